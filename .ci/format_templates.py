@@ -182,7 +182,7 @@ class Reader:
         self._words(at, len(self._text))
         loose = [gap for gap, parent in self._asked if parent.name and (parent.name in LOOSE or parent.solid)]
         best: dict[int, Gap] = {}
-        for gap in sorted([*self._gaps, *loose], key=lambda each: each.kind):
+        for gap in sorted([*self._gaps, *loose], key=lambda item: item.kind):
             best.setdefault(gap.at, gap)
         return [best[place] for place in sorted(best)]
 

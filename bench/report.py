@@ -68,7 +68,7 @@ def write_report(name: str, figures: Mapping[str, float], targets: Mapping[str, 
     for key, each in targets.items():
         verdict = "holds" if each.holds else "MISSED"
         print(f"  {key:<{width}}  {each.value:.5g} {each.op} {each.target:.5g}: {verdict}")
-    return all(each.holds for each in targets.values())
+    return all(target.holds for target in targets.values())
 
 
 def _machine() -> str:

@@ -143,7 +143,7 @@ class HeadwayTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         self._send: Any = getattr(self._inner, "handle_request" if blocks else "handle_async_request")
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        path = next((each for each in ENDPOINTS if request.url.path.endswith(each)), "")
+        path = next((item for item in ENDPOINTS if request.url.path.endswith(item)), "")
         if not path:
             return await _waited(self._send(request))  # type: ignore[no-any-return]
         body = request.read() if isinstance(request.stream, httpx.SyncByteStream) else await request.aread()

@@ -20,7 +20,7 @@ OWNED_FIELDS = {
 }  # fmt: skip
 """Body fields that only Headway sets, so that a client's copies are removed."""
 _APIS = ("chat/completions", "completions", "responses", "messages", "embeddings", "rerank", "score")
-ENDPOINTS = (*(f"/v1/{each}" for each in _APIS), "/rerank", "/v2/rerank", "/score", "/pooling", "/classify")
+ENDPOINTS = (*(f"/v1/{item}" for item in _APIS), "/rerank", "/v2/rerank", "/score", "/pooling", "/classify")
 """Paths whose requests are decided; the others go to any engine."""
 _SALTED = "\0salted"
 _COUNT = re.compile(r'"(cached|cache_read_input|completion|output|prompt|input)_tokens"\s*:\s*(\d{1,9})')

@@ -37,7 +37,7 @@ def widen(router: Router, candidates: Mapping[int, int]) -> None:
     """
     if len(candidates) > MAX_WIDENED:
         raise TooManyWidenedError(f"{len(candidates)} prefixes are more than {MAX_WIDENED} that may be widened")
-    if any(not 1 <= each <= MAX_CANDIDATES for each in candidates.values()):
+    if any(not 1 <= candidate <= MAX_CANDIDATES for candidate in candidates.values()):
         raise TooManyWidenedError(f"a prefix has 1 to {MAX_CANDIDATES} candidates, not {sorted(candidates.values())}")
     if candidates == router.view.roster.widened:
         return

@@ -12,7 +12,7 @@ def engine_loads(
 ) -> tuple[RegionEngineLoad, ...]:
     """Return the engines that take work; of those that were `told` their load is known from there."""
     match, engine_ids = router.view.match(request), router.view.roster.engine_ids
-    known = {each.engine_id: each for each in told.engines} if told is not None else {}
+    known = {engine.engine_id: engine for engine in told.engines} if told is not None else {}
     loads = []
     for target in router.view.roster.accepting:
         standing = known.get(engine_ids[target]) or _standing(router, target, now)
@@ -25,7 +25,7 @@ def pool_load(router: Router, now: float, told: PoolLoadReport | None = None) ->
     """Return the load of all engines that take work."""
     if told is None:
         told = pool_standing(router, now)
-    return RegionLoad(len(told.engines), sum(each.has_room for each in told.engines), told.queued, told.in_flight)
+    return RegionLoad(len(told.engines), sum(engine.has_room for engine in told.engines), told.queued, told.in_flight)
 
 
 def pool_standing(router: Router, now: float) -> PoolLoadReport:

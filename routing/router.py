@@ -111,10 +111,10 @@ class Router:
                 ]
             elif self.view.load.ready_at[target] == NEVER:
                 self.reservations.reopen(target, now)
-        displaced.sort(key=lambda each: (each.request.arrived_s, each.request.request_id))
-        outcomes = [self._place_anew(each.request, now) for each in displaced]
-        self._counts.keep(each.engine_id for each in engines)
-        answered: list[Outcome] = [each for each in outcomes if not isinstance(each, Queued)]
+        displaced.sort(key=lambda item: (item.request.arrived_s, item.request.request_id))
+        outcomes = [self._place_anew(item.request, now) for item in displaced]
+        self._counts.keep(engine.engine_id for engine in engines)
+        answered: list[Outcome] = [outcome for outcome in outcomes if not isinstance(outcome, Queued)]
         return self._followed(answered + self._dispatcher.pump(now), now)
 
     def set_policy(self, policy: RoutingPolicy, version: int, now: float) -> list[Outcome]:
@@ -267,7 +267,7 @@ class Router:
 
     def _followed(self, outcomes: list[Outcome], now: float) -> list[Outcome]:
         if self.pairs is not None:
-            outcomes = [self.pairs.settled(each, now) for each in outcomes]
+            outcomes = [self.pairs.settled(outcome, now) for outcome in outcomes]
         return self._counts.followed(outcomes, now)
 
     def _hand_over(self, request_id: str, now: float) -> list[Outcome]:
@@ -370,7 +370,9 @@ class Router:
             for request_id in self.reservations.expired(now):
                 self._dispatcher.release(request_id, now)
                 self.admission.book.end(request_id, now, finished=False)
-            self._dispatcher.next_expiry_s = min((each.expires_s for each in self.reservations), default=NEVER)
+            self._dispatcher.next_expiry_s = min(
+                (reservation.expires_s for reservation in self.reservations), default=NEVER
+            )
             if self.pairs is not None:
                 self._dispatcher.next_expiry_s = min(self._dispatcher.next_expiry_s, self.pairs.expire(now))
         outcomes += self.migration.relieve(now)
@@ -383,7 +385,7 @@ class Router:
         if self.migration.due:
             return now
         kept = (self._dispatcher.next_expiry_s, self._last_chances.next_moment(), self.deferred.next_moment())
-        moments = [each for each in (*kept, self._bottlenecks.next_look_s) if each != NEVER]
+        moments = [item for item in (*kept, self._bottlenecks.next_look_s) if item != NEVER]
         oldest = self.waiting.oldest_arrival_s()
         if oldest is not None:
             moments.append(oldest + self.policy.max_wait_s)

@@ -117,9 +117,9 @@ class FaultyLink:
                 pumps.append(asyncio.create_task(_pump(behind_reader, writer, self.back)))
                 await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for each in ends:
-                    each.close()
-                    each.transport.abort()
+                for end in ends:
+                    end.close()
+                    end.transport.abort()
                 for pump in pumps:
                     pump.cancel()
                 await asyncio.gather(*pumps, return_exceptions=True)

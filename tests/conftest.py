@@ -48,7 +48,7 @@ def own_state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Secrets, locks, snapshots and logs of the run go to a temporary directory."""
     directory = tmp_path_factory.mktemp("state")
     # Most tests register engines at private addresses, which an installation has to allow.
-    networks = tuple(ip_network(each) for each in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"))
+    networks = tuple(ip_network(name) for name in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"))
     with override_settings(STATE_DIR=directory, ENGINE_NETWORKS=networks):
         yield directory
 

@@ -33,7 +33,7 @@ def _assertions(path: Path) -> dict[str, int]:
     found = {}
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-            found[node.name] = sum(_asserts(each) for each in ast.walk(node))
+            found[node.name] = sum(_asserts(item) for item in ast.walk(node))
     return found
 
 

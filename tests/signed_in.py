@@ -31,11 +31,11 @@ class SignedIn:
     @property
     def is_in(self) -> bool:
         """Whether there is a session."""
-        return any(each.name == "sessionid" for each in self._cookies)
+        return any(cooky.name == "sessionid" for cooky in self._cookies)
 
     def post(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Send JSON to the API; returns the status and the answer."""
-        token = next(each.value for each in self._cookies if each.name == "csrftoken")
+        token = next(cooky.value for cooky in self._cookies if cooky.name == "csrftoken")
         headers = {"Content-Type": "application/json", "X-CSRFToken": token or ""}
         status, text = self.open(f"/api/v1/{path}", json.dumps(body).encode(), headers)
         return status, json.loads(text)

@@ -188,7 +188,7 @@ def _step_of(answers: Sequence[Answer], context: int) -> StepSample | None:
         seconds.append((within[-1] - within[0]) / (len(within) - 1) / tokens_per_piece)
         before = sum(1 for at_s in answer.pieces_s if at_s < start)
         made.append((before + len(within) / 2) * tokens_per_piece)
-    return StepSample(len(answers), round(sum(context + each for each in made)), statistics.median(seconds))
+    return StepSample(len(answers), round(sum(context + item for item in made)), statistics.median(seconds))
 
 
 async def calibrate(url: str, sweep: Sweep, base: EngineProfile, *, model: str | None, seed: int) -> ProfileFit:

@@ -72,7 +72,7 @@ def engine(python: str, model: Path, log: Path, flags: Sequence[str]) -> RealEng
 def until_idle(engines: Sequence[RealEngine]) -> None:
     """Return once no engine has a request."""
     until = time.monotonic() + READY_S
-    while any(_busy(each) for each in engines):
+    while any(_busy(item) for item in engines):
         if time.monotonic() > until:
             raise TimeoutError("the engines do not become idle")
         time.sleep(0.2)
@@ -96,10 +96,10 @@ def one_repeat(
     """
     found: dict[str, dict[float, RunFigures]] = {name: {} for name in known}
     asked = WORKLOADS[options.workload][0](options.requests if repeat >= 0 else 12, options.seed + repeat)
-    tokens = statistics.mean(counted(engines[0], each) for each in asked)
+    tokens = statistics.mean(counted(engines[0], item) for item in asked)
     for rate in options.rates if repeat >= 0 else options.rates[:1]:
         for name in _rotated(list(known), repeat):
-            bodies = [each.body(MODEL, f"{repeat} {rate} {name}") for each in asked]
+            bodies = [item.body(MODEL, f"{repeat} {rate} {name}") for item in asked]
             gap_s = 1.0 / (rate * speed.answers_per_s) if speed.answers_per_s else tokens / (rate * speed.tokens_per_s)
             schedule = [(each.at * gap_s, body) for each, body in zip(asked, bodies, strict=True)]
             until_idle(engines)
@@ -119,12 +119,12 @@ def measure(repeats: Repeats, options: argparse.Namespace) -> None:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         model = options.model if options.shape is None else shaped(options.model, SHAPES[options.shape], scratch / "m")
         flags = (*shlex.split(options.flags), *(("--load-format", "dummy") if options.shape else ()))
-        engines = [engine(options.python, model, scratch / f"engine-{each}.log", flags) for each in range(2)]
-        for each in engines:
-            stack.callback(each.kill)
-            each.start()
-        for each in engines:
-            each.wait()
+        engines = [engine(options.python, model, scratch / f"engine-{number}.log", flags) for number in range(2)]
+        for item in engines:
+            stack.callback(item.kill)
+            item.start()
+        for item in engines:
+            item.wait()
         until_idle(engines)
         own = busy_share()
         known, speed, longest_s = None, None, 0.0
@@ -166,8 +166,8 @@ def verdict(found: Mapping[str, Mapping[float, Sequence[RunFigures]]]) -> tuple[
     told: dict[str, float] = {}
     for name, by_rate in found.items():
         for rate, runs in by_rate.items():
-            for field in (each for each in RunFigures.__struct_fields__ if each != "prompt_tokens"):
-                values = sorted(float(getattr(each, field)) for each in runs)
+            for field in (item for item in RunFigures.__struct_fields__ if item != "prompt_tokens"):
+                values = sorted(float(getattr(run, field)) for run in runs)
                 head = f"{name}_{rate:g}_{field}"
                 told |= {head: statistics.median(values), f"{head}_least": values[0], f"{head}_most": values[-1]}
     rates = list(found[OURS])
@@ -204,8 +204,8 @@ def main() -> None:
     if missing := repeats.missing(options.repeats):
         sys.exit(f"Repeats {', '.join(map(str, missing))} are missing. The same command goes on with them.")
     told, lead = verdict(repeats.together(options.repeats))
-    for each in repeats.told(options.repeats):
-        for name, value in each.items():
+    for repeat in repeats.told(options.repeats):
+        for name, value in repeat.items():
             told[f"{name}_most"] = max(value, told.get(f"{name}_most", value))
             told[f"{name}_least"] = min(value, told.get(f"{name}_least", value))
     write_report("real_engines", told, {"lead": Target(value=lead, op=">=", target=GOAL)}, options.json)

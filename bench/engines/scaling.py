@@ -92,8 +92,8 @@ def _size(state_dir: Path) -> int:
 
 def on_time(asked: Sequence[Asked], first_s: float, last_s: float) -> float | None:
     """Return the share of the requests sent within a span whose first byte was on time; None: there were none."""
-    sent = [each for each in asked if first_s <= each.sent_s < last_s]
-    good = sum(each.ttft_s is not None and each.ttft_s <= SLO_TTFT_S for each in sent)
+    sent = [item for item in asked if first_s <= item.sent_s < last_s]
+    good = sum(item.ttft_s is not None and item.ttft_s <= SLO_TTFT_S for item in sent)
     return good / len(sent) if sent else None
 
 
@@ -103,14 +103,14 @@ def row_of(asked: Sequence[Asked], sizes: Sequence[tuple[float, int]]) -> Row:
     end_s = shrink_s + PHASES[2][1]
     windows = [round(step * STEP_S, 1) for step in range(int(end_s / STEP_S))]
     course = [[first, _at(sizes, first), on_time(asked, first, first + STEP_S)] for first in windows]
-    overload = [(each[0], each[2]) for each in course if grow_s <= (each[0] or 0) < shrink_s]
+    overload = [(item[0], item[2]) for item in course if grow_s <= (item[0] or 0) < shrink_s]
     late = [(at or 0.0) for at, share in overload if share is not None and share < 0.9]
     bottom = min((at for at, size in sizes if at > shrink_s and size == FEW), default=None)
     recovered_s = max(late) + STEP_S - grow_s if late else 0.0
     return {
         "requests": len(asked),
-        "lost": sum(each.fate == "lost" for each in asked),
-        "broken_off": sum(each.fate == "broken_off" for each in asked),
+        "lost": sum(item.fate == "lost" for item in asked),
+        "broken_off": sum(item.fate == "broken_off" for item in asked),
         "fewest_engines": FEW,
         "most_engines": max(size for _, size in sizes),
         "at_most_after_s": min((at - grow_s for at, size in sizes if size == MANY), default=None),
@@ -120,7 +120,7 @@ def row_of(asked: Sequence[Asked], sizes: Sequence[tuple[float, int]]) -> Row:
         "few_again_after_s": bottom - shrink_s if bottom is not None else None,
         "on_time_while_shrinking": on_time(asked, shrink_s, bottom if bottom is not None else end_s),
         "least_engines_at_the_end": sizes[-1][1],
-        "course": [list(each) for each in course],
+        "course": [list(item) for item in course],
     }
 
 
@@ -132,7 +132,7 @@ def _plans(state_dir: Path, began_unix: float) -> list[object]:
     with sqlite3.connect(f"file:{state_dir}/headway.sqlite3?mode=ro", uri=True) as database:
         found = database.execute(_PLANS).fetchall()
     return [
-        {"at_s": round(at - began_unix, 1), "reasons": [each["text"] for each in msgspec.json.decode(reasons)]}
+        {"at_s": round(at - began_unix, 1), "reasons": [item["text"] for item in msgspec.json.decode(reasons)]}
         for at, reasons in found
         if at >= began_unix
     ]
@@ -165,7 +165,7 @@ def main() -> None:
             row["plans"] = _plans(program.state_dir, began_unix)
         finally:
             program.stop()
-    settings: Row = {"phases": [list(each) for each in PHASES], "slo_ttft_s": SLO_TTFT_S, "scaling": dict(SCALING)}
+    settings: Row = {"phases": [list(item) for item in PHASES], "slo_ttft_s": SLO_TTFT_S, "scaling": dict(SCALING)}
     settings |= {"load_average_before": round(load, 1), "load_average_after": round(os.getloadavg()[0], 1)}
     result = Result(name="scaling_live", command="python -m bench.engines.scaling", settings=settings, rows=[row])
     write(result, asked.json)

@@ -126,7 +126,7 @@ class SickRun:
             answer.raise_for_status()
 
     def _fates(self, since_s: float) -> Row:
-        return fates([each for each in self._clients.asked if each.sent_s >= since_s])
+        return fates([item for item in self._clients.asked if item.sent_s >= since_s])
 
 
 _IN = ("in", "suspect", "probation")
@@ -134,13 +134,13 @@ _IN = ("in", "suspect", "probation")
 
 def fates(asked: Sequence[Asked]) -> Row:
     """Return how many requests ended how, of those that have ended."""
-    ended = [each for each in asked if each.ended_s is not None]
-    waits = sorted(each.ttft_s for each in ended if each.ttft_s is not None and each.streams)
+    ended = [item for item in asked if item.ended_s is not None]
+    waits = sorted(item.ttft_s for item in ended if item.ttft_s is not None and item.streams)
     return {
         "requests": len(ended),
-        "lost_without_first_byte": sum(each.fate == "lost" for each in ended),
-        "rejected": sum(each.fate == "rejected" for each in ended),
-        "broken_off": sum(each.fate == "broken_off" for each in ended),
+        "lost_without_first_byte": sum(item.fate == "lost" for item in ended),
+        "rejected": sum(item.fate == "rejected" for item in ended),
+        "broken_off": sum(item.fate == "broken_off" for item in ended),
         "ttft_p50_s": statistics.median(waits) if waits else None,
         "ttft_worst_s": waits[-1] if waits else None,
     }
@@ -167,7 +167,7 @@ async def run(
     follow.cancel()
     rows.append({"kind": "all", **fates(clients.asked)})
     rows[-1]["lost"] = [
-        f"{each.number} after {each.sent_s:.0f} s: {each.why}" for each in clients.asked if each.fate == "lost"
+        f"{item.number} after {item.sent_s:.0f} s: {item.why}" for item in clients.asked if item.fate == "lost"
     ][:20]
     return rows
 

@@ -81,9 +81,9 @@ def on_time_bound(seconds: Sequence[float], engines: int, span_s: float, slo_s: 
     """
     room = engines * (span_s + slo_s)
     kept = 0
-    for each in sorted(seconds):
-        room -= each
-        if room < 0 or each > slo_s:
+    for second in sorted(seconds):
+        room -= second
+        if room < 0 or second > slo_s:
             break
         kept += 1
     return kept / len(seconds) if seconds else 1.0

@@ -107,6 +107,6 @@ def names_of(cell: Cell) -> Row:
 def run_all(do: Callable[[Asked], Answer], asked: Sequence[Asked], *, jobs: int, title: str) -> list[Answer]:
     """Return do(each) in order, in `jobs` processes, with a progress bar."""
     if jobs <= 1:
-        return [do(each) for each in tqdm(asked, desc=title, disable=None)]
+        return [do(item) for item in tqdm(asked, desc=title, disable=None)]
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         return list(tqdm(pool.imap(do, asked), total=len(asked), desc=title, disable=None))

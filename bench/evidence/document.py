@@ -76,7 +76,7 @@ def text() -> str:
         builtins=["bench.evidence.template_filters"],
         string_if_invalid=_Missing("%s"),
     )
-    chapters = [_rendered(engine, _template(each), each.figures()) for each in CHAPTERS]
+    chapters = [_rendered(engine, _template(item), item.figures()) for item in CHAPTERS]
     return _rendered(engine, "introduction", {}) + "\n" + _numbered("\n".join(chapters))
 
 

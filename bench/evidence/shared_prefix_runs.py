@@ -168,9 +168,9 @@ def run_row(asked: SharedPrefixRun) -> Row:
     """Run one setting and return its row: what was asked for, and the paper's figures (§5, Metrics)."""
     requests, simulation = simulate(asked)
     records = simulation.history
-    ttfts = sorted(each.ttft_s for each in records if each.ttft_s is not None)
-    e2es = sorted(each.e2e_s for each in records if each.e2e_s is not None)
-    ends = [each.finished_s for each in records if each.finished_s is not None]
+    ttfts = sorted(record.ttft_s for record in records if record.ttft_s is not None)
+    e2es = sorted(record.e2e_s for record in records if record.e2e_s is not None)
+    ends = [record.finished_s for record in records if record.finished_s is not None]
     prompt_tokens = sum(requests.prompt_tokens)
     named: Row = msgspec.to_builtins(asked)
     return named | {
@@ -178,8 +178,8 @@ def run_row(asked: SharedPrefixRun) -> Row:
         "ttft_p95_s": percentile(ttfts, 95),
         "e2e_p50_s": percentile(e2es, 50),
         "e2e_p95_s": percentile(e2es, 95),
-        "hit_rate": sum(each.hit_tokens or 0 for each in records) / prompt_tokens,
+        "hit_rate": sum(record.hit_tokens or 0 for record in records) / prompt_tokens,
         "hit_rate_infinite": requests.infinite_hit_rate(0),
         "throughput_rps": len(ends) / max(ends),
-        "finished": sum(each.status == FINISHED for each in records),
+        "finished": sum(record.status == FINISHED for record in records),
     }

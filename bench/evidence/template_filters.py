@@ -18,7 +18,7 @@ def num(value: object, spec: str = "") -> str:
 @register.filter
 def nums(values: Iterable[object], spec: str = "") -> str:
     """Return figures with slashes between them."""
-    return " / ".join(num(each, spec) for each in values)
+    return " / ".join(num(value, spec) for value in values)
 
 
 @register.filter

@@ -208,15 +208,15 @@ def main() -> int:
     quiet, loud = zip(*found, strict=True)
     ratios = [other.p99_s / one.p99_s for one, other in found]
     figures = {
-        "p99_s": statistics.median(each.p99_s for each in quiet),
-        "p99_flood_s": statistics.median(each.p99_s for each in loud),
+        "p99_s": statistics.median(item.p99_s for item in quiet),
+        "p99_flood_s": statistics.median(item.p99_s for item in loud),
         "p99_ratio_least": min(ratios),
         "p99_ratio_most": max(ratios),
-        "unqueued_p99_s": statistics.median(each.unqueued_p99_s for each in quiet),
-        "unqueued_p99_flood_s": statistics.median(each.unqueued_p99_s for each in loud),
-        "hit_share": statistics.median(each.hit_share for each in quiet),
-        "hit_share_flood": statistics.median(each.hit_share for each in loud),
-        "shed_per_s": statistics.median(each.shed_per_s for each in loud),
+        "unqueued_p99_s": statistics.median(item.unqueued_p99_s for item in quiet),
+        "unqueued_p99_flood_s": statistics.median(item.unqueued_p99_s for item in loud),
+        "hit_share": statistics.median(item.hit_share for item in quiet),
+        "hit_share_flood": statistics.median(item.hit_share for item in loud),
+        "shed_per_s": statistics.median(item.shed_per_s for item in loud),
     }
     targets = {
         "p99_ratio": Target(value=statistics.median(ratios), op="<", target=2.0),

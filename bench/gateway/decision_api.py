@@ -202,7 +202,7 @@ async def cpu_us(pid: int, client: Client, requests: Sequence[bytes]) -> tuple[f
 async def complete(client: Client, batch: Batch) -> None:
     """Say of each decision of a batch that its request is over."""
     ids = [json.loads(body)["decision_id"] for body in batch.bodies]
-    await client.drive([http_request(f"/api/v1/requests/{each}/complete", b"{}") for each in ids])
+    await client.drive([http_request(f"/api/v1/requests/{id_}/complete", b"{}") for id_ in ids])
 
 
 async def one_round(null: tuple[int, Client], gateway: tuple[int, Client], rng: Random) -> Round:
@@ -232,15 +232,15 @@ async def measure(rounds: int) -> dict[str, float]:
         null, gateway = (null_pid, await connected(null_port)), (gateway_pid, await connected(gateway_port))
         done = [await one_round(null, gateway, rng) for _ in range(rounds + 1)][1:]
     health.close()
-    latencies = sorted(seconds for each in done for seconds in each.took)
+    latencies = sorted(seconds for item in done for seconds in item.took)
     return {
         "engines": ENGINES,
         "block_hashes": HASHES,
         "connections": CONNECTIONS,
         "requests": len(latencies),
-        "null_cpu_us": round(statistics.median(each.null_us for each in done), 2),
-        "route_cpu_us": round(statistics.median(each.route_us for each in done), 2),
-        "ratio": round(statistics.median(each.route_us / each.null_us for each in done), 3),
+        "null_cpu_us": round(statistics.median(item.null_us for item in done), 2),
+        "route_cpu_us": round(statistics.median(item.route_us for item in done), 2),
+        "ratio": round(statistics.median(item.route_us / item.null_us for item in done), 3),
         "route_p50_ms": round(latencies[len(latencies) // 2] * 1e3, 3),
         "route_p99_ms": round(latencies[len(latencies) * 99 // 100] * 1e3, 3),
     }

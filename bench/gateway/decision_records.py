@@ -138,9 +138,9 @@ class Costs:
     def figures(self, name: str) -> dict[str, float]:
         """Return their medians, in microseconds, and the shares of deciding."""
         # Of two slices in a row, because which of both ways began differs, and the first finds its caches cold.
-        turns = [[(one + two) / 2 for one, two in pairwise(each)] for each in (self.deciding, self.recording)]
+        turns = [[(one + two) / 2 for one, two in pairwise(item)] for item in (self.deciding, self.recording)]
         deciding, recording, flushing, storing = (
-            statistics.median(each) * 1e6 for each in (*turns, self.flushing, self.storing)
+            statistics.median(turn) * 1e6 for turn in (*turns, self.flushing, self.storing)
         )
         recording += flushing
         return {

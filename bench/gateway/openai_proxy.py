@@ -81,8 +81,8 @@ def ways(scratch: Path) -> Iterator[Mapping[str, Way]]:
     router, litellm = peer_python("sglang-router", PEER), peer_python("litellm", LITELLM)
     one, two, plain, gateway, routed, metrics, spread = free_ports(7)
     folders = {name: scratch / name for name in ("state", "plain")}
-    for each in folders.values():
-        each.mkdir()
+    for folder in folders.values():
+        folder.mkdir()
     keep_snapshot(folders["state"], (one, two))
     with ExitStack() as stack:
         for port in (one, two):

@@ -66,7 +66,7 @@ def keep_snapshot(state_dir: Path, ports: Sequence[int]) -> None:
 
 def plain_nginx(folder: Path, port: int, engines: Sequence[int]) -> Path:
     """Write an nginx that only passes requests on, otherwise set as ours."""
-    servers = " ".join(f"server 127.0.0.1:{each};" for each in engines)
+    servers = " ".join(f"server 127.0.0.1:{engine};" for engine in engines)
     (folder / "nginx.conf").write_text(
         f"""worker_processes 2; daemon off; pid {folder}/nginx.pid; error_log {folder}/error.log warn;
 events {{ worker_connections 4096; }}
@@ -94,8 +94,8 @@ def ways(scratch: Path) -> Iterator[Mapping[str, int]]:
     peer = peer_python("sglang-router", PEER)
     one, two, gateway, plain, decided, routed, metrics = free_ports(7)
     folders = {name: scratch / name for name in ("state", "plain", "decided")}
-    for each in folders.values():
-        each.mkdir()
+    for folder in folders.values():
+        folder.mkdir()
     keep_snapshot(folders["state"], (one, two))
     changes = {"worker_processes auto;": "worker_processes 2; daemon off;"}
     ours = nginx_folder(folders["decided"], decided, f"127.0.0.1:{gateway}", changes)

@@ -61,7 +61,7 @@ def metrics(state_dir: Path) -> list[dict[str, Any]]:
         }
         for family in registry.collect()
     ]
-    return sorted(found, key=lambda each: each["name"])
+    return sorted(found, key=lambda item: item["name"])
 
 
 def _labels(family: Any) -> set[str]:

@@ -99,7 +99,7 @@ def _mutual(imports: Iterable[tuple[str, str]], graph: grimp.ImportGraph) -> set
     return {
         frozenset(pair)
         for pair in siblings
-        if pair[0] != pair[1] and pair[::-1] in siblings and any(graph.find_children(each) for each in pair)
+        if pair[0] != pair[1] and pair[::-1] in siblings and any(graph.find_children(item) for item in pair)
     }
 
 
@@ -116,8 +116,8 @@ def _circles(imports: Iterable[tuple[str, str]], graph: grimp.ImportGraph) -> st
     for importer, imported in imports:
         if graph.chain_exists(importer=imported, imported=importer):
             inside[importer] |= inside[imported] | {importer, imported}
-            for each in inside[importer]:
-                inside[each] = inside[importer]
+            for item in inside[importer]:
+                inside[item] = inside[importer]
     circles = {id(files): files for files in inside.values()}
     return f"{len(circles)} ({sum(map(len, circles.values()))} files)" if circles else "0"
 

@@ -241,13 +241,13 @@ def measured_before(count: int, seconds: float) -> list[Pair]:
         if done.returncode:
             print(f"Commit {BEFORE} could not be measured.", file=sys.stderr)
             return []
-        return [Pair(*each) for each in msgspec.json.decode(done.stdout.splitlines()[-1])]
+        return [Pair(*item) for item in msgspec.json.decode(done.stdout.splitlines()[-1])]
 
 
 def _trace() -> bytes:
     """Return a trace whose prompts share the first of their four blocks with a fiftieth of the others."""
     rows = (
-        TraceRow(number * ROW_MS, 2048, 50, (number % 50, *(10_000 + 3 * number + each for each in range(3))))
+        TraceRow(number * ROW_MS, 2048, 50, (number % 50, *(10_000 + 3 * number + item for item in range(3))))
         for number in range(ROWS)
     )
     return b"\n".join(map(msgspec.json.encode, rows)) + b"\n"
@@ -257,9 +257,9 @@ def _medians(pairs: list[Pair]) -> dict[str, float]:
     if not pairs:
         return {}
     return {
-        "decision_p50_ratio": statistics.median(each.decision_p50 for each in pairs),
-        "decision_p99_ratio": statistics.median(each.decision_p99 for each in pairs),
-        "first_byte_p99_ratio": statistics.median(each.first_byte_p99 for each in pairs),
+        "decision_p50_ratio": statistics.median(item.decision_p50 for item in pairs),
+        "decision_p99_ratio": statistics.median(item.decision_p99 for item in pairs),
+        "first_byte_p99_ratio": statistics.median(item.first_byte_p99 for item in pairs),
     }
 
 

@@ -201,7 +201,7 @@ def manage_key(program: LiveProgram) -> str:
 def figures_of(result: Storm) -> dict[str, float]:
     """Return the figures of one storm."""
     made = result.publications[1:]
-    took = sorted(each.answered_at - each.asked_at for each in made) or [0.0]
+    took = sorted(item.answered_at - item.asked_at for item in made) or [0.0]
     stale = [result.staleness_s(at, version) for at, version in result.decided.values()]
     return {
         "seconds": round(result.seconds, 1),
@@ -214,8 +214,8 @@ def figures_of(result: Storm) -> dict[str, float]:
         "requests_dropped": sum(count for status, count in result.outcomes.items() if status != "ok"),
         "decisions_unknown": len(result.decision_ids) - len(result.decided),
         "versions_used": len({version for _, version in result.decided.values()}),
-        "decisions_of_no_version": sum(1 for each in stale if each is None),
-        "stale_max_s": round(max((each for each in stale if each is not None), default=0.0), 3),
+        "decisions_of_no_version": sum(1 for item in stale if item is None),
+        "stale_max_s": round(max((item for item in stale if item is not None), default=0.0), 3),
     }
 
 

@@ -83,7 +83,7 @@ class Soak:
     @property
     def decided(self) -> list[Decided]:
         """What gateways said of decisions while they were there to be asked."""
-        return [each.decided for each in self.clients.asked if each.decided is not None]
+        return [item.decided for item in self.clients.asked if item.decided is not None]
 
     async def run(self, seconds: float) -> None:
         """Run everything for so long, and then until all is quiet."""
@@ -103,8 +103,8 @@ class Soak:
     def gateway_away(self) -> list[tuple[float, float]]:
         """Return from when to when a gateway was away, in seconds of the decisions' history."""
         later_s = self.clients.began - self.decisions.began
-        kills = [each for each in self.killer.kills if each.name.startswith("gateway")]
-        return [(each.at_s + later_s, each.back_s + later_s) for each in kills]
+        kills = [kill for kill in self.killer.kills if kill.name.startswith("gateway")]
+        return [(kill.at_s + later_s, kill.back_s + later_s) for kill in kills]
 
     async def _wish(self, stop: asyncio.Event) -> None:
         """Say how many engines the pool behind the webhook shall have, and publish a policy version with each word.
@@ -120,7 +120,7 @@ class Soak:
             raise RuntimeError("the operator's shell has no input")
         wanted = 0
         while not stop.is_set():
-            wanted = self._rng.choice([each for each in range(1, MOST_HOOKED + 1) if each != wanted])
+            wanted = self._rng.choice([number for number in range(1, MOST_HOOKED + 1) if number != wanted])
             await self._tell(operator, wanted)
             await asyncio.sleep(WISH_S)
         await self._tell(operator, 1)
@@ -181,8 +181,8 @@ def soak(minutes: float, seed: int) -> tuple[dict[str, float], list[str], list[s
                 stubborn = installation.stop_all()
                 service.close()
             orphans = installation.orphans()
-    wrong += [f"{each} did not end when it was told to" for each in stubborn] + [
-        f"left over: {each}" for each in orphans
+    wrong += [f"{item} did not end when it was told to" for item in stubborn] + [
+        f"left over: {orphan}" for orphan in orphans
     ]
     wrong += [f"{name} grew to {size:.0f} MiB" for name, size in installation.peak_mib.items() if size > MEMORY_MIB]
     figures = _figures(run, service, rows, installation.peak_mib) | {
@@ -197,12 +197,12 @@ def _figures(
     run: Soak, service: EngineService, rows: Mapping[str, Sequence[tuple[Any, ...]]], peak_mib: Mapping[str, float]
 ) -> dict[str, float]:
     asked = run.clients.asked
-    waits = sorted(each.ttft_s for each in asked if each.ttft_s is not None)
-    kills = [each.name.split("-")[0] for each in run.killer.kills]
+    waits = sorted(item.ttft_s for item in asked if item.ttft_s is not None)
+    kills = [kill.name.split("-")[0] for kill in run.killer.kills]
     return {
         "requests": len(asked),
-        **{fate: sum(each.fate == fate for each in asked) for fate in ("whole", "broken_off", "rejected", "lost")},
-        "asked_again": sum(each.attempts > 1 for each in asked),
+        **{fate: sum(item.fate == fate for item in asked) for fate in ("whole", "broken_off", "rejected", "lost")},
+        "asked_again": sum(item.attempts > 1 for item in asked),
         "ttft_p50_s": round(statistics.median(waits), 3) if waits else 0.0,
         "ttft_worst_s": round(waits[-1], 3) if waits else 0.0,
         **{f"killed_{kind}": kills.count(kind) for kind in ("worker", "beat", "gateway", "engine", "web")},
@@ -218,12 +218,12 @@ def _figures(
 
 def _log(run: Soak, rows: Mapping[str, Sequence[tuple[Any, ...]]], wrong: Sequence[str]) -> list[str]:
     """Return kills (k), wishes (w), requests (r: number, stream or whole, attempts, fate, first byte, end); orders."""
-    lines = [(each.at_s, f"k {each.name} back {each.back_s:.1f}") for each in run.killer.kills]
+    lines = [(kill.at_s, f"k {kill.name} back {kill.back_s:.1f}") for kill in run.killer.kills]
     lines += [(at_s, f"w {wanted}") for at_s, wanted in run.wishes]
-    lines += [(each.sent_s, _line(each)) for each in run.clients.asked]
+    lines += [(item.sent_s, _line(item)) for item in run.clients.asked]
     told = [f"{at_s:.2f} {text}" for at_s, text in sorted(lines)]
     told += [f"order {number} {kind} {state}" for number, (_, kind, state, _) in enumerate(rows["orders"])]
-    return [*told, *(f"WRONG {each}" for each in wrong)]
+    return [*told, *(f"WRONG {item}" for item in wrong)]
 
 
 def _line(asked: Asked) -> str:

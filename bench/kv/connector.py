@@ -64,13 +64,13 @@ def main() -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         model, longest = folder / "model", max(options.lengths) + 64
-        sizes = [str(each) for each in (options.layers, options.hidden, longest)]
+        sizes = [str(item) for item in (options.layers, options.hidden, longest)]
         command = [options.python, "-c", MAKE_MODEL, str(model), *sizes]
         subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
         store = StoreProcess(folder / "node", dram_mib=NODE_MIB, ssd_mib=0, slot_kib=SLOT_KIB)
         stack.callback(store.end)
         store.start()
-        engines = [_engine(options.python, model, folder / f"engine-{each}.log", store, longest) for each in "ab"]
+        engines = [_engine(options.python, model, folder / f"engine-{item}.log", store, longest) for item in "ab"]
         for engine in engines:
             stack.callback(engine.kill)
             engine.start()
@@ -104,7 +104,7 @@ def _measured(engines: Sequence[RealEngine], store: StoreProcess, length: int, r
         loaded.append(seconds)
         loads.append(outcome.seconds)
         mib = outcome.loaded_bytes / (1 << 20)
-    return Row(length, mib, *(statistics.median(each) for each in (computed, loaded, loads)))
+    return Row(length, mib, *(statistics.median(item) for item in (computed, loaded, loads)))
 
 
 def _first_token(engine: RealEngine, prompt: list[int], order: LoadInstruction | None) -> tuple[float, dict[str, Any]]:

@@ -86,7 +86,7 @@ async def _follow(entries: list[KvNodeEntry], blocks: int) -> tuple[float, float
     nodes, began, longest_s = KvNodes(NodeAccess(KEYRING), GatewayMetrics()), time.perf_counter(), 0.0
     nodes.apply(entries)
     try:
-        while not all(nodes.holdings.is_readable(each.name) for each in entries):
+        while not all(nodes.holdings.is_readable(entry.name) for entry in entries):
             if time.perf_counter() - began > _LIMIT_S:
                 raise TimeoutError(f"nodes are not followed after {_LIMIT_S:.0f} s")
             before = time.thread_time()
@@ -103,12 +103,12 @@ async def _follow(entries: list[KvNodeEntry], blocks: int) -> tuple[float, float
 def _free_ports(count: int) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
     try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        for item in sockets:
+            item.bind(("127.0.0.1", 0))
+        return [item.getsockname()[1] for item in sockets]
     finally:
-        for each in sockets:
-            each.close()
+        for item in sockets:
+            item.close()
 
 
 if __name__ == "__main__":

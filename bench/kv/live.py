@@ -87,12 +87,12 @@ def sent(fleet: KvFleet, *rows: Sequence[TraceRow]) -> list[ReplaySummary]:
     options = ReplayOptions(target=fleet.url, model=MODEL, api_key=API_KEY, chat=False, speed=speed)
 
     async def together() -> list[ReplaySummary]:
-        return list(await asyncio.gather(*(replay(each, options) for each in rows)))
+        return list(await asyncio.gather(*(replay(row, options) for row in rows)))
 
     summaries = asyncio.run(together())
-    for each in summaries:
-        if each.ok <= LEAST_ANSWERED * each.requests:
-            raise RuntimeError(f"{each.ok} of {each.requests} requests were answered: {each.errors}")
+    for summary in summaries:
+        if summary.ok <= LEAST_ANSWERED * summary.requests:
+            raise RuntimeError(f"{summary.ok} of {summary.requests} requests were answered: {summary.errors}")
     return summaries
 
 
@@ -247,31 +247,31 @@ def mooncake_figures(windows: Sequence[Window]) -> dict[str, float]:
     """Return what is told of the windows."""
     return {
         "windows": float(len(windows)),
-        "live_ttft_mean_s": fmean(each.live_s for each in windows),
-        "live_off_ttft_mean_s": fmean(each.live_off_s for each in windows),
-        "predicted_ttft_mean_s": fmean(each.predicted_s for each in windows),
-        "predicted_off_ttft_mean_s": fmean(each.predicted_off_s for each in windows),
-        "live_over_predicted": median(each.live_s / each.predicted_s for each in windows),
-        "live_off_over_predicted": median(each.live_off_s / each.predicted_off_s for each in windows),
-        "loads_over_none": median(each.live_s / each.live_off_s for each in windows),
+        "live_ttft_mean_s": fmean(window.live_s for window in windows),
+        "live_off_ttft_mean_s": fmean(window.live_off_s for window in windows),
+        "predicted_ttft_mean_s": fmean(window.predicted_s for window in windows),
+        "predicted_off_ttft_mean_s": fmean(window.predicted_off_s for window in windows),
+        "live_over_predicted": median(window.live_s / window.predicted_s for window in windows),
+        "live_off_over_predicted": median(window.live_off_s / window.predicted_off_s for window in windows),
+        "loads_over_none": median(window.live_s / window.live_off_s for window in windows),
     }
 
 
 def replica_figures(pairs: Sequence[tuple[float, float, float]]) -> dict[str, float]:
     """Return what is told of replication."""
     return {
-        "replicas_made": fmean(each[2] for each in pairs),
-        "hot_p90_with_over_without": median(each[0] / each[1] for each in pairs),
+        "replicas_made": fmean(pair[2] for pair in pairs),
+        "hot_p90_with_over_without": median(pair[0] / pair[1] for pair in pairs),
     }
 
 
 def prefetch_figures(runs: Sequence[tuple[float, float, float, float]]) -> dict[str, float]:
     """Return what is told of prefetch."""
     return {
-        "prefetch_said_tokens": fmean(each[0] for each in runs),
-        "prefetch_sent_tokens": fmean(each[1] for each in runs),
-        "prefetch_said_over_sent": median(each[0] / max(1.0, each[1]) for each in runs),
-        "prefetch_ttft_with_over_without": median(each[2] / each[3] for each in runs),
+        "prefetch_said_tokens": fmean(item[0] for item in runs),
+        "prefetch_sent_tokens": fmean(item[1] for item in runs),
+        "prefetch_said_over_sent": median(item[0] / max(1.0, item[1]) for item in runs),
+        "prefetch_ttft_with_over_without": median(item[2] / item[3] for item in runs),
     }
 
 

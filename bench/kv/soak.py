@@ -169,18 +169,18 @@ def soak(seconds: float, seed: int) -> tuple[dict[str, float], list[str], list[s
 
 
 def _figures(run: Soak, history: Sequence[Operation]) -> dict[str, float]:
-    gets = [each for each in history if each.kind == "get"]
-    asked = sum(len(each.names) for each in gets)
+    gets = [item for item in history if item.kind == "get"]
+    asked = sum(len(get.names) for get in gets)
     faults = Counter(fault.kind for _, fault in run.done)
     counted = sum((node.counted + Counter(node.metrics()) for node in run.nodes if node.running), Counter[str]())
     return {
         "operations": len(history),
-        **dict(sorted(Counter(each.kind for each in history).items())),
+        **dict(sorted(Counter(item.kind for item in history).items())),
         "blocks_asked": asked,
-        "hit_ratio": round(sum(len(each.found) for each in gets) / max(asked, 1), 3),
-        "rejected": sum(each.outcome == "rejected" for each in history),
-        "broken": sum(each.outcome == "broken" for each in history),
-        "unknown": sum(not each.outcome for each in history),
+        "hit_ratio": round(sum(len(get.found) for get in gets) / max(asked, 1), 3),
+        "rejected": sum(item.outcome == "rejected" for item in history),
+        "broken": sum(item.outcome == "broken" for item in history),
+        "unknown": sum(not item.outcome for item in history),
         **{f"faults_{kind}": count for kind, count in sorted(faults.items())},
         "connections_cut": sum(node.proxy.cuts for node in run.nodes),
         **{
@@ -195,8 +195,8 @@ def _figures(run: Soak, history: Sequence[Operation]) -> dict[str, float]:
 def _log(run: Soak, history: Sequence[Operation], wrong: Sequence[str]) -> list[str]:
     """Return faults (f) and operations (o: client, kind, node, end, outcome, blocks and how many were found)."""
     lines = [(at_s, f"f {fault.kind} {fault.target} {fault.amount}") for at_s, fault in run.done]
-    lines += [(each.began, _line(each)) for each in history]
-    return [*(f"{at_s:.3f} {text}" for at_s, text in sorted(lines)), *(f"WRONG {each}" for each in wrong)]
+    lines += [(item.began, _line(item)) for item in history]
+    return [*(f"{at_s:.3f} {text}" for at_s, text in sorted(lines)), *(f"WRONG {item}" for item in wrong)]
 
 
 def _line(each: Operation) -> str:

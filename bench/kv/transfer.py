@@ -136,7 +136,7 @@ def measure_beside_mooncake(node: str) -> dict[str, float]:
         for name, size in SIZES.items():
             blocks, buffer = _blocks(f"beside-{name}", size), memoryview(bytearray(size))
             into = [Wanted(facts.key, buffer) for facts, _ in blocks]
-            if not all(isinstance(client.put(node, [each]), Done) for each in blocks):
+            if not all(isinstance(client.put(node, [block]), Done) for block in blocks):
                 raise RuntimeError("the node rejected a block")
             ask(peer, {"do": "put", "name": name, "size": size, "count": _BLOCKS})
             wanted = {"do": "get", "name": name, "size": size, "objects": _BLOCKS, "count": PER_ROUND}

@@ -98,7 +98,7 @@ class DecisionHistory:
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 decided.attempts += 1
                 decided.why = decided.why or f"{type(error).__name__}: {error}"
-                self._up = [each for each in self._up if each != url]
+                self._up = [item for item in self._up if item != url]
         decided.answered_s = self.now()
 
     async def _tell(self, session: aiohttp.ClientSession, decided: AskedDecision) -> None:
@@ -110,7 +110,7 @@ class DecisionHistory:
 
     async def _look(self, session: aiohttp.ClientSession, stop: asyncio.Event) -> None:
         while not stop.is_set():
-            for url in [each for each in self._urls if each not in self._up]:
+            for url in [item for item in self._urls if item not in self._up]:
                 try:
                     async with session.get(f"{url}/ready") as answer:
                         if answer.status == 200:
@@ -122,24 +122,24 @@ class DecisionHistory:
 
 def p99_s(decided: Sequence[AskedDecision]) -> float:
     """Return the 99th percentile of the time to an answer, 0 of none."""
-    took = sorted(each.took_s for each in decided if each.status)
+    took = sorted(item.took_s for item in decided if item.status)
     return took[math.ceil(0.99 * len(took)) - 1] if took else 0.0
 
 
 def figures(decided: Sequence[AskedDecision], disturbed: Sequence[tuple[float, float]]) -> dict[str, float]:
     """Return counts and both p99: of decisions asked while a gateway was away (spans in seconds), and of the others."""
     away = [
-        each for each in decided if any(begin <= each.answered_s and each.asked_s < end for begin, end in disturbed)
+        item for item in decided if any(begin <= item.answered_s and item.asked_s < end for begin, end in disturbed)
     ]
-    names = {each.number for each in away}
-    calm = p99_s([each for each in decided if each.number not in names])
+    names = {item.number for item in away}
+    calm = p99_s([item for item in decided if item.number not in names])
     return {
         "decisions": len(decided),
-        "decisions_asked_again": sum(each.attempts > 1 for each in decided),
-        "decisions_throttled": sum(each.throttled > 0 for each in decided),
-        "decisions_lost": sum(not each.status for each in decided),
-        "decisions_rejected": sum(each.status not in (0, 200) for each in decided),
-        "reports_not_taken": sum(each.status == 200 and each.told != 200 for each in decided),
+        "decisions_asked_again": sum(item.attempts > 1 for item in decided),
+        "decisions_throttled": sum(item.throttled > 0 for item in decided),
+        "decisions_lost": sum(not item.status for item in decided),
+        "decisions_rejected": sum(item.status not in (0, 200) for item in decided),
+        "reports_not_taken": sum(item.status == 200 and item.told != 200 for item in decided),
         "decision_p99_s": round(calm, 4),
         "decision_p99_gateway_away_s": round(p99_s(away), 4),
         "decision_p99_ratio": round(p99_s(away) / calm, 2) if calm else 0.0,

@@ -149,7 +149,7 @@ class KvFleet:
         """Return the bytes that a node has sent to engines."""
         engines = [f'peer="127.0.0.1:{ports[0]}"' for ports in self._engine_ports]
         text = _read(f"http://127.0.0.1:{self._node_ports[node][3]}/metrics")
-        return sum(_sum(text, "headway_kv_client_sent_bytes_total", (each,)) for each in engines)
+        return sum(_sum(text, "headway_kv_client_sent_bytes_total", (engine,)) for engine in engines)
 
     def stop(self) -> None:
         """End everything."""

@@ -57,8 +57,8 @@ def simulated(placement: str, rows: Sequence[TraceRow]) -> Measured:
 async def pairs(rows: Sequence[TraceRow], placements: Sequence[str], speed: float) -> list[Pair]:
     """Run the rows under each placement, live and simulated."""
     return [
-        Pair(each, await live(each, rows, Fleet(engines=ENGINES, speed=speed)), simulated(each, rows))
-        for each in placements
+        Pair(placement, await live(placement, rows, Fleet(engines=ENGINES, speed=speed)), simulated(placement, rows))
+        for placement in placements
     ]
 
 

@@ -58,7 +58,7 @@ def theirs(blocks: int, speed: float) -> dict[str, dict[str, float]]:
         plain = Path(folder) / "trace.jsonl"
         plain.write_bytes(gzip.decompress(trace_file("conversation").read_bytes()))
         command = [
-            str(each) for each in (python, Path(__file__).with_name("dynamo_mocker.py"), plain, ENGINES, blocks, speed)
+            str(item) for item in (python, Path(__file__).with_name("dynamo_mocker.py"), plain, ENGINES, blocks, speed)
         ]
         environment = {**os.environ, "DYN_LOG": "error"}
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, cwd=folder)

@@ -20,7 +20,7 @@ def match_us(groups: list[list[int]], engines: int, rounds: int) -> float:
     for group in groups:
         for engine in rng.sample(range(engines), 2):
             number += 1
-            blocks = [{"block_hash": each, "tokens_hash": each} for each in group]
+            blocks = [{"block_hash": item, "tokens_hash": item} for item in group]
             event = {"event_id": number, "data": {"stored": {"parent_hash": None, "blocks": blocks}}}
             tree.apply_event(engine, json.dumps(event).encode())
     took = []

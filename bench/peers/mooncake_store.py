@@ -84,4 +84,4 @@ def _installed() -> dict[str, str]:
     done = subprocess.run([".ci/setup-mooncake"], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise RuntimeError("Mooncake Store cannot be installed: .ci/setup-mooncake says why")
-    return dict(each.split("=", 1) for each in shlex.split(done.stdout))
+    return dict(part.split("=", 1) for part in shlex.split(done.stdout))

@@ -18,7 +18,7 @@ def quietest_and_median(rounds: Sequence[Mapping[str, float]]) -> dict[str, floa
         raise ValueError(f"{len(rounds)} rounds are fewer than the {LEAST_ROUNDS} that two products are compared by")
     figures: dict[str, float] = {}
     for name in rounds[0]:
-        times = [each[name] for each in rounds]
+        times = [round_[name] for round_ in rounds]
         figures[name], figures[f"{name}_median"] = min(times), statistics.median(times)
     return figures
 

@@ -26,7 +26,7 @@ def demand(offset_h: float, ratio: float, sharpness: int, rng: Random) -> list[f
         ((1 + math.cos(2 * math.pi * (step * 24 / STEPS + offset_h - PEAK_H) / 24)) / 2) ** sharpness
         for step in range(STEPS)
     ]
-    return [(1 / ratio + (1 - 1 / ratio) * each) * (1 + NOISE * rng.gauss(0, 1)) for each in shape]
+    return [(1 / ratio + (1 - 1 / ratio) * item) * (1 + NOISE * rng.gauss(0, 1)) for item in shape]
 
 
 def savings(offsets: tuple[float, ...], spread: tuple[float, float], sharpness: int) -> tuple[float, float]:

@@ -127,9 +127,9 @@ def _result(
         and "us" in (event["gateway"], event["destination"])
         and at.cut_s + 2.1 < seconds(event) < at.healed_s
     ]
-    outcomes = Counter(outcome(each) for each in clients.requests)
+    outcomes = Counter(outcome(request) for request in clients.requests)
     crossed = sum(_forwards(event, "us") and at.overload_s < seconds(event) < at.cut_s for event in events)
-    sent = sum(each.region == "us" and at.overload_s < each.sent_s < at.cut_s for each in clients.requests)
+    sent = sum(request.region == "us" and at.overload_s < request.sent_s < at.cut_s for request in clients.requests)
     figures = {
         "requests": float(len(clients.requests)),
         **{f"outcome_{name}": float(count) for name, count in sorted(outcomes.items())},

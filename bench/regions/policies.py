@@ -24,8 +24,8 @@ _TREES: dict[str, Any] = {"workload": "tot", "clients": (60, 20, 20)}
 CASES: dict[str, dict[str, Any]] = {
     **{workload: {"workload": workload} for workload in ("tot", "mixed", "arena", "wild")},
     **{f"micro_{tokens}k": {**_ONE_REGION, "kv_tokens": tokens * 1000} for tokens in (20, 30, 60)},
-    **{f"chat_{3 * each}": {**_CHAT, "replicas": (each,) * 3} for each in (2, 3, 4, 5)},
-    **{f"trees_{3 * each}": {**_TREES, "replicas": (each,) * 3} for each in (2, 3, 4, 5)},
+    **{f"chat_{3 * number}": {**_CHAT, "replicas": (number,) * 3} for number in (2, 3, 4, 5)},
+    **{f"trees_{3 * number}": {**_TREES, "replicas": (number,) * 3} for number in (2, 3, 4, 5)},
     "arena_think": {"workload": "arena", "think_s": 2.0},
     "chat_12_roomy": {**_CHAT, "replicas": (4, 4, 4), "kv_tokens": 60_000},
 }
@@ -99,7 +99,7 @@ def _push_claims() -> list[Claim]:
             Claim(f"fig9_spp_over_spo16_{case}", case, spp, over="sglang_in_flight_16", bound=1.2),
             Claim(f"fig9_spp_over_spo24_{case}", case, spp, over="sglang_in_flight_24", bound=1.2),
             Claim(f"fig9_trie_spp_over_bp_{case}", case, "skywalker", over=bp),
-            *(Claim(f"fig9_hits_{each}_{case}", case, each, "hit_rate") for each in (bp, spp, "skywalker")),
+            *(Claim(f"fig9_hits_{item}_{case}", case, item, "hit_rate") for item in (bp, spp, "skywalker")),
         ]
     return [*claims, Claim("fig9_no_gain_micro_60k", "micro_60k", spp, over=bp, op="<=", bound=1.06)]
 

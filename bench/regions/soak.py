@@ -90,7 +90,9 @@ async def soak(folder: Path, seconds: float, seed: int) -> tuple[list[str], dict
         await clients.finish(_LIMIT_S)
         events = list(fleet.events())
     wrong = problems(events, run.ends)
-    wrong += [f"a request to {each.region} got no answer" for each in clients.requests if outcome(each) == "silent"]
+    wrong += [
+        f"a request to {request.region} got no answer" for request in clients.requests if outcome(request) == "silent"
+    ]
     forwarded = sum(event.get("event") == "forwarded" for event in events)
     outcomes = Counter(map(outcome, clients.requests))
     takeovers = sum(event.get("how") == "taken_over" for event in events)

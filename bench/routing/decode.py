@@ -119,7 +119,7 @@ def hot_prefix_shares(profile: str, qps: float) -> list[float]:
     """Return the shares of the hot prefix's requests that the engines got, largest first."""
     spec = msgspec.structs.replace(spec_of(Cell(profile, "hot_prefix", DEFAULT)), engines=2, qps=qps)
     records = run(spec, workload("hot_prefix")).history[WARMUP:]
-    counts = [sum(each.engine_id == name for each in records) for name in {each.engine_id for each in records}]
+    counts = [sum(record.engine_id == name for record in records) for name in {record.engine_id for record in records}]
     return sorted((count / len(records) for count in counts), reverse=True)
 
 
@@ -131,12 +131,12 @@ def main() -> None:
     parser.add_argument("--rules", nargs="+", default=RULES)
     options = parser.parse_args()
     cells = [Cell(profile, name, rule) for name in ROWS for profile in PROFILE_NAMES for rule in options.rules]
-    cells = [each for each in cells if options.rows is None or each.row in options.rows]
+    cells = [item for item in cells if options.rows is None or item.row in options.rows]
     figures: dict[str, float] = {}
     for cell, found in zip(cells, run_all(goodput, cells, jobs=options.jobs, title="goodput"), strict=True):
         figures[f"{cell.row}_{cell.rule}_qps"] = found
     targets: dict[str, Target] = {}
-    for row in dict.fromkeys(each.row for each in cells):
+    for row in dict.fromkeys(item.row for item in cells):
         of = {rule: figures[f"{row}_{rule}_qps"] for rule in options.rules}
         if DEFAULT in of and FORMER_DEFAULT in of:
             goal = 1.6 if row.endswith("hot_prefix") else 1.1

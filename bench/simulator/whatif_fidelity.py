@@ -126,10 +126,10 @@ def predicted(placement: str, window: Path, rows: list[RecordedRow], model: str)
     """Return what what-if says of the placement on the window."""
     plan = asked(policy_of(placement), window, rows, (model,))
     reports = [do_task(plan.task(BASE, seed)) for seed in range(SEEDS)]
-    means = [each.ttft_mean_s for each in reports if each.ttft_mean_s is not None]
+    means = [report.ttft_mean_s for report in reports if report.ttft_mean_s is not None]
     if len(means) < SEEDS:
         raise RuntimeError(f"{placement}: nothing was served")
-    return Measured(fmean(means), fmean(each.token_hit_rate for each in reports))
+    return Measured(fmean(means), fmean(report.token_hit_rate for report in reports))
 
 
 def middle(runs: Sequence[Measured]) -> Measured:
@@ -154,14 +154,19 @@ def compared(
     window, policy = recorded(rows, folder, block_tokens)
     kept = list(read_recorded(window))
     fleet = Fleet(engines=ENGINES, speed=speed, block_tokens=block_tokens, num_blocks=CACHE_TOKENS // block_tokens)
-    measured: dict[str, list[Measured]] = {each: [] for each in placements}
+    measured: dict[str, list[Measured]] = {placement: [] for placement in placements}
     for _ in range(repeats):
-        for each in placements:
-            found = asyncio.run(live(each, kept, fleet))
-            measured[each].append(found)
-            print(f"{each}: live mean TTFT {found.ttft_mean_s:.3f} s, hit rate {found.hit_rate:.3f}", file=sys.stderr)
+        for placement in placements:
+            found = asyncio.run(live(placement, kept, fleet))
+            measured[placement].append(found)
+            print(
+                f"{placement}: live mean TTFT {found.ttft_mean_s:.3f} s, hit rate {found.hit_rate:.3f}", file=sys.stderr
+            )
     model = engine_model(policy, window, kept)
-    return [Pair(each, middle(measured[each]), predicted(each, window, kept, model)) for each in placements]
+    return [
+        Pair(placement, middle(measured[placement]), predicted(placement, window, kept, model))
+        for placement in placements
+    ]
 
 
 def figures_of(pairs: Sequence[Pair]) -> dict[str, float]:
@@ -172,10 +177,10 @@ def figures_of(pairs: Sequence[Pair]) -> dict[str, float]:
             figures[f"{pair.placement}_{where}_ttft_mean_s"] = round(what.ttft_mean_s, 4)
             figures[f"{pair.placement}_{where}_hit_rate"] = round(what.hit_rate, 4)
     figures["worst_ratio_error"] = round(
-        max(abs(each.simulated.ttft_mean_s / each.live.ttft_mean_s - 1) for each in pairs), 4
+        max(abs(item.simulated.ttft_mean_s / item.live.ttft_mean_s - 1) for item in pairs), 4
     )
     figures["worst_ratio_error_between_policies"] = round(worst_ratio(pairs), 4)
-    figures["worst_hit_error"] = round(max(abs(each.live.hit_rate - each.simulated.hit_rate) for each in pairs), 4)
+    figures["worst_hit_error"] = round(max(abs(item.live.hit_rate - item.simulated.hit_rate) for item in pairs), 4)
     figures["ranked_alike_share"] = round(agreeing_share(pairs), 4)
     return figures
 

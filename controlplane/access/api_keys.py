@@ -148,15 +148,15 @@ def _checked_origins(origins: Any) -> list[str]:
     """Return the origins as browsers write them, each once, in order."""
     if not isinstance(origins, Sequence) or isinstance(origins, str) or len(origins) > MAX_ORIGINS:
         raise problem("origins", f"Must be a list of at most {MAX_ORIGINS} origins.")
-    for each in origins:
-        if not isinstance(each, str) or _ORIGIN(each.lower()) is None:
+    for origin in origins:
+        if not isinstance(origin, str) or _ORIGIN(origin.lower()) is None:
             raise problem("origins", "Write an origin as https://chat.example.com, without a path.")
-    return sorted({each.lower() for each in origins})
+    return sorted({origin.lower() for origin in origins})
 
 
 def _checked_pools(slugs: Any, role: str, *, kept: Sequence[str] = ()) -> list[str]:
     """Return the slugs in order, each once, or ALL_POOLS alone; a pool that is gone may only be `kept`."""
-    if not isinstance(slugs, Sequence) or isinstance(slugs, str) or not all(isinstance(each, str) for each in slugs):
+    if not isinstance(slugs, Sequence) or isinstance(slugs, str) or not all(isinstance(slug, str) for slug in slugs):
         raise problem("pools", "Must be a list of pools' slugs.")
     if ALL_POOLS in slugs:
         if len(set(slugs)) > 1:

@@ -40,7 +40,7 @@ def under_key_in_use(data: dict[str, Any]) -> dict[str, Any]:
     if not settings.SECRET_KEY_FALLBACKS or not digest:
         return data
     user = get_user_model().objects.filter(pk=data.get(SESSION_KEY)).first()
-    if user is None or not any(constant_time_compare(digest, each) for each in user.get_session_auth_fallback_hash()):
+    if user is None or not any(constant_time_compare(digest, item) for item in user.get_session_auth_fallback_hash()):
         return data
     return {**data, HASH_SESSION_KEY: user.get_session_auth_hash()}
 

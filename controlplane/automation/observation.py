@@ -51,12 +51,12 @@ def together(samples: Sequence[EngineSample], report: EngineReport | None) -> Si
         return Sighting()
     process_start = report.process_start if report is not None else None
     return Sighting(
-        incarnation=int(process_start) if process_start else sum(each.incarnation for each in samples),
-        counts=counts_together([each.counts for each in samples if each.counts is not None]),
-        in_flight_s=sum(each.in_flight_s for each in samples),
-        bound=sum(each.bound for each in samples),
-        running=sum(each.running for each in samples),
-        lost=all(each.state == "lost" for each in samples),
+        incarnation=int(process_start) if process_start else sum(sample.incarnation for sample in samples),
+        counts=counts_together([sample.counts for sample in samples if sample.counts is not None]),
+        in_flight_s=sum(sample.in_flight_s for sample in samples),
+        bound=sum(sample.bound for sample in samples),
+        running=sum(sample.running for sample in samples),
+        lost=all(sample.state == "lost" for sample in samples),
         heard=True,
     )
 
@@ -136,15 +136,15 @@ class FleetObservation:
     def prefixes(self, pool_id: str, now_s: float) -> tuple[int, list[PrefixFacts]]:
         """Return how many engines the pool's placement keeps a prefix to (0: any), and its busiest prefixes."""
         with self._lock:
-            pools = [each for sample in self._fresh(now_s) for each in sample.pools if each.pool_id == pool_id]
+            pools = [item for sample in self._fresh(now_s) for item in sample.pools if item.pool_id == pool_id]
         prefixes = [
             PrefixFacts(
-                key=each.key,
-                work_s_by_engine=each.work_s_by_engine,
-                candidates=each.candidates,
-                recomputed_tokens=each.recomputed_tokens,
+                key=prefix.key,
+                work_s_by_engine=prefix.work_s_by_engine,
+                candidates=prefix.candidates,
+                recomputed_tokens=prefix.recomputed_tokens,
             )
-            for each in prefixes_together(pools)
+            for prefix in prefixes_together(pools)
         ]
         return max((pool.usual_d for pool in pools), default=0), prefixes
 

@@ -34,7 +34,7 @@ def order_scaling(
     """
     placed = [order_start(pool, role, actor=actor, why=why, at=at) for role in add]
     engines = engines_by_id(pool, drain)
-    placed += [order_stop(engines[each], actor=actor, why=why, at=at) for each in drain if each in engines]
+    placed += [order_stop(engines[item], actor=actor, why=why, at=at) for item in drain if item in engines]
     return [order for order in placed if order is not None]
 
 

@@ -34,7 +34,7 @@ class AdviceError(ConflictError):
 def advice_key(job: str, plan: Mapping[str, Any]) -> str:
     """Return what the plan wants done as one short text; empty where it wants nothing."""
     if job == SCALING:
-        return ",".join([f"+{role}" for role in plan.get("add", ())] + [f"-{each}" for each in plan.get("drain", ())])
+        return ",".join([f"+{role}" for role in plan.get("add", ())] + [f"-{item}" for item in plan.get("drain", ())])
     if job == RATIO:
         return ",".join(f"{flip['engine_id']}>{flip['after']}" for flip in plan.get("flips", ()))
     return ""

@@ -81,7 +81,7 @@ def demand_history(
     pool_id: str, windows: Sequence[PoolWindow], now_s: float, settings: ScalingDocument
 ) -> list[DemandPoint]:
     """Return the demand of the last half hour and of the same time one season ago, oldest first."""
-    heard = [DemandPoint(each.from_s + each.span_s, each.work_s / each.span_s) for each in windows]
+    heard = [DemandPoint(window.from_s + window.span_s, window.work_s / window.span_s) for window in windows]
     since_s = heard[0].at_s if heard else now_s
     then_s = now_s - settings.season_s
     return [
@@ -173,7 +173,7 @@ def _failed_starts(pool: Pool) -> dict[str, Any]:
         pool=pool, kind=ActionKind.START, state__in=(ActionState.DONE, ActionState.FAILED)
     )
     last = list(ended.order_by("-finished_at", "-pk").values_list("state", "finished_at", "says")[:MAX_STARTS])
-    failed = list(takewhile(lambda each: each[0] == ActionState.FAILED, last))
+    failed = list(takewhile(lambda item: item[0] == ActionState.FAILED, last))
     if not failed:
         return {}
     _, finished_at, says = failed[0]

@@ -57,7 +57,7 @@ class PoolWindows:
 
     def windows(self, now_s: float) -> tuple[PoolWindow, ...]:
         """Return the spans that have ended by unix second `now_s`, oldest first."""
-        return tuple(_window(each) for each in self._buckets if (each.index + 1) * SPAN_S <= now_s)
+        return tuple(_window(bucket) for bucket in self._buckets if (bucket.index + 1) * SPAN_S <= now_s)
 
     def _bucket(self, index: int) -> _Bucket | None:
         """Return the bucket of this index; None for a sample that came too late."""

@@ -147,7 +147,7 @@ def moved_back(memory: Mapping[str, Any], by: timedelta, now: datetime) -> dict[
         if isinstance(value, dict):
             return {key: move(each) for key, each in value.items()}
         if isinstance(value, list):
-            return [move(each) for each in value]
+            return [move(item) for item in value]
         if isinstance(value, float) and abs(value - now_s) < _A_YEAR_S:
             return value - by_s
         return value

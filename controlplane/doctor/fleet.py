@@ -141,7 +141,10 @@ def _answers_of_engines(_installation: Installation) -> list[Finding]:
 def _block_sizes(engines: Sequence[Engine], told: Sequence[int | None]) -> list[Finding]:
     seen = [(engine.pool.slug, engine.name, tokens) for engine, tokens in zip(engines, told, strict=True)]
     pools = {engine.pool.slug: engine.pool for engine in engines}
-    return [warning(each.sentence, each.remedy) for each in block_size_problems(pools.values(), seen)]
+    return [
+        warning(block_size_problem.sentence, block_size_problem.remedy)
+        for block_size_problem in block_size_problems(pools.values(), seen)
+    ]
 
 
 def _answering(engines: Sequence[Engine], answers: Sequence[str]) -> list[Finding]:
@@ -275,7 +278,7 @@ def out_of_rotation(sample: FleetSample) -> list[Finding]:
     """Return what a sample of all gateways says of engines that do not serve as usual."""
     findings = []
     for states, one, many in _TROUBLES:
-        names = [f"{each.name} ({each.reason})" for each in sample.engines if each.state in states]
+        names = [f"{engine.name} ({engine.reason})" for engine in sample.engines if engine.state in states]
         if names:
             findings.append(warning(f"{count(len(names), one, many)}: {some_names(names, _NAMED)}.", _TROUBLE_REMEDY))
     return findings or [ok(f"Gateways send requests to {count(len(sample.engines), 'engine')}.")]
@@ -291,7 +294,9 @@ _TROUBLE_REMEDY = "See “Engines and hits” in docs/troubleshooting.md."
 def queue_owners(installation: Installation) -> list[Finding]:
     """Ask which gateways decide alone, or know different owners; nothing where there is one gateway."""
     now = installation.now.timestamp()
-    return judged([each for each in fleet_samples().newest() if abs(now - each.at) <= FRESH_S], now)
+    return judged(
+        [fleet_sample for fleet_sample in fleet_samples().newest() if abs(now - fleet_sample.at) <= FRESH_S], now
+    )
 
 
 def judged(samples: list[FleetSample], now: float) -> list[Finding]:
@@ -303,7 +308,7 @@ def judged(samples: list[FleetSample], now: float) -> list[Finding]:
     found = []
     for pool_id, told in sorted(roles.items()):
         alone = deciding_alone(told, now)
-        settled = {(each.epoch, each.owner) for each in told if each.owner and now - each.since > LONG_S}
+        settled = {(item.epoch, item.owner) for item in told if item.owner and now - item.since > LONG_S}
         if alone:
             found.append(warning(f"Gateways decide alone about {pool_id}: {named(alone)}.", REMEDY))
         elif len(settled) > 1:

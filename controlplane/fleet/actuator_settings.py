@@ -139,5 +139,5 @@ def _check_kubernetes(settings: KubernetesSettings) -> None:
         try:
             filled(getattr(settings, name), _PLACES)
         except KeyError:
-            known = ", ".join("{" + each + "}" for each in _PLACES)
+            known = ", ".join("{" + item + "}" for item in _PLACES)
             raise problem(f"actuator_settings.{name}", f"Has an unknown variable; known are {known}.") from None

@@ -17,7 +17,7 @@ def engine_url_rules(pool: Pool | None = None) -> EngineUrlRules:
     """Return what is allowed: the pool's networks where an admin gave it some, else the installation's."""
     own = pool.engine_networks if pool is not None else ""
     return EngineUrlRules(
-        networks=tuple(ip_network(each.strip()) for each in own.split(",")) if own else settings.ENGINE_NETWORKS,
+        networks=tuple(ip_network(part.strip()) for part in own.split(",")) if own else settings.ENGINE_NETWORKS,
         allow_loopback=settings.ALLOW_LOOPBACK_ENGINES,
         own_services=frozenset(_own_services()),
     )

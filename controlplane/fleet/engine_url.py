@@ -69,7 +69,7 @@ class EngineUrlRules:
 
     def allows(self, address: IpAddress) -> bool:
         """Return whether the address is in an allowed network, or on this machine where that is allowed."""
-        return self.allow_loopback if address.is_loopback else any(address in each for each in self.networks)
+        return self.allow_loopback if address.is_loopback else any(address in network for network in self.networks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ def _check(url: str, schemes: dict[str, int | None], rules: EngineUrlRules, reso
         connect_url=f"{parts.scheme}://{bracketed(connect_host)}:{port}{path}",
         address=str(first),
         port=port,
-        addresses=tuple(str(each) for each in addresses),
+        addresses=tuple(str(item) for item in addresses),
     )
 
 

@@ -85,7 +85,7 @@ def has_moved(before: FittedCost, after: FittedCost) -> bool:
     if before.better != after.better or (before.decode is None) != (after.decode is None):
         return True
     if any(
-        _differ(_seconds(before.prefill, *each), _seconds(after.prefill, *each), _MOVED) for each in _REFERENCE_PROMPTS
+        _differ(_seconds(before.prefill, *item), _seconds(after.prefill, *item), _MOVED) for item in _REFERENCE_PROMPTS
     ):
         return True
     if before.decode is not None and after.decode is not None:
@@ -93,7 +93,9 @@ def has_moved(before: FittedCost, after: FittedCost) -> bool:
         if any(_differ(one, other, _MOVED) for one, other in zip(*steps, strict=True)):
             return True
     engines = before.speeds.keys() | after.speeds.keys()
-    return any(_differ(before.speeds.get(each, 1.0), after.speeds.get(each, 1.0), _SPEED_MOVED) for each in engines)
+    return any(
+        _differ(before.speeds.get(engine, 1.0), after.speeds.get(engine, 1.0), _SPEED_MOVED) for engine in engines
+    )
 
 
 def fitted_of(cost: LearnedCost) -> FittedCost:

@@ -121,7 +121,7 @@ def fold(column: Column, sample: FleetSample, shares: Sequence[bytes]) -> None:
     engines = sample.engines
     seconds = [engine.in_flight_s for engine in engines]
     tokens = [float(engine.in_flight_tokens) for engine in engines]
-    peaks = [tokens, seconds, [float(each.running) for each in engines], [float(each.bound) for each in engines]]
+    peaks = [tokens, seconds, [float(item.running) for item in engines], [float(item.bound) for item in engines]]
     states = bytearray(state_byte(engine.state) for engine in engines)
     column.samples += 1
     if not column.floats:

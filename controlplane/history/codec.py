@@ -113,7 +113,7 @@ def _planes(values: array[float]) -> bytes:
     """Return the upper bytes of values rounded to 11 significant bits, plane by plane."""
     bits = array("I", values.tobytes())
     # Sign and magnitude are apart, so the carry rounds away from zero; NaN and infinity stay what they are.
-    rounded = array("I", [(each + _ROUND) & _KEPT for each in bits])
+    rounded = array("I", [(bit + _ROUND) & _KEPT for bit in bits])
     if sys.byteorder == "big":
         rounded.byteswap()
     data = rounded.tobytes()

@@ -56,6 +56,6 @@ def union(
         for place, pool in enumerate(dict.fromkeys([*pools, *last.pool_ids, *sorted({p for _, p in known.values()})]))
     }
     order = sorted(
-        known, key=lambda each: (rank[known[each][1]], last.place.get(each, len(last)), known[each][0], each)
+        known, key=lambda item: (rank[known[item][1]], last.place.get(item, len(last)), known[item][0], item)
     )
-    return HistoryRoster(tuple(order), tuple(known[each][0] for each in order), tuple(known[each][1] for each in order))
+    return HistoryRoster(tuple(order), tuple(known[item][0] for item in order), tuple(known[item][1] for item in order))

@@ -67,10 +67,10 @@ def write_columns(
     for place, column in enumerate(columns):
         for pool_id in sorted(column.pools.keys() & pools.keys()):
             mine = [
-                each
-                for each in markers
-                if each.pool_id == pool_id
-                and (int(each.at // seconds) == column.index or (place == 0 and each.at < column.index * seconds))
+                marker
+                for marker in markers
+                if marker.pool_id == pool_id
+                and (int(marker.at // seconds) == column.index or (place == 0 and marker.at < column.index * seconds))
             ]
             places = rows_of(column.roster, pool_id)
             engines = [(column.roster.engine_ids[row], column.roster.names[row]) for row in places]
@@ -143,7 +143,7 @@ def _assemble(parts: Mapping[int, Sequence[tuple[int, PoolPart]]], rosters: Mapp
             shared[together] = _joined(rosters[roster_id] for roster_id in together)
         past.columns.append(_column(index, shared[together], [(rosters[each], part) for each, part in row]))
         markers += [marker for _, part in row for marker in part.markers]
-        past.pools |= {rosters[each].pool.pool_id: rosters[each].pool for each in together}
+        past.pools |= {rosters[item].pool.pool_id: rosters[item].pool for item in together}
     past.markers = without_replaced(markers)
     return past
 

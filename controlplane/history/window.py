@@ -102,7 +102,7 @@ class FleetWindow:
 
     def _shares(self, sample: FleetSample, index: int) -> tuple[bytes, bytes]:
         """Return the shares of reported and of predicted hits since the start of the hit window, as share bytes."""
-        base = next((each for each in self._totals if index - self._hit_columns <= each.index < index), None)
+        base = next((total for total in self._totals if index - self._hit_columns <= total.index < index), None)
         if base is None:
             unknown = bytes([UNKNOWN_BYTE]) * len(sample.engines)
             return unknown, unknown

@@ -39,7 +39,7 @@ class TalliesHeard:
     def told(self, now: float) -> list[AdvisoryTallies]:
         """Return the tallies of the gateways that still speak; `now` in unix seconds."""
         with self._lock:
-            return [each for each in self._told.values() if now - each.at <= MAX_AGE_S]
+            return [item for item in self._told.values() if now - item.at <= MAX_AGE_S]
 
     def _hear(self, name: str, value: bytes) -> None:
         try:
@@ -49,7 +49,7 @@ class TalliesHeard:
         with self._lock:
             self._told[name] = tallies
             if len(self._told) > MAX_GATEWAYS:
-                del self._told[min(self._told, key=lambda each: self._told[each].at)]
+                del self._told[min(self._told, key=lambda item: self._told[item].at)]
 
 
 @cache
@@ -74,13 +74,13 @@ def together(told: Iterable[AdvisoryTallies]) -> AdvisoryTotals:
     """Return these tallies as one."""
     sources: dict[tuple[str, str, str], SourceTally] = {}
     pools: dict[str, PoolTally] = {}
-    for each in told:
-        for source in each.sources:
+    for item in told:
+        for source in item.sources:
             name = source.pool_id, source.tenant_id, source.source
             sources[name] = _sources_added(sources[name], source) if name in sources else source
-        for pool in each.pools:
+        for pool in item.pools:
             pools[pool.pool_id] = _pools_added(pools[pool.pool_id], pool) if pool.pool_id in pools else pool
-    by_received = sorted(sources.values(), key=lambda each: (-each.received, each.pool_id, each.tenant_id, each.source))
+    by_received = sorted(sources.values(), key=lambda item: (-item.received, item.pool_id, item.tenant_id, item.source))
     return AdvisoryTotals(tuple(by_received), tuple(pools[pool_id] for pool_id in sorted(pools)))
 
 

@@ -61,9 +61,9 @@ def report_node(name: str, told: dict[str, Any], report: dict[str, Any], *, now:
 
 def _stored(node: KvNode, now: datetime, content: dict[str, Any]) -> KvNodeReport:
     """Store a report; pins that are not in it any more need no ending."""
-    left = {pin_of(each) for each in content["pins"]}
+    left = {pin_of(item) for item in content["pins"]}
     old = KvNodeReport.objects.filter(node=node).first()
-    unpin = [each for each in old.unpin if pin_of(each) in left] if old is not None else []
+    unpin = [item for item in old.unpin if pin_of(item) in left] if old is not None else []
     told = {"heard_at": now, "content": content, "unpin": unpin}
     stored, _ = KvNodeReport.objects.update_or_create(node=node, defaults=told)
     return stored

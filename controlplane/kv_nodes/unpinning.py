@@ -41,13 +41,13 @@ def unpin(node: KvNode, name: str, tenant: str, *, actor: Actor, why: str = "") 
             raise NoSuchPinError(f"KV node {node} is {node.get_state_display().lower()}; its pins end at their time.")
         report = KvNodeReport.objects.filter(node=node).first()
         pins = report.content.get("pins", ()) if report is not None else ()
-        found = next((each for each in pins if pin_of(each) == (name, tenant)), None)
+        found = next((pin for pin in pins if pin_of(pin) == (name, tenant)), None)
         if report is None or found is None:
             raise NoSuchPinError(f"KV node {node} has no such pin any more.")
         if (name, tenant) not in map(pin_of, report.unpin):
             report.unpin = [*report.unpin, {"name": name, "tenant": tenant}]
             report.save(update_fields=["unpin"])
-            after = {"prefix": name, **{each: found[each] for each in _TOLD}}
+            after = {"prefix": name, **{item: found[item] for item in _TOLD}}
             audit.tell(actor, "kv_node.unpin", node, after=after, why=why)
     node.report = report
     return node

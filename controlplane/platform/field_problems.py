@@ -65,10 +65,10 @@ def check_fields(thing: models.Model) -> None:
         thing.full_clean(exclude={found.path for found in problems}, validate_constraints=not problems)
     except ValidationError as error:
         problems += [
-            FieldProblem(_path(name, each), text)
+            FieldProblem(_path(name, item), text)
             for name, errors in error.error_dict.items()
-            for each in errors
-            for text in each.messages
+            for item in errors
+            for text in item.messages
         ]
     if problems:
         raise InvalidFieldsError(problems)

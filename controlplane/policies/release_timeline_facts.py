@@ -43,7 +43,7 @@ def timelines_of(
             published_at=version.published_at,
             errors=len(problems_of(version.document)),
             needs_approval=policy.needs_approval,
-            approvals=tuple((each.person.get_username(), each.at) for each in approvals[version.pk]),
+            approvals=tuple((approval.person.get_username(), approval.at) for approval in approvals[version.pk]),
             ways=ways,
             trials={way: trials[way][version.pk] for way in ways if version.pk in trials[way]},
             appointment=None

@@ -102,7 +102,7 @@ def newest_schedule(policy: Policy) -> ScheduledPublish | None:
 
 def newest_schedules(versions: models.QuerySet[PolicyVersion] | list[PolicyVersion]) -> dict[int, ScheduledPublish]:
     """Return the newest appointment of each version that ever had one, by version id."""
-    return {each.version_id: each for each in _schedules().filter(version__in=versions).order_by("pk")}
+    return {schedule.version_id: schedule for schedule in _schedules().filter(version__in=versions).order_by("pk")}
 
 
 def due_schedules(now: datetime) -> list[int]:

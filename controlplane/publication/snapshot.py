@@ -162,7 +162,7 @@ def _pool_entry(pool: Pool, unsalted_tenant: str, last_good: _LastGood, arm_and_
 def _policy_part(pool: Pool) -> dict[str, Any]:
     """Return the fields of _POLICY_PART; raises ValueError and msgspec.ValidationError."""
     live = pool.policy.live_version
-    for version in (live, *(each.version for each in pool.policy.running_canaries)):
+    for version in (live, *(running_canary.version for running_canary in pool.policy.running_canaries)):
         if version is not None and (note := baseline_note(version)):
             logger.warning("%s is not followed in full by pool %s: %s", version, pool.slug, note)
     return {

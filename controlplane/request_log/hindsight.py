@@ -41,9 +41,13 @@ class Hindsight:
         candidates, length = decision.candidates, decision.prompt_tokens
         options = [
             RegretOption(
-                each.engine_id, each.hit_tokens, each.wait_s, each.compute_s, self._drift_s(each.engine_id, decided_at)
+                candidate.engine_id,
+                candidate.hit_tokens,
+                candidate.wait_s,
+                candidate.compute_s,
+                self._drift_s(candidate.engine_id, decided_at),
             )
-            for each in candidates
+            for candidate in candidates
         ]
         before_s = stored.decided_after_s + max(0.0, decision.migrated_s - decision.decided_s)
         if not decision.engine_id:

@@ -26,7 +26,7 @@ class GatewayRecords:
         if not answers:
             return None
         told = [decision for answer in answers for decision in answer.decisions]
-        return sorted(told, key=lambda each: each.decided_at, reverse=True)
+        return sorted(told, key=lambda item: item.decided_at, reverse=True)
 
     def get(self, decision_id: str) -> StoredDecision | None:
         """Return the decision; None where no gateway that answers in time remembers it."""

@@ -52,7 +52,7 @@ class Holders:
 
     def of(self, kind: str) -> list[Holder]:
         """Return those with a secret of this kind."""
-        return [each for each in self.known if each.secrets.kind == kind]
+        return [item for item in self.known if item.secrets.kind == kind]
 
 
 class HolderQuestions:

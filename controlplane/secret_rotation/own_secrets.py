@@ -30,4 +30,4 @@ def answer_questions(role: str, keyrings: Sequence[Keyring]) -> None:
 def own_secrets(kv: Keyring | None = None) -> list[Holder]:
     """Return what this process holds; `kv` are the nodes' secrets, if it has them."""
     keyrings = [fleet_keyring(), session_keyring(), *([kv] if kv is not None else [])]
-    return [Holder("this process", "", held_secrets(each)) for each in keyrings]
+    return [Holder("this process", "", held_secrets(keyring)) for keyring in keyrings]

@@ -48,7 +48,7 @@ class Rotation:
 
 def rotations(holders: Holders, own: Iterable[Holder], now: float) -> list[Rotation]:
     """Return all kinds that are in use; `own` are this process's secrets, by which the others are judged."""
-    by_kind = {each.secrets.kind: each for each in own}
+    by_kind = {item.secrets.kind: item for item in own}
     kinds = []
     for kind in KINDS:
         known = holders.of(kind)
@@ -60,22 +60,22 @@ def rotations(holders: Holders, own: Iterable[Holder], now: float) -> list[Rotat
 
 
 def _of_most(known: list[Holder]) -> tuple[str, str]:
-    pairs = Counter((each.secrets.used, each.secrets.also) for each in known)
+    pairs = Counter((item.secrets.used, item.secrets.also) for item in known)
     return max(pairs, key=lambda pair: (pairs[pair], pair)) if pairs else ("", "")
 
 
 def _rotation(kind: str, used: str, also: str, known: list[Holder], silent: tuple[str, ...], now: float) -> Rotation:
     not_installed, still_needed = list(silent), list(silent)
-    lacking = [str(each) for each in known if also and not each.accepts(also)]
+    lacking = [str(item) for item in known if also and not item.accepts(also)]
     if lacking:
         not_installed.append(f"Do not accept {also} yet: {some_names(lacking, _NAMED)}.")
-    using = [str(each) for each in known if each.secrets.used != used]
+    using = [str(item) for item in known if item.secrets.used != used]
     if using:
         still_needed.append(f"Do not use {used} yet: {some_names(using, _NAMED)}.")
-    for each in known:
+    for item in known:
         # By one that uses another secret than this process, the roles of the two are exchanged.
-        if each.secrets.used == used:
-            still_needed += _accepted_lately(each, now)
+        if item.secrets.used == used:
+            still_needed += _accepted_lately(item, now)
     still_needed += _tokens(kind, also, known, now)
     return Rotation(kind, used, also, tuple(known), tuple(not_installed), tuple(still_needed))
 
@@ -91,7 +91,7 @@ def _accepted_lately(holder: Holder, now: float) -> list[str]:
 
 def _tokens(kind: str, also: str, known: list[Holder], now: float) -> list[str]:
     """Return until when browsers may hold advisory tokens that a gateway signed before it used the new secret."""
-    starts = [each.started_at for each in known if each.role == "gateway" and each.started_at is not None]
+    starts = [item.started_at for item in known if item.role == "gateway" and item.started_at is not None]
     if kind != FLEET or not also or not starts or now >= (until := max(starts) + MAX_LIFETIME_S):
         return []
     return [f"Advisory tokens that gateways signed with {also} are valid until {clock_time(until)} UTC."]

@@ -28,10 +28,10 @@ def whatif_trials(actor: Actor, versions: Sequence[PolicyVersion]) -> dict[int, 
         return {}
     standings = standings_of(list(visible_whatifs(actor).filter(pk__in=wanted).order_by("pk")))
     found: dict[int, Trial] = {}
-    for each in standings:
-        trial = _trial_of(each)
+    for standing in standings:
+        trial = _trial_of(standing)
         if trial is not None:
-            found[each.whatif.draft_id] = trial
+            found[standing.whatif.draft_id] = trial
     return found
 
 

@@ -32,8 +32,8 @@ def main() -> int:
 
 async def _until_told(settings: PickerSettings) -> None:
     told = asyncio.Event()
-    for each in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(each, told.set)
+    for item in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(item, told.set)
     async with served(settings):
         await told.wait()
 

@@ -71,7 +71,7 @@ class PickerExchange:
         if kind == "request_headers":
             self._subset = _subset(message.metadata_context)
             asked = _values(part).get(":path", "").partition("?")[0]
-            self._path = next((each for each in ENDPOINTS if asked.endswith(each)), "")
+            self._path = next((item for item in ENDPOINTS if asked.endswith(item)), "")
             self._echoes = message.protocol_config.response_body_mode == ProcessingMode.FULL_DUPLEX_STREAMED
             return self._unread() if part.end_of_stream else None
         if kind == "request_body":
@@ -134,7 +134,7 @@ class PickerExchange:
         metadata.update({"envoy.lb": {ENDPOINT: endpoints}})
         mutation = ext_proc.HeaderMutation(
             set_headers=[_header(name, value) for name, value in headers.items()],
-            remove_headers=[each for each in _OWNED_HEADERS if each not in headers],
+            remove_headers=[item for item in _OWNED_HEADERS if item not in headers],
         )
         common = ext_proc.CommonResponse(header_mutation=mutation, clear_route_cache=True)
         return ext_proc.ProcessingResponse(
@@ -194,7 +194,7 @@ class PickerExchange:
 
 
 def _values(part: Any) -> dict[str, str]:
-    return {each.key: each.raw_value.decode() or each.value for each in part.headers.headers}
+    return {header.key: header.raw_value.decode() or header.value for header in part.headers.headers}
 
 
 def _pieces(body: bytes, *, ends: bool, answer: bool = False) -> Iterator[Reply]:

@@ -49,8 +49,8 @@ def main() -> int:
 
 async def _until_told(agent: Agent) -> None:
     running = asyncio.ensure_future(agent.run())
-    for each in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(each, running.cancel)
+    for item in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(item, running.cancel)
     await running
 
 

@@ -78,7 +78,7 @@ class Agent:
         """Return the counters as Prometheus text."""
 
         def of(name: str, prefix: str, *values: str) -> dict[str, int]:
-            return {each: self.counts[name, prefix + each] for each in values}
+            return {value: self.counts[name, prefix + value] for value in values}
 
         return (
             lines("headway_nginx_requests_total", "outcome", of("requests", "", *_OUTCOMES))
@@ -143,11 +143,11 @@ class Agent:
 async def fleet(session: aiohttp.ClientSession, url: str) -> list[UpstreamPool]:
     """Return the pools and their serving engines, as the key's role sees them."""
     engines: dict[str, dict[str, str]] = {}
-    async for each in _rows(session, f"{url}/api/v1/engines?desired_state=ready&limit=500"):
-        engines.setdefault(each["pool"], {})[each["engine_id"]] = each["connect_url"]
+    async for row in _rows(session, f"{url}/api/v1/engines?desired_state=ready&limit=500"):
+        engines.setdefault(row["pool"], {})[row["engine_id"]] = row["connect_url"]
     return [
-        UpstreamPool(each["slug"], each["served_model"], each["isolated"], engines.get(each["slug"], {}))
-        async for each in _rows(session, f"{url}/api/v1/pools?limit=500")
+        UpstreamPool(row["slug"], row["served_model"], row["isolated"], engines.get(row["slug"], {}))
+        async for row in _rows(session, f"{url}/api/v1/pools?limit=500")
     ]
 
 
@@ -155,8 +155,8 @@ async def _rows(session: aiohttp.ClientSession, page: str | None) -> AsyncIterat
     while page:
         async with session.get(page, raise_for_status=True) as answer:
             found = await answer.json()
-        for each in found["results"]:
-            yield each
+        for item in found["results"]:
+            yield item
         page = found["next"]
 
 

@@ -38,7 +38,7 @@ class RevocationFile:
     def load(self) -> list[KeyRevocation]:
         """Return what the file holds; makes it where there is none."""
         with self._opened() as file:
-            return [each for each in self._slots(file) if each is not None]
+            return [slot for slot in self._slots(file) if slot is not None]
 
     def save(self, revocation: KeyRevocation) -> bool:
         """Keep a revocation, in place of what was known of its key; returns False where the file is full.

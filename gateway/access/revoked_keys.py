@@ -81,7 +81,7 @@ class RevokedKeys:
             self._tell_disk(error)
             return
         with self._lock:
-            self._known.update({each.sha256: each for each in found})
+            self._known.update({item.sha256: item for item in found})
 
     def _take(self, _topic: str, value: bytes) -> None:
         """Take what the bus says, in any thread."""
@@ -109,7 +109,7 @@ class RevokedKeys:
 
     def _make_room(self) -> None:
         over = len(self._known) - MAX_KNOWN
-        for sha256 in [each.sha256 for each in self._known.values() if each.stored_as_of][: max(0, over)]:
+        for sha256 in [item.sha256 for item in self._known.values() if item.stored_as_of][: max(0, over)]:
             del self._known[sha256]
             self._on_bus.discard(sha256)
 
@@ -126,16 +126,16 @@ class RevokedKeys:
     def _save(self) -> None:
         with self._lock:
             unsaved = list(self._unsaved.values())
-        for each in unsaved:
+        for item in unsaved:
             try:
-                if not self._file.save(each):
+                if not self._file.save(item):
                     log_event("revocations_full", level=logging.ERROR, file=str(self._file.path), remedy=_REMEDY)
             except OSError as error:
                 self._tell_disk(error)
                 return
             with self._lock:
-                if self._unsaved.get(each.sha256) is each:
-                    del self._unsaved[each.sha256]
+                if self._unsaved.get(item.sha256) is item:
+                    del self._unsaved[item.sha256]
         self._disk_failed = False
 
     def _tell_disk(self, error: OSError) -> None:
@@ -147,6 +147,6 @@ class RevokedKeys:
     def _report_lost(self) -> None:
         """Report what the bus has lost, so that the control plane publishes and stores it."""
         with self._lock:
-            lost = [each for each in self._known.values() if not each.stored_as_of and each.sha256 not in self._on_bus]
-        for each in lost if self._bus.connected else ():
-            self._bus.append(LOST_TOPIC, encode_revocation(each))
+            lost = [item for item in self._known.values() if not item.stored_as_of and item.sha256 not in self._on_bus]
+        for item in lost if self._bus.connected else ():
+            self._bus.append(LOST_TOPIC, encode_revocation(item))

@@ -56,6 +56,6 @@ class AdvisoryTally:
             self._gateway,
             self._since,
             time.time(),
-            [msgspec.structs.replace(each) for each in self._sources.values()],
-            [msgspec.structs.replace(each) for each in self._pools.values()],
+            [msgspec.structs.replace(source) for source in self._sources.values()],
+            [msgspec.structs.replace(pool) for pool in self._pools.values()],
         )

@@ -62,9 +62,9 @@ class AgentAdvisor(RequestListener):
     def _tell(self, tenant_id: str, advice: AgentAdvice[str]) -> None:
         for session_id in advice.invalidate:
             self._exchange.withdraw(Advisory(tenant_id=tenant_id, session_id=session_id, source=SOURCE))
-        for each in advice.advise:
+        for item in advice.advise:
             advisory = Advisory(
-                tenant_id=tenant_id, session_id=each.session, expected_arrival_s=each.expected_s, source=SOURCE
+                tenant_id=tenant_id, session_id=item.session, expected_arrival_s=item.expected_s, source=SOURCE
             )
             if not self._exchange.advisories.wait_s(advisory):
                 self._exchange.advise(advisory)

@@ -76,7 +76,7 @@ class SessionTable:
         ):
             self.forget(tenant_id, next(iter(sessions)))
         while self._sessions > self._max_sessions:
-            self._forget_oldest_of(max(self._tenants, key=lambda each: len(self._tenants[each])))
+            self._forget_oldest_of(max(self._tenants, key=lambda tenant: len(self._tenants[tenant])))
         while self._all_keys > self._max_keys:
             self._forget_oldest_of(max(self._keys, key=self._keys.__getitem__))
 
@@ -95,7 +95,8 @@ class SessionTable:
     def check(self) -> None:
         """Raise AssertionError unless counts and limits hold."""
         counted = {
-            tenant: sum(len(each.keys) for each in sessions.values()) for tenant, sessions in self._tenants.items()
+            tenant: sum(len(session.keys) for session in sessions.values())
+            for tenant, sessions in self._tenants.items()
         }
         if counted != self._keys or self._all_keys != sum(counted.values()) or not all(self._tenants.values()):
             raise AssertionError("keys are miscounted")
@@ -103,7 +104,7 @@ class SessionTable:
             raise AssertionError("sessions are miscounted")
         if self._sessions > self._max_sessions or self._all_keys > self._max_keys:
             raise AssertionError("the table is over its limits")
-        if any(len(each) > self._max_per_tenant for each in self._tenants.values()):
+        if any(len(item) > self._max_per_tenant for item in self._tenants.values()):
             raise AssertionError("a tenant has more sessions than the limit")
 
     def _forget_oldest_of(self, tenant_id: str) -> None:

@@ -130,7 +130,7 @@ class AdvisoryApi:
         if batch is None:
             answer: Any = self._take(sender, typed(body, AdvisoryBody))
         else:
-            answer = {"advisories": [self._take(sender, each) for each in _batch(batch)]}
+            answer = {"advisories": [self._take(sender, item) for item in _batch(batch)]}
         await exchange.answer(202, msgspec.json.encode(answer), (JSON, *cors))
 
     async def serve_session(self, exchange: Exchange) -> None:
@@ -269,7 +269,7 @@ async def _object(exchange: Exchange) -> dict[str, Any]:
 def _batch(value: object) -> list[AdvisoryBody]:
     if not isinstance(value, list) or not 1 <= len(value) <= MAX_BATCH or not all(isinstance(e, dict) for e in value):
         raise BadBodyError("bad_field", f"Send 1 to {MAX_BATCH} advisories as objects.", param="advisories")
-    return [typed(each, AdvisoryBody) for each in value]
+    return [typed(item, AdvisoryBody) for item in value]
 
 
 def _require(methods: str, exchange: Exchange) -> None:

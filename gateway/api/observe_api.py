@@ -125,7 +125,7 @@ class ObserveApi:
         observing = service.observing()
         if not observing:
             raise ApiError(409, "This pool routes its requests; an admin can switch it to observe-only.", "pool_routes")
-        pool = next((each for each in observing if engine_named(each, observed.engine) is not None), None)
+        pool = next((item for item in observing if engine_named(item, observed.engine) is not None), None)
         if pool is None:
             self._count(observing[0].entry.pool_id, "unknown_engine")
             raise ApiError(400, "No engine of this pool has this id, name or address.", "unknown_engine")

@@ -106,7 +106,7 @@ def observed_prompt(observed: Observation, block_tokens: int, name: str) -> Prom
     """
     asked = observed.request
     given = (asked.messages, asked.prompt, asked.prompt_embeds, asked.token_ids, asked.block_hashes)
-    if any(each is not None for each in given):
+    if any(item is not None for item in given):
         return prompt_of(asked)
     if asked.prompt_tokens is None:
         raise BadBodyError("bad_field", "Send the prompt, or at least request.prompt_tokens.", param="request")

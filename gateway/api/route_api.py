@@ -338,7 +338,7 @@ def _slot_s(pool: LivePool, request: GatewayRequest, held_s: float) -> float:
 
 async def _together(made: list[Coroutine[Any, Any, RouteAnswer | msgspec.Raw]]) -> list[RouteAnswer | msgspec.Raw]:
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(each) for each in made]
+        tasks = [group.create_task(item) for item in made]
     return [task.result() for task in tasks]
 
 

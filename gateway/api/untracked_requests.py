@@ -79,7 +79,7 @@ class UntoldHolds:
 
     def _standing(self, holder: tuple[str, str], now: float) -> list[tuple[float, DecisionRecord]]:
         """Return what the holder still holds; the list is the table's own."""
-        kept = [each for each in self._held.get(holder, ()) if each[0] > now and not each[1].outcome]
+        kept = [item for item in self._held.get(holder, ()) if item[0] > now and not item[1].outcome]
         self._held[holder] = kept
         return kept
 

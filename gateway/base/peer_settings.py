@@ -54,10 +54,10 @@ def peer_settings(environment: Mapping[str, str]) -> PeerSettings:
     except ValueError as error:
         raise PeerSettingsError(str(error)) from error
     far = [
-        each
+        item
         for addresses in regions.values()
-        for each in addresses
-        if not is_loopback(urlsplit(f"//{each}").hostname or "")
+        for item in addresses
+        if not is_loopback(urlsplit(f"//{item}").hostname or "")
     ]
     if tls is None and far and is_loopback(host):
         raise PeerSettingsError(

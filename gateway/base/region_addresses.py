@@ -24,7 +24,7 @@ def host_and_port(text: str) -> tuple[str, int] | None:
 def region_addresses(text: str, own_region: str) -> RegionAddresses:
     """Return what `us=host:port,asia=host:port` says; a region may come several times. Raises ValueError."""
     addresses: RegionAddresses = {}
-    entries = [each.strip() for each in text.split(",") if each.strip()]
+    entries = [part.strip() for part in text.split(",") if part.strip()]
     if entries and not own_region:
         raise ValueError(f"{VARIABLE} needs HEADWAY_REGION, the region of this gateway.")
     if len(entries) > MAX_GATEWAYS:

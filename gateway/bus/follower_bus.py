@@ -61,7 +61,7 @@ def hear_gateways(bus: Bus, topic: str, heard: Callable[[str, bytes], None]) -> 
     ends = (bus.subscribe(topic, lambda _topic, value: heard("", value)), bus.subscribe(TOPIC_PREFIX, hear_own))
 
     def end() -> None:
-        for each in ends:
-            each()
+        for end in ends:
+            end()
 
     return end

@@ -337,7 +337,9 @@ class RedisSession:
         """Hear the entries that came while nobody listened, as far as the server still has them."""
         for name in await self._client.smembers(self._ports.names.streams):
             topic = name.decode(errors="replace")
-            starts = [self._patterns[each] for each in patterns if self._patterns[each] and covers(each, topic)]
+            starts = [
+                self._patterns[pattern] for pattern in patterns if self._patterns[pattern] and covers(pattern, topic)
+            ]
             if not starts:
                 continue
             after = self._ports.heard_until.get(topic) or min(starts)

@@ -76,7 +76,7 @@ class KvMoveRow(msgspec.Struct, frozen=True, kw_only=True):
 def _problem(rows: list[KvMoveRow]) -> str:
     if len(rows) > MAX_ROWS:
         return f"more than {MAX_ROWS} rows"
-    if not all(0 <= each.asked_at < _END_OF_TIME and 0 <= each.seconds < math.inf for each in rows):
+    if not all(0 <= row.asked_at < _END_OF_TIME and 0 <= row.seconds < math.inf for row in rows):
         return "a time is not finite, below 0, or after the year 5138"
     return ""
 

@@ -120,7 +120,7 @@ def regret(options: Sequence[RegretOption], course: Course, stale_after_s: float
     if len(options) < 2:
         return Regret(chosen.engine_id, course.ttft_s, gateway_s, 0, gateway_s=gateway_s) if gateway_s else None
     base_s = gateway_s if course.deferred else course.before_s
-    best = min(options[1:], key=lambda each: (each.estimate_s + each.drift_s, each.engine_id))
+    best = min(options[1:], key=lambda option: (option.estimate_s + option.drift_s, option.engine_id))
     best_ttft_s = base_s + max(0.0, best.estimate_s + best.drift_s)
     total_s = max(0.0, course.ttft_s - best_ttft_s)
     tokens = max(0, best.hit_tokens - course.hit_tokens)
@@ -160,7 +160,7 @@ def rejection_regret(options: Sequence[RegretOption], slack_s: float) -> Regret 
     """
     if not options:
         return None
-    best = min(options, key=lambda each: (each.estimate_s + each.drift_s, each.engine_id))
+    best = min(options, key=lambda option: (option.estimate_s + option.drift_s, option.engine_id))
     expected_s = max(0.0, best.estimate_s + best.drift_s)
     spare_s = max(0.0, slack_s - expected_s)
     if spare_s < NEGLIGIBLE_S:

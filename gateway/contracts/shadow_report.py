@@ -32,13 +32,13 @@ def report_problem(report: ShadowReport) -> str:
     """Return what is wrong with a report, with its path; empty for a sound one."""
     tally = report.tally
     names = (report.pool_id, report.run_id, report.part)
-    if any(not 0 < len(each) <= _MAX_NAME for each in names):
+    if any(not 0 < len(name) <= _MAX_NAME for name in names):
         return "pool_id, run_id or part is empty or too long"
     if len(tally.gains) != GAIN_RANGES or len(tally.engines) > MAX_ENGINES or len(tally.sample) > KEPT_SAMPLES:
         return "tally has more ranges, engines or samples than there can be"
     figures = [report.at, tally.gain_s, tally.expected_s, tally.measured_s, tally.cpu_s, tally.cpu_max_s]
-    for each in tally.sample:
-        for scored in (each.live, each.shadow):
+    for item in tally.sample:
+        for scored in (item.live, item.shadow):
             figures += (scored.wait_s, scored.compute_s, scored.cost)
     if not all(map(math.isfinite, figures)):
         return "a figure is not finite"

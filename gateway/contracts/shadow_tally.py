@@ -12,7 +12,7 @@ from routing.trials.shadow import ShadowComparison
 from routing.values.decision import Candidate
 
 _STEPS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-GAIN_EDGES_S = (*(-each for each in reversed(_STEPS_S)), *_STEPS_S)
+GAIN_EDGES_S = (*(-item for item in reversed(_STEPS_S)), *_STEPS_S)
 """Edges of the ranges in which gains are counted, in seconds; those between the middle two change nothing."""
 GAIN_RANGES = len(GAIN_EDGES_S) + 1
 KEPT_SAMPLES = 24

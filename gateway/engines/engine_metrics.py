@@ -218,7 +218,7 @@ def _adapters(text: bytes, rank: int | None) -> tuple[tuple[str, ...] | None, in
             lines.append((_value(_LORA, line, MAX_TOTAL), dict(_LORA_LABEL.findall(labels[0]))))
     if not lines:
         return None, None
-    latest = max(lines, key=lambda each: each[0])[1]
+    latest = max(lines, key=lambda item: item[0])[1]
     listed = b",".join(latest.get(name, b"") for name in (b"waiting_lora_adapters", b"running_lora_adapters"))
     names = dict.fromkeys(name.strip().decode(errors="replace") for name in listed.split(b",") if name.strip())
     limit = latest.get(b"max_lora", b"")

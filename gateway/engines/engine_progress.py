@@ -143,8 +143,8 @@ class EngineProgress:
 
     def watched(self) -> WatchedEngine:
         """Return what tells whether the engine stands still."""
-        streams = [each for each in self._standing.values() if each.streams]
-        longest_s = max((each.prefill_s for each in self._standing.values() if each.first_token_s is None), default=0.0)
+        streams = [item for item in self._standing.values() if item.streams]
+        longest_s = max((item.prefill_s for item in self._standing.values() if item.first_token_s is None), default=0.0)
         usual = max(1.0, self._speed.usual())
         return WatchedEngine(len(self._standing), len(streams), self.signs, longest_s * usual, self.longest_start_s)
 
@@ -181,20 +181,20 @@ class EngineProgress:
         """Return the figures of this moment."""
         self._forget_old(now)
         standing = list(self._standing.values())
-        unanswered = [each for each in standing if each.first_token_s is None]
+        unanswered = [item for item in standing if item.first_token_s is None]
         # Nobody sees the first token of an answer that comes in whole, so it is never late.
-        prefilling = [each for each in unanswered if not each.whole]
-        waited = [(each.dispatched_s, each.expected_s) for each in prefilling if self._vouches(each.dispatched_s, now)]
+        prefilling = [item for item in unanswered if not item.whole]
+        waited = [(item.dispatched_s, item.expected_s) for item in prefilling if self._vouches(item.dispatched_s, now)]
         slowness, slowness_samples = self._speed.slowness(waited, now)
         tpot_s, tpot_samples = self._speed.tpot(now)
         answers = [rejected for at_s, rejected in self._answers if at_s > now - ANSWERS_COUNT_S]
         return EngineCounts(
             dispatched=len(standing),
             prefilling=len(prefilling),
-            streaming=sum(each.streams and each.first_token_s is not None for each in standing),
+            streaming=sum(item.streams and item.first_token_s is not None for item in standing),
             first_tokens_total=self.first_tokens,
             chunks_total=self.chunks,
-            longest_prefill_s=max((each.prefill_s for each in unanswered), default=0.0),
+            longest_prefill_s=max((item.prefill_s for item in unanswered), default=0.0),
             failures_in_row=self.failures_in_row,
             rejected_share=sum(answers) / len(answers) if answers else None,
             rejected_samples=len(answers),

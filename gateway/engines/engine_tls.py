@@ -49,7 +49,7 @@ class EngineTls:
         return self._context
 
     def _states(self) -> list[tuple[int, int, int] | None]:
-        return [file_state(Path(each)) for each in (self._authority, self._certificate) if each]
+        return [file_state(Path(item)) for item in (self._authority, self._certificate) if item]
 
     def _made(self) -> ssl.SSLContext:
         context = ssl.create_default_context()

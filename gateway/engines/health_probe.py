@@ -89,9 +89,9 @@ async def probe(
         patience.probed(silent=False)
         raise
     finally:
-        for each in (asked[0], metrics):
-            if isinstance(each, asyncio.Future):
-                each.cancel()
+        for item in (asked[0], metrics):
+            if isinstance(item, asyncio.Future):
+                item.cancel()
     patience.probed(silent=False)
     return late
 

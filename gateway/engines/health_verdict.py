@@ -55,14 +55,14 @@ def sated(engines: Iterable[LiveEngine], running: Mapping[str, int], unix: float
     healthy, as after an outage of all, none of them holds back: nobody else would serve.
     """
     entries = [engine.entry for engine in engines]
-    whole = [running.get(each.engine_id, 0) for each in entries if each.health not in (QUARANTINED, PROBATION)]
+    whole = [running.get(entry.engine_id, 0) for entry in entries if entry.health not in (QUARANTINED, PROBATION)]
     if not whole:
         return frozenset()
     typical = statistics.fmean(whole)
     return frozenset(
-        each.engine_id
-        for each in entries
-        if each.health == PROBATION
-        and (share := load_share(each, unix)) < 1.0
-        and running.get(each.engine_id, 0) >= max(1, math.floor(share * typical))
+        entry.engine_id
+        for entry in entries
+        if entry.health == PROBATION
+        and (share := load_share(entry, unix)) < 1.0
+        and running.get(entry.engine_id, 0) >= max(1, math.floor(share * typical))
     )

@@ -70,36 +70,36 @@ def hit_verdict(samples: Sequence[HitSample], keys: PoolKeys, before: str = EXAC
     wherever reports count, the verdict must hold without the requests of any one tenant: a request can differ for what
     its sender put into it.
     """
-    seen = [each for each in samples if not each.reported]
+    seen = [sample for sample in samples if not sample.reported]
     enough = len(seen) >= LEAST_SAMPLES or len(seen) == len(samples)
     counted = seen if enough else samples
     overall = _verdict(counted, keys, before)
     if enough and not keys.shared:
         return overall
     least = LEAST_OTHERS if enough else LEAST_SAMPLES
-    tenants = sorted({each.tenant for each in counted if each.tenant})
-    without = [_verdict([each for each in counted if each.tenant != who], keys, before, least) for who in tenants]
+    tenants = sorted({item.tenant for item in counted if item.tenant})
+    without = [_verdict([item for item in counted if item.tenant != who], keys, before, least) for who in tenants]
     return _agreed(overall, without)
 
 
 def _agreed(overall: HitVerdict, without: Sequence[HitVerdict]) -> HitVerdict:
     """Return the verdict that costs least trust; its cause is named only if no tenant's requests alone suggest it."""
-    best = max([overall, *without], key=lambda each: _GRADES.index(each.grade))
-    if all(each.cause == best.cause for each in without):
+    best = max([overall, *without], key=lambda item: _GRADES.index(item.grade))
+    if all(item.cause == best.cause for item in without):
         return best
     return msgspec.structs.replace(best, cause="" if best.grade == EXACT else UNKNOWN)
 
 
 def _verdict(samples: Sequence[HitSample], keys: PoolKeys, before: str, least: int = LEAST_SAMPLES) -> HitVerdict:
-    differing = [each for each in samples if each.short or each.missed]
+    differing = [sample for sample in samples if sample.short or sample.missed]
     cause = _cause(samples, differing, keys, least) if len(differing) >= least else ""
-    believed = [each for each in samples if each.believed_tokens >= each.block_tokens]
+    believed = [sample for sample in samples if sample.believed_tokens >= sample.block_tokens]
     if len(believed) < least:
         blind = cause == TOKENIZER
         share = 0.0 if blind else None
         return HitVerdict(BLIND if blind else EXACT, share, cause, len(samples), len(differing))
-    found = sum(min(each.reported_tokens, each.believed_tokens) for each in believed)
-    share = found / sum(each.believed_tokens for each in believed)
+    found = sum(min(item.reported_tokens, item.believed_tokens) for item in believed)
+    share = found / sum(item.believed_tokens for item in believed)
     enough = EXACT_AGAIN if before != EXACT else DEGRADED_BELOW
     grade = BLIND if share < BLIND_BELOW else DEGRADED if share < enough else EXACT
     return HitVerdict(grade, share, cause, len(samples), len(differing))
@@ -109,31 +109,31 @@ def _cause(samples: Sequence[HitSample], differing: Sequence[HitSample], keys: P
     lengths = _by_length(samples, least)
     if lengths:
         return lengths
-    short = [each for each in differing if each.short]
+    short = [item for item in differing if item.short]
     if len(short) >= least:
-        nothing = sum(each.reported_tokens == 0 for each in short)
-        believed = sum(each.believed_tokens >= each.block_tokens for each in samples)
+        nothing = sum(item.reported_tokens == 0 for item in short)
+        believed = sum(sample.believed_tokens >= sample.block_tokens for sample in samples)
         if nothing >= _NEARLY_ALL * believed:
             return SALT if keys.isolated or keys.by_dispatches else TOKENIZER
         if _one_boundary(short):
             return TEMPLATE
-    missed = [each for each in differing if each.missed]
+    missed = [item for item in differing if item.missed]
     if not keys.by_dispatches and _never_known(samples, missed, least):
         return TOKENIZER
     return _by_events(differing, short, keys)
 
 
 def _by_events(differing: Sequence[HitSample], short: Sequence[HitSample], keys: PoolKeys) -> str:
-    if 2 * sum(each.gap for each in differing) >= len(differing):
+    if 2 * sum(item.gap for item in differing) >= len(differing):
         return LATE_EVENT
-    untold = keys.by_dispatches or 2 * sum(each.removed for each in short) >= len(short)
+    untold = keys.by_dispatches or 2 * sum(item.removed for item in short) >= len(short)
     return EVICTION if short and 2 * len(short) >= len(differing) and untold else UNKNOWN
 
 
 def _by_length(samples: Sequence[HitSample], least: int) -> str:
     """Return template or tokenizer where most prompts have another length on the engine, else nothing."""
-    told = [each for each in samples if each.engine_prompt_tokens is not None]
-    differences = [each.engine_prompt_tokens - each.prompt_tokens for each in told if each.engine_prompt_tokens]
+    told = [sample for sample in samples if sample.engine_prompt_tokens is not None]
+    differences = [item.engine_prompt_tokens - item.prompt_tokens for item in told if item.engine_prompt_tokens]
     other = [difference for difference in differences if difference]
     if len(other) < least or len(other) < _MOST * len(told):
         return ""
@@ -143,9 +143,9 @@ def _by_length(samples: Sequence[HitSample], least: int) -> str:
 def _one_boundary(short: Sequence[HitSample]) -> bool:
     """Return whether all prompts agree up to one boundary, or all but for the same number of tokens."""
     block_tokens = short[0].block_tokens
-    reported = [each.reported_tokens for each in short]
-    missing = [each.believed_tokens - each.reported_tokens for each in short]
-    believed = [each.believed_tokens for each in short]
+    reported = [item.reported_tokens for item in short]
+    missing = [item.believed_tokens - item.reported_tokens for item in short]
+    believed = [item.believed_tokens for item in short]
     if max(believed) - min(believed) <= block_tokens:
         return False
     return max(reported) == min(reported) > 0 or (max(missing) - min(missing) < block_tokens and min(reported) > 0)
@@ -153,6 +153,6 @@ def _one_boundary(short: Sequence[HitSample]) -> bool:
 
 def _never_known(samples: Sequence[HitSample], missed: Sequence[HitSample], least: int) -> bool:
     """Return whether the engine reports hits and the index knows of none on nearly all requests."""
-    hits = [each for each in samples if each.reported_tokens >= each.block_tokens]
-    unknown = sum(each.believed_tokens < each.block_tokens for each in hits)
+    hits = [sample for sample in samples if sample.reported_tokens >= sample.block_tokens]
+    unknown = sum(hit.believed_tokens < hit.block_tokens for hit in hits)
     return len(missed) >= least and len(hits) >= least and unknown >= _NEARLY_ALL * len(hits)

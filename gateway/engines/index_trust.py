@@ -66,11 +66,11 @@ class IndexTrust:
         return self._all()[-MAX_SAMPLES:]
 
     def _newest_s(self, source: tuple[bool, str]) -> float:
-        return max((each.at_s for each in list(self._samples.get(source, ()))), default=float("-inf"))
+        return max((sample.at_s for sample in list(self._samples.get(source, ()))), default=float("-inf"))
 
     def _all(self) -> list[HitSample]:
-        held = [each for samples in list(self._samples.values()) for each in list(samples)]
-        return sorted(held, key=lambda each: each.at_s)
+        held = [sample for samples in list(self._samples.values()) for sample in list(samples)]
+        return sorted(held, key=lambda item: item.at_s)
 
     def judge(self, keys: PoolKeys, now: float) -> bool:
         """Judge anew; returns whether grade or cause changed."""

@@ -309,7 +309,7 @@ class LiveEngine:
         self._count(metrics.prompt_tokens_total, metrics.generated_tokens_total, time.monotonic())
 
     def _count(self, prompt_tokens: float | None, generated_tokens: float | None, now: float) -> None:
-        counts = [each for each in (known(prompt_tokens), known(generated_tokens)) if each is not None]
+        counts = [item for item in (known(prompt_tokens), known(generated_tokens)) if item is not None]
         if counts:
             self._counted = sum(counts), now
 

@@ -32,7 +32,7 @@ def excused_engines(engines: Collection[LiveEngine]) -> frozenset[str]:
 
 def _last_ones(role: str, ready: Sequence[LiveEngine], excused: frozenset[str]) -> frozenset[str]:
     """Return the engines of a role that may be alive; none while one takes work that can do what they do."""
-    able = [each for each in ready if each.entry.role in (role, "mixed")]
-    if any(each.breaker.accepts or each.entry.engine_id in excused for each in able):
+    able = [item for item in ready if item.entry.role in (role, "mixed")]
+    if any(item.breaker.accepts or item.entry.engine_id in excused for item in able):
         return frozenset()
-    return frozenset(each.entry.engine_id for each in able if each.breaker.excusable)
+    return frozenset(item.entry.engine_id for item in able if item.breaker.excusable)

@@ -97,7 +97,7 @@ class StallWatch:
         self._update(engines, now)
         room = len(engines) // 2 - sum(seen.suspected for seen in engines.values())
         left = sum(seen.accepts for seen in engines.values())
-        for engine_id in sorted(self._silences, key=lambda each: (-self._silences[each].still_s, each)):
+        for engine_id in sorted(self._silences, key=lambda item: (-self._silences[item].still_s, item)):
             seen, silence = engines[engine_id], self._silences[engine_id]
             still_s, what = silence.still_s, _in_words(seen.work, silence.still_s)
             hang_s = hang_limit_s(self._hang_s, seen.work.longest_start_s, seen.work.longest_prefill_s)

@@ -427,10 +427,10 @@ def _decode(answer: bytes, kind: type[Wanted], what: str) -> Wanted:
 
 def _sum(ranks: Sequence[_RankLoad]) -> LightLoad:
     """Return the load of all data-parallel ranks together; memory is their mean."""
-    usage = [each.token_usage for each in ranks if each.token_usage is not None]
+    usage = [rank.token_usage for rank in ranks if rank.token_usage is not None]
     return LightLoad(
-        sum(each.num_running_reqs for each in ranks),
-        sum(each.num_waiting_reqs for each in ranks),
+        sum(rank.num_running_reqs for rank in ranks),
+        sum(rank.num_waiting_reqs for rank in ranks),
         min(1.0, sum(usage) / len(usage)) if usage else None,
     )
 

@@ -404,8 +404,8 @@ class EventLedger:
             self._sink.stored(keys)
         elif keys:
             self._pass_on(self._groups.held_by_all(event.block_hashes))
-        for each in {each.name: each for there in media for each in there}.values():
-            self._sink.medium_stored(each.name, each.place + 1)
+        for entry in {item.name: item for there in media for item in there}.values():
+            self._sink.medium_stored(entry.name, entry.place + 1)
         return before_media(event, media)
 
     def _store(self, event: BlockStored, domain: str) -> None:

@@ -61,7 +61,9 @@ def with_cached_tokens(body: bytes, cached_tokens: int) -> bytes:
     if not isinstance(answer, dict):
         return body
     holders = (answer, answer.get("response"), answer.get("message"))
-    usages = [each["usage"] for each in holders if isinstance(each, dict) and isinstance(each.get("usage"), dict)]
+    usages = [
+        holder["usage"] for holder in holders if isinstance(holder, dict) and isinstance(holder.get("usage"), dict)
+    ]
     for usage in usages:
         _correct(usage, cached_tokens)
     return msgspec.json.encode(answer) if usages else body
@@ -83,7 +85,7 @@ def _correct(usage: dict[str, Any], cached_tokens: int) -> None:
 def _count_as_input(usage: dict[str, Any]) -> None:
     """Count all of the prompt as input in a usage of messages, which keep what a cache held or took apart from it."""
     apart = [usage.pop(name, None) for name in _MESSAGES_COUNTS]
-    usage["input_tokens"] += sum(each for each in apart if isinstance(each, int))
+    usage["input_tokens"] += sum(item for item in apart if isinstance(item, int))
 
 
 def _without_hits(body: bytes) -> bytes:

@@ -167,8 +167,8 @@ def _media(part: dict[str, Any]) -> Media:
 
 def _leaves(value: Any) -> Iterator[Any]:
     if isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _leaves(each)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(item)
     else:
         yield value
 
@@ -181,7 +181,7 @@ def _stable(value: Any, sizes: list[int]) -> Any:
     if isinstance(value, dict):
         return {name: _stable(each, sizes) for name, each in value.items() if name != "cache_control"}
     if isinstance(value, list):
-        return [_stable(each, sizes) for each in value]
+        return [_stable(item, sizes) for item in value]
     if not isinstance(value, str):
         return value
     digest, size = held_text(value) or _digest(value)

@@ -18,7 +18,7 @@ _BILLING = "x-anthropic-billing-header"
 def messages_prompt(body: dict[str, Any]) -> ChatPrompt:
     """Read `system`, `messages` and `tools`; raises BadBodyError."""
     asked = body.get("messages")
-    if not isinstance(asked, list) or not asked or not all(isinstance(each, dict) for each in asked):
+    if not isinstance(asked, list) or not asked or not all(isinstance(item, dict) for item in asked):
         raise BadBodyError("bad_field", "Send messages as a non-empty list of objects.", param="messages")
     messages: list[dict[str, Any]] = []
     if system := _system(body.get("system")):
@@ -121,7 +121,7 @@ def _tools(tools: object) -> list[dict[str, Any]]:
 
 
 def _blocks(value: object) -> Iterator[dict[str, Any]]:
-    return (each for each in value if isinstance(each, dict)) if isinstance(value, list) else iter(())
+    return (item for item in value if isinstance(item, dict)) if isinstance(value, list) else iter(())
 
 
 def _is_text(value: object) -> bool:

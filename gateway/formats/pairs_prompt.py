@@ -40,7 +40,7 @@ def _sizes(body: dict[str, Any], names: tuple[str, ...]) -> list[int]:
     for name in names:
         value = body.get(name)
         if value is not None and value != []:
-            return [_bytes(each) for each in value] if isinstance(value, list) else [_bytes(value)]
+            return [_bytes(item) for item in value] if isinstance(value, list) else [_bytes(value)]
     shown = f"{', '.join(names[:-1])} or {names[-1]}"
     raise BadBodyError("bad_field", f"Send {shown} as a text or a non-empty list of texts.", param=names[0])
 
@@ -55,5 +55,5 @@ def _bytes(value: Any) -> int:
     if isinstance(value, dict):
         if is_media(value):
             check_media(value)
-        return sum(_bytes(each) for each in value.values())
-    return sum(_bytes(each) for each in value) if isinstance(value, list) else 0
+        return sum(_bytes(item) for item in value.values())
+    return sum(_bytes(item) for item in value) if isinstance(value, list) else 0

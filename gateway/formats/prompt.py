@@ -50,7 +50,7 @@ class ChatPrompt(msgspec.Struct, frozen=True):
     @property
     def media_tokens(self) -> int:
         """Assumed length of the media."""
-        return sum(each.tokens for each in self.media)
+        return sum(item.tokens for item in self.media)
 
 
 class TextPrompt(msgspec.Struct, frozen=True):
@@ -153,11 +153,11 @@ def _embedded(body: Mapping[str, Any]) -> UnmatchedPrompt:
     """Return the length of a prompt given as embeddings, which no text stands for; a `prompt` beside it adds to it."""
     given = body["prompt_embeds"]
     embeds = given if isinstance(given, list) else [given]
-    if not embeds or not all(isinstance(each, str) for each in embeds):
+    if not embeds or not all(isinstance(embed, str) for embed in embeds):
         raise BadBodyError(
             "bad_field", "Send prompt_embeds as a base64 string, or a list of them.", param="prompt_embeds"
         )
-    tokens = sum(max(1, len(each) // _EMBEDS_BYTES) for each in embeds)
+    tokens = sum(max(1, len(embed) // _EMBEDS_BYTES) for embed in embeds)
     size = tokens * _UNCOUNTED_TOKEN_BYTES
     if body.get("prompt") is not None:
         beside = completion_prompt(body["prompt"])
@@ -181,10 +181,10 @@ def completion_prompt(prompt: object, param: str = "prompt") -> TextPrompt | Tok
         first = prompt[0]
         if not isinstance(first, str | list | array):
             return TokenPrompt(_token_ids(prompt, param))
-        if isinstance(first, str) and all(isinstance(each, str) for each in prompt):
-            return TextPrompt(first, sum(len(each.encode()) for each in prompt[1:]))
-        if not isinstance(first, str) and all(isinstance(each, list | array) for each in prompt):
-            return TokenPrompt(_token_ids(first, param), sum(len(each) for each in prompt[1:]))
+        if isinstance(first, str) and all(isinstance(item, str) for item in prompt):
+            return TextPrompt(first, sum(len(item.encode()) for item in prompt[1:]))
+        if not isinstance(first, str) and all(isinstance(item, list | array) for item in prompt):
+            return TokenPrompt(_token_ids(first, param), sum(len(item) for item in prompt[1:]))
     raise BadBodyError(
         "bad_field", f"Send {param} as a string, a list of token ids, or a list of either alone.", param=param
     )

@@ -80,7 +80,7 @@ class ConnectionLimit:
         firsts = [(first[0].used_s, source, first[0]) for source in sources if (first := self._first(source))]
         if not firsts:
             return False
-        _, source, connection = min(firsts, key=lambda each: each[0])
+        _, source, connection = min(firsts, key=lambda item: item[0])
         self.busy(source, connection)
         connection.close_idle()
         return True

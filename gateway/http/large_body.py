@@ -75,8 +75,8 @@ class HeldBody(NamedTuple):
     async def chunks(self, rest: bytes) -> AsyncIterator[memoryview]:
         """Yield the same in pieces."""
         for piece in self._pieces(rest):
-            async for each in in_pieces(piece):
-                yield each
+            async for in_piece in in_pieces(piece):
+                yield in_piece
 
     def _pieces(self, rest: bytes) -> Iterator[memoryview]:
         whole, source, position = memoryview(self.body), memoryview(rest), 0

@@ -53,7 +53,7 @@ class FreedCopies:
         # In the order of the prompt, and each once.
         orders = dict.fromkeys(at[key] for key in keys if key in at)
         freed = [self._close(order_id) for order_id in orders if self._freed[order_id].until_s > now]
-        return [msgspec.structs.replace(each.row, worth=USELESS) for each in freed]
+        return [msgspec.structs.replace(item.row, worth=USELESS) for item in freed]
 
     def sweep(self, now: float) -> list[KvMoveRow]:
         """Return the shrinks that were useful: nobody has missed what they took for long enough."""
@@ -62,7 +62,7 @@ class FreedCopies:
 
     def check(self) -> None:
         """Raise AssertionError unless orders, blocks and the limit agree."""
-        if self._keys != sum(len(each.keys) for each in self._freed.values()) or self._keys > MAX_KEYS:
+        if self._keys != sum(len(item.keys) for item in self._freed.values()) or self._keys > MAX_KEYS:
             raise AssertionError("blocks are miscounted, or more than the limit")
         if not all(self._at.values()):
             raise AssertionError("a node is listed from which nothing went")

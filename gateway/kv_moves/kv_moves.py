@@ -222,12 +222,12 @@ class MoveScheduler:
 
     def _has_room(self, move: KvMove) -> bool:
         """Return whether one more order may wait; an advisory's gives way to others."""
-        waiting = [each for each in self._orders.values() if not each.begun]
-        advised = [each for each in waiting if each.move.planner == ADVISORY and not each.promoted]
+        waiting = [order for order in self._orders.values() if not order.begun]
+        advised = [item for item in waiting if item.move.planner == ADVISORY and not item.promoted]
         if move.planner == ADVISORY:
             return len(waiting) < MAX_WAITING and len(advised) < MAX_ADVISORIES
         if len(waiting) >= MAX_WAITING and advised:
-            self._drop(max(advised, key=lambda each: (each.move.rank, each.number)))
+            self._drop(max(advised, key=lambda item: (item.move.rank, item.number)))
             return True
         return len(waiting) < MAX_WAITING
 
@@ -241,7 +241,7 @@ class MoveScheduler:
 
     def _begin_next(self) -> None:
         targets = Counter(target for target, _ in self._under_way)
-        waiting = sorted((each for each in self._orders.values() if not each.begun), key=_turn)
+        waiting = sorted((item for item in self._orders.values() if not item.begun), key=_turn)
         for order in waiting:
             if len(self._under_way) >= MAX_UNDER_WAY:
                 return

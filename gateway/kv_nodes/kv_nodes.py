@@ -58,7 +58,7 @@ class KvNodes:
 
     def apply(self, entries: Iterable[KvNodeEntry]) -> None:
         """Follow these nodes from now on; those that did not change are not disturbed. Call it on the loop's thread."""
-        wanted = {each.name: each for each in entries if each.events_endpoint and each.state == SERVING}
+        wanted = {item.name: item for item in entries if item.events_endpoint and item.state == SERVING}
         if wanted and self._access.keyring is None:
             wanted = {}
             self._tell_of_secret()
@@ -107,7 +107,7 @@ class KvNodes:
         self._posts.pop(name).end()
         follower = self._followers.pop(name)
         follower.stop()
-        self._ending = [each for each in self._ending if not each.join(0.0)] + [follower]
+        self._ending = [item for item in self._ending if not item.join(0.0)] + [follower]
         self.holdings.leave(name)
         self._metrics.kv_node_followed.remove(name)
         self._metrics.kv_node_blocks.remove(name)
@@ -208,6 +208,6 @@ class _Posts(NodeSink):
 
 def _ended(followers: list[NodeFollower]) -> bool:
     ends_at = time.monotonic() + _END_S
-    for each in followers:
-        each.join(max(0.0, ends_at - time.monotonic()))
-    return all(each.join(0.0) for each in followers)
+    for follower in followers:
+        follower.join(max(0.0, ends_at - time.monotonic()))
+    return all(follower.join(0.0) for follower in followers)

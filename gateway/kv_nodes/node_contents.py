@@ -109,7 +109,7 @@ class NodeContents:
 
     def _remove(self, key: int, copy: int) -> None:
         """Forget a copy, the block with its last."""
-        left = tuple(each for each in self._copies.get(key, ()) if each != copy)
+        left = tuple(item for item in self._copies.get(key, ()) if item != copy)
         if left:
             self._copies[key] = left
         else:

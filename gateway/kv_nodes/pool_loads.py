@@ -44,7 +44,7 @@ class PoolLoads:
 
         The keys of byte blocks say nothing of the engines' blocks, so that such pools load nothing.
         """
-        homes = {each.engine_id: each.kv_node for each in engines if each.kv_node}
+        homes = {engine.engine_id: engine.kv_node for engine in engines if engine.kv_node}
         self.learned.set_nodes(homes, self.nodes.slot_bytes())
         self.follows, self._exact = bool(homes), entry.key_source == _EXACT
         return self.learned if homes and self._exact else None

@@ -134,14 +134,16 @@ class OwnerClient:
             self._tell(Afresh(self._pool.entry.pool_id, epoch))
             keys_left = MAX_TOOK_KEYS
             now = time.monotonic()
-            for each in list(self._pool.router.reservations):
-                request = each.request
-                if each.phase is WAITING or not own(request.request_id):
+            for reservation in list(self._pool.router.reservations):
+                request = reservation.request
+                if reservation.phase is WAITING or not own(request.request_id):
                     continue
-                engine_id = self._pool.router.view.roster.engine_ids[each.target]
+                engine_id = self._pool.router.view.roster.engine_ids[reservation.target]
                 keys_left -= len(request.keys)
                 told = request if keys_left >= 0 else msgspec.structs.replace(request, keys=())
-                self._tell(Took(self._pool.entry.pool_id, epoch, sent(told, now), engine_id, each.phase is DECODING))
+                self._tell(
+                    Took(self._pool.entry.pool_id, epoch, sent(told, now), engine_id, reservation.phase is DECODING)
+                )
         for asked in list(self._waiting.values()):
             if asked.epoch != epoch:
                 self._give_up(asked, REJECTED)
@@ -161,7 +163,7 @@ class OwnerClient:
 
     def look(self, now: float) -> None:
         """Give up asks that have no answer in time."""
-        overdue = [each for each in self._waiting.values() if not each.acknowledged and now - each.asked_s >= ANSWER_S]
+        overdue = [item for item in self._waiting.values() if not item.acknowledged and now - item.asked_s >= ANSWER_S]
         for asked in overdue:
             if not asked.future.done():
                 self._give_up(asked, LATE)

@@ -51,7 +51,7 @@ class PeerDirectory:
     @property
     def tags(self) -> list[str]:
         """The tags of all known peers, in their order."""
-        return sorted(each.who.tag for each in self._known.values())
+        return sorted(item.who.tag for item in self._known.values())
 
     def announcing(self, now: float) -> frozenset[str]:
         """Return the tags of those that have just announced themselves, or would have, were the bus there."""
@@ -62,12 +62,12 @@ class PeerDirectory:
     def name(self, tag: str) -> str:
         """Return the name of the gateway with this tag; its tag where it has no name."""
         me = self._links.me
-        who = [me, *(each.who for each in self._known.values())]
-        return next((each.name for each in who if each.tag == tag and each.name), tag)
+        who = [me, *(item.who for item in self._known.values())]
+        return next((item.name for item in who if item.tag == tag and item.name), tag)
 
     def key_space(self, tag: str) -> str:
         """Return which secret the block keys of the gateway with this tag follow, as it announced."""
-        return next((each.who.key_space for each in self._known.values() if each.who.tag == tag), "")
+        return next((item.who.key_space for item in self._known.values() if item.who.tag == tag), "")
 
     def start(self, address: str) -> None:
         """Announce ourselves from now on, and hear the others; runs on the event loop."""
@@ -111,4 +111,4 @@ class PeerDirectory:
             self._connect()
 
     def _connect(self) -> None:
-        self._links.set_peers({each.who.tag: each.address for each in self._known.values()}, TOPIC)
+        self._links.set_peers({item.who.tag: item.address for item in self._known.values()}, TOPIC)

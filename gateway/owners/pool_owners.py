@@ -220,12 +220,12 @@ class PoolOwners:
             body = BEAT.encode(Beat([OwnedPool(pool_id, epoch)]))
             peers = [tag for tag in self.directory.tags if self._links.connected(tag)]
             told = await asyncio.gather(*(self._propose(tag, body) for tag in peers))
-            known = [each for each in (*told, ownership.promise(epoch)) if each.number]
-            if all(each == epoch for each in known):
+            known = [item for item in (*told, ownership.promise(epoch)) if item.number]
+            if all(item == epoch for item in known):
                 ownership.elected(epoch, claimed_s)
                 self._beat_s = float("-inf")
                 return
-            highest = max(each.number for each in known)
+            highest = max(item.number for item in known)
 
     def _unmet(self) -> bool:
         around = self._around()
@@ -240,9 +240,9 @@ class PoolOwners:
 
     async def _on_proposal(self, _peer: PeerIdentity, body: bytes) -> bytes:
         known = []
-        for each in BEAT.decode(body).pools:
-            shared = self.shared.get(each.pool_id)
-            known.append(each if shared is None else OwnedPool(each.pool_id, shared.ownership.promise(each.epoch)))
+        for pool in BEAT.decode(body).pools:
+            shared = self.shared.get(pool.pool_id)
+            known.append(pool if shared is None else OwnedPool(pool.pool_id, shared.ownership.promise(pool.epoch)))
         return BEAT.encode(Beat(known))
 
     def _heard(self, told: OwnedPool, speaker: str) -> OwnerEpoch:
@@ -277,10 +277,10 @@ class PoolOwners:
     def _on_beat(self, peer: PeerIdentity, body: bytes) -> None:
         stale = []
         try:
-            for each in BEAT.decode(body).pools:
-                seen = self._heard(each, peer.tag)
-                if seen > each.epoch:
-                    stale.append(OwnedPool(each.pool_id, seen))
+            for pool in BEAT.decode(body).pools:
+                seen = self._heard(pool, peer.tag)
+                if seen > pool.epoch:
+                    stale.append(OwnedPool(pool.pool_id, seen))
         except UnreadableMessageError:
             return
         if stale:

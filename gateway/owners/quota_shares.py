@@ -79,7 +79,7 @@ class QuotaShares:
         uses = self._uses()
         giver = self._giver()
         if giver == self._links.me.tag:
-            self._told[giver] = {each.key_id: each for each in uses}
+            self._told[giver] = {use.key_id: use for use in uses}
             self._give(gateways)
         else:
             self._told.clear()
@@ -139,7 +139,7 @@ class QuotaShares:
 
     def _on_uses(self, peer: PeerIdentity, body: bytes) -> None:
         try:
-            self._told[peer.tag] = {each.key_id: each for each in _USES.decode(body).keys}
+            self._told[peer.tag] = {key.key_id: key for key in _USES.decode(body).keys}
         except UnreadableMessageError:
             return
 
@@ -183,8 +183,8 @@ class QuotaShares:
         held = [KeyPart(max(a.rate, b.rate), max(a.slots, b.slots)) for a, b in zip(has, given, strict=True)]
         rates = shared_out([use.calls if use else 0.0 for use in uses])
         slots = whole_slots([use.in_flight if use else 0.0 for use in uses], key.max_in_flight or 0)
-        free = 1.0 - math.fsum(each.rate for each in held)
-        free_slots = (key.max_in_flight or 0) - sum(each.slots for each in held)
+        free = 1.0 - math.fsum(item.rate for item in held)
+        free_slots = (key.max_in_flight or 0) - sum(item.slots for item in held)
         parts = {}
         for place, tag in enumerate(gateways):
             rate, slot = held[place].rate, held[place].slots
@@ -201,13 +201,13 @@ class QuotaShares:
 def shared_out(wanted: Sequence[float]) -> list[float]:
     """Return each one's part of 1: most by what it wants, a little evenly."""
     total, count = math.fsum(wanted), len(wanted)
-    return [(1.0 - EVEN) * each / total + EVEN / count if total else 1.0 / count for each in wanted]
+    return [(1.0 - EVEN) * item / total + EVEN / count if total else 1.0 / count for item in wanted]
 
 
 def whole_slots(wanted: Sequence[float], limit: int) -> list[int]:
     """Return each one's part of `limit` whole slots, by the largest remainder; the first of equals gets more."""
     exact = [part * limit for part in shared_out(wanted)]
-    slots = [math.floor(each) for each in exact]
+    slots = [math.floor(item) for item in exact]
     order = sorted(range(len(exact)), key=lambda place: (slots[place] - exact[place], place))
     for place in order[: limit - sum(slots)]:
         slots[place] += 1

@@ -70,7 +70,7 @@ def fleet_certificates(directory: Path, keyring: Keyring, host: str, now: float)
     files = TlsFiles(
         certificate=directory / "gateway.pem", key=directory / "gateway.key", authority=directory / "authority.pem"
     )
-    files.authority.write_bytes(b"".join(_authority(each).public_bytes(Encoding.PEM) for each in authorities))
+    files.authority.write_bytes(b"".join(_authority(authority).public_bytes(Encoding.PEM) for authority in authorities))
     made_at = datetime.fromtimestamp(now, UTC)
     files.certificate.write_bytes(_certificate(key, host, authorities[0], made_at).public_bytes(Encoding.PEM))
     files.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))

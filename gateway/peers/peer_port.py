@@ -79,7 +79,7 @@ class PeerPort:
         )
         await self._runner.setup()
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        for family, address in dict.fromkeys((each[0], each[4]) for each in found):
+        for family, address in dict.fromkeys((item[0], item[4]) for item in found):
             listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
             listener.setblocking(False)
             self._listeners.append(listener)
@@ -115,8 +115,8 @@ class PeerPort:
 
     def close_late(self) -> None:
         """Close connections that have taken too long to prove anything; once a second is enough."""
-        for each in self._unproven.late(self._clock()):
-            self._close(each, "late")
+        for item in self._unproven.late(self._clock()):
+            self._close(item, "late")
 
     async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()

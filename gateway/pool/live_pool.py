@@ -198,7 +198,7 @@ class LivePool:
         rekeyed = _differ(entry, self.entry, _KEY_FIELDS)
         other_model = _differ(entry, self.entry, ("served_model",))
         self._follow(entry)
-        wanted = {each.engine_id: each for each in engines}
+        wanted = {engine.engine_id: engine for engine in engines}
         for engine_id in [known for known in self.engines if known not in wanted or other_model]:
             self._drop(engine_id)
             self.traffic.forget(engine_id)
@@ -239,7 +239,7 @@ class LivePool:
         )
         if facts != self._facts:
             self._facts = facts
-            self.accepting = frozenset(each.engine_id for each in facts if each.accepts)
+            self.accepting = frozenset(fact.engine_id for fact in facts if fact.accepts)
             self.driver.set_engines(facts)
 
     def _learned(self, engine: LiveEngine) -> FittedCost | None:

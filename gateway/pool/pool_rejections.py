@@ -35,7 +35,7 @@ class PoolRejections:
     def rejected(self, engine: LiveEngine, kind: str, rejection: EngineRejection, now: float) -> None:
         """Count a rejection against the engine, unless no other engine of its role is known to do better."""
         engine_id = engine.entry.engine_id
-        shared = all(each.breaker.doubted for each in self._others(engine_id, (engine_id,)))
+        shared = all(other.breaker.doubted for other in self._others(engine_id, (engine_id,)))
         if kind == HTTP_5XX:
             engine.breaker.record_failure(kind, now, shared=shared)
             return
@@ -48,17 +48,17 @@ class PoolRejections:
 
     def untried(self, engine_id: str, tried: Collection[str]) -> frozenset[str]:
         """Return the engines of this one's role that take work and are not among those tried."""
-        return frozenset(each.entry.engine_id for each in self._others(engine_id, tried))
+        return frozenset(other.entry.engine_id for other in self._others(engine_id, tried))
 
     def doubted(self, engine_ids: frozenset[str]) -> frozenset[str]:
         """Return those whose last answers were errors; none where that is all of them."""
-        doubted = frozenset(each for each in engine_ids if self._engines[each].breaker.doubted)
+        doubted = frozenset(engine_id_ for engine_id_ in engine_ids if self._engines[engine_id_].breaker.doubted)
         return doubted if doubted != engine_ids else frozenset()
 
     def contradict(self, rejected: Collection[str]) -> None:
         """Note that another engine took a request that these rejected."""
         news = [
-            each.breaker for each in self._known(rejected) if each.breaker.doubted and not each.breaker.contradicted
+            item.breaker for item in self._known(rejected) if item.breaker.doubted and not item.breaker.contradicted
         ]
         for breaker in news:
             breaker.contradicted = True
@@ -74,7 +74,7 @@ class PoolRejections:
 
     def _known(self, engine_ids: Collection[str]) -> list[LiveEngine]:
         engines = self._engines
-        return [engines[each] for each in engine_ids if each in engines]
+        return [engines[engine_id_] for engine_id_ in engine_ids if engine_id_ in engines]
 
     def _others(self, engine_id: str, tried: Collection[str]) -> list[LiveEngine]:
         engines = self._engines

@@ -173,7 +173,7 @@ class RecentDecisions:
         records = by_engine.get(engine_id)
         if records is None:
             if len(by_engine) >= MAX_ENGINES:
-                del by_engine[min(by_engine, key=lambda each: by_engine[each][-1].arrived_s)]
+                del by_engine[min(by_engine, key=lambda item: by_engine[item][-1].arrived_s)]
             records = by_engine[engine_id] = deque(maxlen=PER_ENGINE)
         records.append(record)
 

@@ -59,4 +59,4 @@ class RequestListeners:
 
 def _hearing(listeners: Iterable[RequestListener], moment: str) -> tuple[Callable[..., Any], ...]:
     silent = getattr(RequestListener, moment)
-    return tuple(getattr(each, moment) for each in listeners if getattr(type(each), moment) is not silent)
+    return tuple(getattr(listener, moment) for listener in listeners if getattr(type(listener), moment) is not silent)

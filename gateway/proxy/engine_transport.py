@@ -197,7 +197,7 @@ def _broken(attempt: Attempt, error: BaseException, begun_s: float) -> AttemptFa
     proves = not timed_out or engine.lag.vouches(begun_s, monotonic())
     if not isinstance(error, EngineSilentError):
         return attempt.failed(CONNECT, proves=proves)
-    stalled = [each for each in (engine, partner) if each is not None and (each.stuck or each.breaker.hung)]
+    stalled = [item for item in (engine, partner) if item is not None and (item.stuck or item.breaker.hung)]
     if stalled:
         return AttemptFailedError(AttemptFailure(NO_PROGRESS, stalled[0].entry.engine_id, proves=proves))
     return attempt.failed(CONNECT if engine.lost else TIMEOUT, proves=proves, final=error.late)

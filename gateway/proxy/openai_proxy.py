@@ -371,7 +371,7 @@ class Proxy:
         else:
             self._lifecycle.client_error(record, now, failure.status)
         if all_tried or failure.kind != THROTTLED:
-            record.pool.rejections.forgive([each.engine_id for each in failures], failure.kind, now)
+            record.pool.rejections.forgive([item.engine_id for item in failures], failure.kind, now)
         if rejects_key:
             record.pool.progress.engine(failure.engine_id).forgive()
             raise _rejected_key(record.pool, failure)
@@ -410,19 +410,21 @@ def _rejected_key(pool: LivePool, failure: AttemptFailure) -> ApiError:
 def _media_names(pool: LivePool, domain: str, prompt: Prompt) -> list[str]:
     """Return the names under which engines keep the prompt's media; empty where that is an address."""
     media = prompt.media if isinstance(prompt, ChatPrompt) else ()
-    return ["" if each.linked else pool.domains.media_name(domain, each.digest) for each in media]
+    return ["" if item.linked else pool.domains.media_name(domain, item.digest) for item in media]
 
 
 def _contradict(pool: LivePool, record: DecisionRecord, failures: Sequence[AttemptFailure]) -> None:
     """Note that an engine served what others had rejected."""
     if failures and (record.first_token_s is not None or record.outcome == COMPLETED):
-        rejected = [each.engine_id for each in failures if each.rejection is not None and each.kind != HTTP_5XX]
+        rejected = [
+            failure.engine_id for failure in failures if failure.rejection is not None and failure.kind != HTTP_5XX
+        ]
         pool.rejections.contradict(rejected)
 
 
 def _alike(failures: list[AttemptFailure]) -> bool:
     """Return whether all attempts were rejected with the same status."""
-    return all(each.rejection is not None and each.status == failures[0].status for each in failures)
+    return all(failure.rejection is not None and failure.status == failures[0].status for failure in failures)
 
 
 def _with_order(

@@ -78,7 +78,8 @@ class RegionPeers:
         with suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_S):
                 while any(
-                    each.heartbeat is None and not self.links.refused(each.name) for each in self.gateways.values()
+                    gateway.heartbeat is None and not self.links.refused(gateway.name)
+                    for gateway in self.gateways.values()
                 ):
                     self._news.clear()
                     await self._news.wait()
@@ -105,11 +106,15 @@ class RegionPeers:
 
     def of_region(self, region: str) -> list[PeerGateway]:
         """Return the gateways of a region."""
-        return [each for each in self.gateways.values() if each.region == region]
+        return [gateway for gateway in self.gateways.values() if gateway.region == region]
 
     def by_tag(self, tag: str) -> PeerGateway | None:
         """Return the gateway that last called itself so."""
-        known = (each for each in self.gateways.values() if each.heartbeat is not None and each.heartbeat.tag == tag)
+        known = (
+            gateway
+            for gateway in self.gateways.values()
+            if gateway.heartbeat is not None and gateway.heartbeat.tag == tag
+        )
         return next(known, None)
 
     def is_up(self, gateway: PeerGateway, now: float) -> bool:
@@ -121,7 +126,7 @@ class RegionPeers:
         if self.clock() - self._spoke_s.get(region, float("-inf")) <= SPOKE_S:
             return False
         gateways = self.of_region(region)
-        return bool(gateways) and all(self.links.refused(each.name) for each in gateways)
+        return bool(gateways) and all(self.links.refused(gateway.name) for gateway in gateways)
 
     def serving(self, served_model: str, now: float) -> dict[str, list[tuple[PeerGateway, ServiceFacts]]]:
         """Return, for each other region whose engines can be reached, who serves the model there, and its facts."""
@@ -207,7 +212,7 @@ class RegionPeers:
             self._wall(),
             tuple(service_facts(self._pools(), self.epochs.serves, now)),
             self.epochs.known,
-            {each.region: each.one_way_s for each in self.gateways.values() if each.heartbeat is not None},
+            {gateway.region: gateway.one_way_s for gateway in self.gateways.values() if gateway.heartbeat is not None},
             {
                 region: snapshot.since(call.prefixes.get(region, 0) if call.tag == self.links.me.tag else 0)
                 for region, snapshot in self._prefixes.items()

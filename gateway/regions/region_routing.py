@@ -161,7 +161,7 @@ class RegionRouting:
         home = self.peers.region
         engines = engine_loads(pool.router, request, now, pool.standing) if pool.entry.region == home else ()
         if rejected:
-            engines = tuple([msgspec.structs.replace(each, has_room=False) for each in engines])
+            engines = tuple([msgspec.structs.replace(engine, has_room=False) for engine in engines])
         loads = tuple([target.load for target in targets])
         if not engines:
             choice = _without_engines(loads)
@@ -190,7 +190,7 @@ class RegionRouting:
     def _targets(self, pool: LivePool, request: InferenceRequest, avoided: frozenset[str], now: float) -> list[_Target]:
         """Return the other regions that may get the request: sovereignty rules first, then whom heartbeats know."""
         home, model, rules = self.peers.region, pool.entry.served_model, self._sovereignty()
-        pools = {each.entry.region: each for each in self._pools_of(model) if self._serves_for_another(each)}
+        pools = {item.entry.region: item for item in self._pools_of(model) if self._serves_for_another(item)}
         remote = self.peers.serving(model, now)
         targets: list[_Target] = []
         for region in sorted((pools.keys() | remote.keys()) - avoided - {home}):
@@ -205,9 +205,9 @@ class RegionRouting:
             else:
                 # The prompt passes through the gateway that serves the region, wherever that stands.
                 serving = [
-                    each
-                    for each in remote[region]
-                    if rules is None or rules.verdict(request.tenant_id, home, each[0].region).allowed
+                    item
+                    for item in remote[region]
+                    if rules is None or rules.verdict(request.tenant_id, home, item[0].region).allowed
                 ]
                 target = _remote(region, serving, request)
             if target is not None:
@@ -223,8 +223,11 @@ class RegionRouting:
         if not load.engines:
             return None
         region = pool.entry.region
-        held = max((each.matched_tokens for each in engine_loads(pool.router, request, now, pool.standing)), default=0)
-        one_way_s = min((each.one_way_s for each in self.peers.of_region(region)), default=0.0)
+        held = max(
+            (engine_load.matched_tokens for engine_load in engine_loads(pool.router, request, now, pool.standing)),
+            default=0,
+        )
+        one_way_s = min((peer.one_way_s for peer in self.peers.of_region(region)), default=0.0)
         in_flight = (load.in_flight + load.queued) / load.engines
         has_room = load.available > 0 and load.queued <= QUEUE_BUFFER
         return _Target(PeerLoad(region, held, has_room, in_flight, one_way_s), pool=pool)
@@ -232,9 +235,9 @@ class RegionRouting:
 
 def _remote(region: str, serving: list[tuple[PeerGateway, ServiceFacts]], request: InferenceRequest) -> _Target | None:
     """Return a region as its gateways tell of it, to be reached through the least loaded of them."""
-    whole = [each for each in serving if each[1].whole]
+    whole = [item for item in serving if item[1].whole]
     # One that knows of all requests tells of the others' too; without such, each tells of its own.
-    told = [max(whole, key=lambda each: each[0].heard_s)] if whole else serving
+    told = [max(whole, key=lambda item: item[0].heard_s)] if whole else serving
     engines = max((facts.engines for _, facts in serving), default=0)
     if not engines:
         return None
@@ -243,7 +246,7 @@ def _remote(region: str, serving: list[tuple[PeerGateway, ServiceFacts]], reques
     in_flight = sum(facts.in_flight for _, facts in told) + queued + untold
     available = max(facts.available for _, facts in told)
     blocks = max(gateway.matched_blocks(region, request.keys) for gateway, _ in serving)
-    gateway, _ = min(serving, key=lambda each: _burden(region, *each, whole=bool(whole)))
+    gateway, _ = min(serving, key=lambda item: _burden(region, *item, whole=bool(whole)))
     load = PeerLoad(
         region,
         min(blocks * request.block_tokens, request.prompt_tokens),

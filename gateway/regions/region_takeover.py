@@ -56,7 +56,7 @@ class RegionTakeover:
         self._peers = peers
         self._engines_answer, self._claims_here = engines_answer, claims_here
         self._dead_since: dict[str, float] = {}
-        self._regions = sorted({each.region for each in peers.gateways.values()})
+        self._regions = sorted({gateway.region for gateway in peers.gateways.values()})
         self._claim: asyncio.Task[None] | None = None
         self._retry_s = 0.0
         peers.after_heartbeat.append(self._look)
@@ -82,7 +82,7 @@ class RegionTakeover:
                 self._claim = asyncio.create_task(self._take(region), name=f"claim of {region}")
 
     def _patience_s(self, region: str) -> float:
-        heard = any(each.heartbeat is not None for each in self._peers.of_region(region))
+        heard = any(peer.heartbeat is not None for peer in self._peers.of_region(region))
         return DEAD_S if heard else STARTING_S
 
     def _is_orphan(self, region: str) -> bool:
@@ -98,11 +98,11 @@ class RegionTakeover:
         holder = self._peers.by_tag(epoch.holder)
         if holder is not None:
             return self._peers.links.refused(holder.name)
-        return all(self._peers.is_up(each, self._peers.clock()) for each in self._peers.of_region(epoch.region))
+        return all(self._peers.is_up(peer, self._peers.clock()) for peer in self._peers.of_region(epoch.region))
 
     def _nearer(self, region: str, now: float) -> int:
         """Return how many living regions are nearer to the dead one than ours."""
-        ours = min((each.one_way_s for each in self._peers.of_region(region)), default=0.0)
+        ours = min((peer.one_way_s for peer in self._peers.of_region(region)), default=0.0)
         away: dict[str, float] = {}
         for gateway in self._peers.gateways.values():
             heartbeat = gateway.heartbeat
@@ -118,14 +118,14 @@ class RegionTakeover:
         number = epochs.next_number(region)
         if not epochs.grant(region, number, self._peers.is_dead(region)):
             return
-        voters = [each for each in self._regions if each != region and not self._peers.is_dead(each)]
+        voters = [item for item in self._regions if item != region and not self._peers.is_dead(item)]
         votes = await asyncio.gather(*(self._ask(voter, Claim(region, number)) for voter in voters))
         if is_granted([True, *votes]) and self._peers.is_dead(region):
             epochs.take(region, number)
 
     async def _ask(self, voter: str, claim: Claim) -> bool:
         """Return whether a region grants the claim: all of its gateways that answer, and one at least."""
-        votes = await asyncio.gather(*(self._ask_gateway(each.name, claim) for each in self._peers.of_region(voter)))
+        votes = await asyncio.gather(*(self._ask_gateway(peer.name, claim) for peer in self._peers.of_region(voter)))
         cast = [vote for vote in votes if vote is not None]
         return bool(cast) and all(cast)
 

@@ -98,7 +98,7 @@ class Regions(RequestListener):
         engines, session = list(self._engines_of(region))[:_ASKED], self._session()
         if session is None:
             return False
-        return any(await asyncio.gather(*(_answers(session, each.url) for each in engines)))
+        return any(await asyncio.gather(*(_answers(session, engine.url) for engine in engines)))
 
 
 def _released(record: DecisionRecord) -> None:

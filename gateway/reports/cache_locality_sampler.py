@@ -53,16 +53,16 @@ class CacheLocalitySampler:
 
     async def _pool(self, pool: LivePool, now: float, unix: float) -> PoolCacheLocality:
         prompts = pool.prefixes.look(now)
-        requests = sum(each.weight for each in prompts)
+        requests = sum(prompt.weight for prompt in prompts)
         least = max(2, round(requests * LEAST_SHARE))
         # Milliseconds of counting, which requests need not wait for.
-        tree = await asyncio.to_thread(icicle, [(each.keys, each.weight) for each in prompts], least=least)
+        tree = await asyncio.to_thread(icicle, [(prompt.keys, prompt.weight) for prompt in prompts], least=least)
         view, placement = pool.router.view, pool.router.migration.placement
         on_rings = placement if isinstance(placement, OnRings) else None
         dispatched = Counter[str]()
-        for each in prompts:
-            dispatched[each.engine_id] += each.weight
-        engines = sorted(pool.engines.values(), key=lambda each: (each.entry.name, each.entry.engine_id))
+        for prompt in prompts:
+            dispatched[prompt.engine_id] += prompt.weight
+        engines = sorted(pool.engines.values(), key=lambda engine: (engine.entry.name, engine.entry.engine_id))
         pool.ttft_split.keep_only(pool.engines)
         points = max(4, MAX_POINTS // max(1, len(engines)))
         return PoolCacheLocality(
@@ -74,13 +74,13 @@ class CacheLocalitySampler:
             sampled=len(prompts),
             span_s=now - prompts[0].at_s if prompts else 0.0,
             engines=tuple(
-                self._engine(pool, each, dispatched[each.entry.engine_id], points, now, unix) for each in engines
+                self._engine(pool, engine, dispatched[engine.entry.engine_id], points, now, unix) for engine in engines
             ),
             accepting=tuple(view.roster.engine_ids[target] for target in view.roster.accepting),
             rings=on_rings.ring_plan() if on_rings is not None else None,
             keys=_keys(on_rings, prompts) if on_rings is not None else {},
             widened=len(view.roster.widened),
-            prefixes=tuple(_prefix(pool, each, on_rings) for each in tree),
+            prefixes=tuple(_prefix(pool, item, on_rings) for item in tree),
         )
 
     def _engine(
@@ -104,18 +104,18 @@ class CacheLocalitySampler:
             cause=verdict.cause,
             share=verdict.share,
             compared=len(samples),
-            differing=sum(each.short or each.missed for each in samples),
-            believed_tokens=sum(each.believed_tokens for each in samples),
-            reported_tokens=sum(each.reported_tokens for each in samples),
+            differing=sum(sample.short or sample.missed for sample in samples),
+            believed_tokens=sum(sample.believed_tokens for sample in samples),
+            reported_tokens=sum(sample.reported_tokens for sample in samples),
             points=tuple(
                 HitPoint(
-                    each.prompt_tokens,
-                    each.believed_tokens,
-                    each.reported_tokens,
-                    max(0.0, now - each.at_s),
-                    each.short or each.missed,
+                    sample.prompt_tokens,
+                    sample.believed_tokens,
+                    sample.reported_tokens,
+                    max(0.0, now - sample.at_s),
+                    sample.short or sample.missed,
                 )
-                for each in samples[-points:]
+                for sample in samples[-points:]
             ),
         )
 
@@ -130,8 +130,8 @@ class CacheLocalitySampler:
 
 def _keys(placement: OnRings, prompts: Sequence[SeenPrompt]) -> dict[str, int]:
     counts = Counter[int]()
-    for each in prompts:
-        counts[each.keys[placement.key_length(each.keys) - 1]] += each.weight
+    for prompt in prompts:
+        counts[prompt.keys[placement.key_length(prompt.keys) - 1]] += prompt.weight
     return {f"{key:016x}": count for key, count in counts.most_common(MAX_KEYS)}
 
 

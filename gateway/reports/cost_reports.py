@@ -45,7 +45,7 @@ class CostReports:
             pool_id = pool.entry.pool_id
             self._count(pool_id, pool.costs.samples)
             fitted = pool.costs.fitted()
-            samples = sum(each.samples for each in fitted.values())
+            samples = sum(item.samples for item in fitted.values())
             if fitted and self._told.get(pool_id) != samples:
                 self._told[pool_id] = samples
                 learned[pool_id] = fitted

@@ -90,14 +90,14 @@ class FleetSampler:
         self._seq += 1
         engines: list[EngineSample] = []
         pools: list[PoolSample] = []
-        for pool in sorted(self._pools(), key=lambda each: (each.entry.name, each.entry.pool_id)):
+        for pool in sorted(self._pools(), key=lambda item: (item.entry.name, item.entry.pool_id)):
             roles = self._roles(pool, unix)
-            asks = any(each.role == ASKS for each in roles)
+            asks = any(role.role == ASKS for role in roles)
             loads = {load.engine_id: _bound_only(load) if asks else load for load in pool.router.loads(now)}
             engine_samples, cv = self._engines(pool, loads, now, unix)
             engines += engine_samples
-            queued_s = sum(each.in_flight_s for each in engine_samples)
-            bound = sum(each.bound for each in engine_samples)
+            queued_s = sum(engine_sample.in_flight_s for engine_sample in engine_samples)
+            bound = sum(engine_sample.bound for engine_sample in engine_samples)
             pools.append(msgspec.structs.replace(self._pool(pool, cv, bound, queued_s, now), roles=roles))
         return FleetSample(
             seq=self._seq,
@@ -142,11 +142,11 @@ class FleetSampler:
     def _engines(
         self, pool: LivePool, loads: dict[str, EngineLoad], now: float, unix: float
     ) -> tuple[list[EngineSample], float]:
-        live = sorted(pool.engines.values(), key=lambda each: (each.entry.name, each.entry.engine_id))
+        live = sorted(pool.engines.values(), key=lambda item: (item.entry.name, item.entry.engine_id))
         serving = {
-            each.entry.engine_id: loads[each.entry.engine_id].in_flight_s
-            for each in live
-            if pool.accepts(each.entry.engine_id) and each.entry.engine_id in loads
+            item.entry.engine_id: loads[item.entry.engine_id].in_flight_s
+            for item in live
+            if pool.accepts(item.entry.engine_id) and item.entry.engine_id in loads
         }
         median_s = statistics.median(serving.values()) if serving else 0.0
         oldest = pool.router.oldest_waits(now)
@@ -249,7 +249,7 @@ class FleetSampler:
             for state in STATES:
                 metrics.engine_state.set(engine.engine_id, state, value=1.0 if state == engine.state else 0.0)
         for pool in sample.pools:
-            if any(each.role == ASKS for each in pool.roles):
+            if any(role.role == ASKS for role in pool.roles):
                 self._leave_to_owner(pool, sample)
                 continue
             metrics.queued_requests.set(pool.pool_id, value=pool.unbound + (pool.bound or 0))
@@ -338,7 +338,7 @@ def _engine_sample(
 def _tiers(pool: LivePool, engine: LiveEngine) -> tuple[TierSample, ...]:
     engine_id, costs = engine.entry.engine_id, pool.router.fleet.loading_costs
     blocks = engine.intake.ledger.tiers.counts if engine.intake is not None else {}
-    return tuple(TierSample(each, blocks[each], costs.token_s(engine_id, each)) for each in TIERS if each in blocks)
+    return tuple(TierSample(item, blocks[item], costs.token_s(engine_id, item)) for item in TIERS if item in blocks)
 
 
 def _event_gaps(engine: LiveEngine) -> int:

@@ -138,7 +138,7 @@ class RequestOutbox(RequestListener):
             self._overtaken.dispatched(record)
         # What went to another region is followed there.
         self._open = [record for record in self._open if not record.outcome]
-        self._open += [each for each in (*at_once, *waited) if not each.outcome and each.decision.engine_id]
+        self._open += [item for item in (*at_once, *waited) if not item.outcome and item.decision.engine_id]
         for record in self._open[MAX_OPEN:]:
             self._drop_traffic(record)
         del self._open[MAX_OPEN:]

@@ -66,8 +66,8 @@ class HotPrefixes:
             key=f"{key:016x}",
             work_s_by_engine=work_s,
             candidates=candidates,
-            tokens=max(each.tokens for each in spans),
-            recomputed_tokens=sum(each.recomputed for each in spans),
+            tokens=max(item.tokens for item in spans),
+            recomputed_tokens=sum(item.recomputed for item in spans),
         )
 
     def _turn(self, now: float) -> None:

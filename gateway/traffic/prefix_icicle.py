@@ -42,7 +42,7 @@ def icicle(
     # By requests, the widest first: what does not find room is narrower than all that does.
     pending = _parted(prompts, 0, -1, 0, least)
     while pending and len(found) < most:
-        pending.sort(key=lambda each: (-each[0], each[1]))
+        pending.sort(key=lambda item: (-item[0], item[1]))
         requests, _, members, parent, level, first = pending.pop(0)
         last = _together(members, first)
         keys = members[0][0]

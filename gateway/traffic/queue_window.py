@@ -59,7 +59,7 @@ class QueueWindow:
             looks.popleft()
         if len(looks) == 1:
             return None
-        return _summary(looks[0], looks[-1], sorted(wait for each in list(looks)[1:] for wait in each.waits))
+        return _summary(looks[0], looks[-1], sorted(wait for look in list(looks)[1:] for wait in look.waits))
 
 
 def _summary(before: _Look, after: _Look, waits: list[float]) -> QueueSummary:

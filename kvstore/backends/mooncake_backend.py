@@ -89,9 +89,9 @@ class MooncakeBackend:
         """Return which blocks the store has."""
         with self._in_use():
             told: list[int] = self._store.batch_is_exist([_name(key) for key in keys])
-        if any(each < 0 for each in told):
+        if any(item < 0 for item in told):
             raise PeerError("Mooncake's master does not answer")
-        return [each > 0 for each in told]
+        return [item > 0 for item in told]
 
     def pin(self, keys: Sequence[bytes], seconds: float) -> None:
         """Mooncake pins a block when it is put, and not later."""

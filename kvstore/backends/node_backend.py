@@ -29,7 +29,7 @@ class NodeBackend:
     def get(self, wanted: Sequence[tuple[bytes, memoryview | None]], holder: str = "") -> list[memoryview | None]:
         """Return blocks that agree with their checksums."""
         found = self._client.get([holder or self._node], [Wanted(key, into) for key, into in wanted])
-        return [each.payload if each else None for each in found]
+        return [item.payload if item else None for item in found]
 
     def exist(self, keys: Sequence[bytes], holder: str = "") -> list[bool]:
         """Return which blocks a node has."""

@@ -39,4 +39,4 @@ class DomainKeys:
                 self._keys.popitem(last=False)
         else:
             self._keys.move_to_end(domain)
-        return [keys.key(each) for each in chain_hashes]
+        return [keys.key(chain_hash_) for chain_hash_ in chain_hashes]

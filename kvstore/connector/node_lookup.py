@@ -32,7 +32,7 @@ class NodeLookup:
             return 0
         asked = self._asked.get(request_id)
         if asked is None:
-            keys = self._keys.keys(domain, [bytes(each) for each in chain_hashes[:MAX_KEYS]])
+            keys = self._keys.keys(domain, [bytes(chain_hash_) for chain_hash_ in chain_hashes[:MAX_KEYS]])
             self._asked[request_id] = (self._threads.submit(self._ask, keys), now + self._timeout_s)
             return None
         answer, ends_at = asked

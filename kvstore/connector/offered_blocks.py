@@ -27,13 +27,13 @@ class OfferedBlocks:
 
     def add(self, chain_hashes: Iterable[bytes], now: float) -> None:
         """Note blocks that were offered, or that came from a node."""
-        for each in chain_hashes:
-            self._until.pop(each, None)
-            self._until[each] = now + self._again_s
+        for chain_hash_ in chain_hashes:
+            self._until.pop(chain_hash_, None)
+            self._until[chain_hash_] = now + self._again_s
         while len(self._until) > self._max_blocks:
             self._until.popitem(last=False)
 
     def drop(self, chain_hashes: Iterable[bytes]) -> None:
         """Forget blocks that the node did not take."""
-        for each in chain_hashes:
-            self._until.pop(each, None)
+        for chain_hash_ in chain_hashes:
+            self._until.pop(chain_hash_, None)

@@ -36,11 +36,11 @@ def payload_layout(layers: Sequence[LayerLayout], kernel: str) -> PayloadLayout:
 
     `kernel`: what else decides on the bytes, as attention backend, instruction set and engine version.
     """
-    if not layers or any(each.block_bytes < 1 for each in layers):
+    if not layers or any(layer.block_bytes < 1 for layer in layers):
         raise ValueError("the engine has no KV caches in blocks")
     offsets, end = [], 0
-    for each in layers:
+    for layer in layers:
         offsets.append(end)
-        end += each.block_bytes
-    told = msgspec.json.encode([kernel, [(each.name, each.dtype, each.shape, each.order) for each in layers]])
+        end += layer.block_bytes
+    told = msgspec.json.encode([kernel, [(layer.name, layer.dtype, layer.shape, layer.order) for layer in layers]])
     return PayloadLayout(tuple(layers), tuple(offsets), end, f"layers 1 {hashlib.sha256(told).hexdigest()}")

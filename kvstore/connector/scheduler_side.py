@@ -138,7 +138,7 @@ class SchedulerSide:
             LoadJob(
                 request_id=request.request_id,
                 block_ids=tuple(block_ids[first:behind]),
-                chain_hashes=tuple(bytes(each) for each in request.block_hashes[first:behind]),
+                chain_hashes=tuple(bytes(block_hash_) for block_hash_ in request.block_hashes[first:behind]),
                 holders=tuple(tracked.order.holders if tracked.ordered else [self._settings.node]),
                 domain=tracked.domain,
                 timeout_s=self.estimate.patience_s(
@@ -151,12 +151,12 @@ class SchedulerSide:
     def step(self, progress: Iterable[StepProgress], computed_tokens: int, now: float) -> StepJobs:
         """Return what the workers load and store beside the step, which computes so many tokens."""
         saves = []
-        for each in progress:
-            tracked = self._tracked.get(each.request_id)
+        for item in progress:
+            tracked = self._tracked.get(item.request_id)
             if tracked is None:
                 continue
-            tracked.block_ids = [*([] if each.anew else tracked.block_ids), *each.block_ids]
-            job = self._to_save(tracked, each.computed_tokens, now)
+            tracked.block_ids = [*([] if item.anew else tracked.block_ids), *item.block_ids]
+            job = self._to_save(tracked, item.computed_tokens, now)
             if job is not None:
                 saves.append(job)
         loads, self._loads = self._loads, []
@@ -174,7 +174,7 @@ class SchedulerSide:
                 continue
             tracked.end = end
             behind = tracked.load_from + end.blocks
-            hashes = [bytes(each) for each in tracked.request.block_hashes]
+            hashes = [bytes(block_hash_) for block_hash_ in tracked.request.block_hashes]
             self.offered.add(hashes[tracked.load_from : behind], now)
             if end.reason == "missing":
                 # Whoever was believed to hold them has lost them, perhaps the own node.

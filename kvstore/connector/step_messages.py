@@ -68,10 +68,10 @@ class StepReport(msgspec.Struct, frozen=True, kw_only=True):
 
     def joined(self, other: StepReport) -> StepReport:
         """Return what two workers of one engine tell: a load has as many blocks as the worker with the fewest."""
-        ends = {each.request_id: each for each in self.ends}
-        for each in other.ends:
-            known = ends.get(each.request_id)
-            ends[each.request_id] = each if known is None or each.blocks < known.blocks else known
+        ends = {end.request_id: end for end in self.ends}
+        for end in other.ends:
+            known = ends.get(end.request_id)
+            ends[end.request_id] = end if known is None or end.blocks < known.blocks else known
         return StepReport(
             ends=tuple(ends.values()),
             unsaved=tuple(dict.fromkeys((*self.unsaved, *other.unsaved))),

@@ -258,7 +258,7 @@ def _check(vllm_config: Any, kv_cache_config: Any) -> None:
 
 def _kernel(vllm_config: Any, kv_caches: dict[str, torch.Tensor]) -> str:
     """Return what decides on a block's bytes beside the tensors' shapes; kernels for CPUs have orders of their own."""
-    backends = sorted(str(each.full_cls_name()) for each in get_current_attn_backends(vllm_config))
+    backends = sorted(str(backend.full_cls_name()) for backend in get_current_attn_backends(vllm_config))
     context = vllm_config.compilation_config.static_forward_context
     kinds = sorted({str(getattr(context.get(name), "isa", "")) for name in kv_caches})
     machine = f"{torch.backends.cpu.get_cpu_capability()} {torch.cpu._is_amx_tile_supported()}"

@@ -67,7 +67,7 @@ class WorkerSide:
         self._book.expire(self._clock())
         ended, failed = self._book.take()
         self._ends += ended
-        return {each.request_id for each in ended}, failed
+        return {item.request_id for item in ended}, failed
 
     def take_report(self) -> StepReport | None:
         """Return what the scheduler side is to know; None: nothing new."""
@@ -92,6 +92,6 @@ class WorkerSide:
             self.saver.reject(job)
             return
         keys = self._keys.keys(job.domain, job.chain_hashes)
-        parents = iter(self._keys.keys(job.domain, [each for each in job.parents if each]))
-        parent_keys = [next(parents) if each else b"" for each in job.parents]
+        parents = iter(self._keys.keys(job.domain, [parent for parent in job.parents if parent]))
+        parent_keys = [next(parents) if parent else b"" for parent in job.parents]
         self.saver.offer(job, keys, parent_keys, self._memory.gather(job.block_ids))

@@ -85,9 +85,9 @@ class CacheGroups:
         self._arrange()
         if primary is None:
             return False
-        parts = {self._groups[each].part for each in before if each != primary} | {FULL}
+        parts = {self._groups[item].part for item in before if item != primary} | {FULL}
         return primary != self._primary or any(
-            self._groups[each].part in parts for each in self.others if each not in before
+            self._groups[other].part in parts for other in self.others if other not in before
         )
 
     def is_primary(self, event: BlockStored | BlockRemoved) -> bool:
@@ -100,17 +100,17 @@ class CacheGroups:
         if group is None or event.block_size != self._block_tokens:
             return []
         fresh = []
-        for each in event.block_hashes:
-            times = group.times.pop(each, 0)
-            group.times[each] = times + 1
+        for block_hash_ in event.block_hashes:
+            times = group.times.pop(block_hash_, 0)
+            group.times[block_hash_] = times + 1
             if not times:
-                fresh.append(each)
+                fresh.append(block_hash_)
         changes = self.held_by_all(fresh, _PARTS if group.part == FULL else (group.part,))
         over = len(group.times) - self._blocks.max_blocks
         if over > 0:
             oldest = list(islice(group.times, over))
-            for each in oldest:
-                del group.times[each]
+            for item in oldest:
+                del group.times[item]
             changes += self._gone(group.part, oldest)
         return changes
 
@@ -120,13 +120,13 @@ class CacheGroups:
         if group is None:
             return []
         gone = []
-        for each in event.block_hashes:
-            times = group.times.get(each, 0)
+        for block_hash_ in event.block_hashes:
+            times = group.times.get(block_hash_, 0)
             if times > 1:
-                group.times[each] = times - 1
+                group.times[block_hash_] = times - 1
             elif times:
-                del group.times[each]
-                gone.append(each)
+                del group.times[block_hash_]
+                gone.append(block_hash_)
         return self._gone(group.part, gone)
 
     def _arrange(self) -> None:
@@ -160,10 +160,10 @@ class CacheGroups:
 
     def held_by_all(self, hashes: Iterable[int | bytes], parts: Iterable[str] = _PARTS) -> list[PartChange]:
         """Return for each part the keys of those hashes that the primary and all groups of the part hold."""
-        keyed = [(each, key) for each in hashes for key in self._blocks.keys_of(each)]
+        keyed = [(hash_, key) for hash_ in hashes for key in self._blocks.keys_of(hash_)]
         changes = []
         for part in parts:
-            groups = [self._groups[each].times for each in self.others if self._groups[each].part == part]
+            groups = [self._groups[other].times for other in self.others if self._groups[other].part == part]
             if groups or part == FULL:
                 keys = [key for each, key in keyed if all(each in times for times in groups)]
                 if keys:
@@ -171,7 +171,7 @@ class CacheGroups:
         return changes
 
     def _gone(self, part: str, hashes: Iterable[int | bytes]) -> list[PartChange]:
-        keys = [key for each in hashes for key in self._blocks.keys_of(each)]
+        keys = [key for hash_ in hashes for key in self._blocks.keys_of(hash_)]
         return [PartChange(part, False, keys)] if keys else []
 
 

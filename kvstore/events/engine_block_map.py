@@ -53,7 +53,7 @@ class EngineBlockMap:
         if known is not None:
             return [known[0]]
         media = (self._blocks.get((block_hash, number)) for number in count())
-        return [each[0] for each in takewhile(lambda each: each is not None, media) if each is not None]
+        return [entry[0] for entry in takewhile(lambda item: item is not None, media) if entry is not None]
 
     def stored(self, event: BlockStored, seed: int) -> list[int]:
         """Return our keys for the event's blocks, in order; [] where its parent is unknown."""
@@ -185,7 +185,7 @@ class TierBlocks:
 
         `seed` is that of a prompt's first block; None: nothing says under which salt it is kept.
         """
-        named = [self._known(each) for each in event.block_hashes]
+        named = [self._known(block_hash_) for block_hash_ in event.block_hashes]
         if not all(named):
             named = self._computed(event, seed) or named
         for block_hash, keys in zip(event.block_hashes, named, strict=True):
@@ -208,7 +208,7 @@ class TierBlocks:
     def take_dropped(self) -> list[tuple[str, int]]:
         """Return (tier, key) of what left for the limit since the last call."""
         dropped, self._dropped = self._dropped, []
-        return [each for each in dropped if each not in self._copies]
+        return [item for item in dropped if item not in self._copies]
 
     def cleared(self) -> None:
         """Forget every block."""

@@ -29,11 +29,11 @@ class Medium(NamedTuple):
 def media_of(event: BlockStored) -> list[list[Medium]]:
     """Return the media in each of the event's blocks; empty: there are none."""
     keys = event.extra_keys or []
-    if event.block_size < 1 or not any(_offset(each) is not None for extra in keys for each in _listed(extra)):
+    if event.block_size < 1 or not any(_offset(item) is not None for extra in keys for item in _listed(extra)):
         return []
     media: list[list[Medium]] = []
     for extra in keys:
-        offsets = [(each[-2], offset) for each in _listed(extra) if (offset := _offset(each)) is not None]
+        offsets = [(item[-2], offset) for item in _listed(extra) if (offset := _offset(item)) is not None]
         media.append([Medium(name, -(offset // event.block_size)) for name, offset in offsets])
     return media
 
@@ -41,7 +41,7 @@ def media_of(event: BlockStored) -> list[list[Medium]]:
 def before_media(event: BlockStored, media: list[list[Medium]]) -> BlockStored:
     """Return the event with the blocks before the first medium alone, and with the salt of its first block."""
     end = next((place for place, each in enumerate(media) if each), len(media))
-    extra = [[each for each in _listed(extra) if _offset(each) is None] for extra in event.extra_keys or []]
+    extra = [[item for item in _listed(extra) if _offset(item) is None] for extra in event.extra_keys or []]
     tokens = event.token_ids[: end * event.block_size]
     return replace(event, block_hashes=event.block_hashes[:end], token_ids=tokens, extra_keys=extra[: max(1, end)])
 
@@ -66,7 +66,7 @@ def domain_of(event: BlockStored) -> str | None:
         return None
     extra = event.extra_keys or ()
     if event.lora_name:
-        extra = [_without(event.lora_name, each) for each in extra]
+        extra = [_without(event.lora_name, item) for item in extra]
     if any(extra[1:]):
         return None
     first = extra[0] if extra else None

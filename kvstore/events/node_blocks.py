@@ -40,9 +40,9 @@ def extra_key(routing_key: int, payload_key: bytes) -> list[Any] | None:
 def node_blocks(event: BlockStored | BlockRemoved) -> list[NodeBlock]:
     """Return the blocks of an event that have a routing key, in order; those of engines have none."""
     return [
-        NodeBlock(each[1], each[2])
-        for each in event.extra_keys or ()
-        if isinstance(each, list | tuple) and len(each) == _FIELDS and each[0] == TAG and _are_keys(each[1], each[2])
+        NodeBlock(key[1], key[2])
+        for key in event.extra_keys or ()
+        if isinstance(key, list | tuple) and len(key) == _FIELDS and key[0] == TAG and _are_keys(key[1], key[2])
     ]
 
 

@@ -73,7 +73,7 @@ class LowerTiers:
             table = self._tables[tier]
             if table:
                 tables.append(table)
-            groups = [each for ends, mask in groups for each in _continued(ends, mask, keys, tables if table else ())]
+            groups = [item for ends, mask in groups for item in _continued(ends, mask, keys, tables if table else ())]
         return groups
 
     def check(self) -> None:

@@ -59,7 +59,7 @@ class TenantBlocks:
                 del blocks[key]
             self._count -= len(oldest)
             others = [each for name, each in self._blocks.items() if name != most]
-            gone += [key for key in oldest if not any(key in each for each in others)]
+            gone += [key for key in oldest if not any(key in other for other in others)]
             if not blocks:
                 del self._blocks[most]
         return gone

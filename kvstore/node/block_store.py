@@ -113,12 +113,12 @@ class BlockStore:
             records = self.transactions.begin_write(tx_id, keys)
             if records is None:
                 return None
-            return [Filling(each, self.arena.claim(each.slots[DRAM], each.facts.length)) for each in records]
+            return [Filling(record, self.arena.claim(record.slots[DRAM], record.facts.length)) for record in records]
 
     def end_write(self, filling: Sequence[Filling], checksums: Sequence[bytes]) -> None:
         """Note the checksums of what was written; an empty one: nothing whole."""
         with self.lock:
-            self.transactions.end_write([each.record for each in filling], checksums)
+            self.transactions.end_write([item.record for item in filling], checksums)
         self.settle()
 
     def commit(self, tx_id: str) -> bool:
@@ -160,7 +160,7 @@ class BlockStore:
                 # What is there stays expected as it was.
                 keys = [key for key in keys if (known := self.catalog.find(key)) and DRAM not in known.slots]
             records = self.catalog.open_read(keys)
-            alone = [each for each in records if each is not None and DRAM not in each.slots]
+            alone = [item for item in records if item is not None and DRAM not in item.slots]
         try:
             for record in alone:
                 self._load(record, expected)
@@ -233,9 +233,9 @@ class BlockStore:
         with self.lock:
             found = [self.catalog.find(key) for key in told]
             keys = [
-                each.facts.key
-                for each in found
-                if each is not None and each.visible and each.facts.routing_key != told[each.facts.key]
+                item.facts.key
+                for item in found
+                if item is not None and item.visible and item.facts.routing_key != told[item.facts.key]
             ]
             records = self.catalog.open_read(keys)
             for record in records:

@@ -99,8 +99,8 @@ def keyring_of(environment: Mapping[str, str]) -> Keyring:
 def _serve(settings: NodeSettings) -> int:
     manager = NodeManager(settings)
     end = threading.Event()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, lambda *_: end.set())
+    for item in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(item, lambda *_: end.set())
     manager.start()
     logging.getLogger(__name__).info("node %s serves on %s:%d", settings.node_id, settings.host, manager.port)
     while not end.wait(3600.0):

@@ -54,8 +54,8 @@ class MetricsPort(ThreadingMixIn, WSGIServer):
     def service_actions(self) -> None:
         with self._lock:
             late = self._open.late(self._clock())
-        for each in late:
-            _cut(each)
+        for item in late:
+            _cut(item)
 
     @override
     def shutdown_request(self, request: Any) -> None:

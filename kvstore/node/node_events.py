@@ -39,8 +39,8 @@ def _kind(change: BlockChange) -> tuple[str, str, int]:
 
 
 def _event(changes: list[BlockChange]) -> KvEvent:
-    hashes: list[int | bytes] = [int.from_bytes(each.facts.chain_hash[-8:], "big") for each in changes]
-    keys = [extra_key(each.facts.routing_key, each.facts.key) for each in changes]
+    hashes: list[int | bytes] = [int.from_bytes(change.facts.chain_hash[-8:], "big") for change in changes]
+    keys = [extra_key(change.facts.routing_key, change.facts.key) for change in changes]
     extra_keys = keys if any(keys) else None
     first = changes[0]
     if first.kind == "stored":
@@ -116,6 +116,6 @@ class NodeEvents:
                         replay.send_multipart((frames[0], b"", self._topic, number, payload), flags=zmq.NOBLOCK)
         for guarded in self._ports:
             guarded.close()
-        for each in (pub, replay):
-            each.close(linger=200)
+        for item in (pub, replay):
+            item.close(linger=200)
         context.term()

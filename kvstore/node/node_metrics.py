@@ -45,7 +45,7 @@ class NodeMetrics(Collector):
     def collect(self) -> Iterable[Metric]:
         with self._store.lock:
             # Read whole under the lock, written out behind it.
-            series = [(*each[:4], dict(each[4])) for each in (*self._tiers(), *self._counts(), *self._links())]
+            series = [(*tier[:4], dict(tier[4])) for tier in (*self._tiers(), *self._counts(), *self._links())]
         for kind, name, text, label, rows in series:
             family = kind(f"headway_kv_{name}", text, labels=(label,) if label else ())
             for value in sorted(rows):

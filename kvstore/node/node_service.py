@@ -47,7 +47,7 @@ class _Incoming:
 
     def __init__(self, store: BlockStore, filling: list[Filling], expected: list[bytes]) -> None:
         self._store, self._filling, self._expected = store, filling, expected
-        self.views: list[tuple[int, memoryview | None]] = [(len(each.view), each.view) for each in filling]
+        self.views: list[tuple[int, memoryview | None]] = [(len(item.view), item.view) for item in filling]
         self.end: Callable[[bool], Reply] = lambda whole: Done(len(filling)) if whole else TransferRejected("checksum")
 
     def finish(self, checksums: Sequence[bytes]) -> Reply:
@@ -84,7 +84,7 @@ class NodeService:
         if isinstance(begun, TransferRejected):
             return begun
         tx_id, filling = begun
-        new = {each.record.facts.key: each for each in filling}
+        new = {item.record.facts.key: item for item in filling}
         keys = [facts.key for facts in message.blocks]
 
         def end(whole: bool) -> Reply:
@@ -108,7 +108,7 @@ class NodeService:
         filling = self._store.begin_write(message.tx_id, message.keys)
         if filling is None:
             return self._rejected("missing")
-        if sum(len(each.view) for each in filling) != payload_bytes:
+        if sum(len(item.view) for item in filling) != payload_bytes:
             self._store.end_write(filling, [b""] * len(filling))
             return self._rejected("length")
         return _Incoming(self._store, filling, message.checksums)
@@ -142,8 +142,8 @@ class NodeService:
     def _lookup(self, keys: list[bytes]) -> Held:
         with self._store.lock:
             found = [self._store.catalog.find(key) for key in keys]
-            there = [each if each is not None and each.visible else None for each in found]
-            return Held([(each.facts.length, sorted(each.slots)) if each else (-1, []) for each in there])
+            there = [item if item is not None and item.visible else None for item in found]
+            return Held([(item.facts.length, sorted(item.slots)) if item else (-1, []) for item in there])
 
     def _listed(self, message: ContentsPage | Describe) -> PageOf:
         catalog, after = self._store.catalog, message.after if isinstance(message, ContentsPage) else 0
@@ -189,14 +189,14 @@ class NodeService:
         if all(right) and self._store.commit(tx_id):
             with self._store.lock:
                 self._store.counts.pulled += len(filling)
-            new = {each.record.facts.key for each in filling}
+            new = {item.record.facts.key for item in filling}
             return Done(len(new), [facts.key for facts in message.blocks if facts.key not in new])
         self._store.abort(tx_id)
         missing = [fill.record.facts.key for fill, came in zip(filling, right, strict=True) if not came]
         return self._rejected("holder", missing)
 
     def _fetch(self, tx_id: str, message: Pull, filling: list[Filling]) -> list[Fetched | None]:
-        keys = [each.record.facts.key for each in filling]
+        keys = [item.record.facts.key for item in filling]
         wanted = [Wanted(key, each.view) for key, each in zip(keys, filling, strict=True)]
         try:
             locked = self._client.call(message.holder, Allocate(tx_id, keys, [], MAX_LEASE_S))
@@ -205,7 +205,7 @@ class NodeService:
             priority = FlowPriority(max(FlowPriority.REQUEST, min(message.priority, FlowPriority.REPLICATION)))
             fetched = self._client.get([message.holder], wanted, priority)
             if self._pace is not None and priority != FlowPriority.REQUEST:
-                self._pace.came(sum(len(each.payload) for each in fetched if each is not None))
+                self._pace.came(sum(len(item.payload) for item in fetched if item is not None))
             self._client.call(message.holder, Commit(tx_id))
         except PeerError:
             return [None] * len(wanted)

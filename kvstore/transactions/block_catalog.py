@@ -96,7 +96,7 @@ class BlockCatalog:
     def take_cleared(self) -> list[ClearedSlot]:
         """Return the slots whose blocks left since the last call."""
         cleared, self._cleared = self._cleared, []
-        self._clearing.update({(each.medium, each.slot): each for each in cleared})
+        self._clearing.update({(item.medium, item.slot): item for item in cleared})
         return cleared
 
     def slot_cleared(self, slot: ClearedSlot) -> None:
@@ -136,7 +136,7 @@ class BlockCatalog:
 
     def close_read(self, records: Iterable[BlockRecord | None]) -> None:
         """End the uses; children become the less recent ones."""
-        for record in reversed([each for each in records if each is not None]):
+        for record in reversed([item for item in records if item is not None]):
             record.users -= 1
             self._settle(record)
 
@@ -273,7 +273,7 @@ class BlockCatalog:
         for record in self._leaving:
             record.scrub = record.scrub or record.facts.tenant == tenant
         self._cleared = [
-            msgspec.structs.replace(each, scrub=True) if each.facts.tenant == tenant else each for each in self._cleared
+            msgspec.structs.replace(item, scrub=True) if item.facts.tenant == tenant else item for item in self._cleared
         ]
         for medium, tier in self._tiers.items():
             nobody = BlockFacts(b"", 0, tenant=tenant)
@@ -283,7 +283,7 @@ class BlockCatalog:
 
     def is_leaving(self, tenant: str) -> bool:
         """Return whether a forgotten block of the tenant is still in use, or any slot is being overwritten."""
-        overwritten = any(each.scrub for each in (*self._clearing.values(), *self._cleared))
+        overwritten = any(item.scrub for item in (*self._clearing.values(), *self._cleared))
         return overwritten or any(record.facts.tenant == tenant for record in self._leaving)
 
     def pin(self, keys: Sequence[bytes], until: float, now: float) -> int:
@@ -348,7 +348,7 @@ class BlockCatalog:
             taken = [record.slots[medium] for record in records if medium in record.slots]
             taken += [record.filling[medium] for record in everyone if medium in record.filling]
             taken += [slot for record in everyone for where, slot, _ in record.dead_slots if where == medium]
-            taken += [each.slot for each in to_clear if each.medium == medium]
+            taken += [item.slot for item in to_clear if item.medium == medium]
             if len(set(taken)) != len(taken):
                 raise AssertionError(f"two blocks share a slot of {medium}")
             tier.free.check(set(taken))
@@ -357,7 +357,7 @@ class BlockCatalog:
                 raise AssertionError(f"a block of {medium} could never leave, or a used one could")
         self.expected.check({key for key, each in self._records.items() if DRAM in each.slots or DRAM in each.filling})
         named = {(name, key) for name, keys in self._named.items() for key in keys}
-        if named != {(each.facts.routing_key, each.facts.key) for each in records if each.facts.routing_key}:
+        if named != {(item.facts.routing_key, item.facts.key) for item in records if item.facts.routing_key}:
             raise AssertionError("what gateways call the blocks is not what they are called")
         for record in records:
             if record.users < 0 or record.locks < 0 or not (record.slots or record.filling):

@@ -42,7 +42,7 @@ def pinned_prefixes(pinned: Mapping[bytes, BlockRecord]) -> list[PinnedPrefix]:
             one = _prefix(record, _own(record, pinned, children), _tokens(key, pinned, depths))
             other = found.get((one.tenant, one.name))
             found[one.tenant, one.name] = one if other is None else _together(one, other)
-    return sorted(found.values(), key=lambda each: (-each.size, each.tenant, each.name))
+    return sorted(found.values(), key=lambda item: (-item.size, item.tenant, item.name))
 
 
 def _prefix(last: BlockRecord, own: Sequence[BlockRecord], tokens: int) -> PinnedPrefix:
@@ -51,9 +51,9 @@ def _prefix(last: BlockRecord, own: Sequence[BlockRecord], tokens: int) -> Pinne
         facts.routing_key.to_bytes(_NAME_BYTES, "big") if facts.routing_key else facts.key,
         facts.tenant,
         tokens,
-        sum(each.facts.length for each in own),
+        sum(item.facts.length for item in own),
         last.pinned_until,
-        tuple(each.facts.key for each in own),
+        tuple(item.facts.key for item in own),
     )
 
 
@@ -72,9 +72,9 @@ def _tokens(key: bytes, pinned: Mapping[bytes, BlockRecord], depths: dict[bytes,
         path[key] = pinned[key].facts.tokens
         key = pinned[key].facts.parent
     tokens = depths.get(key, 0)
-    for each in reversed(path):
-        tokens += path[each]
-        depths[each] = tokens
+    for item in reversed(path):
+        tokens += path[item]
+        depths[item] = tokens
     return tokens
 
 

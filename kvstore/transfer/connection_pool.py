@@ -70,18 +70,18 @@ class ConnectionPool:
         with self._lock:
             now, old = self._clock(), list[_Idle]()
             for address, kept in list(self._idle.items()):
-                old += [each for each in kept if now - each.since >= _IDLE_S]
-                self._idle[address] = [each for each in kept if now - each.since < _IDLE_S]
+                old += [item for item in kept if now - item.since >= _IDLE_S]
+                self._idle[address] = [item for item in kept if now - item.since < _IDLE_S]
                 if not self._idle[address]:
                     del self._idle[address]
-        for each in old:
-            each.connection.close()
+        for item in old:
+            item.connection.close()
 
     def close(self) -> None:
         """Close what nobody uses, and what comes back later."""
         with self._lock:
             self._closed = True
-            idle = [each.connection for kept in self._idle.values() for each in kept]
+            idle = [item.connection for kept in self._idle.values() for item in kept]
             self._idle.clear()
         for connection in idle:
             connection.close()

@@ -48,7 +48,7 @@ class TransferQueue:
 
     def leave(self, number: int) -> None:
         """Give up waiting."""
-        self._waiting = [each for each in self._waiting if each[1] != number]
+        self._waiting = [item for item in self._waiting if item[1] != number]
         heapq.heapify(self._waiting)
 
     def end(self, size: int) -> None:

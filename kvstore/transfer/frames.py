@@ -297,7 +297,7 @@ def _payload_fault(message: Message, payload_bytes: int) -> str:
             expected = payload_bytes
             if len(message.keys) != len(message.checksums):
                 return "keys and checksums are not of the same number"
-            if any(len(each) != CHECKSUM_BYTES for each in message.checksums):
+            if any(len(checksum) != CHECKSUM_BYTES for checksum in message.checksums):
                 return f"a checksum is not of {CHECKSUM_BYTES} bytes"
     if payload_bytes != expected:
         return f"{payload_bytes} bytes of payload were announced, {expected} belong to the message"

@@ -113,10 +113,10 @@ class TransferClient:
         Holders whose link costs least come first; the others are asked for what is missing.
         """
         found: list[Fetched | None] = [None] * len(wanted)
-        size = sum(len(each.into) if each.into is not None else 0 for each in wanted)
+        size = sum(len(item.into) if item.into is not None else 0 for item in wanted)
         with self._lock:
-            usable = [each for each in holders if self._quarantine.usable(each, self._clock())]
-            usable.sort(key=lambda each: self.links[each].cost_s(size) if each in self.links else 0.0)
+            usable = [item for item in holders if self._quarantine.usable(item, self._clock())]
+            usable.sort(key=lambda item: self.links[item].cost_s(size) if item in self.links else 0.0)
         for holder in usable:
             missing = [place for place, each in enumerate(found) if each is None]
             # A corrupt block may be repaired from the holder's other tier, a broken connection by a new one.

@@ -128,9 +128,9 @@ class TransferServer:
         now = self._clock()
         with self._lock:
             late = self._unproven.late(now)
-            slow = [each for each in self._connections if each.deadline <= now]
+            slow = [item for item in self._connections if item.deadline <= now]
             self.rejected["late"] += len(late)
-            self.rejected["slow"] += sum(self._connections[each] for each in slow)
+            self.rejected["slow"] += sum(self._connections[item] for item in slow)
             for connection in (*late, *slow):
                 connection.deadline = math.inf
                 connection.cut()
@@ -215,9 +215,9 @@ class TransferServer:
 
     def _send_blocks(self, connection: Connection, client: str, message: Get) -> None:
         with self._service.reading(message.keys, message.max_bytes) as found:
-            lengths = [-1 if each is None else each[0].length for each in found]
-            checksums = [b"" if each is None else each[0].checksum for each in found]
-            payload = [each[1] for each in found if each is not None]
+            lengths = [-1 if item is None else item[0].length for item in found]
+            checksums = [b"" if item is None else item[0].checksum for item in found]
+            payload = [item[1] for item in found if item is not None]
             size = sum(map(len, payload))
             with self._flow.moving(max(0, message.priority), size, TIMEOUT_S):
                 self._reply(connection, Blocks(lengths, checksums), payload)

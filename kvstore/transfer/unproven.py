@@ -35,8 +35,8 @@ class Unproven(Generic[ConnectionT]):
     def late(self, now: float) -> list[ConnectionT]:
         """Return the connections whose time is over, which the caller closes; they count no more."""
         late = [each for each, (_, since) in self._entered.items() if now - since >= self.limit_s]
-        for each in late:
-            del self._entered[each]
+        for item in late:
+            del self._entered[item]
         return late
 
     def _displaced(self) -> ConnectionT:

@@ -29,7 +29,7 @@ class CapacityQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Reject what no plan can be made of; raises ValueError."""
-        if not self.demand or len({len(each) for each in self.demand.values()}) > 1:
+        if not self.demand or len({len(item) for item in self.demand.values()}) > 1:
             raise ValueError("demand needs regions, and as many steps of each")
         if not 0 < self.utilization <= 1 or self.reserved_per_h <= 0 or self.on_demand_per_h <= 0:
             raise ValueError("utilization must be above 0 and at most 1, and prices above 0")

@@ -66,9 +66,9 @@ class _Judged(msgspec.Struct, frozen=True):
         """Return whether another engine of its role has moved since it made no progress."""
         suspicion = next((sign for sign in self.signs if sign.grade == SUSPICION), None)
         return suspicion is not None and any(
-            each.facts.role == self.facts.role and (each.memory.moved_s or 0.0) > suspicion.still_since_s
-            for each in others
-            if each is not self
+            other.facts.role == self.facts.role and (other.memory.moved_s or 0.0) > suspicion.still_since_s
+            for other in others
+            if other is not self
         )
 
 
@@ -81,38 +81,38 @@ def plan_health(
     `newcomer_slow_start_s` (ScalingDocument.slow_start_s) an engine that has just begun to serve gets a growing share of the load.
     """
     now_s = facts.now_s
-    active = [each for each in facts.engines if each.standing == ACTIVE]
+    active = [engine for engine in facts.engines if engine.standing == ACTIVE]
     speeds = PeerSpeeds(active, settings)
-    judged = [_judge(each, speeds, memory, settings, facts.tpot_slo_s, now_s) for each in active]
+    judged = [_judge(item, speeds, memory, settings, facts.tpot_slo_s, now_s) for item in active]
     panic = _panics(judged, settings, now_s)
-    room = max(1, int(settings.outlier_share * len(judged))) - sum(each.out_for(OUTLIER_CODES) for each in judged)
-    suspicions = len(judged) // 2 - sum(each.out_for(SUSPICION_CODES) for each in judged)
-    serving = Counter(each.facts.role for each in judged if each.memory.state != QUARANTINED)
+    room = max(1, int(settings.outlier_share * len(judged))) - sum(item.out_for(OUTLIER_CODES) for item in judged)
+    suspicions = len(judged) // 2 - sum(item.out_for(SUSPICION_CODES) for item in judged)
+    serving = Counter(item.facts.role for item in judged if item.memory.state != QUARANTINED)
     moved: dict[str, EngineHealthMemory] = {}
     held_back: dict[str, str] = {}
-    for each in judged:
-        role, served = each.facts.role, each.memory.state != QUARANTINED
+    for item in judged:
+        role, served = item.facts.role, item.memory.state != QUARANTINED
         serving[role] -= served
         alone = not _can_do(role, serving)
-        may_suspect = suspicions > 0 and not alone and each.stalls_while_others_move(judged)
+        may_suspect = suspicions > 0 and not alone and item.stalls_while_others_move(judged)
         may_eject = room > 0 and not panic and not alone
-        after = _moved(each, settings, now_s, may_suspect=may_suspect, may_eject=may_eject, alone=alone)
+        after = _moved(item, settings, now_s, may_suspect=may_suspect, may_eject=may_eject, alone=alone)
         serving[role] += served and after.state != QUARANTINED
-        if after.state == QUARANTINED and after.code in SUSPICION_CODES and not each.out_for(SUSPICION_CODES):
+        if after.state == QUARANTINED and after.code in SUSPICION_CODES and not item.out_for(SUSPICION_CODES):
             suspicions -= 1
-        if after.state == QUARANTINED and after.code in OUTLIER_CODES and not each.out_for(OUTLIER_CODES):
+        if after.state == QUARANTINED and after.code in OUTLIER_CODES and not item.out_for(OUTLIER_CODES):
             room -= 1
-        elif after.state != QUARANTINED and each.lasting(OUTLIER, now_s) is not None:
-            held_back[each.facts.engine_id] = LAST_OF_ROLE if alone else OUTLIER_LIMIT
-        moved[each.facts.engine_id] = after
+        elif after.state != QUARANTINED and item.lasting(OUTLIER, now_s) is not None:
+            held_back[item.facts.engine_id] = LAST_OF_ROLE if alone else OUTLIER_LIMIT
+        moved[item.facts.engine_id] = after
     verdicts = tuple(
-        _verdict(each, moved.get(each.engine_id), panic, settings, now_s, newcomer_slow_start_s)
-        for each in facts.engines
+        _verdict(engine, moved.get(engine.engine_id), panic, settings, now_s, newcomer_slow_start_s)
+        for engine in facts.engines
     )
     changed = tuple(
-        each.engine_id
-        for each in verdicts
-        if each.engine_id in moved and _differs(memory.engines.get(each.engine_id), moved[each.engine_id])
+        verdict.engine_id
+        for verdict in verdicts
+        if verdict.engine_id in moved and _differs(memory.engines.get(verdict.engine_id), moved[verdict.engine_id])
     )
     reasons = _reasons(verdicts, moved, changed, held_back, panic, settings)
     plan = HealthPlan(
@@ -144,9 +144,9 @@ def _can_do(role: Role, others: Counter[Role]) -> bool:
 def _panics(judged: Sequence[_Judged], settings: HealthDocument, now_s: float) -> bool:
     """Return whether so few engines are well that outliers are the rule."""
     sick = sum(
-        each.memory.state == QUARANTINED
-        or any(each.lasting(grade, now_s) is not None for grade in (FAULT, SUSPICION, OUTLIER))
-        for each in judged
+        item.memory.state == QUARANTINED
+        or any(item.lasting(grade, now_s) is not None for grade in (FAULT, SUSPICION, OUTLIER))
+        for item in judged
     )
     return bool(judged) and len(judged) - sick < settings.panic_share * len(judged)
 
@@ -277,7 +277,7 @@ def _reasons(
     settings: HealthDocument,
 ) -> tuple[Reason, ...]:
     """Return one reason per change and per thing that was not done, or that nothing was to be done."""
-    of = {each.engine_id: each for each in verdicts}
+    of = {verdict.engine_id: verdict for verdict in verdicts}
     reasons = [
         Reason(
             of[name].code or "recovered",

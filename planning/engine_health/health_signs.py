@@ -95,7 +95,7 @@ def is_fresh(facts: EngineObservation, settings: HealthDocument, now_s: float) -
 
 def are_frozen(facts: EngineObservation, memory: EngineHealthMemory) -> bool:
     """Return whether the engine's metrics stand although answers came from it, so that they prove nothing."""
-    counts = any(each is not None for each in memory.counters)
+    counts = any(counter is not None for counter in memory.counters)
     if not counts or memory.answered_s is None or facts.report_s is None:
         return False
     return memory.served_since_counted >= ANSWERS and facts.report_s - memory.answered_s >= FROZEN_S
@@ -124,7 +124,7 @@ def _standstill(
         limit_s = max(limit_s, UNKNOWN_PREFILL * settings.stall_s)
     judged = facts.reachable and facts.readable and is_fresh(facts, settings, now_s)
     frozen = are_frozen(facts, memory)
-    claims = judged and not frozen and any(each is not None for each in memory.counters)
+    claims = judged and not frozen and any(counter is not None for counter in memory.counters)
     counted_for_s = now_s - memory.counted_s
     served_for_s = now_s - (max(memory.served_s, memory.given_s) if facts.dispatched else memory.served_s)
     standing = facts.dispatched > 0 or (judged and ((facts.running or 0) > 0 or (facts.waiting or 0) > 0))

@@ -58,7 +58,9 @@ class EngineSpeed:
 
     def usual(self) -> float:
         """Return how many times its estimate a first token has usually taken; 1 where nothing is known."""
-        return statistics.median(each.slowness for each in self._first_tokens) if self._first_tokens else 1.0
+        return (
+            statistics.median(first_token.slowness for first_token in self._first_tokens) if self._first_tokens else 1.0
+        )
 
     def slowness(self, standing: Iterable[tuple[float, float]], now: float) -> Speed:
         """Return the median of seconds to first token over expected seconds.
@@ -74,10 +76,10 @@ class EngineSpeed:
             for dispatched_s, expected_s in standing
             if 0 < expected_s < now - dispatched_s
         ]
-        since = min(each.due_s for each in late) if len(late) >= TELLING else 0.0
+        since = min(item.due_s for item in late) if len(late) >= TELLING else 0.0
         told = [*self._first_tokens, *late]
         since = max(since, _change_s(told))
-        return _median([each.slowness for each in told if each.at_s >= since])
+        return _median([item.slowness for item in told if item.at_s >= since])
 
     def tpot(self, now: float) -> Speed:
         """Return the median of the mean seconds between an answer's tokens."""
@@ -89,11 +91,11 @@ class EngineSpeed:
 def _change_s(told: Sequence[_Told]) -> float:
     """Return when the first of a run of slow ones was due which reaches the newest; 0 where there is no such run."""
     run: list[_Told] = []
-    for each in sorted(told, reverse=True):
-        if each.slowness < SLOW_RUN:
+    for item in sorted(told, reverse=True):
+        if item.slowness < SLOW_RUN:
             break
-        run.append(each)
-    lasts_s = max(each.at_s for each in run) - run[-1].due_s if run else 0.0
+        run.append(item)
+    lasts_s = max(item.at_s for item in run) - run[-1].due_s if run else 0.0
     return run[-1].due_s if len(run) >= TELLING and lasts_s >= SLOW_RUN_S else 0.0
 
 

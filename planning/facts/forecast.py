@@ -54,7 +54,7 @@ def expected_demand(
     season = _seasonal(points, level, now_s, ahead_s, season_s, recent_s)
     if season is not None:
         forecasts.append((season, "season"))
-    most, basis = max(forecasts, key=lambda each: each[0])
+    most, basis = max(forecasts, key=lambda forecast: forecast[0])
     return Forecast(level, min(most, MAX_GROWTH * level) if level else most, basis)
 
 

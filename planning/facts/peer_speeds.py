@@ -27,9 +27,9 @@ class PeerSpeeds:
 
     def __init__(self, engines: Sequence[EngineObservation], settings: HealthDocument) -> None:
         self._least = settings.slow_samples
-        self._rejected = sorted(each for each in map(self._rejected_of, engines) if each is not None)
-        self._slowness = sorted(each for each in map(self._slowness_of, engines) if each is not None)
-        self._tpots = sorted(each for each in map(self._tpot_of, engines) if each is not None)
+        self._rejected = sorted(engine for engine in map(self._rejected_of, engines) if engine is not None)
+        self._slowness = sorted(engine for engine in map(self._slowness_of, engines) if engine is not None)
+        self._tpots = sorted(engine for engine in map(self._tpot_of, engines) if engine is not None)
 
     def peers_of(self, facts: EngineObservation) -> Peers:
         """Return the medians over the engines but this one, which is among them."""

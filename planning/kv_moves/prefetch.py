@@ -65,7 +65,7 @@ def _prefill_s(request: InferenceRequest, decision: Decision, ways: Sequence[Loa
     """Return the seconds of the cheapest prefill: all computed, or one of these loads and the rest computed."""
     block_s = request.block_tokens * _token_s(decision)
     held, blocks = _held(decision), len(request.keys)
-    loaded_s = (each.seconds + (blocks - each.blocks) * block_s for each in ways if each.blocks > held)
+    loaded_s = (way.seconds + (blocks - way.blocks) * block_s for way in ways if way.blocks > held)
     return min((blocks - held) * block_s, *loaded_s, math.inf)
 
 

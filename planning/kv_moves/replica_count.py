@@ -50,10 +50,10 @@ def change_replica(
         return []
     ranked = sorted({*holders, *demand}, key=lambda node: (-demand.get(node, 0.0), node))
     moves = list[KvMove]()
-    for node in [each for each in ranked if each not in holders][: max(0, copies - len(holders))]:
-        cost_s, source = min((seconds(node, each), each) for each in holders)
+    for node in [item for item in ranked if item not in holders][: max(0, copies - len(holders))]:
+        cost_s, source = min((seconds(node, holder), holder) for holder in holders)
         moves.append(KvMove(REPLICATE, source, node, tuple(keys), cost_s))
-    kept, *others = [each for each in ranked if each in holders]
+    kept, *others = [item for item in ranked if item in holders]
     gone = others[max(0, copies - 1) :]
     return moves + [KvMove(SHRINK, kept, node, tuple(keys), 0.0) for node in gone]
 
@@ -119,11 +119,11 @@ class Replicas:
         """Raise AssertionError unless the limits are kept, and the places are those of the replicas."""
         if len(self._replicas) > MAX_REPLICAS or self._keys > MAX_KEYS:
             raise AssertionError("more replicas or blocks than the limit")
-        if self._keys != sum(len(each.keys) for each in self._replicas.values()):
+        if self._keys != sum(len(replica.keys) for replica in self._replicas.values()):
             raise AssertionError("blocks are miscounted")
         if {(node, key) for node, keys in self._at.items() for key in keys} != self._replicas.keys():
             raise AssertionError("a replica is listed nowhere, or one that is not there")
-        used = [each.used_s for each in self._replicas.values()]
+        used = [replica.used_s for replica in self._replicas.values()]
         if used != sorted(used):
             raise AssertionError("the replica unused for longest is not the first")
 

@@ -31,8 +31,8 @@ def imbalance_of(loads: Sequence[RoleLoad], now_s: float, window_s: float, min_s
     for role in (PREFILL, DECODE):
         samples = [
             load
-            for each in loads
-            if each.role == role and now_s - window_s <= each.at_s <= now_s and (load := known(each.load)) is not None
+            for item in loads
+            if item.role == role and now_s - window_s <= item.at_s <= now_s and (load := known(item.load)) is not None
         ]
         if len(samples) < min_samples:
             return None

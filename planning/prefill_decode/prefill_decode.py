@@ -148,7 +148,7 @@ def _size(counts: dict[Role, int], seen: Imbalance, to: Role, settings: RatioDoc
 
 
 def _is_changing(engines: Sequence[EngineObservation]) -> bool:
-    return any(each.standing in (STARTING, DRAINING) and each.role in (PREFILL, DECODE) for each in engines)
+    return any(engine.standing in (STARTING, DRAINING) and engine.role in (PREFILL, DECODE) for engine in engines)
 
 
 def _flips(engines: Sequence[EngineObservation], step: int) -> tuple[RoleFlip, ...]:
@@ -157,7 +157,7 @@ def _flips(engines: Sequence[EngineObservation], step: int) -> tuple[RoleFlip, .
         return ()
     before, after = (PREFILL, DECODE) if step > 0 else (DECODE, PREFILL)
     able = sorted(
-        (each for each in engines if each.role == before and each.standing == ACTIVE),
-        key=lambda each: (each.dispatched, round(each.in_flight_s, 1), each.engine_id),
+        (engine for engine in engines if engine.role == before and engine.standing == ACTIVE),
+        key=lambda each_: (each_.dispatched, round(each_.in_flight_s, 1), each_.engine_id),
     )
-    return tuple(RoleFlip(each.engine_id, before, after) for each in able[: abs(step)])
+    return tuple(RoleFlip(item.engine_id, before, after) for item in able[: abs(step)])

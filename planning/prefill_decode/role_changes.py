@@ -18,9 +18,9 @@ MIXED: Role = "mixed"
 def counts_of(engines: Sequence[EngineObservation]) -> dict[Role, int]:
     """Return how many engines serve, or come up, in each role."""
     counts: dict[Role, int] = {MIXED: 0, PREFILL: 0, DECODE: 0}
-    for each in engines:
-        if each.standing in (ACTIVE, STARTING):
-            counts[each.role] += 1
+    for engine in engines:
+        if engine.standing in (ACTIVE, STARTING):
+            counts[engine.role] += 1
     return counts
 
 

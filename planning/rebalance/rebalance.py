@@ -49,7 +49,7 @@ def plan_rebalance(
     it may choose any engine, so that there is nothing to widen.
     """
     now_s = facts.now_s
-    serving = [each for each in facts.engines if each.standing == ACTIVE]
+    serving = [engine for engine in facts.engines if engine.standing == ACTIVE]
     look, memory = _look(facts, serving, memory, settings)
     even_since_s = None
     if look.cv <= settings.cv_low:
@@ -76,7 +76,7 @@ def plan_rebalance(
 def _look(
     facts: PoolFacts, serving: Sequence[EngineObservation], memory: RebalanceMemory, settings: RebalanceDocument
 ) -> tuple[_Look, RebalanceMemory]:
-    work_s = {each.engine_id: work for each in serving if (work := known(each.in_flight_s)) is not None}
+    work_s = {item.engine_id: work for item in serving if (work := known(item.in_flight_s)) is not None}
     count = len(work_s)
     mean_s = sum(work_s.values()) / count if count else 0.0
     cv = facts.windows[-1].load_cv if facts.windows else 0.0
@@ -88,8 +88,8 @@ def _look(
     }
     lasting = [name for name, moment in since_s.items() if facts.now_s - moment >= settings.hold_s]
     hot = tuple(sorted(lasting, key=lambda name: (-work_s[name], name)))
-    tokens = sum(each.prompt_tokens for each in facts.windows if each.prompt_tokens > 0)
-    recomputed = sum(each.recomputed_tokens for each in facts.windows if each.recomputed_tokens > 0)
+    tokens = sum(window.prompt_tokens for window in facts.windows if window.prompt_tokens > 0)
+    recomputed = sum(window.recomputed_tokens for window in facts.windows if window.recomputed_tokens > 0)
     share = min(recomputed / tokens, 1.0) if tokens else None
     look = _Look(work_s=work_s, mean_s=mean_s, cv=cv, hot=hot, recomputed=share)
     return look, msgspec.structs.replace(memory, hot_since_s=since_s)
@@ -140,7 +140,7 @@ def _needed(
     prefixes: Sequence[PrefixFacts], memory: RebalanceMemory, engines: int, usual_d: int, now_s: float
 ) -> RebalanceMemory:
     """Note which widened prefixes still bring more than half of what their usual engines can do."""
-    work_s = {each.key: sum(known(work) or 0.0 for work in each.work_s_by_engine.values()) for each in prefixes}
+    work_s = {prefix.key: sum(known(work) or 0.0 for work in prefix.work_s_by_engine.values()) for prefix in prefixes}
     limit_s = NEEDED * usual_d / max(engines, 1) * sum(work_s.values())
     widened = {
         key: msgspec.structs.replace(each, needed_s=now_s) if work_s.get(key, 0.0) > limit_s else each
@@ -150,7 +150,7 @@ def _needed(
 
 
 def _work_of(engine_id: str, prefixes: Sequence[PrefixFacts]) -> float:
-    return sum(known(each.work_s_by_engine.get(engine_id)) or 0.0 for each in prefixes)
+    return sum(known(prefix.work_s_by_engine.get(engine_id)) or 0.0 for prefix in prefixes)
 
 
 def _hottest(engine_id: str, prefixes: Sequence[PrefixFacts], settings: RebalanceDocument) -> PrefixFacts | None:
@@ -158,7 +158,7 @@ def _hottest(engine_id: str, prefixes: Sequence[PrefixFacts], settings: Rebalanc
     total_s = _work_of(engine_id, prefixes)
     if total_s <= 0:
         return None
-    first = min(prefixes, key=lambda each: (-(known(each.work_s_by_engine.get(engine_id)) or 0.0), each.key))
+    first = min(prefixes, key=lambda prefix: (-(known(prefix.work_s_by_engine.get(engine_id)) or 0.0), prefix.key))
     return first if (known(first.work_s_by_engine.get(engine_id)) or 0.0) >= settings.prefix_share * total_s else None
 
 
@@ -182,7 +182,7 @@ def _moves(
     look: _Look, serving: Sequence[EngineObservation], settings: RebalanceDocument
 ) -> tuple[MigrateRequests, ...]:
     """Let queued requests leave the hot engines, the hottest first, within the round's bound."""
-    queued_requests = {each.engine_id: each.bound for each in serving}
+    queued_requests = {item.engine_id: item.bound for item in serving}
     left = settings.max_moves
     moves: list[MigrateRequests] = []
     for engine_id in look.hot:
@@ -196,7 +196,7 @@ def _moves(
 def _told(look: _Look, moves: Sequence[MigrateRequests], settings: RebalanceDocument) -> list[Reason]:
     """Return what the round moves, or why it found nothing to do."""
     if moves:
-        queued_requests = count(sum(each.at_most for each in moves), "queued request")
+        queued_requests = count(sum(move.at_most for move in moves), "queued request")
         return [Reason("hot_engine", f"{', '.join(look.hot)} {_stay(look.hot)} hot: up to {queued_requests} may move")]
     if look.hot:
         return [

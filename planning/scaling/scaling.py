@@ -44,7 +44,7 @@ def plan_scaling(
     pool has roles. `rings`: hash rings of the placement, 0 where it has none.
     """
     now_s = facts.now_s
-    engines = sum(each.standing in (ACTIVE, STARTING, DRAINING) for each in facts.engines)
+    engines = sum(engine.standing in (ACTIVE, STARTING, DRAINING) for engine in facts.engines)
     memory = metered(memory, engines, now_s)
     forecast = None
     if settings.forecast:
@@ -62,8 +62,8 @@ def plan_scaling(
     wanted, reasons = wanted_engines(look, override)
     memory = _remembered(look, wanted)
     count, blocked = bounded_change(msgspec.structs.replace(look, memory=memory), wanted, override is not None)
-    failing = [each for each in blocked if each.code == STARTS_FAIL]
-    held = [each for each in blocked if each.code != STARTS_FAIL]
+    failing = [item for item in blocked if item.code == STARTS_FAIL]
+    held = [item for item in blocked if item.code != STARTS_FAIL]
     return _plan_and_memory(look, memory, count, (*failing, *reasons, *held), rings, virtual_nodes)
 
 
@@ -118,27 +118,27 @@ def _to_drain(look: ScalingRound, count: int) -> tuple[str, ...]:
     """Return the engines that are missed least: quarantined ones, then those with the least work, then the youngest."""
     chosen: list[EngineObservation] = []
     for _ in range(count):
-        left = [each for each in look.serving if each not in chosen]
+        left = [item for item in look.serving if item not in chosen]
         role = role_to_drain(left, look.imbalance)
-        among = [each for each in left if role is None or each.role == role]
+        among = [item for item in left if role is None or item.role == role]
         if not among or len(left) <= 1:
             break
         chosen.append(
             min(
                 among,
-                key=lambda each: (
-                    each.load_share > 0,
-                    round(each.in_flight_s, 1),
-                    -(each.since_s or 0.0),
-                    each.engine_id,
+                key=lambda item: (
+                    item.load_share > 0,
+                    round(item.in_flight_s, 1),
+                    -(item.since_s or 0.0),
+                    item.engine_id,
                 ),
             )
         )
-    return tuple(each.engine_id for each in chosen)
+    return tuple(item.engine_id for item in chosen)
 
 
 def _remap(look: ScalingRound, add: int, drain: Sequence[str], rings: int, virtual_nodes: int) -> Remap:
     """Return what the change moves among the engines that serve; new ones get names of their own for the estimate."""
-    before = [each.engine_id for each in look.facts.engines if each.standing in (ACTIVE, STARTING)]
-    after = [each for each in before if each not in drain] + [f"+{number}" for number in range(add)]
+    before = [engine.engine_id for engine in look.facts.engines if engine.standing in (ACTIVE, STARTING)]
+    after = [item for item in before if item not in drain] + [f"+{number}" for number in range(add)]
     return remap_of(before, after, rings=rings, virtual_nodes=virtual_nodes)

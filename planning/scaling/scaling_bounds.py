@@ -58,7 +58,7 @@ def _affordable(look: ScalingRound) -> int | None:
 
 def _bounded_down(look: ScalingRound, change: int, by_hand: bool) -> tuple[int, list[Reason]]:
     settings, memory = look.settings, look.memory
-    draining = sum(each.standing == DRAINING for each in look.facts.engines)
+    draining = sum(engine.standing == DRAINING for engine in look.facts.engines)
     if draining:
         return 0, [Reason("draining", count(draining, "engine is still draining", "engines are still draining"))]
     if by_hand:
@@ -66,7 +66,7 @@ def _bounded_down(look: ScalingRound, change: int, by_hand: bool) -> tuple[int, 
     if look.engines > settings.max_engines:
         return -min(change, settings.max_down), []
     moments = (memory.added_s, memory.drained_s, memory.calm_since_s)
-    last_s = max((each for each in moments if each is not None), default=look.now_s)
+    last_s = max((moment for moment in moments if moment is not None), default=look.now_s)
     left_s = settings.down_cool_down_s - (look.now_s - last_s)
     if left_s > 0:
         return 0, [Reason("cool_down", f"the load must stay low for another {left_s:.0f} s")]

@@ -31,17 +31,17 @@ class ScalingRound(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def serving(self) -> list[EngineObservation]:
         """Engines that serve."""
-        return [each for each in self.facts.engines if each.standing == ACTIVE]
+        return [engine for engine in self.facts.engines if engine.standing == ACTIVE]
 
     @property
     def engines(self) -> int:
         """Engines that serve or are on their way up."""
-        return sum(each.standing in (ACTIVE, STARTING) for each in self.facts.engines)
+        return sum(engine.standing in (ACTIVE, STARTING) for engine in self.facts.engines)
 
     @property
     def lost(self) -> int:
         """Engines that are meant to serve and get no work: sick ones."""
-        return sum(each.load_share <= 0 for each in self.serving)
+        return sum(item.load_share <= 0 for item in self.serving)
 
     @property
     def lasting(self) -> float:

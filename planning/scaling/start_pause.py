@@ -26,6 +26,6 @@ def why_no_start(facts: PoolFacts) -> Reason | None:
     starts = "the last start" if facts.failed_starts == 1 else f"the last {facts.failed_starts} starts"
     if left_s := pause_left_s(facts):
         return Reason(STARTS_FAIL, f"{starts} failed, the next is possible in {left_s:.0f} s{last}")
-    if any(each.standing == STARTING for each in facts.engines):
+    if any(engine.standing == STARTING for engine in facts.engines):
         return Reason(STARTS_FAIL, f"{starts} failed, so engines start one at a time{last}")
     return None

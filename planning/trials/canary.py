@@ -51,7 +51,7 @@ class CanaryPlan(msgspec.Struct, frozen=True):
 
 def plan_canary(facts: CanaryFacts) -> CanaryPlan:
     """Return what one look at a canary comes to."""
-    together = compare([each for slices in facts.whole.values() for each in slices], facts.guardrails)
+    together = compare([slice_ for slices in facts.whole.values() for slice_ in slices], facts.guardrails)
     reasons = _worse(facts)
     if reasons:
         return CanaryPlan(ABORT, tuple(reasons), together)
@@ -78,7 +78,7 @@ def _worse(facts: CanaryFacts) -> list[Reason]:
     found: dict[str, Reason] = {}
     for stretch in (facts.whole, facts.recent):
         scopes = dict(stretch) if len(stretch) > 1 else {}
-        scopes[""] = tuple(each for slices in stretch.values() for each in slices)
+        scopes[""] = tuple(slice_ for slices in stretch.values() for slice_ in slices)
         for pool in sorted(scopes):
             for reading in compare(scopes[pool], facts.guardrails).worse:
                 where = f" in pool {pool}" if pool else ""
@@ -94,7 +94,7 @@ def _waits(facts: CanaryFacts, together: Comparison) -> Reason | None:
             f"{count(together.tried_requests, 'request')} of {facts.tried}, {together.base_requests} of {facts.base}"
         )
         return Reason("too_few", f"Not enough requests: {counts}; each needs {facts.guardrails.min_requests}")
-    suspects = [each for each in together.readings if each.verdict == "suspect"]
+    suspects = [reading for reading in together.readings if reading.verdict == "suspect"]
     if suspects:
         return Reason("suspect", f"{guardrail_words(suspects[0], facts.tried, facts.base)}, but this may be chance")
     if facts.step_for_s < facts.min_dwell_s:

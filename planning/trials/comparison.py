@@ -68,21 +68,21 @@ class Comparison(msgspec.Struct, frozen=True, gc=False):
     @property
     def worse(self) -> tuple[GuardrailReading, ...]:
         """The guardrails whose lines are crossed beyond doubt."""
-        return tuple(each for each in self.readings if each.verdict == WORSE)
+        return tuple(reading for reading in self.readings if reading.verdict == WORSE)
 
     @property
     def fine(self) -> bool:
         """Whether there is enough to judge by and no line looks crossed."""
-        return self.enough and all(each.verdict in (FINE, TOO_FEW) for each in self.readings)
+        return self.enough and all(reading.verdict in (FINE, TOO_FEW) for reading in self.readings)
 
 
 def compare(slices: Sequence[ArmSlice], guardrails: GuardrailDocument) -> Comparison:
     """Return how the candidate did beside the baseline."""
-    base, tried = together(each.base for each in slices), together(each.tried for each in slices)
+    base, tried = together(slice_.base for slice_ in slices), together(slice_.tried for slice_ in slices)
     enough = min(base.judged, tried.judged) >= guardrails.min_requests
     readings = (
-        _share(LATE, slices, lambda each: (each.late, each.judged), guardrails.late_more, enough),
-        _share(FAILED, slices, lambda each: (each.failed, each.ended), guardrails.failed_more, enough),
+        _share(LATE, slices, lambda item: (item.late, item.judged), guardrails.late_more, enough),
+        _share(FAILED, slices, lambda item: (item.failed, item.ended), guardrails.failed_more, enough),
         _ttft(slices, base, tried, guardrails),
         _tail(slices, base, tried, guardrails),
     )
@@ -93,8 +93,8 @@ def _share(
     guard: str, slices: Sequence[ArmSlice], count: Callable[[ArmWindow], tuple[int, int]], limit: float, enough: bool
 ) -> GuardrailReading:
     """Return the difference of two shares."""
-    base = [count(each.base) for each in slices]
-    tried = [count(each.tried) for each in slices]
+    base = [count(slice_.base) for slice_ in slices]
+    tried = [count(slice_.tried) for slice_ in slices]
     (base_hits, base_of), (tried_hits, tried_of) = _sums(base), _sums(tried)
     if not base_of or not tried_of or not enough:
         values = (base_hits / base_of if base_of else None, tried_hits / tried_of if tried_of else None)
@@ -120,9 +120,9 @@ def _ttft(
     mean, other = _log_sum(base, slope) / n, _log_sum(tried, slope) / m
     alike = _spread(base, slope) / n + _spread(tried, slope) / m
     residuals = [
-        (_log_sum(each.tried, slope) - other * each.tried.answered) / m
-        - (_log_sum(each.base, slope) - mean * each.base.answered) / n
-        for each in slices
+        (_log_sum(slice_.tried, slope) - other * slice_.tried.answered) / m
+        - (_log_sum(slice_.base, slope) - mean * slice_.base.answered) / n
+        for slice_ in slices
     ]
     error = math.sqrt(max(alike, _clustered(residuals)))
     ratio = other - mean
@@ -138,8 +138,8 @@ def _slope(base: ArmWindow, tried: ArmWindow) -> float:
     0 where all lengths are the same.
     """
     both = (base, tried)
-    squares = sum(each.size_log_squares - each.size_log_sum**2 / each.answered for each in both)
-    products = sum(each.size_ttft_logs - each.size_log_sum * each.ttft_log_sum / each.answered for each in both)
+    squares = sum(item.size_log_squares - item.size_log_sum**2 / item.answered for item in both)
+    products = sum(item.size_ttft_logs - item.size_log_sum * item.ttft_log_sum / item.answered for item in both)
     return products / squares if squares > 1e-9 * base.answered else 0.0
 
 
@@ -157,7 +157,7 @@ def _tail(
     if slow_s is None or min(base.answered, m) < guardrails.min_requests:
         return GuardrailReading(TAIL, None, None, None, None, None, TAIL_SHARE, TOO_FEW)
     line_s = slow_s * guardrails.tail_ratio
-    over = [_over(each.tried, line_s) for each in slices]
+    over = [_over(slice_.tried, line_s) for slice_ in slices]
     share = sum(over) / m
     residuals = [
         (count - share * each.tried.answered) / m for count, each in zip(over, slices, strict=True)
@@ -202,4 +202,4 @@ def _spread(window: ArmWindow, slope: float) -> float:
 def _clustered(residuals: Sequence[float]) -> float:
     """Return the variance of a difference from how the slices differ from it (Taylor linearisation of a ratio)."""
     k = len(residuals)
-    return k / (k - 1) * sum(each * each for each in residuals) if k >= LEAST_SLICES else 0.0
+    return k / (k - 1) * sum(residual * residual for residual in residuals) if k >= LEAST_SLICES else 0.0

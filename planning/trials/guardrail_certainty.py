@@ -41,7 +41,7 @@ def certainty(reading: GuardrailReading, *, requests: int, least: int, since_s: 
     if reading.upper <= reading.limit:
         return GuardrailCertainty(reading.guard, HOLDS)
     difference, upper, limit = (
-        _scaled(reading.guard, each) for each in (reading.difference, reading.upper, reading.limit)
+        _scaled(reading.guard, item) for item in (reading.difference, reading.upper, reading.limit)
     )
     if difference >= limit:
         return GuardrailCertainty(reading.guard, NOT_YET, beyond=True)

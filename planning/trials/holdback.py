@@ -56,7 +56,7 @@ def plan_holdback(
 ) -> tuple[HoldbackPlan, HoldbackMemory]:
     """Return who serves, and what to remember."""
     comparison = compare(facts.whole, settings.guardrails)
-    worse = {each.guard: each for each in (*comparison.worse, *compare(facts.recent, settings.guardrails).worse)}
+    worse = {item.guard: item for item in (*comparison.worse, *compare(facts.recent, settings.guardrails).worse)}
     after, reason = _next(facts, memory, settings, comparison, tuple(worse.values()))
     reasons = (reason,) if reason is not None else ()
     return HoldbackPlan(share_of(after.state, settings), after.state != memory.state, reasons, comparison), after

@@ -127,14 +127,16 @@ class AdvisedRouting:
         reserved = self.sessions.release(session_key(request.tenant_id, request.session_id))
         if reserved is None or reserved.expires_s <= now or reserved.engine_id not in view.roster.accepting:
             return choice
-        options = {each.target: each for each in self._options(request, view, now)}
+        options = {option.target: option for option in self._options(request, view, now)}
         held = options[reserved.engine_id]
         if self.rule == GATED:
-            best = at_arrival([each.cost for each in options.values()], held.target, OVERRULE_S)
+            best = at_arrival([option.cost for option in options.values()], held.target, OVERRULE_S)
             if best.engine_id != held.target:
                 return choice
-        others = sorted(options.values(), key=lambda each: (each.cost.total_s, each.target))
-        kept = [_candidate(each, view, now) for each in [held, *(each for each in others if each is not held)][:_KEPT]]
+        others = sorted(options.values(), key=lambda option: (option.cost.total_s, option.target))
+        kept = [
+            _candidate(each_, view, now) for each_ in [held, *(other for other in others if other is not held)][:_KEPT]
+        ]
         return Choice(held.target, reasons.ADVISED, tuple(kept), held.prefill.fetch)
 
     def keep(self, request: InferenceRequest, target: int, now: float) -> None:
@@ -179,14 +181,14 @@ class AdvisedRouting:
         view = self._view
         if self.rule == STICKY:
             ids = view.roster.engine_ids
-            home = next((each for each in options if ids[each.target] == last_engine), None)
+            home = next((option for option in options if ids[option.target] == last_engine), None)
             if home is not None:
                 return home
         if self.rule == SYMPHONY:
             requests, expected = view.load.in_flight_requests, self.sessions.sessions_at
-            return min(options, key=lambda each: (requests[each.target] + expected(each.target), each.target))
-        best = cheapest(each.cost for each in options)
-        return next(each for each in options if each.target == best.engine_id)
+            return min(options, key=lambda option: (requests[option.target] + expected(option.target), option.target))
+        best = cheapest(option.cost for option in options)
+        return next(option for option in options if option.target == best.engine_id)
 
     def _staging(
         self, request: InferenceRequest, chosen: _Option, now: float, backlog: dict[str, float]

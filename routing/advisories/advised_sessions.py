@@ -64,7 +64,7 @@ class AdvisedSessions:
 
     def forget_engine(self, engine_id: int) -> None:
         """End the reservations of an engine that is gone."""
-        for advised in [each for each in self._by_session.values() if each.engine_id == engine_id]:
+        for advised in [item for item in self._by_session.values() if item.engine_id == engine_id]:
             self.release(advised.session_id)
 
     def tokens_at(self, engine_id: int) -> int:
@@ -83,7 +83,7 @@ class AdvisedSessions:
             tokens[advised.engine_id] += advised.tokens
             sessions[advised.engine_id] += 1
         if len(self._by_session) > self._limit or any(
-            self._tokens[each] != tokens[each] or self._sessions[each] != sessions[each]
-            for each in {*self._tokens, *self._sessions}
+            self._tokens[token] != tokens[token] or self._sessions[token] != sessions[token]
+            for token in {*self._tokens, *self._sessions}
         ):
             raise ValueError("the sums of advised sessions are wrong")

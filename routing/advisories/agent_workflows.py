@@ -69,10 +69,10 @@ class AgentWorkflows(Generic[Session]):
         known.sessions[agent] = session
         standing, known.advised = known.advised, {}
         advise = []
-        for each in self.graph.agents[agent]:
-            following = known.sessions.get(each.agent)
-            if following is not None and following != session and each.probability >= LEAST_PROBABILITY:
-                known.advised[each.agent] = following
-                advise.append(NextSession(following, each.after_s))
+        for item in self.graph.agents[agent]:
+            following = known.sessions.get(item.agent)
+            if following is not None and following != session and item.probability >= LEAST_PROBABILITY:
+                known.advised[item.agent] = following
+                advise.append(NextSession(following, item.after_s))
         kept = {session, *known.advised.values()}
-        return AgentAdvice(tuple(advise), tuple([each for each in standing.values() if each not in kept]))
+        return AgentAdvice(tuple(advise), tuple([item for item in standing.values() if item not in kept]))

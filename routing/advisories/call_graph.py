@@ -79,4 +79,4 @@ def _next_of(gaps: dict[str, list[float]], calls: int, least: float) -> tuple[Ne
         for agent, each in gaps.items()
         if len(each) / calls >= least
     ]
-    return tuple(sorted(found, key=lambda each: (-each.probability, each.agent))[:MOST_NEXT])
+    return tuple(sorted(found, key=lambda item: (-item.probability, item.agent))[:MOST_NEXT])

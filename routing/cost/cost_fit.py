@@ -56,7 +56,7 @@ class CostFit:
         self._policy_prefill = prefill
         prior = prefill if start is None else start.prefill
         decode_prior = decode if start is None or start.decode is None else start.decode
-        self._prefill = NonNegativeFit(_coefficients(prior), [_features(*each) for each in _PREFILL_ANCHORS])
+        self._prefill = NonNegativeFit(_coefficients(prior), [_features(*item) for item in _PREFILL_ANCHORS])
         self._decode = NonNegativeFit(_decode_coefficients(decode_prior), _DECODE_ANCHORS)
         self._speeds: dict[str, float] = {} if start is None else dict(start.speeds)
         self._error: float | None = None
@@ -99,7 +99,7 @@ class CostFit:
     def decoded(self, batch: float, context_tokens: float, seconds: float) -> bool:
         """Learn from the mean step of one decode; False, and nothing learned, for one that cannot be."""
         figures = (batch, context_tokens, seconds)
-        if not all(math.isfinite(each) for each in figures) or batch < 1 or context_tokens < 0:
+        if not all(math.isfinite(figure) for figure in figures) or batch < 1 or context_tokens < 0:
             return False
         if not 1e-5 <= seconds <= 60.0:
             return False

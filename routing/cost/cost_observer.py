@@ -182,11 +182,11 @@ class CostObserver:
         }:
             raise AssertionError("prefills and open requests differ")
         sums: dict[str, list[int]] = {}
-        for each in self._open.values():
-            if each.first_token_s is not None:
-                row = sums.setdefault(each.engine_id, [0, 0])
+        for item in self._open.values():
+            if item.first_token_s is not None:
+                row = sums.setdefault(item.engine_id, [0, 0])
                 row[0] += 1
-                row[1] += each.prompt_tokens
+                row[1] += item.prompt_tokens
         if sums != self._decoding or len(self._open) > MAX_OPEN:
             raise AssertionError("decodes and open requests differ")
 

@@ -56,7 +56,7 @@ class NonNegativeFit:
     """
 
     def __init__(self, prior: Sequence[float], anchors: Sequence[Sequence[float]]) -> None:
-        if any(not math.isfinite(each) or each < 0 for each in prior) or not any(prior):
+        if any(not math.isfinite(item) or item < 0 for item in prior) or not any(prior):
             raise ValueError(f"a prior needs coefficients of 0 or more, one above, not {list(prior)}")
         self._prior = tuple(prior)
         # Coefficients differ by ten orders of magnitude; in units of the prior's share all are near 1.
@@ -79,7 +79,7 @@ class NonNegativeFit:
         if self.samples < _SCALED_FIRST:
             # Judged by a prior that is far off, outliers would look like everything else.
             level = self._levels.value(1.0)
-            self.coefficients = tuple(level * each for each in self._prior)
+            self.coefficients = tuple(level * item for item in self._prior)
         expected = max(self.predict(features), _TINY)
         error = abs(seconds - expected) / expected
         usual = max(self._errors.value(error), _LEAST_SCALE)

@@ -194,7 +194,7 @@ class Dispatcher:
         """Return the candidates with what their engines load by themselves; placements know only what it costs."""
         if request.adapter:
             self.fleet.own_loads()
-        targets = [(each, self.fleet.target_of(each.engine_id)) for each in choice.candidates]
+        targets = [(item, self.fleet.target_of(item.engine_id)) for item in choice.candidates]
         return tuple(each if at is None else self.view.shown(request, each, at) for each, at in targets)
 
     def _may_go(self, target: int, uncached_tokens: int, prompt_tokens: int, now: float) -> bool:
@@ -208,7 +208,7 @@ class Dispatcher:
         decision = Decision.of(request, choice, now, self._pool_id, 0, self.policy, self.policy_version)
         if self.arms.candidate_arms is not None:
             decision = self.arms.signed(decision, request)
-        compute_s = min((each.compute_s for each in choice.candidates), default=self.view.unheld_s(request))
+        compute_s = min((item.compute_s for item in choice.candidates), default=self.view.unheld_s(request))
         self.waiting.add(Reservation(request, CENTRAL, compute_s, 0, excluded=excluded), decision)
         return Queued(decision)
 
@@ -352,7 +352,7 @@ class Dispatcher:
             hit_tokens=scored.hit_tokens,
             wait_s=scored.wait_s,
             compute_s=scored.compute_s,
-            candidates=(scored, *(each for each in decision.candidates if each.engine_id != scored.engine_id)),
+            candidates=(scored, *(item for item in decision.candidates if item.engine_id != scored.engine_id)),
             fetch=None,
             migrated_s=now,
         )

@@ -41,7 +41,7 @@ def engine_loads(
 def oldest_waits(view: FleetView, waiting: WaitingRoom, now: float) -> dict[str, float]:
     """Return, for each engine with queued requests bound to it, the seconds that the oldest has waited."""
     return {
-        view.roster.engine_ids[target]: now - min(each.request.arrived_s for each in waiting.of(target))
+        view.roster.engine_ids[target]: now - min(item.request.arrived_s for item in waiting.of(target))
         for target in waiting.targets()
         if target != CENTRAL
     }
@@ -50,5 +50,9 @@ def oldest_waits(view: FleetView, waiting: WaitingRoom, now: float) -> dict[str,
 def unbound_work(waiting: WaitingRoom, now: float) -> tuple[int, int, float]:
     """Return number, prompt tokens and longest wait in seconds of the queued requests bound to no engine."""
     queued_requests = waiting.of(CENTRAL)
-    tokens = sum(each.request.prompt_tokens for each in queued_requests)
-    return len(queued_requests), tokens, max((now - each.request.arrived_s for each in queued_requests), default=0.0)
+    tokens = sum(queued_request.request.prompt_tokens for queued_request in queued_requests)
+    return (
+        len(queued_requests),
+        tokens,
+        max((now - queued_request.request.arrived_s for queued_request in queued_requests), default=0.0),
+    )

@@ -39,9 +39,9 @@ class Migration:
         candidates = decision.candidates
         if len(candidates) < 2 or not self._dispatcher.arms.moves(decision):
             return
-        if any(each.wait_s + each.compute_s <= slo_s for each in candidates):
+        if any(candidate.wait_s + candidate.compute_s <= slo_s for candidate in candidates):
             return
-        self._heat((each.engine_id for each in candidates), now)
+        self._heat((candidate.engine_id for candidate in candidates), now)
 
     def note_held_up(self, targets: Sequence[int], now: float) -> None:
         """Treat these targets as overloaded: they make no first token."""

@@ -121,7 +121,7 @@ class Pulling:
         if not self._dispatch_limit.may_dispatch(target, uncached_tokens, request.prompt_tokens, now):
             return None
         others = _OTHERS.choose(request, view, now, self._rng).candidates
-        kept = (chosen, *(each for each in others if each.engine_id != chosen.engine_id))[:KEPT]
+        kept = (chosen, *(other for other in others if other.engine_id != chosen.engine_id))[:KEPT]
         _, overtook = self._waiting.dispatch(request.request_id, chosen.compute_s, now)
         dispatched = self._bind(request, Choice(target, reasons.PULLED, kept), now, False)
         if not isinstance(dispatched, Dispatched):

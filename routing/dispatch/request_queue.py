@@ -191,7 +191,7 @@ class WaitingRoom:
         if len(self._arrivals) > 2 * len(self.places) + 64:
             self._arrivals = [
                 (queued.request.arrived_s, queued.request.request_id)
-                for each in self._lines.values()
-                for queued in each.queued_requests
+                for item in self._lines.values()
+                for queued in item.queued_requests
             ]
             heapify(self._arrivals)

@@ -87,7 +87,7 @@ class FleetTable:
 
     def gone(self, engines: Sequence[EngineFacts]) -> list[int]:
         """Return the targets that `engines` no longer contains in the same incarnation."""
-        coming = {each.engine_id: each.incarnation for each in engines}
+        coming = {engine.engine_id: engine.incarnation for engine in engines}
         return [
             self._target_of[engine_id]
             for engine_id, facts in sorted(self._facts.items())
@@ -105,7 +105,7 @@ class FleetTable:
             del self._facts[engine_id], self._target_of[engine_id]
         self._targets.sweep()
         fresh = []
-        for facts in sorted(engines, key=lambda each: each.engine_id):
+        for facts in sorted(engines, key=lambda engine: engine.engine_id):
             target = self._targets.assign(_name(facts))
             if facts.engine_id not in self._facts:
                 fresh.append(target)
@@ -136,12 +136,12 @@ class FleetTable:
 
     def _renew_view(self) -> None:
         view, roster, load = self._view, self._view.roster, self._view.load
-        accepting = [each for each in self.facts() if each.accepts]
-        roster.accepting = tuple(self._target_of[each.engine_id] for each in accepting)
+        accepting = [fact for fact in self.facts() if fact.accepts]
+        roster.accepting = tuple(self._target_of[item.engine_id] for item in accepting)
         roster.accepting_mask = sum(1 << target for target in roster.accepting)
-        roster.uniform = len({(each.speed, each.cost) for each in accepting}) <= 1
-        roster.decodes_alike = len({each.decode_cost for each in accepting}) <= 1
-        roster.alike = view.own is None and len({(each.speed, each.cost, each.trust) for each in accepting}) <= 1
+        roster.uniform = len({(item.speed, item.cost) for item in accepting}) <= 1
+        roster.decodes_alike = len({item.decode_cost for item in accepting}) <= 1
+        roster.alike = view.own is None and len({(item.speed, item.cost, item.trust) for item in accepting}) <= 1
         ordered = len(load.ready_at) > LOOKED_AT
         load.ready_order = ReadyOrder(load.ready_at) if ordered else None
         load.answer_order = ReadyOrder(load.answers) if ordered else None

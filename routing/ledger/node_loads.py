@@ -64,7 +64,7 @@ class Loadable:
         for blocks, nodes in self.groups:
             if blocks > held:
                 # Of equally cheap nodes the first by name, so that it is always the same.
-                found = [(each, self.on_ssd(each, first, blocks)) for each in nodes]
+                found = [(item, self.on_ssd(item, first, blocks)) for item in nodes]
                 seconds, node, ssd = min(
                     [(loads.seconds(home, each, blocks - first, ssd), each, ssd) for each, ssd in found]
                 )
@@ -188,7 +188,7 @@ class NodeLoads:
         if not others:
             self._own_priors.pop(home, None)
             return
-        latency_s, s_per_byte = min(each.latency_s for each in others), min(each.s_per_byte for each in others)
+        latency_s, s_per_byte = min(other.latency_s for other in others), min(other.s_per_byte for other in others)
         self._own_priors[home] = LoadRate(
             min(OWN_LATENCY_S, latency_s * OWN_LATENCY_S / OTHER_LATENCY_S),
             min(OWN_S_PER_BYTE, s_per_byte * OWN_S_PER_BYTE / OTHER_S_PER_BYTE),

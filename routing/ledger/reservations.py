@@ -90,7 +90,7 @@ class Reservations:
 
     def close_target(self, target: int) -> list[Reservation]:
         """Release everything on a target that is gone and return what stood there, oldest first."""
-        standing = [each for each in self.by_id.values() if each.target == target]
+        standing = [item for item in self.by_id.values() if item.target == target]
         for reservation in standing:
             self.release(reservation.request.request_id, 0.0)
         self._work.pop(target, None)
@@ -194,7 +194,7 @@ class Reservations:
         if not work.prefilling or work.free_at > now:
             return
         head = next(iter(work.prefilling.values()))
-        behind_s = sum(each.compute_s for each in work.prefilling.values()) - head.compute_s
+        behind_s = sum(item.compute_s for item in work.prefilling.values()) - head.compute_s
         work.free_at = now + behind_s + _OVERRUN * (now - head.dispatched_s)
         self._refresh(target, work, now)
 
@@ -203,7 +203,7 @@ class Reservations:
         work = self._work[target]
         if not work.prefilling or work.free_at <= until:
             return True
-        running = sum(each.uncached_tokens for each in work.prefilling.values())
+        running = sum(item.uncached_tokens for item in work.prefilling.values())
         return running + uncached_tokens <= prefill_window_tokens
 
     def in_flight_s(self, target: int, now: float) -> float:
@@ -254,35 +254,35 @@ class Reservations:
     def check(self) -> None:
         """Raise AssertionError unless all sums agree with the reservations themselves."""
         for target, work in self._work.items():
-            mine = [each for each in self.by_id.values() if each.target == target]
-            prefilling = {each.request.request_id for each in mine if each.phase is PREFILLING}
+            mine = [item for item in self.by_id.values() if item.target == target]
+            prefilling = {item.request.request_id for item in mine if item.phase is PREFILLING}
             if prefilling != set(work.prefilling):
                 raise AssertionError(f"target {target}: prefilling {prefilling} is not {set(work.prefilling)}")
-            if work.waiting != sum(each.phase is WAITING for each in mine):
+            if work.waiting != sum(item.phase is WAITING for item in mine):
                 raise AssertionError(f"target {target}: {work.waiting} waiting is wrong")
-            if work.decoding != sum(each.request.sequences for each in mine if each.phase is DECODING):
+            if work.decoding != sum(item.request.sequences for item in mine if item.phase is DECODING):
                 raise AssertionError(f"target {target}: {work.decoding} decoding is wrong")
             if not -1e-6 <= work.late_last_s <= work.waiting_s + 1e-6:
                 raise AssertionError(f"target {target}: {work.late_last_s} s overtaken is wrong")
-            if abs(work.waiting_s - sum(each.compute_s for each in mine if each.phase is WAITING)) > 1e-6:
+            if abs(work.waiting_s - sum(item.compute_s for item in mine if item.phase is WAITING)) > 1e-6:
                 raise AssertionError(f"target {target}: {work.waiting_s} s of waiting work is wrong")
             self._check_view(target, mine)
-        if any(each.target not in self._work for each in self.by_id.values()):
+        if any(item.target not in self._work for item in self.by_id.values()):
             raise AssertionError("a reservation stands on a closed target")
 
     def _check_view(self, target: int, mine: Sequence[Reservation]) -> None:
         load = self._load
         if load.in_flight_requests[target] != len(mine):
             raise AssertionError(f"target {target}: {load.in_flight_requests[target]} requests is wrong")
-        if load.pending_requests[target] != sum(each.phase is not DECODING for each in mine):
+        if load.pending_requests[target] != sum(item.phase is not DECODING for item in mine):
             raise AssertionError(f"target {target}: {load.pending_requests[target]} pending is wrong")
-        if load.answers[target] != sum(each.request.sequences for each in mine):
+        if load.answers[target] != sum(item.request.sequences for item in mine):
             raise AssertionError(f"target {target}: {load.answers[target]} answers is wrong")
-        if load.context_tokens[target] != sum(each.request.sequences * each.request.prompt_tokens for each in mine):
+        if load.context_tokens[target] != sum(item.request.sequences * item.request.prompt_tokens for item in mine):
             raise AssertionError(f"target {target}: {load.context_tokens[target]} tokens of context is wrong")
-        if load.active_blocks[target] != sum(len(each.request.keys) for each in mine):
+        if load.active_blocks[target] != sum(len(item.request.keys) for item in mine):
             raise AssertionError(f"target {target}: {load.active_blocks[target]} active blocks is wrong")
-        tokens = sum(each.uncached_tokens for each in mine if each.phase is not DECODING)
+        tokens = sum(item.uncached_tokens for item in mine if item.phase is not DECODING)
         if load.in_flight_tokens[target] != tokens:
             raise AssertionError(f"target {target}: {load.in_flight_tokens[target]} tokens is not {tokens}")
 
@@ -332,7 +332,7 @@ class Reservations:
     def _leave_prefill(self, reservation: Reservation, work: _TargetWork, now: float) -> None:
         """Correct the expected end by what really happened: the others start over from now."""
         del work.prefilling[reservation.request.request_id]
-        work.free_at = now + sum(each.compute_s for each in work.prefilling.values())
+        work.free_at = now + sum(item.compute_s for item in work.prefilling.values())
         self._load.in_flight_tokens[reservation.target] -= reservation.uncached_tokens
 
     def _refresh(self, target: int, work: _TargetWork, now: float) -> None:

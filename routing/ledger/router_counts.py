@@ -78,7 +78,7 @@ class RouterCounts:
     def keep(self, engine_ids: Iterable[str]) -> None:
         """Forget the arrivals at engines that are gone."""
         latest = self._latest_arrival_s
-        self._latest_arrival_s = {each: latest[each] for each in engine_ids if each in latest}
+        self._latest_arrival_s = {engine_id_: latest[engine_id_] for engine_id_ in engine_ids if engine_id_ in latest}
 
     def check(self, waiting: int) -> None:
         """Raise AssertionError unless `waiting` requests can be left of those that were queued and not answered."""

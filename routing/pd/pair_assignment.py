@@ -29,7 +29,7 @@ from routing.values.inference_request import InferenceRequest
 
 def has_roles(engines: Sequence[EngineFacts]) -> bool:
     """Return whether any engine does only one of prefill and decode."""
-    return any(each.role != MIXED for each in engines)
+    return any(engine.role != MIXED for engine in engines)
 
 
 def placeable(engines: Sequence[EngineFacts]) -> list[EngineFacts]:
@@ -37,12 +37,12 @@ def placeable(engines: Sequence[EngineFacts]) -> list[EngineFacts]:
 
     Decode engines take no new request, and prefill engines take one only while somebody decodes for them.
     """
-    decoders = any(each.role == DECODE and each.accepts for each in engines)
+    decoders = any(engine.role == DECODE and engine.accepts for engine in engines)
     return [
-        each
-        if each.role == MIXED or not each.accepts or (each.role == PREFILL and decoders)
-        else msgspec.structs.replace(each, accepts=False)
-        for each in engines
+        engine
+        if engine.role == MIXED or not engine.accepts or (engine.role == PREFILL and decoders)
+        else msgspec.structs.replace(engine, accepts=False)
+        for engine in engines
     ]
 
 
@@ -90,13 +90,13 @@ class EnginePairs:
     def settle_roles(self) -> None:
         """Follow the roles of the engines taken, whose targets the fleet table knows by now."""
         engines, target_of = self._engines, self._fleet.known_target
-        for each in engines:
-            if each.role == DECODE:
-                self.legs.open_target(target_of(each.engine_id))
-        decoders = sorted(each.engine_id for each in engines if each.role == DECODE and each.accepts)
+        for engine in engines:
+            if engine.role == DECODE:
+                self.legs.open_target(target_of(engine.engine_id))
+        decoders = sorted(engine.engine_id for engine in engines if engine.role == DECODE and engine.accepts)
         self._decoders = tuple(target_of(engine_id) for engine_id in decoders)
-        self._prefillers = frozenset(target_of(each.engine_id) for each in engines if each.role == PREFILL)
-        self.alone = frozenset(target_of(each.engine_id) for each in engines if each.role == MIXED)
+        self._prefillers = frozenset(target_of(engine.engine_id) for engine in engines if engine.role == PREFILL)
+        self.alone = frozenset(target_of(engine.engine_id) for engine in engines if engine.role == MIXED)
 
     def answered(self, request: InferenceRequest, excluded: frozenset[str], outcome: Outcome, now: float) -> Outcome:
         """Return what a new request is answered, with its decode engine if it is dispatched.
@@ -182,15 +182,15 @@ class EnginePairs:
         standings = self._standings(frozenset(), now, None if settings.mode == EARLY else max(now, at_s))
         if not standings:
             return None
-        candidates = [scored(each, request.prompt_tokens, _need(request)) for each in standings]
-        fitting = [each.tpot_s for each in candidates if each.fits]
+        candidates = [scored(standing, request.prompt_tokens, _need(request)) for standing in standings]
+        fitting = [candidate.tpot_s for candidate in candidates if candidate.fits]
         if settings.mode == PREDICTIVE_SYSTEM:
-            fitting = [sum(each.tpot_s for each in candidates) / len(candidates)] if fitting else []
+            fitting = [sum(candidate.tpot_s for candidate in candidates) / len(candidates)] if fitting else []
         if fitting and min(fitting) <= limit_s:
             return None
         mean_s = settings.decode_s or self._book.decode_s
         # With a batch of n, decodes end every mean/n seconds.
-        return mean_s / max(1.0, min(each.batch for each in standings))
+        return mean_s / max(1.0, min(standing.batch for standing in standings))
 
     def check(self) -> None:
         """Raise AssertionError unless legs and their sums agree, and exclusions are those of waiting requests."""
@@ -205,7 +205,7 @@ class EnginePairs:
     def _standings(self, excluded: frozenset[str], now: float, at_s: float | None) -> list[DecodeStanding]:
         """Return the decode engines that take work as of `at_s`; None counts only what decodes by now."""
         names = self._view.roster.engine_ids
-        targets = [each for each in self._decoders if names[each] not in excluded] or self._decoders
+        targets = [decoder for decoder in self._decoders if names[decoder] not in excluded] or self._decoders
         return [self._standing(target, now, at_s, len(targets)) for target in targets]
 
     def _standing(self, target: int, now: float, at_s: float | None, decoders: int) -> DecodeStanding:

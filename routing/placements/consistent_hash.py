@@ -66,5 +66,5 @@ class ConsistentHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def _build(self, view: FleetView) -> HashRing:
         return HashRing(
-            [view.roster.engine_ids[each] for each in view.roster.accepting], virtual_nodes=self.virtual_nodes
+            [view.roster.engine_ids[item] for item in view.roster.accepting], virtual_nodes=self.virtual_nodes
         )

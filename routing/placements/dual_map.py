@@ -168,7 +168,7 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
 
     def _build(self, view: FleetView) -> CandidateTargets:
         self._engines = len(view.roster.accepting)
-        ids = [view.roster.engine_ids[each] for each in view.roster.accepting]
+        ids = [view.roster.engine_ids[item] for item in view.roster.accepting]
         rings = {
             d: CandidateRings(ids, rings=d, virtual_nodes=self.virtual_nodes)
             for d in sorted({self.d, *view.roster.widened.values()})

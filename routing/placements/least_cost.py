@@ -77,8 +77,8 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         answers, contexts, room = load.answers, load.context_tokens, load.room_tokens
         most, few = answers[looked_at[0][0]] if blocks else 0, blocks > 0 and _few(others, view)
         scored = []
-        for each in looked_at:
-            target, held, hit, compute = each
+        for item in looked_at:
+            target, held, hit, compute = item
             wait = ready_at[target] - now
             wait = wait if wait > 0.0 else 0.0
             running = answers[target]
@@ -91,7 +91,7 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if wait == 0.0 and (BUSIER * running + BY_ANSWERS < most or (few and not held and not running)):
                 best, shared_s = (looked_at[0][0], looked_at[0][3]), partial(_computed_s, request, view, blocks)
                 cost -= (beta - 1.0) * _plain_s(view, few, best, (target, held, compute), rates.spread, shared_s)
-            scored.append((cost, target ^ salt, wait, decode, late, memory, each))
+            scored.append((cost, target ^ salt, wait, decode, late, memory, item))
         scored.sort()
         kept = [
             Candidate(roster.engine_ids[target], hit, wait, compute, cost, held, decode, late, memory)

@@ -19,8 +19,8 @@ class LeastLoaded(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the least loaded engine."""
         tokens = view.load.in_flight_tokens
-        least = min([tokens[each] for each in view.roster.accepting])
-        ties = [each for each in view.roster.accepting if tokens[each] == least]
+        least = min([tokens[item] for item in view.roster.accepting])
+        ties = [item for item in view.roster.accepting if tokens[item] == least]
         target = ties[tie_salt(request) % len(ties)]
         blocks = view.match(request).blocks(target)
         scored = candidate(request, view, target, blocks, now, cost=float(tokens[target]))

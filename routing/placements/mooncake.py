@@ -98,7 +98,7 @@ class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the holder whose link is free first; of those the one with the least to prefill."""
         if not self.congestion:
             return _least_waiting(view, holders)
-        free = {each: max(view.load.sending_until[each], now) for each in view.roster.accepting if holders >> each & 1}
+        free = {item: max(view.load.sending_until[item], now) for item in view.roster.accepting if holders >> item & 1}
         first = min(free.values())
         return _least_waiting(view, sum(1 << each for each, at in free.items() if at == first))
 
@@ -112,4 +112,4 @@ def _order(scored: tuple[float, int, int, float, Prefill]) -> tuple[float, int]:
 
 def _least_waiting(view: FleetView, holders: int) -> int:
     """Return the holder with the least to do, as its own prefills fill its memory and its link."""
-    return min((each for each in view.roster.accepting if holders >> each & 1), key=view.load.ready_at.__getitem__)
+    return min((item for item in view.roster.accepting if holders >> item & 1), key=view.load.ready_at.__getitem__)

@@ -129,5 +129,5 @@ class DispatchLimit:
 
     def check(self) -> None:
         """Raise AssertionError if a report is impossible."""
-        if any(each.pending < 0 for each in self.reports.values()):
+        if any(report.pending < 0 for report in self.reports.values()):
             raise AssertionError("a negative number of requests is pending")

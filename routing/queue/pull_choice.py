@@ -58,15 +58,15 @@ def _fit_each(queued: Reservation, target: int, view: FleetView, now: float) -> 
     """Look at every engine by itself: they differ in speed or trust, or some are not for this queued request."""
     request = queued.request
     held = {
-        each: blocks
+        item: blocks
         for blocks, mask in view.match(request).groups
-        for each in view.roster.accepting
-        if mask >> each & 1
+        for item in view.roster.accepting
+        if mask >> item & 1
     }
     seconds = {
-        each: view.compute_s(request, each, view.hit_tokens(request, each, held.get(each, 0)))
-        for each in view.roster.accepting
-        if each == target or view.roster.engine_ids[each] not in queued.excluded
+        item: view.compute_s(request, item, view.hit_tokens(request, item, held.get(item, 0)))
+        for item in view.roster.accepting
+        if item == target or view.roster.engine_ids[item] not in queued.excluded
     }
     here_s = seconds[target]
     ends = (max(view.load.ready_at[each], now) + cost_s for each, cost_s in seconds.items() if cost_s < here_s)

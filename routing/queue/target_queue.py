@@ -150,7 +150,7 @@ class WaitingLine:
             queue.check()
         if self._shares is not None:
             self._shares.check()
-            tenants = {each.request.tenant_id for each in self._queued.values()}
+            tenants = {item.request.tenant_id for item in self._queued.values()}
             if set(self._queues) != tenants or len(self._shares) != len(tenants):
                 raise AssertionError("the tenants that wait and their queues differ")
 

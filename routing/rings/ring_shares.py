@@ -79,7 +79,7 @@ def ring_shares(
     moved = keys_changed = traffic_moved = None
     if without and len(engine_ids) > 1:
         at = engine_ids.index(without)
-        left = [each for each in engine_ids if each != without]
+        left = [engine_id_ for engine_id_ in engine_ids if engine_id_ != without]
         rings_after = plan.over(left)
         after, loads_after = place_shares(rings_after), _traffic(rings_after, seen)
         for position in range(len(engine_ids)):
@@ -123,7 +123,7 @@ def place_shares(rings: Sequence[HashRing]) -> list[float]:
             first[at] * RING + second[at] * (RING - first[at]) + second[at - 1] * first[at - 1] for at in range(size)
         ]
         return [weight / (2 * RING * RING) for weight in weights]
-    return [sum(each[at] for each in lengths) / (len(rings) * RING) for at in range(size)]
+    return [sum(length[at] for length in lengths) / (len(rings) * RING) for at in range(size)]
 
 
 def _traffic(rings: Sequence[HashRing], seen: Sequence[tuple[int, int]]) -> list[float]:

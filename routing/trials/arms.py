@@ -158,7 +158,9 @@ class Arms:
         arms = self.candidate_arms or ()
         if len({arm.entry.arm for arm in arms} | {self.own}) < len(arms) + 1:
             raise AssertionError("two arms have one name")
-        learning = any(learning_method(each) is not None for each in (self.live, *(arm.placement for arm in arms)))
+        learning = any(
+            learning_method(placement) is not None for placement in (self.live, *(arm.placement for arm in arms))
+        )
         if (learning or self._listener is not None) != (self.learn is not None):
             raise AssertionError("a placement that learns gets no feedback, or there is none to feed")
 
@@ -171,7 +173,7 @@ class Arms:
     def _wire_feedback(self) -> None:
         """Every arm hears what became of every request: they share the engines, so they share the feedback."""
         methods = [learning_method(self.live), *(arm.learn for arm in self.candidate_arms or ()), self._listener]
-        wanting = [each for each in methods if each is not None]
+        wanting = [method for method in methods if method is not None]
         self.learn: Callable[[FeedbackEvent], None] | None = None
         if len(wanting) == 1:
             self.learn = wanting[0]

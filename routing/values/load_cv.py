@@ -51,4 +51,4 @@ def load_cv(means: Sequence[float]) -> float:
     mean = math.fsum(means) / len(means)
     if mean < IDLE_TOKENS:
         return 0.0
-    return math.sqrt(math.fsum((each - mean) ** 2 for each in means) / len(means)) / mean
+    return math.sqrt(math.fsum((item - mean) ** 2 for item in means) / len(means)) / mean

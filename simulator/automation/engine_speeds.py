@@ -39,7 +39,7 @@ class SpeedWatch:
         for record in simulation.history[self._seen :]:
             self._followed[record.request.request_id] = _Followed(record)
         self._seen = len(simulation.history)
-        for each in sorted(filter(_is_new, self._followed.values()), key=lambda each: each.record.dispatched_s or 0.0):
+        for each in sorted(filter(_is_new, self._followed.values()), key=lambda item: item.record.dispatched_s or 0.0):
             self._expect(each)
         for each in self._followed.values():
             self._hear(each, now)

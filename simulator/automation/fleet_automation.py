@@ -144,7 +144,9 @@ class FleetAutomation:
 
     def _automate_ratio(self, simulation: FleetSimulation, facts: PoolFacts) -> None:
         settings = self._policy.ratio
-        self._role_loads = [each for each in self._role_loads if each.at_s > facts.now_s - settings.window_s]
+        self._role_loads = [
+            role_load for role_load in self._role_loads if role_load.at_s > facts.now_s - settings.window_s
+        ]
         self._role_loads += role_loads(simulation, facts)
         plan, self._ratio_memory = plan_ratio(facts, self._role_loads, self._ratio_memory, settings)
         self.ratio.append(plan)
@@ -176,8 +178,8 @@ def scaling_timeline(automation: FleetAutomation) -> list[dict[str, object]]:
             "action": plan.action,
             "engines": plan.engines,
             "target": plan.target,
-            "reasons": [each.code for each in plan.reasons],
-            "why": "; ".join(each.text for each in plan.reasons),
+            "reasons": [reason.code for reason in plan.reasons],
+            "why": "; ".join(reason.text for reason in plan.reasons),
             "remap": None if plan.remap is None else msgspec.structs.asdict(plan.remap),
         }
         for plan in automation.scaling

@@ -28,7 +28,7 @@ class PoolWatch:
 
     def look(self, simulation: FleetSimulation, starting: Mapping[str, float], now: float) -> PoolFacts:
         """Return the facts of this moment; `starting`: id of each engine on its way up → when it was ordered."""
-        loads = {each.engine_id: each for each in simulation.router.loads(now)}
+        loads = {load.engine_id: load for load in simulation.router.loads(now)}
         self.windows.look(simulation, list(loads.values()), now)
         self._speeds.look(simulation, now)
         engines = [self._engine(station, loads[station.engine_id], now) for station in simulation.stations]
@@ -41,13 +41,13 @@ class PoolWatch:
             now_s=now,
             ttft_slo_s=policy.ttft_slo_s,
             tpot_slo_s=policy.tpot_slo_s,
-            engines=tuple(sorted(engines, key=lambda each: each.engine_id)),
+            engines=tuple(sorted(engines, key=lambda engine: engine.engine_id)),
             windows=tuple(self.windows.windows),
         )
 
     def _engine(self, station: Station, load: EngineLoad, now: float) -> EngineObservation:
         standing: Standing = ACTIVE if station.accepts else DRAINING
-        prefilling = [each.request.prompt_tokens for each in station.live.values() if each.first_token_s is None]
+        prefilling = [item.request.prompt_tokens for item in station.live.values() if item.first_token_s is None]
         slowness, slow_samples = self._speeds.slowness(station, now)
         tpot_s, tpot_samples = self._speeds.tpot(station, now)
         facts = EngineObservation(

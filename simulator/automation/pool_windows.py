@@ -44,11 +44,11 @@ class WindowWatch:
         self._seen = len(simulation.history)
         self._open += arrived
         counted, on_time, rejected = self._outcomes(now)
-        work_s = sum(self._work_s(each.request.prompt_tokens) for each in arrived)
+        work_s = sum(self._work_s(item.request.prompt_tokens) for item in arrived)
         unbound, unbound_tokens, _ = simulation.router.unbound(now)
         unbound_s = unbound * self._work_s(unbound_tokens // unbound) if unbound else 0.0
-        in_flight_s = [each.in_flight_s for each in loads]
-        pending = {each.engine_id: float(each.in_flight_tokens) for each in loads}
+        in_flight_s = [load.in_flight_s for load in loads]
+        pending = {load.engine_id: float(load.in_flight_tokens) for load in loads}
         self.windows.append(
             PoolWindow(
                 from_s=self._from_s,
@@ -57,9 +57,9 @@ class WindowWatch:
                 on_time=on_time,
                 rejected=rejected,
                 work_s=work_s,
-                queued=unbound + sum(each.bound for each in loads),
+                queued=unbound + sum(load.bound for load in loads),
                 queued_s=unbound_s + sum(in_flight_s),
-                prompt_tokens=sum(each.request.prompt_tokens for each in arrived),
+                prompt_tokens=sum(item.request.prompt_tokens for item in arrived),
                 load_cv=load_cv(self._smoother.update(pending, now)),
                 engines=len(simulation.router.view.roster.accepting),
             )

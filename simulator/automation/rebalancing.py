@@ -68,5 +68,5 @@ class RebalanceDrive:
                 of = work.setdefault(prefix, {})
                 seconds = self._profile.prefill_s(tokens, record.hit_tokens or 0)
                 of[record.engine_id] = of.get(record.engine_id, 0.0) + seconds
-        ordered = sorted(work.items(), key=lambda each: (-sum(each[1].values()), each[0]))[:MOST]
+        ordered = sorted(work.items(), key=lambda item: (-sum(item[1].values()), item[0]))[:MOST]
         return [PrefixFacts(key=f"{prefix:016x}", work_s_by_engine=of) for prefix, of in ordered]

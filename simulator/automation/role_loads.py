@@ -16,14 +16,14 @@ def role_loads(simulation: FleetSimulation, facts: PoolFacts) -> list[RoleLoad]:
     always busy, and then grows without bound.
     """
     loads: list[RoleLoad] = []
-    for each in facts.engines:
-        station = simulation.stations.get(each.engine_id)
-        if station is None or each.standing != ACTIVE:
+    for engine in facts.engines:
+        station = simulation.stations.get(engine.engine_id)
+        if station is None or engine.standing != ACTIVE:
             continue
-        if each.role == PREFILL:
+        if engine.role == PREFILL:
             busy = 1.0 if station.engine.running else 0.0
-            loads.append(RoleLoad(facts.now_s, PREFILL, busy + each.in_flight_s / facts.ttft_slo_s))
-        elif each.role == DECODE and isinstance(station.engine, DecodeRole):
+            loads.append(RoleLoad(facts.now_s, PREFILL, busy + engine.in_flight_s / facts.ttft_slo_s))
+        elif engine.role == DECODE and isinstance(station.engine, DecodeRole):
             loads.append(RoleLoad(facts.now_s, DECODE, _decode_load(station, station.engine, facts.tpot_slo_s)))
     return loads
 
@@ -31,7 +31,7 @@ def role_loads(simulation: FleetSimulation, facts: PoolFacts) -> list[RoleLoad]:
 def _decode_load(station: Station, engine: DecodeRole, tpot_slo_s: float) -> float:
     """Return the time of a step over its objective or what stands there over its memory, whichever is more."""
     records = list(station.live.values())
-    context = sum(each.request.prompt_tokens + each.output_tokens // 2 for each in records)
-    memory = sum(each.request.prompt_tokens + each.output_tokens for each in records)
+    context = sum(record.request.prompt_tokens + record.output_tokens // 2 for record in records)
+    memory = sum(record.request.prompt_tokens + record.output_tokens for record in records)
     step_s = engine.profile.step_s(min(len(records), engine.profile.max_running), context) if records else 0.0
     return max(step_s / tpot_slo_s, memory / engine.profile.device_tokens)

@@ -51,5 +51,5 @@ class DynamoKv(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _chosen_first(chosen: Candidate, ranked: Choice) -> tuple[Candidate, ...]:
-    others = [each for each in ranked.candidates if each.engine_id != chosen.engine_id]
+    others = [item for item in ranked.candidates if item.engine_id != chosen.engine_id]
     return (chosen, *others)

@@ -53,7 +53,7 @@ class LlmdWeighted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             free = 1 - min(view.load.active_blocks[target] / self.kv_blocks, 1.0)
             scores[target] = self.prefix_weight * prefix + self.queue_weight * short + self.kv_weight * free
         best = max(scores.values())
-        target = rng.choice([each for each in view.roster.accepting if scores[each] == best])
-        ranked = sorted(view.roster.accepting, key=lambda each: (each != target, -scores[each], each))[:3]
-        scored = [candidate(request, view, each, held[each], now, -scores[each]) for each in ranked]
+        target = rng.choice([item for item in view.roster.accepting if scores[item] == best])
+        ranked = sorted(view.roster.accepting, key=lambda item: (item != target, -scores[item], item))[:3]
+        scored = [candidate(request, view, item, held[item], now, -scores[item]) for item in ranked]
         return Choice(target, reasons.HIGHEST_SCORE, tuple(scored))

@@ -90,7 +90,7 @@ def _unfit(placement: Stage, policy: RoutingPolicy) -> Iterator[str]:
         yield f"its placement is {placement.name} with the same parameters, so nothing would tell the arms apart"
     known = stage_problems(policy, PLACEMENTS)
     tried = msgspec.structs.replace(policy, placement=placement)
-    yield from (each for each in stage_problems(tried, PLACEMENTS) if each not in known)
+    yield from (stage_problem for stage_problem in stage_problems(tried, PLACEMENTS) if stage_problem not in known)
 
 
 def _untried(path: Path, draft: PolicyDocuments, live: RoutingPolicy | None) -> Iterator[str]:

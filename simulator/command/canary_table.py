@@ -51,5 +51,5 @@ def _canary(canary: dict[str, Any], seed: str) -> list[str]:
         f"Canary with {canary['share'] * 100:.3g} % of the sessions{seed}",
         *text_table(rows),
         "What its guardrails say (their mean is the geometric one):",
-        *(f"  {guardrail_words(each)}: {_VERDICTS[each.verdict]}" for each in readings),
+        *(f"  {guardrail_words(reading)}: {_VERDICTS[reading.verdict]}" for reading in readings),
     ]

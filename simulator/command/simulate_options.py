@@ -133,7 +133,7 @@ def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
     canary = canary_of(arguments, values, policies, file_policy)
     if canary is not None:
         notes += canary.notes
-    if not arguments.transfers and any(each.placement.name == "mooncake" for each in policies):
+    if not arguments.transfers and any(item.placement.name == "mooncake" for item in policies):
         notes.append("mooncake chooses as min_ttft: engines transfer nothing, as in a live pool; see --transfers")
     seed, seeds = values.whole("seed", 0) or 0, values.whole("seeds", 1) or 1
     rates = {"qps": values.above_zero("qps"), "slo_tpot_s": values.above_zero("slo_tpot")}

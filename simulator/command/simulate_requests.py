@@ -53,7 +53,7 @@ def settings_of(arguments: argparse.Namespace, values: OptionValues) -> dict[str
 
 def pattern_of(arguments: argparse.Namespace, values: OptionValues) -> ArrivalPattern:
     """Return how requests arrive; notes options that do not go together."""
-    kind = next((each for each in _KINDS if each == arguments.arrivals), None)
+    kind = next((item for item in _KINDS if item == arguments.arrivals), None)
     clients, think_s = values.whole("clients", 1, _MOST_CLIENTS), values.from_zero("think")
     if kind is None:
         values.problem(f"--arrivals: {arguments.arrivals!r} is unknown; known are {', '.join(_KINDS)}")

@@ -32,7 +32,7 @@ def render_changes(reports: Sequence[dict[str, Any]]) -> str:
     for report in reports:
         for run in report.get("seeds", [report]):
             detail = run.get("detail", {})
-            changes = [_change(each) for each in detail.get("engine_changes", [])]
+            changes = [_change(item) for item in detail.get("engine_changes", [])]
             if not changes:
                 continue
             seed = f", seed {detail['seed']}" if "seeds" in report else ""

@@ -285,7 +285,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
             )
         for name in due:
             self._attend(self._decoding[name], at_s, events)
-        for work in [each for each in self._prefilling.values() if each.chunk]:
+        for work in [item for item in self._prefilling.values() if item.chunk]:
             self._finish_chunk(work, at_s, events)
 
     def _attend(self, work: _Work, at_s: float, events: list[EngineEvent]) -> None:

@@ -148,7 +148,7 @@ class DecodeBatch:
 
     def check(self) -> None:
         """Raise AssertionError unless the context sum is right and every member will be due."""
-        expected = sum(each.context_tokens + self._done - each.joined for each in self._members.values())
+        expected = sum(member.context_tokens + self._done - member.joined for member in self._members.values())
         if self.context != expected:
             raise AssertionError(f"the context is {expected} tokens, not {self.context}")
         listed = set(self._heap)

@@ -154,7 +154,7 @@ class FaultyEngine:
     def abort(self, request_id: str, now: float) -> bool:
         """Take a request out at once, wherever it is; returns False where it is not (harmless)."""
         self._lengths.pop(request_id, None)
-        kept = [each for each in self._held if each.request_id != request_id]
+        kept = [item for item in self._held if item.request_id != request_id]
         found = len(kept) < len(self._held)
         self._held = kept
         return found or self._engine.abort(request_id, self._own(now))

@@ -59,7 +59,7 @@ class PipelinedEngine(ReferenceEngine):
     @override
     def kv_usage(self) -> float:
         """Share of the blocks that prompts in the pipeline take, 0..1."""
-        return min(1.0, sum(len(each.sequence.keys) for each in self._under_way) / self.profile.num_blocks)
+        return min(1.0, sum(len(item.sequence.keys) for item in self._under_way) / self.profile.num_blocks)
 
     @override
     def next_event_time(self) -> float | None:
@@ -95,7 +95,7 @@ class PipelinedEngine(ReferenceEngine):
     def check(self) -> None:
         """Raise AssertionError unless cache, queue and pipeline are in order."""
         super().check()
-        ends = [each.ends_s for each in self._under_way]
+        ends = [item.ends_s for item in self._under_way]
         if ends != sorted(ends) or self._stages != sorted(self._stages) or self._current is not None:
             raise AssertionError("a prompt or a stage has overtaken the one before it")
 

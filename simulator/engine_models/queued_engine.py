@@ -98,8 +98,8 @@ class QueuedEngine(ABC, Generic[Work]):
         before = self.waiting
         self._waiting = [entry for entry in self._waiting if entry[2] != request_id]
         heapify(self._waiting)
-        self._arrivals = deque(each for each in self._arrivals if each[1][2] != request_id)
+        self._arrivals = deque(arrival for arrival in self._arrivals if arrival[1][2] != request_id)
         return self.waiting < before
 
     def _queued_ids(self) -> list[str]:
-        return [*(entry[2] for entry in self._waiting), *(each[1][2] for each in self._arrivals)]
+        return [*(entry[2] for entry in self._waiting), *(arrival[1][2] for arrival in self._arrivals)]

@@ -52,7 +52,7 @@ class ReferenceEngine(CachedEngine):
     def check(self) -> None:
         """Raise AssertionError unless cache and queue are in order."""
         self._cache.check()
-        if any(each < self._waiting[0] for each in self._waiting):
+        if any(item < self._waiting[0] for item in self._waiting):
             raise AssertionError("the queue's head is not its first")
         if self._current is not None and (self._busy_until is None or self._busy_until < self._free_at):
             raise AssertionError("a prefill started while another ran")

@@ -77,6 +77,6 @@ async def while_connected(receive: Receive, work: Awaitable[_Result]) -> _Result
             raise EngineClientGoneError
         return task.result()
     finally:
-        for each in (task, left):
-            each.cancel()
+        for item in (task, left):
+            item.cancel()
         await asyncio.gather(task, left, return_exceptions=True)

@@ -101,7 +101,7 @@ class EngineRuntime:
     def told_metrics(self) -> bytes:
         """Return the text that it gives out as its metrics."""
         if self.settings.lora:
-            running = dict.fromkeys(each.lora for each in self._live.values() if each.lora)
+            running = dict.fromkeys(item.lora for item in self._live.values() if item.lora)
             self.metrics.adapters(list(running), self.settings.max_loras)
         text = self._told.text(self.metrics.render())
         return text if self.settings.flavor == "vllm" else sglang.metrics(text, self.settings)
@@ -391,10 +391,12 @@ class EngineRuntime:
         if not (salts or lora or media):
             return None
         size = self.settings.profile.block_tokens
-        named: list[list[Any]] = [[*([lora] if lora else []), *extra_keys(media, each * size, size)] for each in places]
+        named: list[list[Any]] = [
+            [*([lora] if lora else []), *extra_keys(media, place * size, size)] for place in places
+        ]
         if salts:
             named[0] += salts
-        return [each or None for each in named]
+        return [item or None for item in named]
 
     def _publish(self) -> None:
         if self._clear_pending:

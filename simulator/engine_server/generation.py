@@ -243,7 +243,7 @@ class Generation:
         held = model.held_blocks(keys)
         profile, salt = self._settings.profile, body.cache_salt or ""
         hits = (profile.hit_tokens(len(tokens), blocks) for blocks in (held, max(held, order.load_blocks)))
-        without, with_load = (profile.prefill_s(len(tokens), each) for each in hits)
+        without, with_load = (profile.prefill_s(len(tokens), hit) for hit in hits)
         budget_s = (without - with_load) / self._settings.time_scale
         self._loading += 1
         try:

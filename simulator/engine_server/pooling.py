@@ -42,7 +42,7 @@ class Pooling:
         body = parse_body(await read_body(receive), EmbeddingBody)
         single = isinstance(body.input, str) or not body.input or isinstance(body.input[0], int)
         inputs = [body.input] if single else list(body.input)
-        prompts = [completion_tokens(each) for each in inputs]
+        prompts = [completion_tokens(input_) for input_ in inputs]
         await self._read(receive, body, prompts)
         data = [
             {"object": "embedding", "index": number, "embedding": _embedding(prompt, body.encoding_format)}
@@ -66,8 +66,8 @@ class Pooling:
         await self._read(receive, body, prompts)
         order = sorted(range(len(prompts)), key=lambda number: -_score(prompts[number]))
         results = [
-            {"index": each, "document": {"text": body.documents[each]}, "relevance_score": _score(prompts[each])}
-            for each in order
+            {"index": item, "document": {"text": body.documents[item]}, "relevance_score": _score(prompts[item])}
+            for item in order
         ]
         answer = {"model": body.model, "usage": _usage(prompts), "results": results[: body.top_n or None]}
         await send_json(send, 200, {"id": "rerank", **answer})

@@ -30,15 +30,15 @@ class RankedApp:
         if path == "/metrics":
             await send_bytes(send, 200, self._metrics(), METRICS_TYPE)
         elif path == "/load":
-            load = sum(each.runtime.told_load for each in self._ranks)
+            load = sum(rank.runtime.told_load for rank in self._ranks)
             await send_json(send, 200, {"server_load": load})
         elif path == "/kv_event_sources":
             sources: dict[str, Any] = {}
-            for each in self._ranks:
-                sources |= each.event_sources()
+            for rank in self._ranks:
+                sources |= rank.event_sources()
             await send_json(send, 200, sources)
         elif path == "/reset_prefix_cache":
-            done = [each.runtime.reset_cache() for each in self._ranks]
+            done = [rank.runtime.reset_cache() for rank in self._ranks]
             await send_json(send, 200, {"success": all(done)})
         else:
             await self._serve(scope, receive, send)
@@ -54,17 +54,17 @@ class RankedApp:
     def _chosen(self, scope: Scope) -> EngineApp:
         if scope["path"].startswith(kv_transfer.PATH):
             name = scope["path"].removeprefix(kv_transfer.PATH)
-            holds = (each for each in self._ranks if each.runtime.model.held(name) is not None)
+            holds = (rank for rank in self._ranks if rank.runtime.model.held(name) is not None)
             return next(holds, self._ranks[0])
         told = dict(scope["headers"]).get(RANK_HEADER)
         if told is None:
-            return min(self._ranks, key=lambda each: each.runtime.load)
+            return min(self._ranks, key=lambda rank: rank.runtime.load)
         if not told.isdigit() or int(told) >= len(self._ranks):
             raise EngineApiError(400, f"data_parallel_rank is not one of {len(self._ranks)}", "data_parallel_rank")
         return self._ranks[int(told)]
 
     def _metrics(self) -> bytes:
         """Return all series of the first rank, and those of the others that are not the process's."""
-        texts = [each.runtime.told_metrics() for each in self._ranks]
+        texts = [rank.runtime.told_metrics() for rank in self._ranks]
         further = [line for text in texts[1:] for line in text.splitlines(keepends=True) if line.startswith(b"vllm:")]
         return texts[0] + b"".join(further)

@@ -55,7 +55,7 @@ class ContentPart(msgspec.Struct, frozen=True):
     def medium(self) -> str:
         """What vLLM would identify the medium by: its name, or else a hash of its content; empty: it is none."""
         content = [self.image_url, self.audio_url, self.video_url, self.input_audio]
-        if all(each is None for each in content):
+        if all(item is None for item in content):
             return ""
         return self.uuid or sha256(msgspec.json.encode(content)).hexdigest()
 
@@ -257,8 +257,8 @@ def media_chat(messages: list[ChatMessage], media_tokens: int) -> ChatTokens:
 
 def extra_keys(media: Sequence[PlacedMedium], start: int, size: int) -> list[list[Any]]:
     """Return what vLLM hashes and announces of the media in a block: their names, and their offsets from its start."""
-    within = [each for each in media if each.offset < start + size and start < each.offset + each.length]
-    return [[each.name, each.offset - start] for each in within]
+    within = [item for item in media if item.offset < start + size and start < item.offset + item.length]
+    return [[item.name, item.offset - start] for item in within]
 
 
 def prompt_keys(seed: int, tokens: array[int], media: Sequence[PlacedMedium], size: int) -> tuple[int, ...]:

@@ -24,8 +24,8 @@ class EngineServer(uvicorn.Server):
 
     def __init__(self, settings: EngineSettings) -> None:
         ranks = [settings.of_rank(rank) for rank in range(settings.ranks)]
-        self._publishers = [EventPublisher(each) for each in ranks]
-        self._apps = [EngineApp(EngineRuntime(*each)) for each in zip(ranks, self._publishers, strict=True)]
+        self._publishers = [EventPublisher(item) for item in ranks]
+        self._apps = [EngineApp(EngineRuntime(*item)) for item in zip(ranks, self._publishers, strict=True)]
         self.runtime = self._apps[0].runtime
         super().__init__(
             uvicorn.Config(

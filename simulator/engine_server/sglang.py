@@ -90,7 +90,7 @@ def told_events(events: Sequence[KvEvent]) -> list[KvEvent]:
 def _told(event: KvEvent) -> KvEvent:
     if isinstance(event, AllBlocksCleared):
         return event
-    hashes = [_signed(each) for each in event.block_hashes]
+    hashes = [_signed(block_hash_) for block_hash_ in event.block_hashes]
     if isinstance(event, BlockRemoved):
         return msgspec.structs.replace(event, block_hashes=hashes)
     salt = event.extra_keys[0][0][1] if event.extra_keys else None

@@ -68,11 +68,11 @@ class CostLearning:
         """Return the facts of the engines with what was learned of them, where that is better than what is written."""
         if self._observer is None:
             return list(engines)
-        self._observer.set_engines({each.engine_id: (_KIND, each.speed) for each in engines}, {})
+        self._observer.set_engines({engine.engine_id: (_KIND, engine.speed) for engine in engines}, {})
         fitted = self._observer.fitted().get(_KIND)
         if fitted is None or not fitted.better:
             return list(engines)
-        return [_with(each, fitted) for each in engines]
+        return [_with(engine, fitted) for engine in engines]
 
     def due(self, now: float) -> bool:
         """Return whether it is time to publish, and count on from here if it is."""

@@ -82,13 +82,13 @@ class Stations:
         """Return what the router is to know of all engines."""
         return [
             EngineFacts(
-                each.engine_id,
-                each.incarnation,
-                each.accepts and each.load_share > 0,
-                each.speed * (each.load_share or 1.0),
-                role=each.role,
+                station.engine_id,
+                station.incarnation,
+                station.accepts and station.load_share > 0,
+                station.speed * (station.load_share or 1.0),
+                role=station.role,
             )
-            for each in self._stations.values()
+            for station in self._stations.values()
         ]
 
     def join(self, engine_id: str, speed: float, role: Role = "mixed") -> list[RequestRecord]:

@@ -111,7 +111,7 @@ class FleetSimulation:
         for engine_id in engine_ids:
             self.stations.join(engine_id, 1.0)
         self.deliver(router.set_engines(self._facts(), 0.0))
-        for change in sorted(changes, key=lambda each: each.at_s):
+        for change in sorted(changes, key=lambda item: item.at_s):
             self._put(change.at_s, _CHANGE, change)
 
     def run(self, watch: Watch | None = None) -> None:
@@ -204,7 +204,7 @@ class FleetSimulation:
     def _facts(self) -> list[EngineFacts]:
         facts = self.stations.facts()
         if self.nodes is not None:
-            self.nodes.set_engines([each.engine_id for each in facts])
+            self.nodes.set_engines([fact.engine_id for fact in facts])
         return self._learning.facts(facts)
 
     def _put(
@@ -300,7 +300,7 @@ class FleetSimulation:
             return False
         held = engine.held_blocks(request.keys[: fetch.blocks])
         hits = (self.nodes.hit_tokens(request, blocks) for blocks in (held, max(held, fetch.blocks)))
-        without_s, with_s = (self.nodes.prefill_s(request, each) / station.speed for each in hits)
+        without_s, with_s = (self.nodes.prefill_s(request, hit) / station.speed for hit in hits)
         loading = self.nodes.load(fetch, request, station.engine_id, held, self.now, without_s - with_s)
         if loading is None:
             return False
@@ -428,7 +428,7 @@ class FleetSimulation:
     def _withdrawn(self, engine_id: str) -> list[RequestRecord]:
         """Take back from an engine the requests that have no first token yet, and return them."""
         station = self.stations.of(engine_id)
-        records = [each for each in station.live.values() if each.first_token_s is None]
+        records = [item for item in station.live.values() if item.first_token_s is None]
         for record in records:
             station.engine.abort(record.request.request_id, self.now)
             del station.live[record.request.request_id]

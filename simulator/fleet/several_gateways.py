@@ -38,38 +38,38 @@ class SeparateGateways(Router):
 
     @override
     def set_engines(self, engines: Sequence[EngineFacts], now: float) -> list[Outcome]:
-        return self._all(super().set_engines(engines, now), lambda each: each.set_engines(engines, now))
+        return self._all(super().set_engines(engines, now), lambda item: item.set_engines(engines, now))
 
     @override
     def set_policy(self, policy: RoutingPolicy, version: int, now: float) -> list[Outcome]:
-        return self._all(super().set_policy(policy, version, now), lambda each: each.set_policy(policy, version, now))
+        return self._all(super().set_policy(policy, version, now), lambda item: item.set_policy(policy, version, now))
 
     @override
     def tick(self, now: float) -> list[Outcome]:
-        return self._all(super().tick(now), lambda each: each.tick(now))
+        return self._all(super().tick(now), lambda item: item.tick(now))
 
     @override
     def report(self, engine_id: str, pending: int, now: float, room_tokens: int | None = None) -> list[Outcome]:
         first = super().report(engine_id, pending, now, room_tokens)
-        return self._all(first, lambda each: each.report(engine_id, pending, now, room_tokens))
+        return self._all(first, lambda item: item.report(engine_id, pending, now, room_tokens))
 
     @override
     def note_memory(self, engine_id: str, kv_usage: float) -> None:
         super().note_memory(engine_id, kv_usage)
-        for each in self.others:
-            each.note_memory(engine_id, kv_usage)
+        for other in self.others:
+            other.note_memory(engine_id, kv_usage)
 
     @override
     def blocks_stored(self, engine_id: str, keys: Sequence[int]) -> None:
         super().blocks_stored(engine_id, keys)
-        for each in self.others:
-            each.blocks_stored(engine_id, keys)
+        for other in self.others:
+            other.blocks_stored(engine_id, keys)
 
     @override
     def blocks_removed(self, engine_id: str, keys: Sequence[int]) -> None:
         super().blocks_removed(engine_id, keys)
-        for each in self.others:
-            each.blocks_removed(engine_id, keys)
+        for other in self.others:
+            other.blocks_removed(engine_id, keys)
 
     @override
     def submit(
@@ -92,17 +92,17 @@ class SeparateGateways(Router):
 
     @override
     def next_wake(self, now: float) -> float | None:
-        wakes = [super().next_wake(now), *(each.next_wake(now) for each in self.others)]
-        return min((each for each in wakes if each is not None), default=None)
+        wakes = [super().next_wake(now), *(other.next_wake(now) for other in self.others)]
+        return min((wake for wake in wakes if wake is not None), default=None)
 
     @override
     def check(self) -> None:
         super().check()
-        for each in self.others:
-            each.check()
+        for other in self.others:
+            other.check()
 
     def _all(self, outcomes: list[Outcome], call: Callable[[Router], list[Outcome]]) -> list[Outcome]:
-        return [*outcomes, *(outcome for each in self.others for outcome in call(each))]
+        return [*outcomes, *(outcome for other in self.others for outcome in call(other))]
 
 
 class UnownedPool(FleetSimulation):
@@ -111,7 +111,7 @@ class UnownedPool(FleetSimulation):
     @override
     def _has_queued(self) -> bool:
         routers = [self.router, *(self.router.others if isinstance(self.router, SeparateGateways) else ())]
-        return any(each.waiting or each.deferred for each in routers)
+        return any(router.waiting or router.deferred for router in routers)
 
 
 class OwnedPoolSimulation(FleetSimulation):

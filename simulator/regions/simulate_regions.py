@@ -103,7 +103,7 @@ def _document(path: str) -> SovereigntyDocument:
     except (OSError, msgspec.DecodeError) as error:
         raise argparse.ArgumentTypeError(f"{path}: {error}") from error
     if wrong := problems(document, REGIONS, document.tenants):
-        raise argparse.ArgumentTypeError("; ".join(f"{each.path}: {each.message}" for each in wrong))
+        raise argparse.ArgumentTypeError("; ".join(f"{item.path}: {item.message}" for item in wrong))
     return document
 
 

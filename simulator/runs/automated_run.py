@@ -45,4 +45,4 @@ def plan_rows(automation: FleetAutomation) -> list[PlanRow]:
 
 
 def _why(reasons: Iterable[Reason]) -> str:
-    return "; ".join(each.text for each in reasons)
+    return "; ".join(reason.text for reason in reasons)

@@ -47,11 +47,11 @@ def canary_report(arms: Arms, live: str, records: Sequence[RequestRecord], good:
     entry = next((arm.entry for arm in arms.candidate_arms or () if arm.entry.arm == CANARY), None)
     if entry is None:
         return None
-    names = [arms.name_of(each.request) for each in records]
+    names = [arms.name_of(record.request) for record in records]
     return CanaryReport(
         share=entry.share,
         arms=tuple(
-            _figures(arm, placement, [each for each in zip(records, good, names, strict=True) if each[2] == arm])
+            _figures(arm, placement, [item for item in zip(records, good, names, strict=True) if item[2] == arm])
             for arm, placement in ((LIVE, live), (CANARY, entry.placement.name))
         ),
         comparison=compare(_slices(records, good, names), GuardrailDocument()),
@@ -60,8 +60,8 @@ def canary_report(arms: Arms, live: str, records: Sequence[RequestRecord], good:
 
 def _figures(arm: str, placement: str, judged: Sequence[tuple[RequestRecord, bool, str]]) -> CanaryArmFigures:
     records = [record for record, _, _ in judged]
-    ttfts = sorted(each.ttft_s for each in records if each.ttft_s is not None)
-    served = [(each.hit_tokens, each.request.prompt_tokens) for each in records if each.hit_tokens is not None]
+    ttfts = sorted(item.ttft_s for item in records if item.ttft_s is not None)
+    served = [(item.hit_tokens, item.request.prompt_tokens) for item in records if item.hit_tokens is not None]
     prompt_tokens = sum(tokens for _, tokens in served)
     return CanaryArmFigures(
         arm=arm,
@@ -71,8 +71,8 @@ def _figures(arm: str, placement: str, judged: Sequence[tuple[RequestRecord, boo
         ttft_mean_s=sum(ttfts) / len(ttfts) if ttfts else None,
         ttft_p90_s=percentile(ttfts, 90),
         token_hit_rate=sum(hits for hits, _ in served) / prompt_tokens if prompt_tokens else None,
-        rejected=sum(each.status == REJECTED for each in records),
-        failed=sum(each.status == FAILED for each in records),
+        rejected=sum(item.status == REJECTED for item in records),
+        failed=sum(item.status == FAILED for item in records),
     )
 
 

@@ -107,14 +107,14 @@ def _known(form: Any, message: str) -> str:
     if complaint is None:
         return ""
     for name in filter(None, (complaint[1] or "").split(".")):
-        form = next((each.type for each in _fields(form) if each.encode_name == name), None)
-    names = [each.encode_name for each in _fields(form)]
+        form = next((field.type for field in _fields(form) if field.encode_name == name), None)
+    names = [field.encode_name for field in _fields(form)]
     return f"; known there are {', '.join(names)}" if names else ""
 
 
 def _fields(form: Any) -> tuple[msgspec.structs.FieldInfo, ...]:
-    for each in (form, *get_args(form)):
-        kind = get_args(each)[0] if get_origin(each) is Annotated else each
+    for get_arg in (form, *get_args(form)):
+        kind = get_args(get_arg)[0] if get_origin(get_arg) is Annotated else get_arg
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
             return msgspec.structs.fields(kind)
     return ()

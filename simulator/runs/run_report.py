@@ -99,12 +99,12 @@ def on_time(record: RequestRecord, slo_tpot_s: float | None, ttft_slo_s: float |
 def report_of(spec: RunSpec, workload: Workload, simulation: FleetSimulation, wall_s: float) -> RunReport:
     """Return the figures of a run that is over."""
     records = simulation.history[spec.warmup :]
-    good = [on_time(each, spec.slo_tpot_s, spec.counted_slo_s) for each in records]
-    tokens = [each.request.prompt_tokens for each in records]
-    ttfts = sorted(each.ttft_s for each in records if each.ttft_s is not None)
-    e2es = sorted(each.e2e_s for each in records if each.e2e_s is not None)
-    tpots = sorted(each.tpot_s for each in records if each.tpot_s is not None)
-    served = [each for each in records if each.hit_tokens is not None]
+    good = [on_time(record, spec.slo_tpot_s, spec.counted_slo_s) for record in records]
+    tokens = [record.request.prompt_tokens for record in records]
+    ttfts = sorted(record.ttft_s for record in records if record.ttft_s is not None)
+    e2es = sorted(record.e2e_s for record in records if record.e2e_s is not None)
+    tpots = sorted(record.tpot_s for record in records if record.tpot_s is not None)
+    served = [record for record in records if record.hit_tokens is not None]
     return RunReport(
         placement=spec.policy.placement.name,
         order=spec.policy.order.name,
@@ -121,13 +121,13 @@ def report_of(spec: RunSpec, workload: Workload, simulation: FleetSimulation, wa
         e2e_p50_s=percentile(e2es, 50),
         e2e_p90_s=percentile(e2es, 90),
         token_hit_rate=_share(
-            sum(each.hit_tokens or 0 for each in served), sum(each.request.prompt_tokens for each in served)
+            sum(item.hit_tokens or 0 for item in served), sum(item.request.prompt_tokens for item in served)
         ),
         hit_rate_infinite=workload.infinite_hit_rate(spec.warmup),
         mean_cv=simulation.samples.mean_cv,
-        rejected=sum(each.status == REJECTED for each in records),
-        migrations=sum(each.migrations for each in records),
-        transferred_tokens=sum(each.transferred_tokens for each in records),
+        rejected=sum(record.status == REJECTED for record in records),
+        migrations=sum(record.migrations for record in records),
+        transferred_tokens=sum(record.transferred_tokens for record in records),
         wall_s=round(wall_s, 3),
         detail=_detail(spec, simulation, records, good, quantiles(ttfts) if spec.keep_quantiles else []),
     )
@@ -145,8 +145,8 @@ def _detail(
         engine_model="pd" if spec.prefill else spec.engine_model,
         prefill=spec.prefill,
         seed=spec.seed,
-        unfinished=sum(each.status == "unfinished" for each in records),
-        failed=sum(each.status == "failed" for each in records),
+        unfinished=sum(record.status == "unfinished" for record in records),
+        failed=sum(record.status == "failed" for record in records),
         bands=length_bands([(each.request.prompt_tokens, met) for each, met in zip(records, good, strict=True)]),
         finished_per_s=_finished_per_s(records),
         series=simulation.samples.series,
@@ -156,7 +156,7 @@ def _detail(
 
 
 def _finished_per_s(records: Sequence[RequestRecord]) -> float:
-    ends = [each.finished_s for each in records if each.finished_s is not None]
+    ends = [record.finished_s for record in records if record.finished_s is not None]
     return _share(len(ends), max(ends) - records[0].request.arrived_s) if ends else 0.0
 
 

@@ -88,7 +88,7 @@ class EngineMemory:
         missing = prefetched.tokens - self.free_tokens
         if missing > 0:
             if not prefetched.priority or missing > sum(
-                each.held for each in self.prefetched.values() if not each.priority
+                item.held for item in self.prefetched.values() if not item.priority
             ):
                 return False
             self._purge(missing, prefetched.advised_s, prefetched.session_id)
@@ -105,7 +105,7 @@ class EngineMemory:
 
     def check(self) -> None:
         """Raise where the sums are wrong."""
-        if self.prefetched_tokens != sum(each.held for each in self.prefetched.values()) or self.free_tokens < 0:
+        if self.prefetched_tokens != sum(item.held for item in self.prefetched.values()) or self.free_tokens < 0:
             raise ValueError(f"engine memory: {self.active_tokens} + {self.prefetched_tokens} of {self.capacity}")
 
     def _purge(self, missing: int, now: float, keep: int) -> None:
@@ -130,11 +130,11 @@ class EngineMemory:
 
     def _leaving(self, now: float) -> Iterable[tuple[Prefetched, int]]:
         """Yield what to purge in its order, each with the tokens that stay."""
-        oldest = sorted(self.prefetched.values(), key=lambda each: (each.advised_s, each.session_id))
+        oldest = sorted(self.prefetched.values(), key=lambda item: (item.advised_s, item.session_id))
         if self._order == "expected":
-            oldest.sort(key=lambda each: (each.expected_s >= now, -each.expected_s, each.session_id))
+            oldest.sort(key=lambda item: (item.expected_s >= now, -item.expected_s, item.session_id))
         for priority in (False, True):
-            leaving = [each for each in oldest if each.priority == priority]
+            leaving = [item for item in oldest if item.priority == priority]
             if self._order == "layers":
-                yield from [(each, int(each.tokens * _FIRST_LAYERS)) for each in leaving]
-            yield from [(each, 0) for each in leaving]
+                yield from [(item, int(item.tokens * _FIRST_LAYERS)) for item in leaving]
+            yield from [(item, 0) for item in leaving]

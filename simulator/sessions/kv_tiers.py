@@ -82,7 +82,7 @@ class KvTiers:
             self._pin(session, -1)
             return None
         size = self._missing_bytes(session, node)
-        self.fills[key] = SessionTransfer(path, size, lambda each: self._filled(session, node, each), urgent=urgent)
+        self.fills[key] = SessionTransfer(path, size, lambda item: self._filled(session, node, item), urgent=urgent)
         return self.fills[key].start()
 
     def abandon(self, session: Session, node: int) -> None:
@@ -123,7 +123,7 @@ class KvTiers:
             prefetched.transfer = SessionTransfer(
                 [engine.load_link],
                 size,
-                lambda each: self.use.landed(session.session_id, engine.node, each.chunk_bytes),
+                lambda item: self.use.landed(session.session_id, engine.node, item.chunk_bytes),
                 urgent=False,
                 after=fill,
                 ready_share=there / session.context_tokens,

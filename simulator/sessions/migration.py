@@ -25,8 +25,8 @@ class SessionMigration:
 
     def start(self) -> None:
         """Look at the engines' counts twice a second."""
-        engines = sorted(self._fleet.engines, key=lambda each: (each.bound_requests, each.engine_id))
-        idle = [each for each in engines if each.engine_id not in self._moving]
+        engines = sorted(self._fleet.engines, key=lambda engine: (engine.bound_requests, engine.engine_id))
+        idle = [engine for engine in engines if engine.engine_id not in self._moving]
         while len(idle) > 1 and idle[-1].bound_requests - idle[0].bound_requests >= _DIFFERENCE:
             self._move(idle.pop(), idle.pop(0))
         self._fleet.clock.at(self._fleet.clock.now + _TICK_S, self.start)
@@ -35,7 +35,7 @@ class SessionMigration:
         running = [turn for turn in source.running if not turn.migrating]
         if not running:
             return
-        turn = min(running, key=lambda each: (each.memory_tokens, each.session.session_id))
+        turn = min(running, key=lambda item: (item.memory_tokens, item.session.session_id))
         if not target.memory.reserve(turn.memory_tokens, self._fleet.clock.now):
             return
         turn.migrating = True

@@ -89,7 +89,7 @@ class SessionEngine:
         """Let a request wait for memory: behind those of its class, and of the class before."""
         place = len(self.waiting)
         if turn.session.priority:
-            place = sum(each.session.priority for each in self.waiting)
+            place = sum(item.session.priority for item in self.waiting)
         self.waiting.insert(place, turn)
 
     def bind(self, turn: Turn) -> None:
@@ -228,7 +228,7 @@ class SessionEngine:
     def _begin_chunk(self) -> None:
         self._jump = 1
         room = CHUNK_TOKENS
-        for turn in sorted(self._prefilling, key=lambda each: not each.session.priority):
+        for turn in sorted(self._prefilling, key=lambda item: not item.session.priority):
             tokens = min(room, turn.prefill_left)
             self._chunk.append((turn, tokens))
             room -= tokens

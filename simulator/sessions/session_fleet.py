@@ -163,7 +163,9 @@ class SessionFleet:
 
     def _fewest_requests(self) -> SessionEngine:
         sessions_at = self.advised.sessions_at
-        return min(self.engines, key=lambda each: (each.bound_requests + sessions_at(each.engine_id), each.engine_id))
+        return min(
+            self.engines, key=lambda engine: (engine.bound_requests + sessions_at(engine.engine_id), engine.engine_id)
+        )
 
     def _costs(self, session: Session, *, urgent: bool) -> list[SessionCost]:
         fills = [self.tiers.fill_s(session, node, urgent=urgent) for node in range(len(self.tiers.hosts))]

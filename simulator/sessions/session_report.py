@@ -84,7 +84,9 @@ def report_of(
         ttft_p99_s=ttft[int(0.99 * (len(ttft) - 1))] if ttft else 0.0,
         requests_per_s=requests_per_s,
         max_over_mean_kv=_max_over_mean(samples),
-        max_over_median_requests=fmean([max(each) / max(1.0, median(each)) for each in requests]) if requests else 1.0,
+        max_over_median_requests=fmean([max(request) / max(1.0, median(request)) for request in requests])
+        if requests
+        else 1.0,
         wasted_bytes=wasted_bytes,
         disk_busy=disk_busy,
         project_s=fmean(projects_s) if projects_s else None,

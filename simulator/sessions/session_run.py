@@ -120,7 +120,7 @@ class _SessionRun:
                 self._clients.append(self._person(rng, fresh=spec.fresh))
         if spec.spurious:
             left = [self._person(random.Random(f"{spec.seed} left {number}")) for number in range(spec.users)]
-            self._left_alone = [session for each in left for session in each.sessions()]
+            self._left_alone = [session for item in left for session in item.sessions()]
         return [session for client in self._clients for session in client.sessions()]
 
     def _person(self, rng: random.Random, *, fresh: bool = False) -> Conversations:
@@ -165,8 +165,8 @@ class _SessionRun:
         advice = self._workflows.started(upcoming.workflow, upcoming.agent, upcoming.session)
         for session in advice.invalidate:
             self.fleet.invalidate(session)
-        for each in advice.advise:
-            self._advise(number, each.session, each.expected_s, self.clock.now)
+        for item in advice.advise:
+            self._advise(number, item.session, item.expected_s, self.clock.now)
 
     def _arrive(self, number: int, upcoming: NextTurn) -> None:
         turn = Turn(upcoming.session, upcoming.prompt_tokens, upcoming.answer_tokens, self.clock.now)

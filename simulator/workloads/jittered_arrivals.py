@@ -18,7 +18,7 @@ def jittered_arrivals(arrivals: Sequence[Arrival], jitter_s: float, seed: int) -
     rng = random.Random(f"{seed}:jitter")
     moved: list[Arrival] = []
     last_s = 0.0
-    for each in arrivals:
-        last_s = max(last_s, each.request.arrived_s + rng.uniform(-jitter_s, jitter_s))
-        moved.append(replace(each, request=replace(each.request, arrived_s=last_s)))
+    for arrival in arrivals:
+        last_s = max(last_s, arrival.request.arrived_s + rng.uniform(-jitter_s, jitter_s))
+        moved.append(replace(arrival, request=replace(arrival.request, arrived_s=last_s)))
     return moved

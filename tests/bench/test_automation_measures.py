@@ -16,14 +16,14 @@ def rows(count: int) -> list[TraceRow]:
 
 def test_phases_follow_each_other_at_their_rates() -> None:
     made = elasticity.phased(rows(600), ((2.0, 100.0), (8.0, 50.0)))
-    times = [each.timestamp / 1000 for each in made]
+    times = [item.timestamp / 1000 for item in made]
     assert times == sorted(times)
     assert sum(at < 100.0 for at in times) == pytest.approx(200, abs=3)
     assert (len(times), max(times)) == (600, 150.0)
 
 
 def test_bursts_keep_the_mean_and_raise_the_rate() -> None:
-    times = [each.timestamp / 1000 for each in health.bursty("conversation_like", 1, 600.0)]
+    times = [item.timestamp / 1000 for item in health.bursty("conversation_like", 1, 600.0)]
     assert times == sorted(times)
     in_burst = [at for at in times if at % health.PERIOD_S >= health.PERIOD_S - health.BURST_S]
     burst_qps = len(in_burst) / (times[-1] / health.PERIOD_S * health.BURST_S)
@@ -32,18 +32,18 @@ def test_bursts_keep_the_mean_and_raise_the_rate() -> None:
 
 def test_a_day_has_documents_at_noon_and_chats_at_midnight() -> None:
     made = pd_ratio.mixture(1, 400.0, lambda at: 2.0 * (at > 200), lambda at: 20.0 * (at <= 200))
-    documents = [each.timestamp for each in made if each.input_length > 5000]
+    documents = [item.timestamp for item in made if item.input_length > 5000]
     assert documents
     assert min(documents) > 200_000
-    assert max(each.timestamp for each in made if each.input_length < 1000) <= 200_000
+    assert max(item.timestamp for item in made if item.input_length < 1000) <= 200_000
 
 
 def test_half_the_prompts_begin_alike_while_the_document_is_hot() -> None:
     made = rebalance.hot_prefix(1)
-    hot = [each for each in made if each.hash_ids[0] == 1]
-    during = [each for each in made if rebalance.HOT_FROM_S <= each.timestamp / 1000 < rebalance.HOT_TO_S]
+    hot = [item for item in made if item.hash_ids[0] == 1]
+    during = [item for item in made if rebalance.HOT_FROM_S <= item.timestamp / 1000 < rebalance.HOT_TO_S]
     assert len(hot) / len(during) == pytest.approx(rebalance.HOT_SHARE, abs=0.03)
-    assert len({each.hash_ids for each in made}) == len(made)
+    assert len({item.hash_ids for item in made}) == len(made)
 
 
 def test_modulo_gives_each_key_as_many_different_candidates_and_moves_most_of_them() -> None:

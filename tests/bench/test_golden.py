@@ -45,7 +45,7 @@ def test_what_the_program_shows_is_the_same_twice(tmp_path: Path) -> None:
 
 
 def test_metrics_are_told_with_their_labels_though_nothing_was_counted(tmp_path: Path) -> None:
-    told = {each["name"]: each["labels"] for each in surface.metrics(tmp_path)}
+    told = {metric["name"]: metric["labels"] for metric in surface.metrics(tmp_path)}
     assert list(told["headway_decisions"]) == ["pool", "placement", "reason"]
     assert "headway_bus_connected" in told and "headway_jobs_wake_up_age_seconds" in told
 
@@ -60,8 +60,8 @@ def test_addresses_are_those_of_pages_api_sockets_and_gateway(tmp_path: Path) ->
 
 @pytest.mark.django_db
 def test_the_schema_has_every_table() -> None:
-    tables = [each for each in surface.database_schema() if each.startswith("CREATE TABLE")]
-    assert any('"controlplane_pool"' in each for each in tables)
+    tables = [item for item in surface.database_schema() if item.startswith("CREATE TABLE")]
+    assert any('"controlplane_pool"' in table for table in tables)
 
 
 def test_answers_of_two_runs_are_equal_where_only_ids_and_times_differ() -> None:
@@ -113,7 +113,7 @@ def test_what_the_api_is_asked_fits_the_api() -> None:
     ask_api(asker, "http://127.0.0.1:9")
     ask_samples(asker)
     ask_trials(asker)
-    statuses = [each["status"] for each in asker.seen]
+    statuses = [item["status"] for item in asker.seen]
     assert max(statuses) < 500
     assert sum(status < 300 for status in statuses) > len(statuses) / 2
 
@@ -122,7 +122,7 @@ def test_what_the_api_is_asked_fits_the_api() -> None:
 @pytest.mark.thorough
 def test_the_whole_program_answers_every_question(tmp_path: Path) -> None:
     seen = exchanges(tmp_path, ports_from=18_480)
-    statuses = [each["status"] for each in seen]
+    statuses = [item["status"] for item in seen]
     assert len(statuses) > 250
     assert [status for status in statuses if status >= 500] == [503, 503], "of the pool that has no engine"
     assert sum(status < 300 for status in statuses) > len(statuses) / 2

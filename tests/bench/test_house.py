@@ -46,5 +46,5 @@ def test_words_are_told_with_their_lines(tree: Path) -> None:
 def test_a_feature_by_layer_has_a_folder_per_layer_and_one_by_feature_has_one() -> None:
     layers = ["services/canaries.py", "services/pools.py", "models/canary.py", "models/pool.py", "canaries/step.py"]
     features = ["trials/models/canary.py", "trials/canary/step.py", "trials/start.py", "fleet/pools.py"]
-    assert folders_per_feature([PurePosixPath(each) for each in layers]) == "fleet 2, trials 3"
-    assert folders_per_feature([PurePosixPath(each) for each in features]) == "fleet 1, trials 1"
+    assert folders_per_feature([PurePosixPath(layer) for layer in layers]) == "fleet 2, trials 3"
+    assert folders_per_feature([PurePosixPath(feature) for feature in features]) == "fleet 1, trials 1"

@@ -83,18 +83,18 @@ def test_what_is_noticed_survives_or_cannot_run_is_told(copy: TreeCopy, tmp_path
         removal("    pass\n", skipped),
     ]
     runs = Runs(copy, tmp_path / "resume", PATIENCE_S, resume=False)
-    outcomes = run_all([("R1", each) for each in tried], runs, known)
-    assert {each.part: each.verdict for each in outcomes} == {
+    outcomes = run_all([("R1", item) for item in tried], runs, known)
+    assert {outcome.part: outcome.verdict for outcome in outcomes} == {
         "return False": NOTICED,
         "return True": SURVIVED,
         "return oops(": BROKEN,
         "pass": BROKEN,
     }
-    assert next(each for each in outcomes if each.verdict == NOTICED).why == more
+    assert next(outcome for outcome in outcomes if outcome.verdict == NOTICED).why == more
     resumed = Runs(copy, tmp_path / "resume", 0.0, resume=True)
-    assert run_all([("R1", each) for each in tried], resumed, known) == outcomes, "nothing was run a second time"
+    assert run_all([("R1", item) for item in tried], resumed, known) == outcomes, "nothing was run a second time"
     (copy.path / "tests/test_limits.py").write_text(TREE["tests/test_limits.py"] + "\n")
-    assert {each.verdict for each in run_all([("R1", tried[0])], resumed, known)} == {BROKEN}, "a changed test was"
+    assert {item.verdict for item in run_all([("R1", tried[0])], resumed, known)} == {BROKEN}, "a changed test was"
 
 
 def test_tests_that_take_too_long_are_ended(copy: TreeCopy) -> None:

@@ -48,8 +48,8 @@ async def ask(proxy: str, body: Any, path: str = "/v1/chat/completions", **heade
 
 async def serves_other_apis(proxy: str, gateway: ServedGateway, engines: Sequence[ScriptedEngine]) -> None:
     """Check that bodies of other APIs are read by the decision as their paths say, and their answers counted."""
-    for each in engines:
-        each.scripts = {path: answer for path, (_, answer) in OTHER_APIS.items()}
+    for engine in engines:
+        engine.scripts = {path: answer for path, (_, answer) in OTHER_APIS.items()}
     for path, (body, _) in OTHER_APIS.items():
         status, text, _ = await ask(proxy, {"model": MODEL, **body}, path)
         assert status == 200, (path, text)
@@ -80,7 +80,7 @@ async def lists_models(proxy: str) -> None:
     """Check that a client finds the served model and readiness behind the proxy, whatever key it sends."""
     async with asyncio.timeout(PATIENCE_S), aiohttp.ClientSession() as client:
         async with client.get(proxy + "/v1/models", headers={"authorization": "Bearer client-secret"}) as answer:
-            assert (answer.status, [each["id"] for each in (await answer.json())["data"]]) == (200, [MODEL])
+            assert (answer.status, [item["id"] for item in (await answer.json())["data"]]) == (200, [MODEL])
         async with client.get(proxy + "/health") as answer:
             assert answer.status == 200
 

@@ -45,7 +45,7 @@ async def engines() -> AsyncIterator[list[ScriptedEngine]]:
 
 @pytest.fixture
 async def gateway(engines: list[ScriptedEngine], tmp_path: Path) -> AsyncIterator[ServedGateway]:
-    async with served_gateway([each.url for each in engines], tmp_path) as gateway:
+    async with served_gateway([engine.url for engine in engines], tmp_path) as gateway:
         yield gateway
 
 
@@ -106,13 +106,15 @@ async def ask(opened: Any, request: Any = CHAT, subset: list[str] | None = None)
 def endpoint_of(message: Any) -> list[str]:
     """Return the endpoints that a message names, in the header and the same in the metadata."""
     mutation = message.request_headers.response.header_mutation
-    named = next(each.header.raw_value.decode() for each in mutation.set_headers if each.header.key == ENDPOINT)
+    named = next(
+        set_header.header.raw_value.decode() for set_header in mutation.set_headers if set_header.header.key == ENDPOINT
+    )
     assert message.dynamic_metadata["envoy.lb"][ENDPOINT] == named
     return named.split(",")
 
 
 def addresses(engines: list[ScriptedEngine]) -> list[str]:
-    return [each.url.removeprefix("http://") for each in engines]
+    return [engine.url.removeprefix("http://") for engine in engines]
 
 
 async def test_an_endpoint_is_picked_and_the_answers_course_is_reported(
@@ -143,13 +145,13 @@ async def test_a_long_body_comes_back_whole_in_pieces(gateway: ServedGateway) ->
         pieces = []
         while not pieces or not pieces[-1].end_of_stream:
             pieces.append((await stream.read()).request_body.response.body_mutation.streamed_response)
-        assert json.loads(b"".join(each.body for each in pieces)) == request
+        assert json.loads(b"".join(piece.body for piece in pieces)) == request
         assert len(pieces) == 3
 
 
 async def test_it_picks_inside_the_subset_or_not_at_all(engines: list[ScriptedEngine], gateway: ServedGateway) -> None:
     one, two = addresses(engines)
-    async with picker(settings(gateway.url, *(each.url for each in engines))) as opened:
+    async with picker(settings(gateway.url, *(engine.url for engine in engines))) as opened:
         for allowed in ([one], [two]):
             for _ in range(3):
                 assert endpoint_of((await ask(opened, subset=allowed))[1]) == allowed
@@ -180,7 +182,7 @@ async def test_load_shed_by_headway_is_429_with_its_retry_after() -> None:
     async with server, picker(settings(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")) as opened:
         rejected = (await ask(opened))[1].immediate_response
         assert rejected.status.code == 429
-        named = {each.header.key: each.header.raw_value for each in rejected.headers.set_headers}
+        named = {set_header.header.key: set_header.header.raw_value for set_header in rejected.headers.set_headers}
         assert named["retry-after"] == b"7"
 
 
@@ -216,7 +218,7 @@ async def test_a_salt_goes_into_the_body_and_a_clients_steering_fields_do_not(
     engines: list[ScriptedEngine], tmp_path: Path
 ) -> None:
     async with (
-        served_gateway([each.url for each in engines], tmp_path, isolated=True) as gateway,
+        served_gateway([engine.url for engine in engines], tmp_path, isolated=True) as gateway,
         picker(settings(gateway.url)) as opened,
     ):
         stream, _ = await ask(opened, {**CHAT, "kv_transfer_params": {}, "cache_salt": "mine"})
@@ -230,7 +232,7 @@ async def test_it_fails_open_and_its_health_says_whether_it_can(engines: list[Sc
     nobody = f"http://127.0.0.1:{free_port()}"
     for given, healthy in ((engines, True), ([], False)):
         async with (
-            served(settings(nobody, *(each.url for each in given))) as (_, port),
+            served(settings(nobody, *(item.url for item in given))) as (_, port),
             grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
         ):
             checks = health_pb2_grpc.HealthStub(channel)
@@ -269,10 +271,10 @@ async def test_strangers_that_connect_keep_no_request_of_envoy_out(
                 stack.enter_context(await asyncio.to_thread(socket.create_connection, ("127.0.0.1", port)))
                 for _ in range(40)
             ]
-            for each in strangers[::2]:
+            for stranger in strangers[::2]:
                 with suppress(OSError):
-                    each.send(b"PRI * HTTP/2.0\r\n")
-            await until(lambda: sum(not is_closed(each) for each in strangers) <= 8)
+                    stranger.send(b"PRI * HTTP/2.0\r\n")
+            await until(lambda: sum(not is_closed(stranger) for stranger in strangers) <= 8)
             await until(lambda: all(map(is_closed, strangers)))
             async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
                 health = health_pb2_grpc.HealthStub(channel)

@@ -77,7 +77,7 @@ async def engines() -> AsyncIterator[list[ScriptedEngine]]:
 
 @pytest.fixture
 async def gateway(engines: list[ScriptedEngine], tmp_path: Path) -> AsyncIterator[ServedGateway]:
-    async with served([each.url for each in engines], tmp_path) as gateway:
+    async with served([engine.url for engine in engines], tmp_path) as gateway:
         yield gateway
 
 
@@ -88,7 +88,7 @@ def settings(url: str) -> PickerSettings:
 async def test_a_request_goes_where_headway_says_and_its_course_is_reported(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
-    urls = [each.url for each in engines]
+    urls = [engine.url for engine in engines]
     async with served_picker(settings(gateway.url)) as (_, port), envoy(tmp_path, port, urls) as proxy:
         await proxy.counts("cluster.endpoint_picker.membership_healthy", 1)
         status, text, _ = await ask(proxy.url, CHAT, authorization="Bearer client-secret")
@@ -99,11 +99,11 @@ async def test_a_request_goes_where_headway_says_and_its_course_is_reported(
         changed = {**CHAT, "kv_transfer_params": {}}
         assert (await ask(proxy.url, changed))[0] == 200
         await counted(gateway, completed=3, first_tokens=3, cached_tokens=192)
-        sent = [body for each in engines for body in each.bodies]
+        sent = [body for engine in engines for body in engine.bodies]
         assert len(sent) == 3
         assert not any("kv_transfer_params" in body for body in sent)
         assert any(len(body.get("pad", "")) == 200_000 for body in sent)
-        assert not any("authorization" in headers for each in engines for headers in each.headers)
+        assert not any("authorization" in headers for engine in engines for headers in engine.headers)
 
 
 async def test_a_request_reaches_the_data_parallel_rank_that_was_decided(
@@ -122,7 +122,7 @@ async def test_a_request_reaches_the_data_parallel_rank_that_was_decided(
 async def test_other_apis_are_read_as_their_paths_say(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
-    urls = [each.url for each in engines]
+    urls = [engine.url for engine in engines]
     async with served_picker(settings(gateway.url)) as (_, port), envoy(tmp_path, port, urls) as proxy:
         await proxy.counts("cluster.endpoint_picker.membership_healthy", 1)
         await serves_other_apis(proxy.url, gateway, engines)
@@ -131,9 +131,9 @@ async def test_other_apis_are_read_as_their_paths_say(
 async def test_a_first_token_is_reported_while_the_answer_goes_on_and_a_client_that_leaves_cancels(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
-    for each in engines:
-        each.chunks, each.pause_s = ["more "] * 100_000, 0.02
-    urls = [each.url for each in engines]
+    for engine in engines:
+        engine.chunks, engine.pause_s = ["more "] * 100_000, 0.02
+    urls = [engine.url for engine in engines]
     async with served_picker(settings(gateway.url)) as (_, port), envoy(tmp_path, port, urls) as proxy:
         await proxy.counts("cluster.endpoint_picker.membership_healthy", 1)
         async with (
@@ -149,13 +149,13 @@ async def test_a_first_token_is_reported_while_the_answer_goes_on_and_a_client_t
 async def test_rejections_and_errors_of_engines_are_told_apart(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
-    urls = [each.url for each in engines]
+    urls = [engine.url for engine in engines]
     async with served_picker(settings(gateway.url)) as (_, port), envoy(tmp_path, port, urls) as proxy:
         await proxy.counts("cluster.endpoint_picker.membership_healthy", 1)
         status, text, _ = await ask(proxy.url, {**CHAT, "model": "nobody"})
         assert (status, json.loads(text)["error"]["code"]) == (404, "model_not_found")
-        for each in engines:
-            each.status = 500
+        for engine in engines:
+            engine.status = 500
         assert (await ask(proxy.url, CHAT))[0] == 500
         await counted(gateway, failed=1)
 
@@ -175,9 +175,9 @@ async def test_an_engine_that_closes_an_idle_connection_is_asked_again(tmp_path:
 async def test_without_a_picker_the_engines_take_turns_and_envoy_counts_it(
     engines: list[ScriptedEngine], tmp_path: Path
 ) -> None:
-    async with envoy(tmp_path, free_port(), [each.url for each in engines]) as proxy:
+    async with envoy(tmp_path, free_port(), [engine.url for engine in engines]) as proxy:
         for _ in range(4):
             assert (await ask(proxy.url, CHAT, **{"x-data-parallel-rank": "7"}))[0] == 200
-        assert all(each.bodies for each in engines)
-        assert not any("x-data-parallel-rank" in headers for each in engines for headers in each.headers)
+        assert all(engine.bodies for engine in engines)
+        assert not any("x-data-parallel-rank" in headers for engine in engines for headers in engine.headers)
         await proxy.counts("http.llm.ext_proc.failure_mode_allowed", 4)

@@ -135,14 +135,14 @@ async def test_whichever_process_answers_is_right(grown: Grown) -> None:
     began = datetime.now(UTC)
     jar = aiohttp.CookieJar(unsafe=True)
     async with front(grown) as url, aiohttp.ClientSession(cookie_jar=jar) as session:
-        webs = [Api(session, each, grown.manage_key) for each in grown.installation.web_urls]
+        webs = [Api(session, web_url, grown.manage_key) for web_url in grown.installation.web_urls]
         await signed_in(session, url, grown.password)
         async with traffic(grown, url) as history:
             await until(lambda: _ended(history, 40))
             await _live_pages_show_all_gateways(grown, session)
             await until(lambda: _ended(history, 80))
         sent = len(history.asked)
-        assert {each.fate for each in history.asked} == {"whole"}
+        assert {item.fate for item in history.asked} == {"whole"}
 
         async def both_list() -> list[dict[str, Any]] | None:
             lists = [(await web.get("decisions?limit=200"))["results"] for web in webs]
@@ -158,7 +158,7 @@ async def test_whichever_process_answers_is_right(grown: Grown) -> None:
 
 
 async def _ended(history: ClientHistory, count: int) -> bool:
-    return sum(each.ended_s is not None for each in history.asked) >= count
+    return sum(item.ended_s is not None for item in history.asked) >= count
 
 
 async def _live_pages_show_all_gateways(grown: Grown, session: aiohttp.ClientSession) -> None:
@@ -169,8 +169,8 @@ async def _live_pages_show_all_gateways(grown: Grown, session: aiohttp.ClientSes
             address = f"{web.replace('http', 'ws')}/ws/fleet"
             async with session.ws_connect(address, headers={"origin": web}) as socket:
                 frame = read_frame((await socket.receive(LIMIT_S)).data)
-            assert len([each for each in frame.head["engines"] if each["pool"] == "pool"]) == ENGINES
-            place = [each["id"] for each in frame.head["pools"]].index("pool")
+            assert len([item for item in frame.head["engines"] if item["pool"] == "pool"]) == ENGINES
+            place = [item["id"] for item in frame.head["pools"]].index("pool")
             return bool(max(frame.pools["requests_per_s"][place][-8:]) > 0.75 * RATE)
 
         await until(shows_all)
@@ -207,7 +207,7 @@ async def _the_past_is_the_same_everywhere(grown: Grown, session: aiohttp.Client
             async with session.get(f"{web}/fleet/history", params={"range": "1h", "end": f"{end:.0f}"}) as answer:
                 assert answer.status == 200
                 frames.append(read_frame(await answer.read()))
-        one, other = [(each.engines, each.pools) for each in frames]
+        one, other = [(frame.engines, frame.pools) for frame in frames]
         return repr(one) == repr(other) and any(value > 0 for row in one[1]["requests_per_s"] for value in row)
 
     await until(stored_and_equal)
@@ -224,4 +224,4 @@ async def test_a_rolling_restart_of_everything_loses_no_request(grown: Grown) ->
                 assert page.status == 200, name
         before = len(history.asked)
         await until(lambda: _ended(history, before + 10))
-    assert {(each.fate, each.attempts) for each in history.asked} == {("whole", 1)}
+    assert {(item.fate, item.attempts) for item in history.asked} == {("whole", 1)}

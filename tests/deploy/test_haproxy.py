@@ -72,7 +72,7 @@ async def haproxy(
         "HEADWAY_URL": gateway_url,
         "HEADWAY_API_KEY": KEY,
         "HEADWAY_LATE_MS": str(late_ms),
-        "HEADWAY_ENGINES": f"{MODEL}={','.join(each.url for each in engines)}" if engines else "",
+        "HEADWAY_ENGINES": f"{MODEL}={','.join(engine.url for engine in engines)}" if engines else "",
     }
     command = [program, "-db", "-f", str(tmp_path / "haproxy.cfg")]
     async with running(command, port, tmp_path / "haproxy.out", **environment):
@@ -87,7 +87,7 @@ async def engines() -> AsyncIterator[list[ScriptedEngine]]:
 
 @pytest.fixture
 async def gateway(engines: list[ScriptedEngine], tmp_path: Path) -> AsyncIterator[ServedGateway]:
-    async with served([each.url for each in engines], tmp_path) as gateway:
+    async with served([engine.url for engine in engines], tmp_path) as gateway:
         yield gateway
 
 
@@ -110,7 +110,7 @@ async def test_a_request_goes_where_headway_says_and_its_course_is_reported(
         status, text, _ = await ask(proxy.url, streamed)
         assert (status, text.rstrip()[-12:]) == (200, "data: [DONE]")
         await counted(gateway, completed=2, first_tokens=2, cached_tokens=128)
-        sent = [headers for each in engines for headers in each.headers]
+        sent = [headers for engine in engines for headers in engine.headers]
         assert len(sent) == 2
         assert not any("authorization" in headers for headers in sent)
         await proxy.counts("requests", "decided", 2)
@@ -136,8 +136,8 @@ async def test_other_apis_are_read_as_their_paths_say(
 async def test_a_first_token_is_reported_while_the_answer_goes_on(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
-    for each in engines:
-        each.chunks, each.pause_s = ["more "] * 100_000, 0.02
+    for engine in engines:
+        engine.chunks, engine.pause_s = ["more "] * 100_000, 0.02
     async with haproxy(tmp_path, gateway.url) as proxy, aiohttp.ClientSession() as client:
         async with client.post(proxy.url + "/v1/chat/completions", json={**CHAT, "stream": True}) as answer:
             assert answer.status == 200
@@ -151,8 +151,8 @@ async def test_errors_of_engines_fail_and_errors_of_clients_do_not(
 ) -> None:
     async with haproxy(tmp_path, gateway.url) as proxy:
         for status in (400, 500):
-            for each in engines:
-                each.status = status
+            for engine in engines:
+                engine.status = status
             assert (await ask(proxy.url, CHAT))[0] == status
         await counted(gateway, cancelled=1, failed=1)
 
@@ -187,8 +187,8 @@ async def test_rejections_and_their_retry_after_reach_the_client(
     async with haproxy(tmp_path, gateway.url) as proxy:
         status, text, _ = await ask(proxy.url, {**CHAT, "model": "nobody"})
         assert (status, json.loads(text)["error"]["code"]) == (404, "model_not_found")
-        for each in engines:
-            await each.stop()
+        for engine in engines:
+            await engine.stop()
         await until(lambda: gateway.app._unready() == "No engine is available.")
         status, text, headers = await ask(proxy.url, CHAT)
         assert (status, json.loads(text)["error"]["code"]) == (503, "no_engine")
@@ -205,7 +205,7 @@ async def test_without_an_answer_known_engines_take_turns_and_it_is_counted(
         async with haproxy(tmp_path, url, engines, late_ms=100) as proxy:
             for _ in range(8):
                 assert (await ask(proxy.url, CHAT))[0] == 200
-            assert all(len(each.bodies) >= 2 for each in engines)
+            assert all(len(engine.bodies) >= 2 for engine in engines)
             status, _, headers = await ask(proxy.url, {**CHAT, "model": "nobody"})
             assert (status, headers["Retry-After"]) == (503, "1")
             await proxy.counts("fail_open", reason)
@@ -215,20 +215,20 @@ async def test_without_an_answer_known_engines_take_turns_and_it_is_counted(
 async def test_engines_that_decisions_named_serve_when_headway_has_gone(
     engines: list[ScriptedEngine], tmp_path: Path
 ) -> None:
-    async with served([each.url for each in engines], tmp_path) as gateway, haproxy(tmp_path, gateway.url) as proxy:
+    async with served([engine.url for engine in engines], tmp_path) as gateway, haproxy(tmp_path, gateway.url) as proxy:
         assert (await ask(proxy.url, CHAT))[0] == 200
         await counted(gateway, completed=1, first_tokens=1, cached_tokens=64)
-        before = sum(len(each.bodies) for each in engines)
+        before = sum(len(engine.bodies) for engine in engines)
         gateway.app.drain.begun = True
         for _ in range(4):
             assert (await ask(proxy.url, CHAT))[0] == 200
-        assert sum(len(each.bodies) for each in engines) == before + 4
+        assert sum(len(engine.bodies) for engine in engines) == before + 4
         await proxy.counts("fail_open", "error", 4)
 
 
 async def test_what_haproxy_cannot_do_is_rejected(engines: list[ScriptedEngine], tmp_path: Path) -> None:
     async with (
-        served([each.url for each in engines], tmp_path, isolated=True) as gateway,
+        served([engine.url for engine in engines], tmp_path, isolated=True) as gateway,
         haproxy(tmp_path, gateway.url) as proxy,
     ):
         status, text, _ = await ask(proxy.url, CHAT)
@@ -238,7 +238,7 @@ async def test_what_haproxy_cannot_do_is_rejected(engines: list[ScriptedEngine],
             assert (status, json.loads(text)["error"]["code"]) == (400, "bad_field")
         status, text, _ = await ask(proxy.url, {**CHAT, "pad": ["x" * 1000] * 1100})
         assert (status, json.loads(text)["error"]["code"]) == (413, "body_too_large")
-        assert not any(each.bodies for each in engines)
+        assert not any(engine.bodies for engine in engines)
         await counted(gateway, cancelled=1)
 
 

@@ -35,7 +35,7 @@ async def test_strangers_hold_few_connections(monkeypatch: pytest.MonkeyPatch) -
             for _ in range(100):
                 stranger = await asyncio.to_thread(socket.create_connection, ("127.0.0.1", port))
                 strangers.append(stack.enter_context(stranger))
-            await until(lambda: sum(not is_closed(each) for each in strangers) <= MAX_CONNECTIONS)
+            await until(lambda: sum(not is_closed(item) for item in strangers) <= MAX_CONNECTIONS)
 
 
 async def test_strangers_hold_a_connection_for_a_short_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,7 +115,7 @@ async def engines() -> AsyncIterator[list[ScriptedEngine]]:
 @pytest.fixture
 async def gateway(engines: list[ScriptedEngine], tmp_path: Path) -> AsyncIterator[ServedGateway]:
     (tmp_path / "state").mkdir()
-    async with served([each.url for each in engines], tmp_path / "state") as gateway:
+    async with served([engine.url for engine in engines], tmp_path / "state") as gateway:
         yield gateway
 
 
@@ -134,7 +134,7 @@ async def test_a_request_goes_where_headway_says_and_its_course_is_reported(
         assert status == 200
         assert text.rstrip().endswith("data: [DONE]")
         await counted(gateway, completed=2, first_tokens=2, cached_tokens=128)
-        sent = [headers for each in engines for headers in each.headers]
+        sent = [headers for engine in engines for headers in engine.headers]
         assert len(sent) == 2
         assert not any("authorization" in headers for headers in sent)
         assert proxy.agent.counts["requests", "decided"] == 2
@@ -168,8 +168,8 @@ async def test_other_apis_are_read_as_their_paths_say(
 async def test_a_first_token_is_reported_while_the_answer_goes_on(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
-    for each in engines:
-        each.chunks, each.pause_s = ["more "] * 100_000, 0.02
+    for engine in engines:
+        engine.chunks, engine.pause_s = ["more "] * 100_000, 0.02
     async with nginx(tmp_path, gateway.url, fleet_of(engines)) as proxy, aiohttp.ClientSession() as client:
         async with client.post(proxy.url + "/v1/chat/completions", json={**CHAT, "stream": True}) as answer:
             assert answer.status == 200
@@ -184,8 +184,8 @@ async def test_errors_of_engines_fail_and_errors_of_clients_do_not(
 ) -> None:
     async with nginx(tmp_path, gateway.url, fleet_of(engines)) as proxy:
         for status in (400, 500):
-            for each in engines:
-                each.status = status
+            for engine in engines:
+                engine.status = status
             assert (await ask(proxy.url, CHAT))[0] == status
         await counted(gateway, cancelled=1, failed=1)
 
@@ -221,14 +221,14 @@ async def test_rejections_and_their_retry_after_reach_the_client(
     async with nginx(tmp_path, gateway.url, fleet_of(engines)) as proxy:
         status, text, _ = await ask(proxy.url, {**CHAT, "model": "nobody"})
         assert (status, json.loads(text)["error"]["code"]) == (404, "model_not_found")
-        for each in engines:
-            await each.stop()
+        for engine in engines:
+            await engine.stop()
         await until(lambda: gateway.app._unready() == "No engine is available.")
         status, text, headers = await ask(proxy.url, CHAT)
         assert (status, json.loads(text)["error"]["code"]) == (503, "no_engine")
         assert int(headers["Retry-After"]) >= 1
         await proxy.counts("requests", "rejected", 2)
-        assert not any(each.bodies for each in engines)
+        assert not any(engine.bodies for engine in engines)
 
 
 @pytest.mark.parametrize("reason", ["down", "late"])
@@ -240,7 +240,7 @@ async def test_without_an_answer_the_pools_engines_take_turns_and_it_is_counted(
         async with nginx(tmp_path, f"http://127.0.0.1:{port}", fleet_of(engines), late="100ms") as proxy:
             for _ in range(8):
                 assert (await ask(proxy.url, CHAT))[0] == 200
-            assert all(len(each.bodies) >= 2 for each in engines)
+            assert all(len(engine.bodies) >= 2 for engine in engines)
             for impossible in ({**CHAT, "model": "nobody"}, {**CHAT, "cache_salt": "mine"}):
                 status, _, headers = await ask(proxy.url, impossible)
                 assert (status, headers["Retry-After"]) == (503, "1")
@@ -253,7 +253,7 @@ async def test_an_isolating_pool_gets_its_salt_and_nothing_without_it(
     engines: list[ScriptedEngine], tmp_path: Path
 ) -> None:
     (tmp_path / "state").mkdir()
-    async with served([each.url for each in engines], tmp_path / "state", isolated=True) as gateway:
+    async with served([engine.url for engine in engines], tmp_path / "state", isolated=True) as gateway:
         fleet = fleet_of(engines)
         fleet.isolated = True
         async with nginx(tmp_path, gateway.url, fleet) as proxy:
@@ -262,7 +262,7 @@ async def test_an_isolating_pool_gets_its_salt_and_nothing_without_it(
             escaped = b'{"model": "tiny", "prompt": "x", "cache\\u005fsalt": "mine", "kv_transfer_params": {}}'
             assert (await ask(proxy.url, escaped, "/v1/completions"))[0] == 200
             await counted(gateway, completed=2, first_tokens=2, cached_tokens=5)
-            bodies = [body for each in engines for body in each.bodies]
+            bodies = [body for engine in engines for body in engine.bodies]
             chat = next(body for body in bodies if "messages" in body)
             assert (chat["seed"], chat["messages"][0]["content"]) == (9007199254740993, "éé")
             other = next(body for body in bodies if "prompt" in body)
@@ -294,10 +294,10 @@ async def test_engines_come_and_go_without_a_lost_request(
             seen = len(statuses)
             async with asyncio.timeout(PATIENCE_S):
                 while len(statuses) < seen + 4:
-                    assert not any(each.done() for each in asking), [each for each in asking if each.done()]
+                    assert not any(item.done() for item in asking), [item for item in asking if item.done()]
                     await asyncio.sleep(0.02)
-        for each in asking:
-            each.cancel()
+        for item in asking:
+            item.cancel()
         await asyncio.wait(asking)
         assert set(statuses) == {200}
         assert re.search(r"headway_engine_engine-1 ", (tmp_path / "upstreams.conf").read_text())

@@ -56,7 +56,7 @@ FORGED = [
 DEEP = b'{"headway":' + b"[" * 60_000
 
 
-@pytest.mark.parametrize("forged", [datagram(**each) for each in FORGED] + [DEEP])
+@pytest.mark.parametrize("forged", [datagram(**item) for item in FORGED] + [DEEP])
 def test_what_other_processes_of_the_machine_send_makes_no_report(forged: bytes) -> None:
     assert read(forged)[1] is None
 

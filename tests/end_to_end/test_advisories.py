@@ -52,7 +52,7 @@ def ask(page: Page, question: str) -> tuple[str, str]:
     turns = page.locator("#turns li")
     before = turns.count()
     page.fill("#text", question)
-    with page.expect_response(lambda each: each.url.endswith("/ask"), timeout=4 * PATIENCE_MS) as answered:
+    with page.expect_response(lambda item: item.url.endswith("/ask"), timeout=4 * PATIENCE_MS) as answered:
         page.get_by_role("button", name="Send").click()
     turns.nth(before + 1).wait_for(timeout=4 * PATIENCE_MS)
     return turns.nth(before + 1).inner_text(), answered.value.json()["decision_id"]
@@ -61,11 +61,11 @@ def ask(page: Page, question: str) -> tuple[str, str]:
 def leave_out_the_node_of(program: Program, name: str) -> None:
     """Have the conversation go to an engine of the other node."""
     engines = called(program, "GET", "/api/v1/engines?limit=100")["results"]
-    node = next(each["kv_node"] for each in engines if each["name"] == name)
-    for each in engines:
-        state = "draining" if each["kv_node"] == node else "ready"
-        if each["desired_state"] != state:
-            called(program, "POST", f"/api/v1/engines/{each['engine_id']}/state", {"state": state})
+    node = next(engine["kv_node"] for engine in engines if engine["name"] == name)
+    for engine in engines:
+        state = "draining" if engine["kv_node"] == node else "ready"
+        if engine["desired_state"] != state:
+            called(program, "POST", f"/api/v1/engines/{engine['engine_id']}/state", {"state": state})
 
 
 def type_until_kv_lies_there(page: Page) -> None:
@@ -92,7 +92,7 @@ def test_typing_moves_the_sessions_kv_before_the_request(
     (chat,) = json.loads(origins)
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     page, told = watched_page(context, trouble), list[Request]()
-    page.on("request", lambda each: told.append(each) if each.url.endswith(ADVISORIES) else None)
+    page.on("request", lambda item: told.append(item) if item.url.endswith(ADVISORIES) else None)
     page.goto(chat, timeout=4 * PATIENCE_MS)
     answered, decision_id = ask(page, "What does valve 7 do?")
     for _ in range(TURNS):
@@ -108,7 +108,7 @@ def test_typing_moves_the_sessions_kv_before_the_request(
     for width in (1440, 390):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert not [each for each in trouble if "CSP" in each or "CORS" in each]
+    assert not [item for item in trouble if "CSP" in item or "CORS" in item]
     the_calls_need_no_preflight_and_leave_no_token(quiet_program, told)
     the_decision_tells_of_the_advisory(quiet_program, page, decision_id)
     context.close()
@@ -123,12 +123,12 @@ def useful(program: Program) -> bool:
 
 def the_calls_need_no_preflight_and_leave_no_token(program: Program, told: list[Request]) -> None:
     tokens = set()
-    for each in told:
-        sent = {name.lower(): value for name, value in each.headers.items()}
-        assert each.method == "POST"
+    for item in told:
+        sent = {name.lower(): value for name, value in item.headers.items()}
+        assert item.method == "POST"
         assert sent["content-type"].startswith("text/plain")
         assert "authorization" not in sent
-        tokens.add(json.loads(each.post_data or "{}")["token"])
+        tokens.add(json.loads(item.post_data or "{}")["token"])
     assert tokens
     files = {path: path.read_bytes() for path in program.state_dir.rglob("*") if path.is_file()}
     assert any(path.name == "gateway.log" for path in files)

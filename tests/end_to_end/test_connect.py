@@ -143,7 +143,7 @@ def test_two_ranks_behind_one_address_are_connected_at_once_and_have_caches_of_t
             predicted, cached = _once_heard(client, text)
             assert predicted == cached > 0
             assert client.engines[-1] == name
-        names = {each for each in _engine_names(headway) if each.startswith("127-0-0-1")}
+        names = {engine_name for engine_name in _engine_names(headway) if engine_name.startswith("127-0-0-1")}
         assert {f"127-0-0-1-{engine.ports[0]}-rank-{rank}" for rank in range(2)} <= names
     finally:
         engine.stop()
@@ -170,7 +170,7 @@ def _two_pairs() -> list[int]:
     while len(found) < 2:
         port = free_ports(1)[0]
         with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port + 1)) != 0 and not {port, port + 1} & {each + 1 for each in found}:
+            if probe.connect_ex(("127.0.0.1", port + 1)) != 0 and not {port, port + 1} & {item + 1 for item in found}:
                 found.append(port)
     return found
 

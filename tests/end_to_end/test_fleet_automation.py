@@ -55,7 +55,7 @@ def test_the_start_of_the_fleet_is_one_mark_and_the_past_is_stored(page: Page, p
         page.wait_for_timeout(500)
     page.goto(f"{program.url}/?range=1h")
     page.wait_for_selector("hw-heat[data-painted]")
-    labels = [str(each.get_attribute("aria-label")) for each in page.locator(".mark-event").all()]
+    labels = [str(item.get_attribute("aria-label")) for item in page.locator(".mark-event").all()]
     starts = [line for label in labels for line in label.split("\n") if "engines start" in line]
     assert len(starts) == 1
     doubles = 'select count(*) from controlplane_rollup group by seconds, "index", pool having count(*) > 1'

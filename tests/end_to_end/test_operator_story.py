@@ -164,9 +164,9 @@ def a_valid_draft_is_published_and_decisions_follow(cast: Cast, before: int) -> 
 
 def who_was_beaten_merges(cast: Cast, before: int) -> None:
     page, other = cast.page, cast.other
-    for each in (page, other):
-        each.goto(f"{cast.program.url}/policies/default")
-        assert live_version(each) == before
+    for item in (page, other):
+        item.goto(f"{cast.program.url}/policies/default")
+        assert live_version(item) == before
     page.fill('[name="max_wait_s"]', "45")
     page.fill('[name="queue_limit"]', "1500")
     page.fill("#message", "Shorter queue")

@@ -65,7 +65,7 @@ async def test_requests_survive_failed_hand_offs_and_a_killed_decode_engine(tmp_
             assert {usage["completion_tokens"] for _, usage, _ in answers} == {OUTPUT}
             assert {usage["prompt_tokens_details"]["cached_tokens"] for _, usage, _ in answers} == {0}
             told = [await explain(session, fleet, name) for _, _, name in answers]
-            pairs = {(each["decision"]["engine_id"], each["decision"]["pair"]["engine_id"]) for each in told}
+            pairs = {(item["decision"]["engine_id"], item["decision"]["pair"]["engine_id"]) for item in told}
             assert {first for first, _ in pairs} == {"engine-01", "engine-02"}
             assert {second for _, second in pairs} == {"engine-03", "engine-04"}
             assert handoffs(fleet) == {"done": 12}
@@ -82,7 +82,7 @@ async def test_requests_survive_failed_hand_offs_and_a_killed_decode_engine(tmp_
             await asyncio.to_thread(fleet.kill_engine, 2)
             ends = await asyncio.gather(*asked)
             broken = [await explain(session, fleet, name) for whole, _, name in ends if not whole]
-            assert all(each["outcome"]["error"] == "broken_stream" for each in broken), "it had its first byte"
+            assert all(item["outcome"]["error"] == "broken_stream" for item in broken), "it had its first byte"
             after = [await ask(session, fleet, 300 + number) for number in range(4)]
             assert all(whole for whole, _, _ in after)
             last = await explain(session, fleet, after[-1][2])

@@ -110,7 +110,7 @@ async def test_killed_web_costs_no_decision_and_pages_say_so_until_they_are_back
             assert time.monotonic() < deadline
             await asyncio.sleep(0.1)
     assert len(history.decided) > 50
-    assert {(each.status, each.attempts) for each in history.decided} == {(200, 1)}
+    assert {(item.status, item.attempts) for item in history.decided} == {(200, 1)}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -119,7 +119,7 @@ async def test_killed_jobs_cost_no_decision_and_go_on(program: Program, seed: in
         await kill(program, "jobs", seed)
         (stored,) = program.ask("SELECT count(*) FROM controlplane_decisionindex")
         await until(lambda: program.ask("SELECT count(*) FROM controlplane_decisionindex") > [stored])
-    assert {(each.status, each.attempts) for each in history.decided} == {(200, 1)}
+    assert {(item.status, item.attempts) for item in history.decided} == {(200, 1)}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -134,9 +134,9 @@ async def test_a_killed_gateway_costs_what_was_in_flight_and_is_back_while_clien
             await until(lambda: len(history.decided) > wanted and history.decided[-1].status == 200)
             before = len(history.decided)
             await until(lambda: len(history.decided) > before + 100)
-        assert {each.status for each in history.decided} <= {200, 503}, "those in flight were asked again"
-        assert {each.status for each in history.decided[before:]} == {200}
-        assert sum(each.attempts > 1 for each in history.decided) <= CALLERS
+        assert {item.status for item in history.decided} <= {200, 503}, "those in flight were asked again"
+        assert {item.status for item in history.decided[before:]} == {200}
+        assert sum(item.attempts > 1 for item in history.decided) <= CALLERS
         assert await status_of(client, f"{program.url}/") == 200, "web went on, and so did its sessions"
 
 

@@ -17,8 +17,8 @@ async def test_ranking_hits_and_ratios_are_those_of_the_live_fleet() -> None:
     rows = rows_of(140, qps=7.0, max_input=16_384, max_output=24, seed=5)
     for attempt in range(ATTEMPTS):
         measured = await pairs(rows, PLACEMENTS, speed=2.0)
-        for each in measured:
-            assert abs(each.live.hit_rate - each.simulated.hit_rate) <= HITS_APART[each.placement], measured
+        for item in measured:
+            assert abs(item.live.hit_rate - item.simulated.hit_rate) <= HITS_APART[item.placement], measured
         rank = ranking(measured, by_simulation=True) == ranking(measured, by_simulation=False)
         if (rank and worst_ratio(measured) <= MOST_APART) or attempt == ATTEMPTS - 1:
             break

@@ -76,7 +76,7 @@ DECISION = b'{"decision_id":"d","engine":{"id":"e","name":"e","url":"http://a:1"
 
 def seeds_of(endpoint: Endpoint) -> list[dict[str, Any]]:
     path = endpoint.path.removeprefix("/v1") if endpoint.path.endswith(("rerank", "score")) else endpoint.path
-    return [{"model": "m", **each} for each in SEEDS.get(path.removesuffix("/count_tokens"), [{"prompt": "x"}])]
+    return [{"model": "m", **item} for item in SEEDS.get(path.removesuffix("/count_tokens"), [{"prompt": "x"}])]
 
 
 def _read(data: bytes, endpoint: Endpoint) -> None:
@@ -91,13 +91,13 @@ def test_a_form_is_read_or_rejected(data: bytes) -> None:
         assert audio_prompt(fields).further_bytes <= len(data)
 
 
-@pytest.mark.parametrize("endpoint", [each for each in ENDPOINTS if not each.is_form], ids=lambda each: each.path)
+@pytest.mark.parametrize("endpoint", [item for item in ENDPOINTS if not item.is_form], ids=lambda item: item.path)
 @given(data=st.data())
 def test_a_body_of_an_endpoint_is_read_or_rejected(endpoint: Endpoint, data: st.DataObject) -> None:
     seeds = seeds_of(endpoint)
-    for each in seeds:
-        run_blocking(read(json.dumps(each).encode(), endpoint))
-    _read(data.draw(near([json.dumps(each).encode() for each in seeds])), endpoint)
+    for item in seeds:
+        run_blocking(read(json.dumps(item).encode(), endpoint))
+    _read(data.draw(near([json.dumps(item).encode() for item in seeds])), endpoint)
     seed = data.draw(st.sampled_from(seeds))
     changed = data.draw(st.dictionaries(st.sampled_from([*seed, *endpoint.limits, "priority"]), VALUES, max_size=3))
     _read(json.dumps({**seed, **changed}).encode(), endpoint)

@@ -37,7 +37,7 @@ PUBLISHED = [
     ("s", "a/b", 10, b""),
 ]
 """Kind, topic, number and value of what our fleet has published."""
-GENUINE = {each: sealed(*each) for each in PUBLISHED}
+GENUINE = {item: sealed(*item) for item in PUBLISHED}
 FOREIGN = [sealed("v", "topic", 7, b"a value", OTHER), sealed("s", "a/b", 11, b"forged", OTHER)]
 FRAMES = [*GENUINE.values(), *FOREIGN]
 
@@ -77,7 +77,7 @@ ENTRY_IDS = [b"", b"1795800000000-0", b"(", b"-", b"99999999999999999999-0", b"\
 @given(
     st.lists(
         st.tuples(
-            near([each.encode() for each in CHANNELS]) | st.sampled_from([each.encode() for each in CHANNELS]),
+            near([item.encode() for item in CHANNELS]) | st.sampled_from([item.encode() for item in CHANNELS]),
             st.sampled_from(["message", "pmessage"]),
             st.sampled_from([b"", *(entry_id + b"\n" for entry_id in ENTRY_IDS)]),
             st.sampled_from(FRAMES) | near(FRAMES),
@@ -90,7 +90,7 @@ def test_only_what_was_sealed_for_a_channel_is_delivered_once(messages: list[tup
     for channel, kind, entry_id, frame in messages:
         session.session._take({"type": kind, "channel": channel, "data": entry_id + frame})
     allowed = [(topic, value) for _, topic, _, value in GENUINE]
-    assert all(session.delivered.count(each) == 1 and each in allowed for each in session.delivered)
+    assert all(session.delivered.count(item) == 1 and item in allowed for item in session.delivered)
     for position in session.ports.heard_until.values():
         milliseconds, _, number = position.partition("-")
         assert int(milliseconds) < 1 << 63
@@ -146,7 +146,7 @@ def opened(hub: _Hub) -> tuple[_Connection, FakeTransport]:
 
 
 def _encoded(words: list[bytes | str]) -> bytes:
-    return encode([each if isinstance(each, bytes) else each.encode() for each in words])
+    return encode([word if isinstance(word, bytes) else word.encode() for word in words])
 
 
 _changed = st.tuples(st.sampled_from(CALLS), st.integers(0, 11), st.sampled_from(WORDS)).map(
@@ -158,7 +158,7 @@ _any = st.tuples(st.sampled_from(COMMANDS), st.lists(st.sampled_from(WORDS), max
 
 
 @given(
-    pieces=st.lists(_changed | _any | near([_encoded(each) for each in CALLS]) | st.binary(max_size=40), max_size=6),
+    pieces=st.lists(_changed | _any | near([_encoded(item) for item in CALLS]) | st.binary(max_size=40), max_size=6),
     cut=st.integers(0, 3000),
 )
 @example(pieces=[_encoded([*CALLS[2][:-1], b"9" * 400])], cut=3000)

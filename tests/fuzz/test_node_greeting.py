@@ -197,7 +197,7 @@ def test_what_a_client_with_the_secret_sends_is_answered_or_ends_its_connection(
 @given(data=st.data())
 def test_a_client_believes_no_node_without_the_secret(data: st.DataObject) -> None:
     nonce = data.draw(st.binary(max_size=40) | st.just(OURS))
-    challenges = [encode(each) for each in (Challenge(nonce), Hello(nonce, OURS), Welcome(OURS, "n1", 1))]
+    challenges = [encode(item) for item in (Challenge(nonce), Hello(nonce, OURS), Welcome(OURS, "n1", 1))]
     proofs = (OURS, nonce, b"", server_proof(OTHER, OURS, OURS), client_proof(KEYS.used, OURS, OURS))
     welcomes = [encode(Welcome(proof, "n1", 1)) for proof in proofs]
     sent = data.draw(near(challenges) | st.just(challenges[0])) + data.draw(near(welcomes) | st.sampled_from(welcomes))

@@ -114,7 +114,7 @@ class ScriptedEngine:
         if self.tokenizer_status != 200:
             return web.Response(status=self.tokenizer_status)
         body = await request.json()
-        text = body["prompt"] if "prompt" in body else "".join(str(each["content"]) for each in body["messages"])
+        text = body["prompt"] if "prompt" in body else "".join(str(item["content"]) for item in body["messages"])
         return web.json_response({"tokens": list(text.encode()), "count": len(text)})
 
     async def _scripted(self, request: web.Request) -> web.StreamResponse:

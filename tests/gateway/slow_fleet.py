@@ -63,7 +63,7 @@ class Story:
     def runs(self, seed: int) -> list[tuple[SlowEngine, Run]]:
         """Return where a request was begun, in order."""
         found = [(engine, run) for engine in self.engines for run in engine.runs if run.seed == seed]
-        return sorted(found, key=lambda each: each[1].begun_s)
+        return sorted(found, key=lambda item: item[1].begun_s)
 
     async def watch(self) -> None:
         """Note the states of all engines until cancelled."""
@@ -91,7 +91,7 @@ async def story(
     """Run a gateway and a prober over so many engines."""
     async with AsyncExitStack() as stack:
         made = [await stack.enter_async_context(SlowEngine(Random(rng.random()))) for _ in range(engines)]
-        urls, bus = [each.url for each in made], InProcessBus()
+        urls, bus = [item.url for item in made], InProcessBus()
         settings = GatewaySettings(limits=limits, first_probe_s=6.0)
         pool: dict[str, Any] = {"policy": policy, "key_source": "approximate"}
         gateway = await stack.enter_async_context(served(urls, state_dir, gateway_settings=settings, bus=bus, **pool))

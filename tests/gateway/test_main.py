@@ -37,7 +37,7 @@ def test_the_limits_of_engines_are_settings(
     for name, value in zip(LIMITS, ("7", "900", "7200"), strict=True):
         monkeypatch.setenv(name, value)
     assert command.main() == 0
-    assert [each.settings.limits for each in started] == [
+    assert [item.settings.limits for item in started] == [
         EngineLimits(),
         EngineLimits(probe_timeout_s=7.0, hang_limit_s=900.0, answer_limit_s=7200.0),
     ]
@@ -51,11 +51,11 @@ def test_sizes_idle_time_and_origins_are_settings(
     monkeypatch.setenv("HEADWAY_CLIENT_IDLE_S", "30")
     monkeypatch.setenv("HEADWAY_CORS_ORIGINS", "https://a.example, https://b.example")
     assert command.main() == 0
-    assert [each.edge for each in started] == [
+    assert [item.edge for item in started] == [
         EdgeSettings(),
         EdgeSettings(proxy_body_limit=256 << 20, cors_origins=("https://a.example", "https://b.example")),
     ]
-    assert [each.client_idle_s for each in started] == [3900, 30]
+    assert [item.client_idle_s for item in started] == [3900, 30]
 
 
 @pytest.mark.parametrize(

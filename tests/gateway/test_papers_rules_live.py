@@ -53,11 +53,11 @@ async def decisions_of(name: str, state_dir: Path) -> list[Decision]:
 async def test_mooncake_counts_on_no_blocks_that_nobody_brings(tmp_path: Path) -> None:
     mooncake = await decisions_of("mooncake", tmp_path / "a")
     least = await decisions_of("min_ttft", tmp_path / "b")
-    assert [each.fetch for each in mooncake] == [None] * 8
-    assert [(each.engine_id, each.hit_tokens) for each in mooncake] == [
-        (each.engine_id, each.hit_tokens) for each in least
+    assert [item.fetch for item in mooncake] == [None] * 8
+    assert [(item.engine_id, item.hit_tokens) for item in mooncake] == [
+        (item.engine_id, item.hit_tokens) for item in least
     ]
-    assert len({each.engine_id for each in mooncake}) > 1
+    assert len({item.engine_id for item in mooncake}) > 1
 
 
 async def test_mooncake_serves_chats(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ async def test_lbgr_learns_from_what_live_engines_answer(tmp_path: Path) -> None
             engines = dict(placement._engines)
         assert told == [200] * 6
         assert engines
-        assert all(any(each.model.theta) and not each.sent for each in engines.values())
+        assert all(any(engine.model.theta) and not engine.sent for engine in engines.values())
 
 
 async def test_skywalker_holds_requests_back_until_an_engine_has_nothing_pending(tmp_path: Path) -> None:
@@ -86,10 +86,10 @@ async def test_skywalker_holds_requests_back_until_an_engine_has_nothing_pending
         one.pause_s = 0.05
         async with served([one.url], tmp_path, policy=policy("skywalker")) as gateway:
             told = await asyncio.gather(*(chat(gateway, f"chat {number} " * 40) for number in range(4)))
-            made = [each.decision for each in gateway.app.recent.of_engine("engine-0")]
+            made = [item.decision for item in gateway.app.recent.of_engine("engine-0")]
         assert told == [200] * 4
-        assert sum(each.queued_s > 0.0 for each in made) >= 2
-        assert {each.reason for each in made} == {reasons.FREE_MATCH}
+        assert sum(item.queued_s > 0.0 for item in made) >= 2
+        assert {item.reason for item in made} == {reasons.FREE_MATCH}
 
 
 async def test_queued_requests_leave_an_engine_that_its_decodes_hold_up(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ async def _send(gateway: ServedGateway, path: str, body: Any, **headers: str) ->
 
 async def _seen(gateway: ServedGateway, ids: list[str]) -> str:
     """Return everything that the gateway tells about what it has done."""
-    explained = [json.dumps((await gateway.get(f"/api/v1/explain/{each}"))[1]) for each in ids if each]
+    explained = [json.dumps((await gateway.get(f"/api/v1/explain/{id_}"))[1]) for id_ in ids if id_]
     return await gateway.metrics() + "".join(explained)
 
 

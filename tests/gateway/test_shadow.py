@@ -54,9 +54,9 @@ async def test_requests_are_compared_and_reported(tmp_path: Path) -> None:
         assert (report.pool_id, report.run_id, report.failed) == ("pool", "run", "")
         assert (tally.compared, tally.agreed) == (6, 3)
         assert sum(tally.gains) == 3 == len(tally.sample)
-        assert {each.decision_id for each in tally.sample} < set(asked)
-        assert sorted(each.live_requests for each in tally.engines.values()) == [0, 6]
-        assert [each.shadow_requests for each in tally.engines.values()] == [3, 3]
+        assert {item.decision_id for item in tally.sample} < set(asked)
+        assert sorted(engine.live_requests for engine in tally.engines.values()) == [0, 6]
+        assert [engine.shadow_requests for engine in tally.engines.values()] == [3, 3]
         assert 0 < tally.cpu_max_s <= tally.cpu_s < 1
         text = await gateway.metrics()
         assert 'headway_shadow_decisions_total{agreed="no",pool="pool"} 3.0' in text
@@ -101,7 +101,7 @@ async def test_a_shadow_follows_the_snapshot(tmp_path: Path) -> None:
         assert live.pool.shadow.running is None
         follow(pool_entry(shadow=shadow(until=time.time() - 1)), time.time())
         assert live.pool.shadow.running is None
-        assert [each.run_id for each in live.pool.shadow.take_reports(time.time())] == ["run", "other"]
+        assert [take_report.run_id for take_report in live.pool.shadow.take_reports(time.time())] == ["run", "other"]
 
 
 async def test_its_rate_and_its_time_are_limited(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_the_sample_is_spread_over_the_whole_run() -> None:
     tally, rng = ShadowTally(), Random(3)
     for number in range(2400):
         tally.note(compared(number, 0.1), 1.0, rng)
-    numbers = sorted(int(each.decision_id[1:]) for each in tally.sample)
+    numbers = sorted(int(item.decision_id[1:]) for item in tally.sample)
     assert len(numbers) == KEPT_SAMPLES
     assert numbers[0] < 600
     assert numbers[-1] > 1800
@@ -154,7 +154,7 @@ def test_the_sample_is_spread_over_the_whole_run() -> None:
 def report(**fields: Any) -> ShadowReport:
     tally = ShadowTally()
     tally.note(compared(1, 0.1), 1.0, Random(1))
-    for name in [each for each in fields if each in tally.__struct_fields__]:
+    for name in [field for field in fields if field in tally.__struct_fields__]:
         setattr(tally, name, fields.pop(name))
     return ShadowReport(**{"pool_id": "pool", "run_id": "run", "part": "p", "at": 1.0, "tally": tally, **fields})
 

@@ -93,10 +93,10 @@ async def test_the_callers_key_stays_here_and_no_credential_is_told(
         decision = headers["x-headway-decision"]
         told.append(json.dumps((await gateway.get(f"/api/v1/explain/{decision}"))[1]))
         told.append(await gateway.metrics())
-        reached = [json.dumps(each) for each in engine.headers]
+        reached = [json.dumps(header) for header in engine.headers]
         shown = repr(gateway.gateway.settings)
-    assert all(f"Bearer {BEARER}" in each for each in reached)
-    assert not [each for each in reached if KEY in each or "secret-cookie" in each]
+    assert all(f"Bearer {BEARER}" in item for item in reached)
+    assert not [item for item in reached if KEY in item or "secret-cookie" in item]
     own = "\n".join(record.getMessage() for record in caplog.records if record.name != "aiohttp.access")
     for text in (*told, own, shown):
         assert BEARER not in text
@@ -127,7 +127,7 @@ async def test_each_engine_is_sent_its_own_key_or_none(tmp_path: Path, monkeypat
         engine = Listener()
         async with listening(engine) as url:
             whole = snapshot([url])
-            (entry,) = (msgspec.structs.replace(each, key_variable=variable) for each in whole.engines)
+            (entry,) = (msgspec.structs.replace(item, key_variable=variable) for item in whole.engines)
             bus.publish(SNAPSHOT_TOPIC, encode_snapshot(msgspec.structs.replace(whole, engines=(entry,))))
             settings = GatewaySettings(engine_bearer=BEARER)
             stop = asyncio.Event()

@@ -36,7 +36,7 @@ def test_a_requirement_names_tests_that_can_fail(name: str) -> None:
 def test_a_requirement_that_holds_has_parts_whose_removal_its_own_tests_notice(name: str) -> None:
     parts = REMOVALS[name]
     assert len(parts) >= 2
-    assert len({each.part for each in parts}) == len(parts)
-    assert {test for each in parts for test in each.tests} <= ROWS[name].tests.keys()
-    unproved = [each.part for each in parts if each.unproved]
+    assert len({part.part for part in parts}) == len(parts)
+    assert {test for part in parts for test in part.tests} <= ROWS[name].tests.keys()
+    unproved = [part.part for part in parts if part.unproved]
     assert not (ROWS[name].state == "holds" and unproved)

@@ -63,7 +63,7 @@ async def test_killed_gateways_cost_no_decision_but_those_under_way_are_asked_ag
     assert found["decisions_lost"] == found["decisions_rejected"] == 0
     assert 0 < found["decisions_asked_again"] <= CALLERS * len(kills)
     assert found["reports_not_taken"] <= 2 * CALLERS * len(kills), "those of decisions whose gateway was killed"
-    assert len({each.decision_id for each in history.decided}) == len(history.decided)
+    assert len({item.decision_id for item in history.decided}) == len(history.decided)
 
 
 async def test_a_flushed_redis_is_filled_again_and_costs_no_decision(tmp_path: Path) -> None:
@@ -109,5 +109,5 @@ async def test_policies_published_200_times_a_minute_reach_all_gateways_within_t
             await asyncio.to_thread(wait_until, lambda: fleet.versions() == [39, 39])
     assert stale == []
     found = figures(history.decided, [])
-    assert [each.why for each in history.decided if each.why] == []
+    assert [item.why for item in history.decided if item.why] == []
     assert found["decisions_lost"] == found["decisions_rejected"] == found["reports_not_taken"] == 0

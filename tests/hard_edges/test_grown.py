@@ -74,7 +74,7 @@ class Grown:
 
     def running(self, command: str) -> list[subprocess.Popen[bytes]]:
         """Return the processes of a command that have not ended."""
-        return [each for each in self._running if command in each.args and each.poll() is None]  # type: ignore[operator]
+        return [item for item in self._running if command in item.args and item.poll() is None]  # type: ignore[operator]
 
     def manage(self, *command: str) -> str:
         """Run one command of the web's installation and return what it prints."""

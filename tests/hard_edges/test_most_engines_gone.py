@@ -32,7 +32,7 @@ SICK = 5
 async def eight(tmp_path: Path) -> AsyncIterator[tuple[list[ScriptedEngine], ServedGateway]]:
     async with AsyncExitStack() as stack:
         engines = [await stack.enter_async_context(ScriptedEngine()) for _ in range(8)]
-        gateway = await stack.enter_async_context(served([each.url for each in engines], tmp_path, policy=TURNS))
+        gateway = await stack.enter_async_context(served([engine.url for engine in engines], tmp_path, policy=TURNS))
         yield engines, gateway
 
 
@@ -96,5 +96,5 @@ def test_panic_is_told_and_takes_no_work_from_outliers(pool: Pool, bus: Bus) -> 
         world.observed.stop()
     told = PlanRecord.objects.filter(job=job.JOB).latest("pk")
     assert told.figures["panic"] == 1
-    assert any("fewer than 50 % of engines are healthy" in each["text"] for each in told.reasons)
+    assert any("fewer than 50 % of engines are healthy" in reason["text"] for reason in told.reasons)
     assert EngineHealth.objects.filter(state="quarantined").count() <= 1

@@ -187,8 +187,8 @@ def visited(running: LiveProgram, signed_in: BrowserContext) -> list[Visited]:
     printed = running.shell(SEED.format(markup=MARKUP))
     values = json.loads(printed[printed.index("VALUES") + 6 :])
     values |= {"decision_id": "01a", "session_id": "1", "key": "none", "verb": "step", "name": "kv-1"}
-    pages = [each for each in addresses(values) if each != "/logout" and not each.endswith("/trace")]
-    return [each for start in range(0, len(pages), TABS) for each in visit(signed_in, pages[start : start + TABS])]
+    pages = [address for address in addresses(values) if address != "/logout" and not address.endswith("/trace")]
+    return [item for start in range(0, len(pages), TABS) for item in visit(signed_in, pages[start : start + TABS])]
 
 
 def test_every_address_answers_without_a_fault(visited: list[Visited]) -> None:
@@ -215,11 +215,11 @@ def test_markup_in_names_stays_text(visited: list[Visited]) -> None:
 def test_the_names_are_really_shown(running: LiveProgram, signed_in: BrowserContext, visited: list[Visited]) -> None:
     page = signed_in.new_page()
     showing = []
-    for each in visited:
-        if each.status == 200 and each.kind.startswith("text/html"):
-            page.goto(each.address)
+    for item in visited:
+        if item.status == 200 and item.kind.startswith("text/html"):
+            page.goto(item.address)
             if "<script>window.ran=1</script>" in page.content().replace("&lt;", "<").replace("&gt;", ">"):
-                showing.append(each.address)
+                showing.append(item.address)
     page.close()
     assert len(showing) >= 4
 

@@ -132,5 +132,5 @@ def test_guesses_that_race_in_three_processes_are_counted_once_each(server: str,
             for process in racing:
                 process.kill()
     assert [errors for _, errors in told] == ["", "", ""]
-    tried = [sum(column) for column in zip(*([int(each) for each in out.split()] for out, _ in told), strict=True)]
+    tried = [sum(column) for column in zip(*([int(part) for part in out.split()] for out, _ in told), strict=True)]
     assert tried == [MAX_PER_NAME_AND_ADDRESS, MAX_PER_NAME]

@@ -92,7 +92,7 @@ async def send_all(running: LiveProgram, session: aiohttp.ClientSession) -> Asyn
             break_database(running)
         if start == LAST_ENGINE_DIES:
             running.engines[1].kill()
-        for result in await asyncio.gather(*(send(running, session, start + each) for each in range(AT_ONCE))):
+        for result in await asyncio.gather(*(send(running, session, start + number) for number in range(AT_ONCE))):
             yield result
 
 
@@ -143,7 +143,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
                 key = {"Authorization": f"Bearer {running.secrets.api_key}"}
                 told = []
                 decisions = [decision for _, decision, _ in answers if decision][-300:]
-                for way in ["/metrics", *(f"/api/v1/explain/{each}" for each in decisions)]:
+                for way in ["/metrics", *(f"/api/v1/explain/{item}" for item in decisions)]:
                     async with session.get(running.url + way, headers=key) as answer:
                         told.append(await answer.text())
             return answers, "\n".join(told)

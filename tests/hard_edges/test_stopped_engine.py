@@ -102,11 +102,11 @@ async def test_a_stopped_engine_leaves_rotation_and_returns_with_a_growing_share
 
             def grown() -> bool:
                 live.pool.refresh()
-                shares.append(next(each.speed for each in live.pool._facts if each.engine_id == "a"))
+                shares.append(next(fact.speed for fact in live.pool._facts if fact.engine_id == "a"))
                 return shares[-1] > shares[0]
 
             await until(grown)
             assert shares[0] < 1.0, "it begins with less than its load"
-            assert next(each.speed for each in live.pool._facts if each.engine_id == "b") == 1.0
+            assert next(fact.speed for fact in live.pool._facts if fact.engine_id == "b") == 1.0
         finally:
             observed.stop()

@@ -23,7 +23,7 @@ SEVERAL = ("mark.label", "points", "role", "which", "share", "days")
 def several(source: str) -> Iterator[tuple[int, str]]:
     """Yield each f-string part in which a bare number stands before a noun in its plural; programs' errors are left."""
     tree = ast.parse(source)
-    internal = {id(each) for node in ast.walk(tree) if isinstance(node, ast.Raise) for each in ast.walk(node)}
+    internal = {id(item) for node in ast.walk(tree) if isinstance(node, ast.Raise) for item in ast.walk(node)}
     for node in ast.walk(tree):
         parts = node.values if isinstance(node, ast.JoinedStr) and id(node) not in internal else []
         for before, value, after in zip([None, *parts], parts, parts[1:], strict=False):

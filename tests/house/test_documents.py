@@ -30,7 +30,7 @@ def code_map() -> Iterator[tuple[list[Path], list[str]]]:
         if heading := _ROOM.match(line):
             room = ROOT / heading[1]
         elif row := _ROW.match(line):
-            yield [room / each for each in re.findall(r"`([\w/]+)/`", row[1])], re.findall(r"`(\w[\w/]*)`", row[2])
+            yield [room / item for item in re.findall(r"`([\w/]+)/`", row[1])], re.findall(r"`(\w[\w/]*)`", row[2])
 
 
 def code(path: Path) -> str:
@@ -41,7 +41,7 @@ def code(path: Path) -> str:
 def anchors(path: Path) -> set[str]:
     """Return the fragments under which a document's headings are found."""
     headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", each.strip().lower()).replace(" ", "-") for each in headings}
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("invariant", INVARIANTS, ids=lambda text: " ".join(text.split()[1:7]))
@@ -53,10 +53,10 @@ def test_the_code_map_names_folders_and_files_that_exist() -> None:
     rows = list(code_map())
     assert len(rows) > 60
     for folders, starts in rows:
-        assert [each for each in folders if not each.is_dir()] == []
+        assert [item for item in folders if not item.is_dir()] == []
         for start in starts:
             places = [folder / start for folder in folders]
-            assert any(each.with_suffix(".py").is_file() for each in places), places
+            assert any(place.with_suffix(".py").is_file() for place in places), places
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -74,7 +74,7 @@ def test_commands_in_documents_exist(document: Path) -> None:
     text = code(document)
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     assert set(re.findall(r"^make ([a-z][\w-]*)", text, re.MULTILINE)) <= targets
-    commands = {each.stem for each in (ROOT / "controlplane/management/commands").glob("[a-z]*.py")}
+    commands = {item.stem for item in (ROOT / "controlplane/management/commands").glob("[a-z]*.py")}
     django = {"migrate", "createsuperuser", "changepassword", "check", "collectstatic", "shell"}
     assert set(re.findall(r"manage\.py ([a-z][\w-]*)", text)) <= commands | django | WITHOUT_DJANGO
     for module in set(re.findall(r"python -m ([a-z][\w.]*\w)", text)):

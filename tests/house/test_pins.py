@@ -56,7 +56,7 @@ def test_every_locked_package_has_hashes_and_nothing_says_where_it_comes_from(lo
     text = (ROOT / lock).read_text()
     packages = re.split(r"\n(?=[^\s#])", text.strip())
     assert len(packages) == len(pins(lock))
-    assert [each for each in packages if "--hash=sha256:" not in each] == []
+    assert [package for package in packages if "--hash=sha256:" not in package] == []
     assert "://" not in text
 
 

@@ -55,7 +55,7 @@ def test_what_is_decoded_outside_of_an_import_is_prepared() -> None:
 def _kinds(tree: ast.Module) -> Iterator[ast.expr]:
     """Yield the types that msgspec may see first after the import: those of converters and late decoders."""
     at_import = {
-        id(node) for each in tree.body if isinstance(each, ast.Assign | ast.AnnAssign) for node in ast.walk(each)
+        id(node) for item in tree.body if isinstance(item, ast.Assign | ast.AnnAssign) for node in ast.walk(item)
     }
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
@@ -63,6 +63,6 @@ def _kinds(tree: ast.Module) -> Iterator[ast.expr]:
                 case "msgspec.convert":
                     yield node.args[1]
                 case "msgspec.json.decode" | "msgspec.msgpack.decode":
-                    yield from (each.value for each in node.keywords if each.arg == "type")
+                    yield from (keyword.value for keyword in node.keywords if keyword.arg == "type")
                 case "msgspec.json.Decoder" | "msgspec.msgpack.Decoder" if id(node) not in at_import:
                     yield from node.args[:1]

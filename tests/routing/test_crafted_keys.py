@@ -43,13 +43,13 @@ def ring() -> HashRing:
 def crafted(ring: HashRing, key_of: KeyOf, guess: bytes) -> list[int]:
     """Return the prompts that all go to one engine where the guess is right."""
     seed = key_seed(guess, "m")
-    return list(islice((each for each in count() if ring.owner(key_of(seed, each)) == AIMED_AT), PROMPTS))
+    return list(islice((item for item in count() if ring.owner(key_of(seed, item)) == AIMED_AT), PROMPTS))
 
 
 def worst_ratio(ring: HashRing, key_of: KeyOf, prompts: list[int], secret: bytes) -> float:
     """Return the largest ratio of an engine's load to that of random prompts, which is its part of the ring."""
     seed = key_seed(secret, "m")
-    loads = Counter(ring.owner(key_of(seed, each)) for each in prompts)
+    loads = Counter(ring.owner(key_of(seed, prompt)) for prompt in prompts)
     return max(loads[engine] / (share * len(prompts)) for engine, share in enumerate(ring.shares()))
 
 

@@ -33,7 +33,7 @@ def test_a_newcomer_counts_on_them_only_where_they_are_kept(forget_blocks: bool,
 def test_they_are_on_their_way_again_once_the_queued_request_is_granted() -> None:
     router = with_a_queued_request_given_up(forget_blocks=True)
     dispatches = router.observe(FirstToken("request-00000003"), LATE_S + 2)
-    assert [each.decision.decision_id for each in dispatches] == ["request-00000002"]  # type: ignore[union-attr]
+    assert [dispatch.decision.decision_id for dispatch in dispatches] == ["request-00000002"]  # type: ignore[union-attr]
     outcome = router.submit(request(4, SHARED, at=LATE_S + 2), LATE_S + 2)
     assert outcome.decision.hit_tokens == len(SHARED) * BLOCK  # type: ignore[union-attr]
     for number in (1, 2, 3):

@@ -53,7 +53,7 @@ def test_memory_goes_before_cpu_memory_and_that_before_a_disk() -> None:
         decision = decided(router, request(number, BLOCKS))
         assert decision.engine_id == engine_id
         costs.append(decision.compute_s)
-        router.set_engines([each for each in engines(4) if each.engine_id < engine_id], 0.0)
+        router.set_engines([engine for engine in engines(4) if engine.engine_id < engine_id], 0.0)
     assert costs == sorted(costs)
 
 
@@ -109,8 +109,8 @@ def test_a_queued_request_is_dispatched_with_what_it_loads_by_then() -> None:
     router.submit(request(2, BLOCKS), 0.0)
     router.fleet.change_tier("e-01", CPU, False, KEYS[5:10])
     outcomes = router.observe(FirstToken("request-00000001"), 1.0)
-    dispatched = [each.decision for each in outcomes if isinstance(each, Dispatched)]
-    assert [each.hit_tokens for each in dispatched] == [5 * BLOCK]
+    dispatched = [outcome.decision for outcome in outcomes if isinstance(outcome, Dispatched)]
+    assert [item.hit_tokens for item in dispatched] == [5 * BLOCK]
     assert dispatched[0].loading is not None
     assert dispatched[0].loading.tier_tokens == {CPU: 5 * BLOCK}
     router.check()
@@ -123,7 +123,7 @@ def test_tiers_of_an_engine_that_left_or_cleared_its_cache_are_forgotten() -> No
     assert decided(router, request(1, BLOCKS)).hit_tokens == 0
     router = pool(size=2)
     router.fleet.change_tier("e-02", CPU, True, KEYS)
-    router.set_engines([replace(each, incarnation=2) for each in engines(2)], 0.0)
+    router.set_engines([replace(engine, incarnation=2) for engine in engines(2)], 0.0)
     assert decided(router, request(1, BLOCKS)).hit_tokens == 0
     router.fleet.change_tier("e-09", CPU, True, KEYS)
     assert router.index.tiers.targets == 0
@@ -195,7 +195,7 @@ def test_an_engine_over_its_limit_has_dropped_the_adapter_unused_for_longest() -
     adapters = router.fleet.own_loads().adapters
     assert [name for name in "abc" if adapters.has(0, name)] == ["a", "c"]
     assert (adapters.targets("c"), adapters.targets("b")) == (1, 0)
-    router.set_engines([replace(each, incarnation=2) for each in engines(1)], 0.0)
+    router.set_engines([replace(engine, incarnation=2) for engine in engines(1)], 0.0)
     assert adapters.targets("c") == 0
 
 

@@ -14,7 +14,7 @@ def router() -> Router:
 def candidates(made: Router, number: int, blocks: tuple[int, ...]) -> set[str]:
     outcome = made.submit(request(number, blocks), 0.0, hold=False)
     assert isinstance(outcome, Dispatched)
-    return {each.engine_id for each in outcome.decision.candidates}
+    return {candidate.engine_id for candidate in outcome.decision.candidates}
 
 
 def prefix_of(made: Router, blocks: tuple[int, ...]) -> int:
@@ -56,7 +56,7 @@ def test_a_table_over_its_limits_is_rejected_whole() -> None:
 def test_so_many_queued_requests_move_at_most() -> None:
     made = overloaded.router()
     overloaded.overload(made)
-    waiting = {each: made.waiting.of(made.fleet.target_of(each)) for each in ("e-0", "e-1")}
+    waiting = {item: made.waiting.of(made.fleet.target_of(item)) for item in ("e-0", "e-1")}
     hot = max(waiting, key=lambda name: len(waiting[name]))
     relieve(made, hot, 1, 0.0)
     assert made.migration.moved <= 1

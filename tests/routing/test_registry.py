@@ -52,7 +52,7 @@ def loads(router: Router) -> list[object]:
         view.roster.version,
         view.load.decisions,
         view.roster.accepting,
-        *(list(each) for each in (*lists, *blocks)),
+        *(list(block) for block in (*lists, *blocks)),
     ]
 
 
@@ -69,12 +69,12 @@ def test_a_placement_chooses_an_accepting_engine_and_explains_it(blocks: list[in
         assert choice.reason
         assert choice.target == CENTRAL or best.engine_id == router.view.roster.engine_ids[choice.target]
         assert router.fleet.target_of(best.engine_id) in router.view.roster.accepting
-        assert len({each.engine_id for each in choice.candidates}) == len(choice.candidates)
-        for each in choice.candidates:
-            assert all(math.isfinite(number) for number in (each.wait_s, each.compute_s, each.cost))
-            assert 0 <= each.hit_tokens <= asked.prompt_tokens
-            assert each.compute_s > 0
-            assert each.wait_s >= 0
+        assert len({candidate.engine_id for candidate in choice.candidates}) == len(choice.candidates)
+        for candidate in choice.candidates:
+            assert all(math.isfinite(number) for number in (candidate.wait_s, candidate.compute_s, candidate.cost))
+            assert 0 <= candidate.hit_tokens <= asked.prompt_tokens
+            assert candidate.compute_s > 0
+            assert candidate.wait_s >= 0
 
 
 @given(st.sets(st.integers(1, 6), max_size=5), st.integers(0, 2**32))
@@ -83,7 +83,7 @@ def test_an_excluded_engine_is_neither_chosen_nor_a_candidate(numbers: set[int],
     view = router.view.without(excluded)
     for name in PLACEMENTS:
         choice = build_placement(Stage(name=name), PLACEMENTS).choose(request(99, range(8)), view, 0.5, Random(seed))
-        assert not excluded & {each.engine_id for each in choice.candidates}
+        assert not excluded & {candidate.engine_id for candidate in choice.candidates}
         assert choice.fetch is None or choice.fetch.source_engine_id not in excluded
 
 
@@ -103,7 +103,7 @@ def test_choosing_leaves_the_view_unchanged(placement: Placement) -> None:
 def test_a_placement_takes_the_only_engine(placement: Placement) -> None:
     router = busy_pool(1)
     choice = placement.choose(request(99), router.view, 0.0, Random(1))
-    assert [each.engine_id for each in choice.candidates] == ["e-01"]
+    assert [candidate.engine_id for candidate in choice.candidates] == ["e-01"]
 
 
 @pytest.mark.parametrize("name", sorted(PLACEMENTS))

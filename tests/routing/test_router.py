@@ -51,7 +51,9 @@ def test_a_second_prefill_waits_and_is_granted_at_the_first_token() -> None:
     assert isinstance(second, Queued)
     assert router.observe(Completed("unknown"), 0.2) == []
     dispatches = router.observe(FirstToken("request-00000001"), 0.8)
-    assert [each.decision.decision_id for each in dispatches if isinstance(each, Dispatched)] == ["request-00000002"]
+    assert [dispatch.decision.decision_id for dispatch in dispatches if isinstance(dispatch, Dispatched)] == [
+        "request-00000002"
+    ]
     assert dispatches[0].decision.queued_s == pytest.approx(0.8)  # type: ignore[union-attr]
     router.check()
 
@@ -70,7 +72,7 @@ def test_the_look_ahead_grants_just_before_the_engine_is_free() -> None:
 def test_small_prompts_share_an_engine_within_the_token_budget() -> None:
     router = pool(size=1, prefill_window_tokens=1024)
     outcomes = [router.submit(request(number, [number]), 0.0) for number in range(3)]
-    assert [type(each).__name__ for each in outcomes] == ["Dispatched", "Dispatched", "Queued"]
+    assert [type(outcome).__name__ for outcome in outcomes] == ["Dispatched", "Dispatched", "Queued"]
 
 
 def test_without_holding_an_engine_is_chosen_at_once() -> None:
@@ -110,9 +112,9 @@ def test_a_queued_request_that_waited_too_long_is_rejected() -> None:
     router.submit(request(1, LONG), 0.0, hold=False)
     for number in range(2, 9):
         router.submit(request(number, range(number * 20, number * 20 + 20)), 0.0)
-    expired = [each for each in router.tick(2.0) if isinstance(each, Rejected)]
+    expired = [item for item in router.tick(2.0) if isinstance(item, Rejected)]
     assert expired
-    assert {each.code for each in expired} == {"wait_expired"}
+    assert {item.code for item in expired} == {"wait_expired"}
     router.check()
 
 
@@ -122,13 +124,13 @@ def test_queued_requests_of_an_engine_that_stops_accepting_are_placed_anew_and_r
     router.blocks_stored("e-01", asked.keys)
     router.submit(asked, 0.0)
     waiting = [request(number, LONG) for number in (2, 3)]
-    assert all(isinstance(router.submit(each, 0.0), Dispatched | Queued) for each in waiting)
+    assert all(isinstance(router.submit(item, 0.0), Dispatched | Queued) for item in waiting)
     facts = engines(2)
     facts[0] = msgspec.structs.replace(facts[0], accepts=False)
     router.set_engines(facts, 0.1)
     loads = router.loads(0.1)
     assert (loads[0].running >= 1, loads[0].bound) == (True, 0)
-    assert sum(each.running + each.bound for each in loads) == 3
+    assert sum(load.running + load.bound for load in loads) == 3
     router.check()
 
 
@@ -151,7 +153,7 @@ def test_requests_wait_unbound_while_no_engine_takes_work_and_go_when_one_does()
     assert isinstance(router.submit(request(1), 0.0), Queued)
     assert isinstance(router.submit(request(2), 0.0, hold=False), Rejected)
     dispatched = router.set_engines(engines(1), 1.5)
-    assert [engine_of(each) for each in dispatched] == ["e-01"]
+    assert [engine_of(item) for item in dispatched] == ["e-01"]
     assert dispatched[0].decision.queued_s == pytest.approx(1.5)  # type: ignore[union-attr]
 
 
@@ -160,7 +162,7 @@ def test_unbound_requests_are_rejected_after_a_while() -> None:
     router.submit(request(1), 0.0)
     assert router.tick(UNBOUND_WAIT_S - 0.1) == []
     rejected = router.tick(UNBOUND_WAIT_S)
-    assert [each.code for each in rejected if isinstance(each, Rejected)] == ["no_engine"]
+    assert [item.code for item in rejected if isinstance(item, Rejected)] == ["no_engine"]
 
 
 def test_a_reservation_nobody_completes_expires() -> None:
@@ -187,7 +189,7 @@ def test_a_stuck_prefill_keeps_its_engine_looking_busy() -> None:
     asked = request(1, LONG)
     router.blocks_stored("e-01", asked.keys)
     router.submit(request(2, range(50, 70)), 0.0, hold=False)
-    busy = next(each for each in router.loads(60.0) if each.running)
+    busy = next(load for load in router.loads(60.0) if load.running)
     assert busy.in_flight_s > 10.0
 
 

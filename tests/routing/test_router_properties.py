@@ -62,8 +62,8 @@ def step(router: Router, ledger: Ledger, rng: Random, now: float, number: int) -
         ledger.note(router.tick(now + 100.0))
     elif kind == "engines":
         facts = [
-            msgspec.structs.replace(each, accepts=rng.random() < 0.7, incarnation=rng.choice([1, 1, 1, 2]))
-            for each in engines(4)
+            msgspec.structs.replace(engine, accepts=rng.random() < 0.7, incarnation=rng.choice([1, 1, 1, 2]))
+            for engine in engines(4)
             if rng.random() < 0.9
         ]
         ledger.note(router.set_engines(facts, now))
@@ -138,4 +138,4 @@ def test_two_routers_with_the_same_inputs_decide_the_same() -> None:
 
     first = run()
     assert first == run()
-    assert any(isinstance(each, Dispatched) for each in first)
+    assert any(isinstance(item, Dispatched) for item in first)

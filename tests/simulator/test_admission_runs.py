@@ -40,10 +40,10 @@ def test_infeasible_requests_are_rejected_and_all_others_are_on_time() -> None:
     rows = burst(60)
     served = run(RunSpec(policy=policy(), engines=2), rows)
     rejected = run(RunSpec(policy=policy(admission__reject_infeasible=True), engines=2), rows)
-    assert max(each.ttft_s or 0.0 for each in served.history) > 10.0
-    statuses = [each.status for each in rejected.history]
+    assert max(item.ttft_s or 0.0 for item in served.history) > 10.0
+    statuses = [item.status for item in rejected.history]
     assert statuses.count(REJECTED) > 10
-    assert all((each.ttft_s or 0.0) <= 5.001 for each in rejected.history if each.status == FINISHED)
+    assert all((item.ttft_s or 0.0) <= 5.001 for item in rejected.history if item.status == FINISHED)
     rejected.check()
 
 
@@ -51,7 +51,7 @@ def test_deferred_requests_are_tried_again() -> None:
     rows = burst(40)
     at_once = run(RunSpec(policy=policy(admission__mode="early"), engines=2), rows)
     deferred = run(RunSpec(policy=policy(admission__mode="early", admission__defer_s=0.3), engines=2), rows)
-    count = [sum(each.status == REJECTED for each in run_.history) for run_ in (at_once, deferred)]
+    count = [sum(item.status == REJECTED for item in run_.history) for run_ in (at_once, deferred)]
     assert 0 < count[1] <= count[0]
     deferred.check()
 
@@ -60,8 +60,8 @@ def test_a_gate_after_prefill_wastes_the_prefill() -> None:
     simulation = simulation_of(RunSpec(policy=policy(), engines=2, engine_model="pd"), burst(10))
     simulation.decode_gate = lambda router, engine_id: False
     simulation.run()
-    assert {each.status for each in simulation.history} == {REJECTED}
-    assert all(each.first_token_s is not None for each in simulation.history)
+    assert {item.status for item in simulation.history} == {REJECTED}
+    assert all(item.first_token_s is not None for item in simulation.history)
     assert len(simulation.router.reservations) == 0
     simulation.check()
 
@@ -69,6 +69,6 @@ def test_a_gate_after_prefill_wastes_the_prefill() -> None:
 def test_the_same_seed_gives_the_same_run() -> None:
     spec = RunSpec(policy=policy(admission__mode="predictive_instance"), engines=2, engine_model="pd")
     runs = [run(spec, burst(30)) for _ in range(2)]
-    assert [(each.status, each.first_token_s) for each in runs[0].history] == [
-        (each.status, each.first_token_s) for each in runs[1].history
+    assert [(item.status, item.first_token_s) for item in runs[0].history] == [
+        (item.status, item.first_token_s) for item in runs[1].history
     ]

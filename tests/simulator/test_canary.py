@@ -64,7 +64,7 @@ def test_a_session_stays_in_its_arm_and_the_arms_share_out_all_of_them(workload:
 
 def test_the_canary_places_its_sessions_as_its_placement_does(workload: Workload) -> None:
     """With all of them it is the policy."""
-    engines = [[each.engine_id for each in run(each_spec, workload).history] for each_spec in (
+    engines = [[item.engine_id for item in run(each_spec, workload).history] for each_spec in (
         spec(1.0), spec(0.0, live=WORST), spec(0.0)
     )]  # fmt: skip
     assert engines[0] == engines[1]
@@ -82,7 +82,7 @@ def test_the_figures_of_both_arms_make_up_the_run(workload: Workload) -> None:
     assert live.requests + tried.requests == report.detail.counted == 450
     assert min(live.requests, tried.requests) > 100
     for mean, part in ((report.slo_share, "slo_share"), (report.ttft_mean_s, "ttft_mean_s")):
-        whole = sum(getattr(each, part) * each.requests for each in found.arms) / 450
+        whole = sum(getattr(arm, part) * arm.requests for arm in found.arms) / 450
         assert whole == pytest.approx(mean)
     assert (found.comparison.base_requests, found.comparison.tried_requests) == (live.requests, tried.requests)
 
@@ -101,12 +101,12 @@ def test_rejected_requests_are_late_ones_of_their_arm(workload: Workload) -> Non
     for record in records:
         if arms.name_of(record.request) == CANARY:
             reject(record)
-    found = canary_report(arms, "least_cost", records, [on_time(each, None) for each in records])
+    found = canary_report(arms, "least_cost", records, [on_time(item, None) for item in records])
     assert found is not None
     live, tried = found.arms
     assert (live.rejected, tried.rejected) == (0, tried.requests)
     assert (tried.slo_share, tried.ttft_mean_s, tried.token_hit_rate) == (0.0, None, None)
-    readings = {each.guard: each for each in found.comparison.readings}
+    readings = {reading.guard: reading for reading in found.comparison.readings}
     assert (readings[LATE].verdict, readings[LATE].tried) == (WORSE, 1.0)
     assert readings[TTFT].verdict == TOO_FEW
 
@@ -118,13 +118,13 @@ def reject(record: RequestRecord) -> None:
 def test_the_same_seed_gives_the_same_comparison_and_another_one_other_sessions(tmp_path: Path) -> None:
     first, again, other = (canary(tmp_path, "--share", "0.2", "--seed", seed) for seed in ("3", "3", "4"))
     assert {**first, "wall_s": 0} == {**again, "wall_s": 0}
-    requests = [[arm["requests"] for arm in each["detail"]["canary"]["arms"]] for each in (first, other)]
+    requests = [[arm["requests"] for arm in item["detail"]["canary"]["arms"]] for item in (first, other)]
     assert requests[0] != requests[1]
 
 
 def test_a_worse_canary_is_told_with_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = canary(tmp_path, "--share", "0.3")["detail"]["canary"]
-    readings = {each["guard"]: each for each in found["comparison"]["readings"]}
+    readings = {item["guard"]: item for item in found["comparison"]["readings"]}
     assert readings[TTFT]["verdict"] == WORSE
     live, tried = found["arms"]
     assert live["token_hit_rate"] > tried["token_hit_rate"]

@@ -45,5 +45,5 @@ def test_where_load_is_our_own_dispatches_alone_old_reports_change_nothing() -> 
     ends = []
     for age_s in (0.0, 5.0):
         spec = RunSpec(policy=policy, engines=4, qps=13.0, report_age_s=age_s)
-        ends.append([each.finished_s for each in run(spec, requests()).history])
+        ends.append([item.finished_s for item in run(spec, requests()).history])
     assert ends[0] == ends[1]

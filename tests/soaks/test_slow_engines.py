@@ -59,7 +59,7 @@ async def traffic(fleet: Story, rng: Random) -> None:
 
     fleet.clients = [request(rng, seed) for seed in range(REQUESTS)]
     compiling = asyncio.create_task(compile_now_and_then())
-    await asyncio.gather(*(arrive(each, rng.uniform(0.0, ARRIVALS_S)) for each in fleet.clients))
+    await asyncio.gather(*(arrive(item, rng.uniform(0.0, ARRIVALS_S)) for item in fleet.clients))
     await compiling
 
 
@@ -69,8 +69,8 @@ def test_engines_that_are_slow_and_well_lose_nothing_begin_nothing_twice_and_sta
         rng = Random(seed)
         async with story(rng, rng.randint(3, 8), tmp_path, EngineLimits(), POLICY) as fleet:
             await traffic(fleet, rng)
-            assert [each.seed for each in fleet.clients if not each.whole] == []
-            assert [each.seed for each in fleet.clients if len(fleet.runs(each.seed)) != 1] == []
+            assert [client.seed for client in fleet.clients if not client.whole] == []
+            assert [client.seed for client in fleet.clients if len(fleet.runs(client.seed)) != 1] == []
             assert not [run for engine in fleet.engines for run in engine.runs if run.cancelled]
             for at_s, state in fleet.seen:
                 out = {name: cause for name, (accepts, _, cause) in state.items() if not accepts}

@@ -53,13 +53,13 @@ class Node:
 def running_nodes(folder: Path, log: Path) -> Iterator[list[Node]]:
     """Run two nodes with an engine each; `log`: how the names of their logs begin."""
     made = [Node(name, folder / name, log.with_name(f"{log.name}-{name}.log")) for name in ("a", "b")]
-    for each in made:
-        each.store.directory.mkdir()
+    for item in made:
+        item.store.directory.mkdir()
     with ExitStack() as stack:
-        for each in made:
-            stack.callback(each.store.close)
-            each.store.start()
-        stack.enter_context(while_running([each.engine for each in made]))
+        for item in made:
+            stack.callback(item.store.close)
+            item.store.start()
+        stack.enter_context(while_running([item.engine for item in made]))
         yield made
 
 
@@ -74,8 +74,8 @@ class Fleet:
     async def only(self, engine_id: str) -> None:
         """Have this engine serve alone."""
         engines = tuple(
-            msgspec.structs.replace(each, desired_state="ready" if each.engine_id == engine_id else "draining")
-            for each in self._snapshot.engines
+            msgspec.structs.replace(engine, desired_state="ready" if engine.engine_id == engine_id else "draining")
+            for engine in self._snapshot.engines
         )
         version = self._snapshot.version + 1
         self._snapshot = msgspec.structs.replace(self._snapshot, version=version, engines=engines)
@@ -104,17 +104,17 @@ async def serving(nodes: Sequence[Node], state_dir: Path, policy: RoutingPolicy 
     """Serve both engines, engine-0 with node a and engine-1 with node b, until the gateway knows all that they hold."""
     bus = InProcessBus()
     settings = GatewaySettings(probe_interval_s=0.1, kv_access=NodeAccess(Keyring.of(SECRET.encode(), kind=KV)))
-    plain = snapshot([each.engine.url for each in nodes], policy=policy, block_tokens=BLOCK_TOKENS)
+    plain = snapshot([item.engine.url for item in nodes], policy=policy, block_tokens=BLOCK_TOKENS)
     engines = tuple(
         msgspec.structs.replace(
             entry, kv_node=node.name, kv_events_endpoint=node.engine.events, kv_replay_endpoint=node.engine.replay
         )
         for entry, node in zip(plain.engines, nodes, strict=True)
     )
-    first = msgspec.structs.replace(plain, engines=engines, kv_nodes=tuple(each.entry for each in nodes))
+    first = msgspec.structs.replace(plain, engines=engines, kv_nodes=tuple(item.entry for item in nodes))
     async with served([], state_dir, bus=bus, gateway_settings=settings) as gateway:
         bus.publish(SNAPSHOT_TOPIC, encode_snapshot(first))
         await until(lambda: "pool" in gateway.gateway.pools and len(gateway.pool.accepting) == len(nodes))
-        await until(lambda: all(each.trust.grade == "exact" for each in gateway.pool.engines.values()))
-        await until(lambda: all(gateway.gateway.kv_nodes.holdings.is_readable(each.name) for each in nodes))
+        await until(lambda: all(engine.trust.grade == "exact" for engine in gateway.pool.engines.values()))
+        await until(lambda: all(gateway.gateway.kv_nodes.holdings.is_readable(item.name) for item in nodes))
         yield Fleet(gateway, first, bus)

@@ -20,7 +20,7 @@ from tests.vllm.real_engine import BLOCK_TOKENS, RealEngine
 @asynccontextmanager
 async def exact_gateway(engines: Sequence[RealEngine], state_dir: Path, **pool: Any) -> AsyncIterator[ServedGateway]:
     """Serve the engines once the gateway has all events of each; `pool`: fields of its entry in the snapshot."""
-    plain = snapshot([each.url for each in engines], block_tokens=BLOCK_TOKENS, **pool)
+    plain = snapshot([item.url for item in engines], block_tokens=BLOCK_TOKENS, **pool)
     entries = tuple(
         msgspec.structs.replace(entry, kv_events_endpoint=engine.events, kv_replay_endpoint=engine.replay)
         for entry, engine in zip(plain.engines, engines, strict=True)
@@ -28,5 +28,5 @@ async def exact_gateway(engines: Sequence[RealEngine], state_dir: Path, **pool: 
     bus = InProcessBus()
     bus.publish(SNAPSHOT_TOPIC, encode_snapshot(msgspec.structs.replace(plain, engines=entries)))
     async with served([], state_dir, bus=bus) as running:
-        await until(lambda: all(each.trust.grade == "exact" for each in running.pool.engines.values()))
+        await until(lambda: all(item.trust.grade == "exact" for item in running.pool.engines.values()))
         yield running

@@ -141,9 +141,9 @@ def cut_after(address: str, size: int, cut: Callable[[], None]) -> Iterator[str]
             if not left:
                 cut()
             # Closing alone tells the client nothing while the other thread reads.
-            for each in (client, node):
+            for item in (client, node):
                 with contextlib.suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
+                    item.shutdown(socket.SHUT_RDWR)
 
     def accept() -> None:
         with contextlib.suppress(OSError):

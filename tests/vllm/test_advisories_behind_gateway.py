@@ -166,7 +166,7 @@ async def test_with_advisories_requests_load_from_dram_and_without_from_ssd(
         ratio = statistics.median(
             advised_s / other_s for advised_s, other_s in zip(ttfts[True], ttfts[False], strict=True)
         )
-        medians = [1e3 * statistics.median(ttfts[each]) for each in (True, False)]
+        medians = [1e3 * statistics.median(ttfts[item]) for item in (True, False)]
         record_property("ttft_with_over_without", ratio)
         logging.getLogger(__name__).info(
             "TTFT of %d tokens: %.1f ms with advisories, %.1f ms without, ratio of pairs %.2f",

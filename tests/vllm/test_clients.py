@@ -95,7 +95,7 @@ def test_tokens_and_models(client: openai.OpenAI, headway: Headway) -> None:
     assert (status, told["count"]) == (200, len(told["tokens"]))
     status, back, _ = headway.call("/detokenize", {"model": MODEL, "tokens": told["tokens"]})
     assert (status, back["prompt"]) == (200, text)
-    assert MODEL in [each.id for each in client.models.list()]
+    assert MODEL in [model.id for model in client.models.list()]
 
 
 def test_errors_are_those_of_each_client(client: openai.OpenAI, claude: anthropic.Anthropic) -> None:

@@ -80,8 +80,8 @@ async def test_hits_stay_exact_while_blocks_of_all_groups_are_evicted(gateway: S
     """Prompts that share beginnings of many lengths, several times as many as fit into the engine's blocks."""
     made = HybridPrompts(gateway, 3)
     removed, asked = made.removed, await made.ask_many(80)
-    assert [each.predicted for each in asked] == [each.cached for each in asked]
+    assert [item.predicted for item in asked] == [item.cached for item in asked]
     assert made.removed - removed > 100
-    assert sum(each.cached == each.full > 4 for each in asked) > 10
-    assert sum(each.cached == 0 < each.full for each in asked) > 5
-    assert sum(0 < each.cached < each.full for each in asked) > 0
+    assert sum(item.cached == item.full > 4 for item in asked) > 10
+    assert sum(item.cached == 0 < item.full for item in asked) > 5
+    assert sum(0 < item.cached < item.full for item in asked) > 0

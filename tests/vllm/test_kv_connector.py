@@ -84,9 +84,9 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[StoreProce
     """A node manager for each engine."""
     with ExitStack() as stack:
         made = [StoreProcess(tmp_path_factory.mktemp("node")) for _ in range(2)]
-        for each in made:
-            stack.callback(each.close)
-            each.start()
+        for item in made:
+            stack.callback(item.close)
+            item.start()
         yield made
 
 
@@ -140,9 +140,9 @@ def test_the_node_knows_whose_blocks_it_keeps_and_what_the_gateway_calls_them(
     computed(2)
     blocks = stores[0].blocks()
     chain = [blocks[key] for key in keys(2)]
-    assert [each.parent for each in chain] == [b"", *(each.key for each in chain[:-1])]
-    assert {(each.tenant, each.tokens, each.length) for each in chain} == {("acme", BLOCK_TOKENS, BLOCK_BYTES)}
-    assert {len(each.chain_hash) for each in chain} == {32}
+    assert [item.parent for item in chain] == [b"", *(item.key for item in chain[:-1])]
+    assert {(item.tenant, item.tokens, item.length) for item in chain} == {("acme", BLOCK_TOKENS, BLOCK_BYTES)}
+    assert {len(item.chain_hash) for item in chain} == {32}
 
 
 def test_the_bytes_matter_a_wrong_block_gives_other_tokens(
@@ -216,7 +216,7 @@ def test_a_corrupt_block_on_ssd_is_a_miss_and_computed(
     facts = stores[0].blocks()[keys(9)[3]]
     payload = stores[0].payload(facts)
     stores[0].end()
-    (file,) = [each for each in stores[0].directory.rglob("*") if each.is_file() and payload in each.read_bytes()]
+    (file,) = [path for path in stores[0].directory.rglob("*") if path.is_file() and payload in path.read_bytes()]
     with file.open("r+b") as slots:
         slots.seek(file.read_bytes().index(payload) + 100)
         slots.write(bytes([payload[100] ^ 1]))

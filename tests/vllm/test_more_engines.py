@@ -51,11 +51,11 @@ def test_an_engine_at_its_admission_limit_is_busy_and_not_broken(headway: Headwa
                 pool.submit(headway.send, COMPLETIONS, model=LIMITED, prompt=words(60, f"limit {turn}"), max_tokens=4)
                 for turn in range(24)
             ]
-            answers = [each.result() for each in asked]
+            answers = [item.result() for item in asked]
         finally:
             stop.set()
     assert any(rejected), "the engine was at its limit"
-    assert {each.status for each in answers} == {200}
+    assert {answer.status for answer in answers} == {200}
     assert headway.metric("headway_retries_total", cause="throttled") > 0
     assert headway.metric("headway_breaker_trips_total", cause="http_5xx") == 0
 
@@ -93,7 +93,7 @@ def test_embeddings_are_those_of_the_engine_and_their_hits_are_predicted(
         assert answer.body["data"][0]["embedding"] == pytest.approx(alone["data"][0]["embedding"], abs=0.02)
     with openai.OpenAI(base_url=f"{headway.url}/v1", api_key=headway.key, max_retries=20) as client:
         several = client.embeddings.create(model=EMBEDS, input=[text, words(60, "another")])
-    assert [len(each.embedding) for each in several.data] == [len(alone["data"][0]["embedding"])] * 2
+    assert [len(item.embedding) for item in several.data] == [len(alone["data"][0]["embedding"])] * 2
 
 
 def _cached(engine: RealEngine) -> float:
@@ -120,7 +120,7 @@ def test_prompts_go_from_a_prefill_to_a_decode_engine_and_none_is_lost(
 
     with ThreadPoolExecutor(3) as pool:
         answers = list(pool.map(ask, prompts))
-    assert [each.status for each in answers] == [200] * len(prompts), [each.body for each in answers]
+    assert [item.status for item in answers] == [200] * len(prompts), [item.body for item in answers]
     for prompt, answer in zip(prompts, answers, strict=True):
         body = {"model": "tiny", "prompt": prompt, "max_tokens": 8, "temperature": 0}
         alone = json.loads(engines[0].post(COMPLETIONS, body)[1])

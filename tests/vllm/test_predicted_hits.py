@@ -113,6 +113,6 @@ def test_hits_stay_exact_while_a_small_cache_evicts(headway: Headway) -> None:
     wanted = random.Random(17).choices(prompts, k=40)
     removed = headway.metric("headway_kv_events_total", type="BlockRemoved")
     answers = [headway.ask(COMPLETIONS, prompt=prompt, max_tokens=2) for prompt in wanted]
-    assert [each.predicted for each in answers] == [each.cached for each in answers]
-    assert sum(each.cached > 0 for each in answers) > 0
+    assert [answer.predicted for answer in answers] == [answer.cached for answer in answers]
+    assert sum(answer.cached > 0 for answer in answers) > 0
     assert headway.metric("headway_kv_events_total", type="BlockRemoved") > removed

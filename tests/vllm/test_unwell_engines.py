@@ -47,8 +47,8 @@ def traffic(headway: Headway, *, streams: int = 2) -> Iterator[list[Future[Answe
             yield asked
         finally:
             stop.set()
-    for each in running:
-        each.result()
+    for item in running:
+        item.result()
 
 
 def _until(there: Callable[[], bool], headway: Headway, what: str = "it did not come about") -> None:
@@ -59,19 +59,19 @@ def _until(there: Callable[[], bool], headway: Headway, what: str = "it did not 
 
 
 def _answered(asked: list[Future[Answer]], at_least: int) -> bool:
-    return sum(each.done() for each in list(asked)) >= at_least
+    return sum(item.done() for item in list(asked)) >= at_least
 
 
 def _statuses(asked: list[Future[Answer]]) -> set[int]:
     """Return the statuses, 0 for a stream that ended with an error."""
-    return {each.result().status if "error" not in each.result().body else 0 for each in asked}
+    return {item.result().status if "error" not in item.result().body else 0 for item in asked}
 
 
 def _exact_again(headway: Headway, about: str) -> None:
     """Check that predictions agree with the engines on prompts that each of them may have seen."""
     prompts = [words(150, f"{about} {number}") for number in range(3)]
     answers = [headway.ask(COMPLETIONS, prompt=prompt, max_tokens=2) for prompt in prompts * 3]
-    assert [each.predicted for each in answers] == [each.cached for each in answers]
+    assert [answer.predicted for answer in answers] == [answer.cached for answer in answers]
     assert answers[-1].cached > 0
 
 
@@ -104,11 +104,13 @@ def test_an_engine_whose_core_makes_no_progress_gets_no_new_work_and_keeps_what_
             # The clients may all wait for what that engine has, so that the other one has nothing to show.
             more = later.enter_context(traffic(headway, streams=streams))
             headway.until_serving(1)
-            fresh = [headway.send(COMPLETIONS, prompt=words(120, f"new {each}"), max_tokens=8) for each in range(12)]
+            fresh = [
+                headway.send(COMPLETIONS, prompt=words(120, f"new {number}"), max_tokens=8) for number in range(12)
+            ]
         finally:
             os.kill(core, signal.SIGCONT)
         headway.until_serving(2)
-    assert {each.status for each in fresh} == {200}
+    assert {item.status for item in fresh} == {200}
     assert _statuses([*asked, *more]) == {200}
 
 
@@ -147,7 +149,7 @@ def test_a_drained_engine_ends_what_it_has_and_gets_nothing_new(engines: list[Re
         headway.change_engine(engine_id, "/state", {"state": "ready", "why": "test"})
         headway.until_serving(2)
     assert _statuses(asked) == {200}
-    assert engine_id not in {each.result().engine for each in asked[before + 4 : before + 12]}
+    assert engine_id not in {item.result().engine for item in asked[before + 4 : before + 12]}
 
 
 def test_no_request_is_lost_while_an_engine_ends_that_still_says_it_is_well(
@@ -177,9 +179,9 @@ def test_a_killed_engine_is_out_at_once_and_comes_back_with_an_empty_cache(
         headway.until_serving(1)
         before = len(asked)
         _until(lambda: _answered(asked, before + 12), headway)
-    ends = [each.result() for each in asked]
-    assert {each.status for each in ends} == {200}
-    assert sum("error" in each.body for each in ends) <= 2, "only streams that it had begun end with an error"
+    ends = [item.result() for item in asked]
+    assert {end.status for end in ends} == {200}
+    assert sum("error" in end.body for end in ends) <= 2, "only streams that it had begun end with an error"
     engines[1].restart()
     headway.until_serving(2)
     _exact_again(headway, "after the kill")

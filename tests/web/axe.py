@@ -37,7 +37,7 @@ def serious_violations_in_both_themes(page: Page) -> list[str]:
     page.emulate_media(color_scheme="dark")
     found = serious_violations(page)
     page.emulate_media(color_scheme="light")
-    found += [f"light: {each}" for each in _violations(page, ["color-contrast"])]
+    found += [f"light: {violation}" for violation in _violations(page, ["color-contrast"])]
     page.emulate_media(color_scheme="dark")
     return found
 
@@ -50,4 +50,4 @@ def _bring(page: Page) -> None:
 
 def _violations(page: Page, only: list[str] | None) -> list[str]:
     found = page.evaluate(RUN, only)
-    return [each["text"] for each in found if each["impact"] in SERIOUS or each["id"] in LANDMARKS]
+    return [item["text"] for item in found if item["impact"] in SERIOUS or item["id"] in LANDMARKS]

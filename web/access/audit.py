@@ -125,7 +125,7 @@ def _runs(event: AuditEvent) -> tuple[DiffRun, ...]:
     """Return what differs; nothing where the event has no values."""
     if event.before is None and event.after is None:
         return ()
-    return diff_runs(*(ABSENT if each is None else each for each in (event.before, event.after)))
+    return diff_runs(*(ABSENT if item is None else item for item in (event.before, event.after)))
 
 
 def _row(event: AuditEvent, now: datetime, wanted: AuditFilter) -> dict[str, Any]:

@@ -189,7 +189,7 @@ def _finding(now: datetime) -> str:
     valid = Q(expires_at=None) | Q(expires_at__gt=now)
     in_force = ApiKey.objects.filter(revoked_at=None)
     if unstored := bus_revocations().waiting():
-        in_force = in_force.exclude(sha256__in=[each.sha256 for each in unstored])
+        in_force = in_force.exclude(sha256__in=[item.sha256 for item in unstored])
     counts = in_force.aggregate(
         valid=Count("pk", filter=valid),
         soon=Count("pk", filter=Q(expires_at__gt=now, expires_at__lte=now + SOON)),

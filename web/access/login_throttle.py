@@ -142,7 +142,7 @@ def _forget_full(now_s: float) -> None:
     """Delete buckets that are full again; in a transaction of its own, so that it waits for nobody's rows."""
     with transaction.atomic():
         full = LoginAllowance.objects.select_for_update(skip_locked=True).filter(full_at_s__lt=now_s)
-        LoginAllowance.objects.filter(key__in=[each.key for each in full[:MAX_FORGOTTEN]]).delete()
+        LoginAllowance.objects.filter(key__in=[item.key for item in full[:MAX_FORGOTTEN]]).delete()
 
 
 def _buckets(name: str, address: str) -> list[tuple[str, int, float]]:

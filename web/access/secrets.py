@@ -25,10 +25,10 @@ def secrets(request: HttpRequest) -> HttpResponse:
     return access_page(
         request,
         "secrets",
-        kinds=[_kind(each, now) for each in kinds],
+        kinds=[_kind(kind, now) for kind in kinds],
         silent=holders.silent,
-        processes=len({(each.role, each.name) for each in holders.known}),
-        rotating=sum(bool(each.also) for each in kinds),
+        processes=len({(item.role, item.name) for item in holders.known}),
+        rotating=sum(bool(kind.also) for kind in kinds),
     )
 
 
@@ -39,7 +39,7 @@ def _kind(rotation: Rotation, now: Any) -> dict[str, Any]:
         "also": rotation.also,
         "not_installed": rotation.not_installed,
         "still_needed": rotation.still_needed,
-        "rows": [_row(each, rotation, now) for each in rotation.holders],
+        "rows": [_row(holder, rotation, now) for holder in rotation.holders],
     }
 
 

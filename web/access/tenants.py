@@ -133,4 +133,4 @@ def _change_fields(tenant: Tenant | None) -> list[FormField]:
 
 
 def _models(request: HttpRequest) -> list[str]:
-    return [name for each in request.POST.get("served_models", "")[:4000].split(",") if (name := each.strip())]
+    return [name for part in request.POST.get("served_models", "")[:4000].split(",") if (name := part.strip())]

@@ -52,7 +52,7 @@ def automation_cards(
     now: datetime,
 ) -> list[AutomationCard]:
     """Return the cards in the order of the standings; `changes` is the last plan with effect by job."""
-    return [_card(each, settings, changes.get(each.job), names, now) for each in standings]
+    return [_card(standing, settings, changes.get(standing.job), names, now) for standing in standings]
 
 
 def last_changes(pool: Pool) -> dict[str, PlanRecord]:
@@ -84,7 +84,7 @@ def _card(
         mode=word,
         shape=shape,
         state=_state(standing, wants),
-        reasons=tuple(sentence(each["text"]) for each in standing.plan.get("reasons", ()) if each.get("text")),
+        reasons=tuple(sentence(item["text"]) for item in standing.plan.get("reasons", ()) if item.get("text")),
         idle=not wants,
         next_change=_next(standing, settings, now),
         last=None if change is None else _last(change, names, now),
@@ -131,7 +131,7 @@ def _last(record: PlanRecord, names: Mapping[str, str], now: datetime) -> dict[s
     return {
         "at": moment(record.at, now),
         "words": sentence(words),
-        "reasons": [sentence(each.get("text", "")) for each in record.reasons[:3]],
+        "reasons": [sentence(reason.get("text", "")) for reason in record.reasons[:3]],
         "meant": "" if done else "advised, not executed" if record.mode != "frozen" else "frozen, not executed",
     }
 
@@ -151,7 +151,7 @@ def _note(standing: AutomationStanding) -> str:
         again = f", {percent(share)} recomputed" if isinstance(share, int | float) else ""
         return f"load CV {plan['load_cv']:.2f}, {count(len(plan.get('hot', ())), 'hot engine')}{again}"
     if standing.job == "engine_health" and standing.at is not None:
-        states = [each.get("state") for each in plan.get("verdicts", ())]
+        states = [item.get("state") for item in plan.get("verdicts", ())]
         parts = [
             f"{states.count(state)} {state}" for state in ("quarantined", "probation", "suspect") if state in states
         ]

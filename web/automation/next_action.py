@@ -37,7 +37,7 @@ def _scaling(settings: ScalingDocument, memory: Mapping[str, Any], now_s: float)
     calm_s = _known(memory, "calm_since_s")
     if calm_s is None:
         return f"{adds}. Draining: after {span(settings.down_cool_down_s)} of low load."
-    last_s = max(each for each in (calm_s, added_s, _known(memory, "drained_s")) if each is not None)
+    last_s = max(item for item in (calm_s, added_s, _known(memory, "drained_s")) if item is not None)
     down_s = last_s + settings.down_cool_down_s - now_s
     drains = "at any time" if down_s <= 0 else f"in {span(down_s)} if the load stays low"
     return f"{adds}. Draining: {drains}."
@@ -58,7 +58,7 @@ def _rebalance(settings: RebalanceDocument, memory: Mapping[str, Any], now_s: fl
     widened = memory.get("widened") or {}
     if not isinstance(widened, Mapping) or not widened:
         return ANY_TIME
-    ends = [each["since_s"] + settings.cool_down_s - now_s for each in widened.values() if "since_s" in each]
+    ends = [item["since_s"] + settings.cool_down_s - now_s for item in widened.values() if "since_s" in item]
     left_s = min(ends, default=0.0)
     narrow = "at any time" if left_s <= 0 else f"in {span(left_s)} at the earliest"
     return f"Widening: at any time. Narrowing: {narrow}."
@@ -66,11 +66,11 @@ def _rebalance(settings: RebalanceDocument, memory: Mapping[str, Any], now_s: fl
 
 def _health(plan: Mapping[str, Any], now_s: float) -> str:
     ends = [
-        each["until_s"] - now_s
-        for each in plan.get("verdicts", ())
-        if each.get("state") == "quarantined" and isinstance(each.get("until_s"), int | float)
+        item["until_s"] - now_s
+        for item in plan.get("verdicts", ())
+        if item.get("state") == "quarantined" and isinstance(item.get("until_s"), int | float)
     ]
-    left_s = min((each for each in ends if each > 0), default=0.0)
+    left_s = min((end for end in ends if end > 0), default=0.0)
     return f"{ANY_TIME} The next quarantine may end in {span(left_s)}." if left_s else ANY_TIME
 
 

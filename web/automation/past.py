@@ -47,7 +47,9 @@ def automation_past(pool: Pool, stretch: Stretch, feed: FleetFeed, now: datetime
     sizes = _sizes(pool, from_s, to_s)
     ratio = _figures(pool, "prefill_decode", _ROLES, from_s, to_s)
     if stretch.live:
-        rounds = {each.job: each for each in automation_standings(pool, now)}
+        rounds = {
+            automation_standing.job: automation_standing for automation_standing in automation_standings(pool, now)
+        }
         sizes += _newest_size(rounds["scaling"])
         ratio += _newest(rounds["prefill_decode"].plan, _ROLES)
     out = _figures(pool, "engine_health", ("quarantined",), from_s, to_s)
@@ -56,10 +58,10 @@ def automation_past(pool: Pool, stretch: Stretch, feed: FleetFeed, now: datetime
         "to_s": to_s,
         "live": stretch.live,
         "column_s": stretch.range.column_s,
-        "engines": [[each.at_s, each.running, each.draining, each.failed] for each in counts],
+        "engines": [[count.at_s, count.running, count.draining, count.failed] for count in counts],
         "desired": [[point[0], point[2]] for point in sizes],
         "quarantined": out,
-        "on_time": [[each.at_s, each.on_time] for each in counts],
+        "on_time": [[count.at_s, count.on_time] for count in counts],
         "target": settings.scaling.attainment,
         "demand": [[point[0], point[3]] for point in sizes],
         "forecast": _forecast(sizes, settings.scaling),
@@ -80,7 +82,9 @@ def _counts(pool: str, stretch: Stretch, feed: FleetFeed) -> list[PoolCounts]:
         first = max(int(after_s // FINE_S), (stretch.last - 1) * FACTOR - 60 * FACTOR)
         stored += stored_counts(pool, FINE_S, first, (stretch.last + 1) * FACTOR - 1)
         after_s = stored[-1].at_s + FINE_S if stored else after_s
-    return stored + [each for each in live_counts(pool, FINE_S, live) if after_s <= each.at_s < stretch.end]
+    return stored + [
+        live_count for live_count in live_counts(pool, FINE_S, live) if after_s <= live_count.at_s < stretch.end
+    ]
 
 
 def _figures(
@@ -145,14 +149,14 @@ def _plan_mark(record: PlanRecord, names: dict[str, str]) -> dict[str, Any] | No
     words = change_words(record.job, record.plan, names)
     if record.job == "engine_health":
         # Suspicions come and go; what takes an engine out or lets it back is what a chart should tell.
-        told = [each for each in record.plan.get("verdicts", ()) if each.get("engine_id") in record.plan["changed"]]
-        grave = [each for each in told if each.get("state") in ("quarantined", "probation")]
+        told = [item for item in record.plan.get("verdicts", ()) if item.get("engine_id") in record.plan["changed"]]
+        grave = [item for item in told if item.get("state") in ("quarantined", "probation")]
         if not grave:
             return None
-        words = ", ".join(f"{names.get(each['engine_id'], each['engine_id'])} {each['state']}" for each in grave[:4])
+        words = ", ".join(f"{names.get(item['engine_id'], item['engine_id'])} {item['state']}" for item in grave[:4])
     done = record.outcome.get("carried_out", False)
     word, _ = MODES.get(record.mode, (record.mode, ""))
-    why = " ".join(sentence(each.get("text", "")) for each in record.reasons[:3])
+    why = " ".join(sentence(reason.get("text", "")) for reason in record.reasons[:3])
     label = _label(record)
     return {
         "at": record.at.timestamp(),

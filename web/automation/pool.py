@@ -41,7 +41,7 @@ def pool_page(pool: Pool, actor: Actor, now: datetime) -> dict[str, Any]:
     told = {**ordered_names(pool), **names}
     seen, heard, window_s = _seen(pool, now)
     watch = drain_watch()
-    drains = {each: progress for each in names if (progress := watch.progress(each)) is not None}
+    drains = {name: progress for name in names if (progress := watch.progress(name)) is not None}
     ended = EngineAction.objects.filter(pool=pool).exclude(finished_at=None).select_related("pool", "engine")
     cards = automation_cards(standing.automations, policy.automation, last_changes(pool), told, now)
     roles = sorted({engine.role for engine in engines} - {"mixed"})
@@ -52,8 +52,8 @@ def pool_page(pool: Pool, actor: Actor, now: datetime) -> dict[str, Any]:
         "override": override_words(standing, policy.automation.scaling, now),
         "cards": [card for card in cards if roles or card.job != "prefill_decode" or card.mode == "Overridden"],
         "tiles": tiles(standing, heard, window_s, policy.automation.scaling),
-        "orders": [order_row(each, drains, seen, now) for each in standing.orders[:SHOWN_OPEN]],
-        "ended": [order_row(each, {}, seen, now) for each in ended.order_by("-finished_at")[:SHOWN_ENDED]],
+        "orders": [order_row(order, drains, seen, now) for order in standing.orders[:SHOWN_OPEN]],
+        "ended": [order_row(item, {}, seen, now) for item in ended.order_by("-finished_at")[:SHOWN_ENDED]],
         "watched": watched({engine.pk: engine for engine in engines}, seen, now),
         "plans": [_plan_row(record, now) for record in _plans(pool)],
         "roles": roles,
@@ -70,7 +70,7 @@ def tiles(
 ) -> list[dict[str, str]]:
     """Return the key figures: label, figure, unit, a line of context, and the shape of a broken limit."""
     counts = standing.engines
-    scaling = next((each.plan for each in standing.automations if each.job == "scaling"), {})
+    scaling = next((automation.plan for automation in standing.automations if automation.job == "scaling"), {})
     share = heard.on_time_share if heard is not None else None
     demand, hours = scaling.get("demand"), scaling.get("engine_h_today")
     ahead = (scaling.get("forecast") or {}).get("ahead")
@@ -129,8 +129,8 @@ def _seen(pool: Pool, now: datetime) -> tuple[dict[str, EngineSample], PoolSampl
     sample = fleet_feed().latest
     if sample is None or now.timestamp() - sample.at > FRESH_S:
         return {}, None, 0.0
-    engines = {each.engine_id: each for each in sample.engines if each.pool_id == pool.slug}
-    return engines, next((each for each in sample.pools if each.pool_id == pool.slug), None), sample.window_s
+    engines = {engine.engine_id: engine for engine in sample.engines if engine.pool_id == pool.slug}
+    return engines, next((item for item in sample.pools if item.pool_id == pool.slug), None), sample.window_s
 
 
 def _plans(pool: Pool) -> list[PlanRecord]:
@@ -147,5 +147,5 @@ def _plan_row(record: PlanRecord, now: datetime) -> dict[str, Any]:
         "title": TITLES.get(record.job, record.job),
         "mode": word,
         "done": "executed" if done else "not executed",
-        "why": " ".join(sentence(each.get("text", "")) for each in record.reasons[:3]),
+        "why": " ".join(sentence(reason.get("text", "")) for reason in record.reasons[:3]),
     }

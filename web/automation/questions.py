@@ -152,12 +152,14 @@ def _end_override(pool: Pool) -> AutomationQuestion:
 def _follow(pool: Pool, job: str, now: datetime) -> AutomationQuestion | None:
     if job not in ADVISING:
         return None
-    standing = next(each for each in automation_standings(pool, now) if each.job == job)
+    standing = next(
+        automation_standing for automation_standing in automation_standings(pool, now) if automation_standing.job == job
+    )
     key = advice_key(job, standing.plan)
     if not key or standing.in_force != "advise":
         return None
     names = dict(Engine.objects.filter(pool=pool).values_list("engine_id", "name"))
-    reasons = tuple(("Because", sentence(each["text"])) for each in standing.plan.get("reasons", ())[:3])
+    reasons = tuple(("Because", sentence(item["text"])) for item in standing.plan.get("reasons", ())[:3])
     return AutomationQuestion(
         f"Follow this advice ({TITLES[job]}) now?",
         "Do it now",

@@ -47,8 +47,8 @@ def change_words(job: str, plan: Mapping[str, Any], names: Mapping[str, str]) ->
         return _scaling_words(plan, names)
     if job == "prefill_decode":
         return ", ".join(
-            f"change {names.get(each['engine_id'], each['engine_id'])} to {each['after']}"
-            for each in plan.get("flips", ())
+            f"change {names.get(item['engine_id'], item['engine_id'])} to {item['after']}"
+            for item in plan.get("flips", ())
         )
     if job == "rebalance":
         return _rebalance_words(plan)
@@ -63,7 +63,7 @@ def _scaling_words(plan: Mapping[str, Any], names: Mapping[str, str]) -> str:
         each = ", ".join(f"{sum(role == one for role in add)} {one}" for one in roles)
         parts.append(f"add {count(len(add), 'engine')}{f' ({each})' if each else ''}")
     if drain:
-        parts.append(f"drain {some_names([names.get(each, each) for each in drain], _NAMED)}")
+        parts.append(f"drain {some_names([names.get(item, item) for item in drain], _NAMED)}")
     return " and ".join(parts)
 
 
@@ -73,13 +73,13 @@ def _rebalance_words(plan: Mapping[str, Any]) -> str:
         parts.append(f"widen {count(wider, 'prefix', 'prefixes')}")
     if narrower := len(plan.get("narrower", ())):
         parts.append(f"narrow {count(narrower, 'prefix', 'prefixes')}")
-    if moves := sum(each.get("at_most", 0) for each in plan.get("moves", ())):
+    if moves := sum(item.get("at_most", 0) for item in plan.get("moves", ())):
         parts.append(f"move up to {count(moves, 'queued request')}")
     return ", ".join(parts)
 
 
 def _health_words(plan: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    states = {each.get("engine_id"): each.get("state") for each in plan.get("verdicts", ())}
+    states = {item.get("engine_id"): item.get("state") for item in plan.get("verdicts", ())}
     found: dict[str, list[str]] = {}
     for engine_id in plan.get("changed", ()):
         found.setdefault(states.get(engine_id, "healthy"), []).append(names.get(engine_id, engine_id))

@@ -42,7 +42,7 @@ _FIELDS = (
 @needs_all_pools(PAGE, "A capacity plan is of all pools; seeing it")
 def capacity(request: HttpRequest) -> HttpResponse:
     """Show the plan to whoever has a role everywhere."""
-    fields = [_field(request, *each) for each in _FIELDS]
+    fields = [_field(request, *item) for item in _FIELDS]
     wrong = any(field.error for field in fields)
     found = None
     if not wrong:

@@ -12,4 +12,4 @@ from gateway.contracts.fleet_sample import FleetSample
 def seen_block_size_problems(pools: Iterable[Pool], sample: FleetSample | None) -> list[BlockSizeProblem]:
     """Return what the newest sample says about these pools; nothing without a sample."""
     engines = sample.engines if sample else ()
-    return block_size_problems(pools, ((each.pool_id, each.name, each.block_tokens) for each in engines))
+    return block_size_problems(pools, ((engine.pool_id, engine.name, engine.block_tokens) for engine in engines))

@@ -83,7 +83,9 @@ def _row(pool: Pool, word: PoolWord | None) -> dict[str, Any]:
     if word is None:
         return {"pool": pool, "told": None}
     told = word.pool
-    hottest = max((each for each in told.prefixes), key=lambda each: (each.level == 0, each.requests), default=None)
+    hottest = max(
+        (prefix for prefix in told.prefixes), key=lambda each_: (each_.level == 0, each_.requests), default=None
+    )
     return {
         "pool": pool,
         "told": told,

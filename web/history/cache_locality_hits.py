@@ -20,20 +20,20 @@ def hits_picture(told: PoolCacheLocality, now: float) -> dict[str, Any]:
     """Return what the panels show; `now` is unix seconds."""
     points = [(engine, point) for engine in told.engines for point in engine.points]
     top = max([told.block_tokens, *(max(point.believed_tokens, point.reported_tokens) for _, point in points)])
-    points.sort(key=lambda each: (each[1].age_s, each[0].name))
+    points.sort(key=lambda item: (item[1].age_s, item[0].name))
     differing = sum(point.differs for _, point in points)
     return {
         "pool": pool_hits(told),
         "rows": [_row(told, engine, now) for engine in told.engines if engine.compared or engine.accepts],
         "dots": [
             (place(x(_root(point.believed_tokens, top))), place(y(_root(point.reported_tokens, top))), point.differs)
-            for _, point in sorted(points, key=lambda each: each[1].differs)
+            for _, point in sorted(points, key=lambda item: item[1].differs)
         ],
         # Ends of the line on which reported equals predicted.
         "begin": (place(x(0)), place(y(0))),
         "end": (place(x(1)), place(y(1))),
-        "x_ticks": [(place(x(each)), short(round(each * each * top))) for each in _TICKS],
-        "y_ticks": [(place(y(each)), short(round(each * each * top))) for each in _TICKS],
+        "x_ticks": [(place(x(item)), short(round(item * item * top))) for item in _TICKS],
+        "y_ticks": [(place(y(item)), short(round(item * item * top))) for item in _TICKS],
         "twin": [(engine, point, point.reported_tokens - point.believed_tokens) for engine, point in points[:MAX_TWIN]],
         "summary": f"{count(len(points), 'request')}, predicted against reported cached tokens; {differing} differing",
     }
@@ -43,9 +43,9 @@ def pool_hits(told: PoolCacheLocality) -> dict[str, Any]:
     """Return the pool's predicted and reported tokens, and which engines are trusted less."""
     sums = ("compared", "differing", "believed_tokens", "reported_tokens")
     return {
-        **{name: sum(getattr(each, name) for each in told.engines) for name in sums},
-        "doubted": sum(each.trust not in ("exact", "") for each in told.engines),
-        "causes": sorted({CAUSE_TITLES.get(each.cause, each.cause) for each in told.engines if each.cause}),
+        **{name: sum(getattr(engine, name) for engine in told.engines) for name in sums},
+        "doubted": sum(engine.trust not in ("exact", "") for engine in told.engines),
+        "causes": sorted({CAUSE_TITLES.get(engine.cause, engine.cause) for engine in told.engines if engine.cause}),
     }
 
 
@@ -61,10 +61,10 @@ def _row(told: PoolCacheLocality, engine: EngineCacheLocality, now: float) -> di
 
 def hits_finding(told: PoolCacheLocality) -> str:
     """Return what the hits say against an index; an index from our own dispatches is degraded by nature."""
-    doubted = [each for each in told.engines if each.cause and each.trust != "exact"]
+    doubted = [engine for engine in told.engines if engine.cause and engine.trust != "exact"]
     if not doubted:
         return ""
-    worst = min(doubted, key=lambda each: (each.share if each.share is not None else 1.0, each.name))
+    worst = min(doubted, key=lambda item: (item.share if item.share is not None else 1.0, item.name))
     cause = CAUSE_TITLES.get(worst.cause, worst.cause)
     found = f", {percent(worst.share)} of what was predicted" if worst.share is not None else ""
     return f"The index of {worst.name} is {worst.trust}{found}: {cause}."

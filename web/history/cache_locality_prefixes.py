@@ -22,18 +22,18 @@ _WORDED, _HASHED = 10.0, 5.0
 
 def prefix_picture(told: PoolCacheLocality, wanted: str, link: Link) -> dict[str, Any]:
     """Return what the panel shows; `wanted` is the key of the prefix that is chosen."""
-    names = {each.engine_id: each.name for each in told.engines}
+    names = {engine.engine_id: engine.name for engine in told.engines}
     cells = [
         _cell(told, prefix, *place, names, wanted) for prefix, place in zip(told.prefixes, _places(told), strict=True)
     ]
     for cell in cells:
         cell["link"] = link(prefix="" if cell["chosen"] else cell["prefix"].key)
-    first = [each for each in told.prefixes if each.parent < 0]
-    shared = sum(each.requests for each in first) / told.requests if told.requests else 0.0
-    chosen = next((each for each in cells if each["chosen"]), cells[0] if cells else None)
+    first = [item for item in told.prefixes if item.parent < 0]
+    shared = sum(item.requests for item in first) / told.requests if told.requests else 0.0
+    chosen = next((item for item in cells if item["chosen"]), cells[0] if cells else None)
     return {
         "cells": cells,
-        "height": ROW_PX * (1 + max((each.level for each in told.prefixes), default=0)),
+        "height": ROW_PX * (1 + max((item.level for item in told.prefixes), default=0)),
         "readout": chosen["label"] if chosen is not None else "",
         "summary": f"{count(len(cells), 'shared prefix', 'shared prefixes')} of {count(told.requests, 'request')}; "
         f"{percent(shared)} of requests start with one of them",
@@ -45,11 +45,11 @@ def _places(told: PoolCacheLocality) -> list[tuple[float, float]]:
     """Return (begin, width) of each prefix as shares of the width: children side by side below their parent."""
     places: list[tuple[float, float]] = []
     used: dict[int, float] = {}
-    for each in told.prefixes:
-        begin = used.get(each.parent, places[each.parent][0] if each.parent >= 0 else 0.0)
-        width = each.requests / told.requests if told.requests else 0.0
+    for prefix in told.prefixes:
+        begin = used.get(prefix.parent, places[prefix.parent][0] if prefix.parent >= 0 else 0.0)
+        width = prefix.requests / told.requests if told.requests else 0.0
         places.append((begin, width))
-        used[each.parent] = begin + width
+        used[prefix.parent] = begin + width
     return places
 
 
@@ -57,7 +57,7 @@ def _cell(
     told: PoolCacheLocality, prefix: SharedPrefix, begin: float, width: float, names: dict[str, str], wanted: str
 ) -> dict[str, Any]:
     """Return one prefix: its place in percent of the width and px, and what it says."""
-    holders = [names.get(each, each) for each in prefix.holders]
+    holders = [names.get(holder, holder) for holder in prefix.holders]
     short = prefix.key[:HASH_DIGITS]
     length = prefix.last_block - prefix.first_block + 1
     wide = 100 * width

@@ -69,8 +69,8 @@ def _drawn(told: PoolCacheLocality, shares: RingShares, without: str) -> list[tu
     """Return the radius of each drawn ring, and each engine's arcs on it as the dashes of a circle."""
     if told.rings is None:
         return []
-    placed = {each.engine_id: each.share for each in shares.engines}
-    names = {each.engine_id: each.name for each in told.engines}
+    placed = {engine.engine_id: engine.share for engine in shares.engines}
+    names = {engine.engine_id: engine.name for engine in told.engines}
     found = []
     for radius, ring in zip(_RADII, told.rings.over(told.accepting), strict=False):
         arcs = [
@@ -84,7 +84,7 @@ def _drawn(told: PoolCacheLocality, shares: RingShares, without: str) -> list[tu
             if len(told.accepting) <= MAX_DRAWN or engine_id == without
         ]
         # The chosen one last, so that nothing lies over its ends.
-        found.append((radius, sorted(arcs, key=lambda each: each["chosen"])))
+        found.append((radius, sorted(arcs, key=lambda arc: arc["chosen"])))
     return found
 
 
@@ -100,7 +100,7 @@ def _dashes(ring: HashRing) -> list[str]:
                 known[-1] = (known[-1][0], high)
             elif high > low:
                 known.append((low, high))
-    return [_as_dashes(sorted(each)) for each in spans]
+    return [_as_dashes(sorted(span)) for span in spans]
 
 
 def _as_dashes(spans: list[tuple[int, int]]) -> str:
@@ -109,7 +109,7 @@ def _as_dashes(spans: list[tuple[int, int]]) -> str:
         numbers += [dash, low - at]
         at, dash = high, high - low
     numbers += [dash, TURN - at]
-    return " ".join(str(each) for each in numbers)
+    return " ".join(str(number) for number in numbers)
 
 
 def _step(share: float, ideal: float) -> int:
@@ -147,7 +147,7 @@ def _sub(told: PoolCacheLocality) -> str:
 def _summary(lines: tuple[RingLine, ...], shares: RingShares | None, chosen: str) -> str:
     if shares is None:
         return ""
-    biggest = max(shares.engines, key=lambda each: each.share, default=None)
+    biggest = max(shares.engines, key=lambda engine: engine.share, default=None)
     names = {line.engine_id: line.name for line in lines}
     most = (
         f"; {names.get(biggest.engine_id, biggest.engine_id)} has the most, {percent(biggest.share)}" if biggest else ""

@@ -19,7 +19,7 @@ def ttft_picture(told: PoolCacheLocality, window: str, link: Link) -> dict[str, 
     spans = [
         (engine, span) for engine in told.engines for span in engine.split if abs(span.span_s - WINDOWS[window]) < 1
     ]
-    spans.sort(key=lambda each: (-_total(each[1].p90), each[0].name))
+    spans.sort(key=lambda item: (-_total(item[1].p90), item[0].name))
     end_s = 1.04 * max([0.001, *(max(_total(span.mean), _total(span.p90)) for _, span in spans)])
     rows = [
         {
@@ -33,10 +33,10 @@ def ttft_picture(told: PoolCacheLocality, window: str, link: Link) -> dict[str, 
     ]
     return {
         # Words, address, and whether it is shown.
-        "windows": [(f"{each} min", link(window=each), each == window) for each in WINDOWS],
+        "windows": [(f"{item} min", link(window=item), item == window) for item in WINDOWS],
         "rows": rows,
         "left_out": len(spans) - len(rows),
-        "ticks": [(place(100 * each / end_s), duration(each) if each else "0") for each in ticks(end_s)],
+        "ticks": [(place(100 * tick / end_s), duration(tick) if tick else "0") for tick in ticks(end_s)],
         "summary": "; ".join(
             f"{row['name']} mean {duration(row['mean']['total_s'])}, p90 {duration(row['p90']['total_s'])}"
             for row in rows[:8]

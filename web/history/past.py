@@ -121,7 +121,7 @@ def _ordered_pools(facts: dict[str, PoolHistoryFacts], sample: FleetSample | Non
     """Return the pools in today's order, those that are gone behind."""
     now = [pool.pool_id for pool in sample.pools] if sample else []
     order = [pool_id for pool_id in now if pool_id in facts]
-    order += sorted((each for each in facts if each not in now), key=lambda each: facts[each].name)
+    order += sorted((fact for fact in facts if fact not in now), key=lambda each_: facts[each_].name)
     return {pool_id: facts[pool_id] for pool_id in order}
 
 
@@ -137,7 +137,7 @@ def _markers(stored: list[Annotation], recent: Recent, stretch: Stretch) -> list
     shown = [marker for marker in all_of if start <= marker.at < stretch.end][-MAX_MARKERS:]
     return [
         Annotation(number, each.at, each.kind, each.label, each.text, each.pool_id, each.engine_id)
-        for number, each in enumerate(sorted(shown, key=lambda each: each.at), start=1)
+        for number, each in enumerate(sorted(shown, key=lambda item: item.at), start=1)
     ]
 
 

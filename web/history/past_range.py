@@ -32,8 +32,8 @@ class Range:
 
 
 RANGES = {
-    each.name: each
-    for each in (
+    item.name: item
+    for item in (
         Range("5m", 300, FINE_S, FINE_S, 360),
         Range("1h", 3600, FINE_S, COARSE_S, 720),
         Range("24h", 86_400, COARSE_S, WEEK_COLUMN_S, 720),

@@ -17,8 +17,8 @@ def advisory_table(told: AdvisoryTotals, pools: Mapping[str, str], keys: Mapping
     """Return the table of these counts; `pools` and `keys` have the names of ids."""
     sources = told.sources
     return {
-        "pools": [_pool(each, pools[each.pool_id]) for each in told.pools if each.pool_id in pools],
-        "sources": [_source(each, pools, keys) for each in sources[:SHOWN]],
+        "pools": [_pool(pool, pools[pool.pool_id]) for pool in told.pools if pool.pool_id in pools],
+        "sources": [_source(source, pools, keys) for source in sources[:SHOWN]],
         "more": max(0, len(sources) - SHOWN),
     }
 

@@ -20,4 +20,4 @@ def compression_rows(nodes: Sequence[NodeRow]) -> list[tuple[NodeRow, Compressio
         for tier in node.report.tiers
         if tier.medium == "STORAGE"
     ]
-    return sorted(rows, key=lambda each: (-each[1].disk_busy, each[0].name))
+    return sorted(rows, key=lambda row: (-row[1].disk_busy, row[0].name))

@@ -28,8 +28,8 @@ def load_advice(rows: Sequence[NodeRow]) -> list[dict[str, Any]]:
     by_name = {row.name: row for row in rows if row.live and row.slot_bytes}
     pools = Pool.objects.filter(pk__in=homes).select_related("policy__live_version").order_by("name")
     learned: dict[int, list[LearnedCost]] = {}
-    for each in LearnedCost.objects.filter(pool__in=homes).order_by("kind"):
-        learned.setdefault(each.pool_id, []).append(each)
+    for object_ in LearnedCost.objects.filter(pool__in=homes).order_by("kind"):
+        learned.setdefault(object_.pool_id, []).append(object_)
     found = (
         _advice(
             pool,
@@ -38,7 +38,7 @@ def load_advice(rows: Sequence[NodeRow]) -> list[dict[str, Any]]:
         )
         for pool in pools
     )
-    return [each for each in found if each is not None]
+    return [item for item in found if item is not None]
 
 
 def least_rate(cost: PrefillCost, bytes_per_token: float, tokens: int = TOKENS) -> float:
@@ -53,7 +53,7 @@ def _advice(pool: Pool, cost: PrefillCost | None, nodes: Sequence[NodeRow]) -> d
     bytes_per_token = max(row.slot_bytes for row in nodes) / pool.block_tokens
     least = least_rate(cost, bytes_per_token)
     rates = [link.bytes_per_s for row in nodes for link in row.report.links if link.bytes_per_s > 0]
-    shape, verdict = _verdict(sum(each < least for each in rates), len(rates))
+    shape, verdict = _verdict(sum(rate < least for rate in rates), len(rates))
     return {
         "pool": pool,
         "prefill_s": cost.seconds(TOKENS, 0),

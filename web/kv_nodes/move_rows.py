@@ -42,13 +42,13 @@ def order_table(orders: QuerySet[KvMoveRecord], now: datetime) -> dict[str, Any]
             judged=F("useful") + F("useless"),
         )
     )  # fmt: skip
-    rows = [_row(each, now) for each in orders.order_by("-asked_at", "-pk")[:SHOWN]]
+    rows = [_row(order, now) for order in orders.order_by("-asked_at", "-pk")[:SHOWN]]
     return {
         "planners": [
-            {**each, "name": _planner(each["planner"])[0], "saved": token_words(each["saved"])} for each in totals
+            {**total, "name": _planner(total["planner"])[0], "saved": token_words(total["saved"])} for total in totals
         ],
         "rows": rows,
-        "more": max(0, sum(each["asked"] for each in totals) - len(rows)),
+        "more": max(0, sum(total["asked"] for total in totals) - len(rows)),
     }
 
 

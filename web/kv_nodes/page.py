@@ -115,7 +115,7 @@ def _page(request: HttpRequest, *, problem: str = "", status: int = 200) -> Http
 def _advisories() -> dict[str, Any]:
     """Return what gateways count; names are looked up where there is anything to name."""
     told = advised()
-    pools, sources = [each.pool_id for each in told.pools], [each.source for each in told.sources]
+    pools, sources = [pool.pool_id for pool in told.pools], [source.source for source in told.sources]
     names = dict(Pool.objects.filter(slug__in=pools).values_list("slug", "name")) if pools else {}
     keys = dict(ApiKey.objects.filter(key_id__in=sources).values_list("key_id", "name")) if sources else {}
     return advisory_table(told, names, keys)

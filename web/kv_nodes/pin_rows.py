@@ -36,10 +36,10 @@ class PinRow:
 def pin_rows(nodes: Sequence[NodeRow], now: datetime) -> list[PinRow]:
     """Return the pins of the nodes that report, the largest first."""
     found = [PinRow(node, pin, pin.left_s - node.age_s(now)) for node in nodes if node.live for pin in node.report.pins]
-    return sorted(found, key=lambda each: (-each.pin.bytes, each.node.name, each.pin.tenant, each.pin.name))
+    return sorted(found, key=lambda item: (-item.pin.bytes, item.node.name, item.pin.tenant, item.pin.name))
 
 
 def left_out(nodes: Sequence[NodeRow]) -> int:
     """Return how many pins are on no list: beyond SHOWN, or left out by their nodes."""
     live = [node.report for node in nodes if node.live]
-    return max(0, sum(len(each.pins) for each in live) - SHOWN) + sum(each.more_pins for each in live)
+    return max(0, sum(len(item.pins) for item in live) - SHOWN) + sum(item.more_pins for item in live)

@@ -43,10 +43,10 @@ def prefix_rows(pools: Iterable[Pool], nodes: Sequence[str], now: float) -> list
     found = []
     for pool in pools:
         word = cache_locality_intake().of(pool.slug, now)
-        for each in word.pool.prefixes if word is not None else ():
-            per_s = each.requests / word.pool.span_s if word.pool.span_s > 0 else 0.0
-            found.append(PrefixRow(pool, each, per_s, {node: _tier(each, node) for node in nodes}))
-    return sorted(found, key=lambda each: (-each.per_s, each.prefix.key))[:SHOWN]
+        for prefix in word.pool.prefixes if word is not None else ():
+            per_s = prefix.requests / word.pool.span_s if word.pool.span_s > 0 else 0.0
+            found.append(PrefixRow(pool, prefix, per_s, {node: _tier(prefix, node) for node in nodes}))
+    return sorted(found, key=lambda item: (-item.per_s, item.prefix.key))[:SHOWN]
 
 
 def _tier(prefix: SharedPrefix, node: str) -> str:

@@ -50,7 +50,7 @@ def transfer_matrix(rows: Sequence[NodeRow], names: Mapping[str, str]) -> Matrix
     for peer in shown:
         links = clients[peer]
         cells = tuple((links[row.name], _level(links[row.name], most)) if row.name in links else None for row in nodes)
-        sent, kept = (sum(getattr(each, name) for each in links.values()) for name in ("sent_bytes", "received_bytes"))
+        sent, kept = (sum(getattr(item, name) for item in links.values()) for name in ("sent_bytes", "received_bytes"))
         lines.append(TransferLine(names.get(peer, peer), cells, sent, kept))
     lines.sort(key=lambda line: line.name)
     return Matrix(tuple(row.name for row in nodes), tuple(lines), len(clients) - len(shown))

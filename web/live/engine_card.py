@@ -136,9 +136,9 @@ def engine_card(engine: Engine, actor: Actor, sample: EngineSample | None = None
 def below_memory(sample: EngineSample) -> str:
     """Return what an engine keeps in its lower tiers, and what loading that or an adapter takes, as sentences."""
     tiers = []
-    for each in sample.tiers:
-        cost = f", {duration(1000 * each.token_s)} per 1,000 tokens loaded" if each.token_s is not None else ""
-        tiers.append(f"{count(each.blocks, 'block')} {TIER_PLACES[each.tier]}{cost}")
+    for tier in sample.tiers:
+        cost = f", {duration(1000 * tier.token_s)} per 1,000 tokens loaded" if tier.token_s is not None else ""
+        tiers.append(f"{count(tier.blocks, 'block')} {TIER_PLACES[tier.tier]}{cost}")
     words = f"Lower tiers: {'; '.join(tiers)}." if tiers else ""
     if sample.adapter_s is not None:
         words += f" Loading a LoRA adapter takes {duration(sample.adapter_s)}."

@@ -140,7 +140,7 @@ class FleetFeed:
                 # A column changes by getting new arrays, so a shallow copy is enough.
                 [
                     replace(column, pools=dict(column.pools), rejections=dict(column.rejections))
-                    for column in (scoped_column(each, scope) for each in self._history.fine_columns())
+                    for column in (scoped_column(fine_column, scope) for fine_column in self._history.fine_columns())
                 ],
                 scoped_markers(self._history.markers.recent(), scope),
                 heard[0].index * COLUMN_S if heard else math.inf,

@@ -102,7 +102,7 @@ class FleetHistory:
 
 def scoped_removed(removed: tuple[RemovedEngine, ...], scope: Scope) -> tuple[RemovedEngine, ...]:
     """Return the removed engines of the pools in scope."""
-    return tuple(each for each in removed if scope is None or each.pool_id in scope)
+    return tuple(item for item in removed if scope is None or item.pool_id in scope)
 
 
 class ScopedHistory:
@@ -122,7 +122,7 @@ class ScopedHistory:
         newest = self.newest
         if newest is None or not self.removed:
             return NOBODY if newest is None else newest.roster
-        gone = ([getattr(each, name) for each in self.removed] for name in ("engine_id", "name", "pool_id"))
+        gone = ([getattr(item, name) for item in self.removed] for name in ("engine_id", "name", "pool_id"))
         return HistoryRoster(*((*now, *left) for now, left in zip(newest.roster.rows, gone, strict=True)))
 
     @property
@@ -137,7 +137,7 @@ class ScopedHistory:
 
     def look(self) -> RecentState:
         """Return what the last columns say, for the sentence."""
-        columns = [scoped_column(each, self._scope) for each in self._history.columns()]
+        columns = [scoped_column(column, self._scope) for column in self._history.columns()]
         at = self.latest.at if self.latest is not None else 0.0
         look = recent_state(columns, COLUMN_S, self._history.lateness.recent(at))
         if not look.nothing_s or self.latest is None:

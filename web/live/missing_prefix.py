@@ -10,11 +10,11 @@ KEY_DIGITS = 6
 
 def missing_prefix(pool: PoolCacheLocality, engine_id: str) -> str:
     """Return the start of the key of the most used prefix that most other engines hold and this one does not."""
-    others = [each for each in pool.accepting if each != engine_id]
+    others = [item for item in pool.accepting if item != engine_id]
     lacking = [
         prefix
         for prefix in pool.prefixes
-        if engine_id not in prefix.holders and 2 * sum(each in prefix.holders for each in others) > len(others)
+        if engine_id not in prefix.holders and 2 * sum(other in prefix.holders for other in others) > len(others)
     ]
     most = max(lacking, key=lambda prefix: (prefix.requests, prefix.key), default=None)
     return most.key[:KEY_DIGITS] if most is not None else ""

@@ -44,7 +44,7 @@ def recent_state(columns: Sequence[Column], column_s: float, lateness: Lateness 
     if not columns:
         return RecentState(lateness=lateness)
     newest = columns[-1]
-    recent = [each for each in columns if each.index > newest.index - math.ceil(MEAN_S / column_s)]
+    recent = [item for item in columns if item.index > newest.index - math.ceil(MEAN_S / column_s)]
     since = lateness.since if lateness is not None else math.inf
     worst: dict[str, float] = {}
     for column in columns:

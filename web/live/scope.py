@@ -64,4 +64,4 @@ def scoped_column(column: Column, scope: Scope) -> Column:
 def _scoped_roster(roster: HistoryRoster, scope: frozenset[str]) -> HistoryRoster:
     """Return the engines in scope; columns of one roster share the answer."""
     rows = [row for row, pool_id in enumerate(roster.pool_ids) if pool_id in scope]
-    return HistoryRoster(*(tuple(each[row] for row in rows) for each in roster.rows))
+    return HistoryRoster(*(tuple(item[row] for row in rows) for item in roster.rows))

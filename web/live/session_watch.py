@@ -73,7 +73,7 @@ class SessionWatch:
                 # Who was let in stays while nobody can tell; the next look decides.
                 logger.warning("sessions cannot be checked now", extra={"error": type(error).__name__})
                 continue
-            for watched in [each for each in self._watched if each.seat in asked]:
+            for watched in [item for item in self._watched if item.seat in asked]:
                 watched.ended = watched.seat not in scopes
                 if watched.ended or scopes[watched.seat] != watched.scope:
                     watched.changed.set()

@@ -72,7 +72,7 @@ def judge(
         _leaving(sample),
         _recovered(sample, markers),
     )
-    finding = next((each for each in findings if each is not None), None)
+    finding = next((item for item in findings if item is not None), None)
     return _with_observers(_with_lone_gateways(finding or _quiet(sample, look, said), sample), sample)
 
 
@@ -157,10 +157,10 @@ def _stood_still(lateness: Lateness) -> str:
 
 
 def _starved(sample: FleetSample, look: RecentState) -> FleetVerdict | None:
-    idle = [each for each in sample.engines if each.engine_id in look.nothing_s and each.state == "serving"]
+    idle = [engine for engine in sample.engines if engine.engine_id in look.nothing_s and engine.state == "serving"]
     if not idle:
         return None
-    first = max(idle, key=lambda each: (look.nothing_s[each.engine_id], each.name))
+    first = max(idle, key=lambda item: (look.nothing_s[item.engine_id], item.name))
     others = f" {_names(idle)} are idle." if len(idle) > 1 else ""
     key = look.lacks.get(first.engine_id, "")
     why = f"It no longer holds prefix {key}, which most other engines hold. " if key else ""
@@ -232,8 +232,8 @@ def _quiet(sample: FleetSample, look: RecentState, said: FleetVerdict | None) ->
         text = f"{_serving(sample)}; no request in the last {sample.window_s:.0f} s."
         return FleetVerdict("ok", "Idle.", text)
     spoken_of = said.engine_id if said is not None and said.lead == QUIET else ""
-    kept = (each for each in sample.engines if each.engine_id == spoken_of)
-    named = next((each for each in kept if _stands_out(each, sample, work_s, STILL_NOTABLE)), None)
+    kept = (item for item in sample.engines if item.engine_id == spoken_of)
+    named = next((item for item in kept if _stands_out(item, sample, work_s, STILL_NOTABLE)), None)
     if named is None and _stands_out(busiest, sample, work_s):
         named = busiest
     busiest = named or busiest
@@ -247,7 +247,7 @@ def _quiet(sample: FleetSample, look: RecentState, said: FleetVerdict | None) ->
 
 def _stands_out(engine: EngineSample, sample: FleetSample, work_s: Mapping[str, float], share: float = 1.0) -> bool:
     """Return whether it holds much more than its pool's median; less is asked of one that is spoken of already."""
-    median_s = statistics.median(work_s[each.engine_id] for each in sample.engines if each.pool_id == engine.pool_id)
+    median_s = statistics.median(work_s[item.engine_id] for item in sample.engines if item.pool_id == engine.pool_id)
     return work_s[engine.engine_id] > share * max(NOTABLE_WAIT_S, NOTABLE_RATIO * median_s)
 
 

@@ -54,7 +54,7 @@ def _row(
     """Return one pool under its policy; a policy that no pool follows has one row too."""
     live = standing.live
     document = completed(live.document) if live else {}
-    heard = next((each for each in sample.pools if pool and each.pool_id == pool.slug), None) if sample else None
+    heard = next((item for item in sample.pools if pool and item.pool_id == pool.slug), None) if sample else None
     published_at = live.published_at if live else None
     share = heard.on_time_share if heard else None
     return {
@@ -68,7 +68,7 @@ def _row(
         "on_time": share,
         "on_time_note": _window_words(pool, heard, sample, standing.live_number, published_at, now),
         "low": share is not None and share < TARGET_SHARE,
-        "drafts": [version_facts(each, now) for each in drafts[:LISTED_DRAFTS]],
+        "drafts": [version_facts(draft, now) for draft in drafts[:LISTED_DRAFTS]],
         "more_drafts": max(0, len(drafts) - LISTED_DRAFTS),
         # Why this program cannot run the live version, or what the pool does instead of what that says.
         "unreadable": reading_problem(live) if live else "",

@@ -93,7 +93,7 @@ def _scheduled(request: HttpRequest, standing: PolicyStanding, question: Confirm
     try:
         schedule_publish(version, at, instead_of=version.based_on, actor=actor, why=version.message)
     except InvalidFieldsError as error:
-        problem = " ".join(each.message for each in error.problems)
+        problem = " ".join(item.message for item in error.problems)
         return _asked_again(request, standing, replace(question, at_problem=problem), UNPROCESSABLE)
     except ScheduleError as error:
         return _asked_again(request, standing, replace(question, rejection=str(error)), CONFLICT)

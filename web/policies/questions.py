@@ -105,9 +105,9 @@ def second_person(standing: PolicyStanding, version: PolicyVersion, actor: Actor
     needed = standing.policy.needs_approval and not given
     if not needed and not given:
         return None
-    names = ", ".join(each.person.get_username() for each in given)
+    names = ", ".join(item.person.get_username() for item in given)
     words = f"Approved by {names}." if given else f"Needs the approval of {who_may_approve(version)}."
-    own = any(actor.user is not None and each.person_id == actor.user.pk for each in given)
+    own = any(actor.user is not None and item.person_id == actor.user.pk for item in given)
     may = not own and standing.may_publish and not why_not_approve(actor, version)
     return SecondPerson(needed, words, may, own)
 

@@ -54,9 +54,9 @@ class VersionWatch:
         """Return how far the version has come in the pools; `published_at` is unix seconds."""
         with self._lock:
             running = [[pools[pool_id] for pool_id in pool_ids if pool_id in pools] for pools in self._running.values()]
-        heard = [each for each in running if each]
-        reached = [each for each in heard if all(number == version for number, _ in each)]
-        moments = [since for each in reached for _, since in each]
+        heard = [item for item in running if item]
+        reached = [item for item in heard if all(number == version for number, _ in item)]
+        moments = [since for item in reached for _, since in item]
         known = [since for since in moments if since is not None and since >= published_at]
         complete = bool(known) and len(known) == len(moments)
         return Reach(len(heard), len(reached), max(known) - published_at if complete else None)

@@ -58,7 +58,7 @@ def _local(row: RegionRow) -> str:
 def _notes(row: RegionRow) -> list[str]:
     sent = [
         f"{rate:.1f}/s to {region}, {percent(rate / row.arriving_per_s)}"
-        for region, rate in sorted(row.forwarded_per_s.items(), key=lambda each: -each[1])
+        for region, rate in sorted(row.forwarded_per_s.items(), key=lambda item: -item[1])
     ]
     return [f"{row.arriving_per_s:.1f}/s arrive", *sent[:3]]
 

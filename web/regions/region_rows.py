@@ -50,12 +50,14 @@ class RegionRow:
 
 def region_rows(sample: FleetSample) -> list[RegionRow]:
     """Return the rows of all regions that a gateway is of, or knows of, in the order of their names."""
-    names = {each.region for each in sample.regions} | {link.region for each in sample.regions for link in each.links}
+    names = {region.region for region in sample.regions} | {
+        link.region for region in sample.regions for link in region.links
+    }
     return [_row(name, sample) for name in sorted(names)]
 
 
 def _row(name: str, sample: FleetSample) -> RegionRow:
-    own = [each for each in sample.regions if each.region == name]
+    own = [item for item in sample.regions if item.region == name]
     pools = [pool for pool in sample.pools if pool.region == name]
     pool_ids = {pool.pool_id for pool in pools}
     engines = [engine for engine in sample.engines if engine.pool_id in pool_ids]
@@ -64,9 +66,9 @@ def _row(name: str, sample: FleetSample) -> RegionRow:
     for gateway in own:
         for region, rate in gateway.forwarded_per_s.items():
             forwarded[region] = forwarded.get(region, 0.0) + rate
-    local = sum(each.local_per_s for each in own)
-    taken = sum(each.forwarded_per_s.get(name, 0.0) for each in sample.regions if each.region != name)
-    number, holder = max((each.epochs[name] for each in sample.regions if name in each.epochs), default=(0, name))
+    local = sum(item.local_per_s for item in own)
+    taken = sum(item.forwarded_per_s.get(name, 0.0) for item in sample.regions if item.region != name)
+    number, holder = max((item.epochs[name] for item in sample.regions if name in item.epochs), default=(0, name))
     queued = sum(pool.unbound + (pool.bound or 0) for pool in pools)
     served_by = holder if holder != name else ""
     shape, words = _state(own, served_by, queued, available, bool(sum(forwarded.values())))
@@ -106,7 +108,7 @@ def _state(own: Sequence[RegionSample], served_by: str, queued: int, available: 
 def _links(name: str, own: Sequence[RegionSample]) -> list[RegionLink]:
     """Return one per other region: the best of the links to its gateways."""
     best: dict[str, RegionLink] = {}
-    for link in (link for each in own for link in each.links):
+    for link in (link for item in own for link in item.links):
         known = best.get(link.region)
         if known is None or (link.up, -(link.heard_s_ago or 0.0)) > (known.up, -(known.heard_s_ago or 0.0)):
             best[link.region] = link

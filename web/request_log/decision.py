@@ -74,7 +74,7 @@ def _context(actor: Actor, found: FoundDecision, record: StoredDecision) -> dict
         "may_try": pool is not None and may(actor, Role.OPERATOR, pool),
         "timeline": pictures.timeline(record),
         "candidates": pictures.candidates(record),
-        "sharing": any(each.sharing_s for each in record.decision.candidates),
+        "sharing": any(candidate.sharing_s for candidate in record.decision.candidates),
         "beta": plain(beta) if beta is not None else "",
         "chosen_name": name_of(record, made.engine_id) if made.engine_id else "",
         "firm": pictures.firm_lines(record, firm) if firm else None,

@@ -31,7 +31,10 @@ def timeline(stored: StoredDecision) -> dict[str, Any] | None:
     chosen = decision.candidates[0]
     before_s = stored.decided_after_s
     estimate_s = before_s + chosen.wait_s + chosen.compute_s
-    best = next((each for each in decision.candidates[1:] if regret and each.engine_id == regret.best_engine_id), None)
+    best = next(
+        (candidate for candidate in decision.candidates[1:] if regret and candidate.engine_id == regret.best_engine_id),
+        None,
+    )
     best_s = regret.best_ttft_s if regret is not None and best is not None else 0.0
     # An objective far beyond would press all that happened into a corner.
     slo_s = stored.ttft_slo_s if stored.ttft_slo_s <= _SLO_WITHIN * ttft_s else 0.0
@@ -61,7 +64,7 @@ def timeline(stored: StoredDecision) -> dict[str, Any] | None:
         "instead_name": name_of(stored, best.engine_id) if best is not None else "",
         "instead_s": duration(best_s),
         "instead_end": place(100 * best_s / end_s),
-        "ticks": [(place(100 * each / end_s), duration(each) if each else "0") for each in ticks(end_s)],
+        "ticks": [(place(100 * tick / end_s), duration(tick) if tick else "0") for tick in ticks(end_s)],
         "dispatched": place(100 * dispatched_s / end_s) if dispatched_s / end_s > 0.02 else "",
         "first": place(100 * ttft_s / end_s),
         "first_near_end": ttft_s / end_s > 0.8,
@@ -93,8 +96,8 @@ def _estimated(stored: StoredDecision, chosen: Candidate) -> list[tuple[str, flo
 def candidates(stored: StoredDecision) -> list[dict[str, Any]]:
     """Return the candidates with their terms stacked, as shares of the dearest one."""
     decision, beta = stored.decision, beta_of(stored)
-    known = {each.engine_id: each for each in stored.known}
-    dearest = max((_shown_cost(each, beta) for each in decision.candidates), default=0.0) or 1.0
+    known = {item.engine_id: item for item in stored.known}
+    dearest = max((_shown_cost(candidate, beta) for candidate in decision.candidates), default=0.0) or 1.0
     rows = []
     for number, each in enumerate(decision.candidates):
         then = known.get(each.engine_id)
@@ -164,14 +167,14 @@ def _note(stored: StoredDecision, each: Candidate, place: int) -> str:
 def firm_lines(stored: StoredDecision, firm: Firmness) -> dict[str, Any]:
     """Return the candidates' costs as lines over β, from 0 to beyond both the β of then and the crossing."""
     most = ticks(1.75 * max(firm.beta, min(firm.beta_at or 0.0, 4 * firm.beta)))[-1]
-    top = max(fixed_s(each) + most * each.compute_s for each in stored.decision.candidates) * 1.04 or 1.0
+    top = max(fixed_s(candidate) + most * candidate.compute_s for candidate in stored.decision.candidates) * 1.04 or 1.0
 
     def high(cost: float) -> str:
         return place(100 - 100 * cost / top)
 
     chosen = stored.decision.candidates[0]
     # Where names would lie upon each other, that of the chosen one is written, then the rival's.
-    ranked = sorted(stored.decision.candidates[1:], key=lambda each: each.engine_id != firm.rival)
+    ranked = sorted(stored.decision.candidates[1:], key=lambda candidate: candidate.engine_id != firm.rival)
     lines: list[dict[str, str]] = []
     named: list[float] = []
     for number, each in enumerate((chosen, *ranked)):
@@ -195,8 +198,8 @@ def firm_lines(stored: StoredDecision, firm: Firmness) -> dict[str, Any]:
         "crossing": place(100 * at / most) if at is not None else "",
         "crossing_high": high(fixed_s(chosen) + at * chosen.compute_s) if at is not None else "",
         "crossing_words": plain(at) if at is not None else "",
-        "ticks": [(place(100 * each / most), plain(each)) for each in ticks(most)],
-        "costs": [(high(each), plain(each)) for each in ticks(top)],
+        "ticks": [(place(100 * tick / most), plain(tick)) for tick in ticks(most)],
+        "costs": [(high(tick), plain(tick)) for tick in ticks(top)],
     }
 
 
@@ -262,7 +265,7 @@ def facts(stored: StoredDecision) -> list[tuple[str, str]]:
         ("Migrated", "yes" if decision.migrated_s else "no"),
     ]
     named = (("Model asked for", stored.asked_model), ("X-Request-Id", stored.client_request_id))
-    found += [each for each in named if each[1]]
+    found += [item for item in named if item[1]]
     if decision.decided_by:
         found.append(("Decided by", "its gateway alone" if decision.decided_by == ALONE else decision.decided_by))
     if decision.arm:

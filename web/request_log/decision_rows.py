@@ -100,11 +100,11 @@ def strip(rows: QuerySet[DecisionIndex], span: Span, now_ms: int) -> dict[str, A
         .annotate(count=stands_for, late=Count("pk", filter=Q(late=True)))
     )
     bar_s = span.bar_ms / 1000
-    counts = [(int(each["bar"]), each["count"] / bar_s, each["late"] / bar_s) for each in grouped]
+    counts = [(int(item["bar"]), item["count"] / bar_s, item["late"] / bar_s) for item in grouped]
     most = max((count for _, count, _ in counts), default=0.0)
     wide = 100 * span.bar_ms / (span.end_ms - span.begin_ms)
     return {
-        "bars": [_strip_bar(span, each, most or 1.0, wide) for each in sorted(counts)],
+        "bars": [_strip_bar(span, item, most or 1.0, wide) for item in sorted(counts)],
         "most": f"{most:.1f}" if most < 10 else f"{most:.0f}",
         "running": _percent_of_running(span, now_ms),
         "begin_ms": span.begin_ms,

@@ -63,7 +63,7 @@ def decisions(request: HttpRequest) -> HttpResponse:
         live=not wanted.until and "before" not in request.GET and not problem,
         tap=f"{ADDRESS}/tap?{urlencode(wanted.given)}",
         pools=list(visible_pools(actor).order_by("slug").values_list("slug", flat=True)[:MAX_POOLS]),
-        reasons=sorted(REASONS.items(), key=lambda each: each[1]),
+        reasons=sorted(REASONS.items(), key=lambda item: item[1]),
         arms=ARM_WORDS.items(),
         causes=CAUSE_WORDS.items(),
         mismatches=CAUSE_TITLES.items(),

@@ -101,7 +101,7 @@ def _time(request: HttpRequest, name: str) -> Any:
 
 
 def _told(error: BadTraceError) -> list[FieldProblem]:
-    lines = "; ".join(f"{each.path}: {each.message}" if each.path else each.message for each in error.problems[:10])
+    lines = "; ".join(f"{item.path}: {item.message}" if item.path else item.message for item in error.problems[:10])
     return [FieldProblem("trace", f"{error} {lines}")]
 
 
@@ -122,7 +122,7 @@ def _page(request: HttpRequest, rejection: FormRejection | None = None, *, creat
         request,
         page="Trials",
         tab="recordings",
-        rows=[_row(each, now) for each in page.object_list],
+        rows=[_row(item, now) for item in page.object_list],
         paging=page,
         keep="",
         recorded=recorded_words(),
@@ -132,7 +132,7 @@ def _page(request: HttpRequest, rejection: FormRejection | None = None, *, creat
         may_new=may_somewhere(actor, Role.OPERATOR),
         deleting="delete" in request.GET,
         fields=filled(fields, typed, problems),
-        trace_error=next((each.message for each in problems if each.path == "trace"), ""),
+        trace_error=next((item.message for item in problems if item.path == "trace"), ""),
         problem=general_problem([*fields, FormField("trace", "")], problems),
         upload_mib=MAX_UPLOAD_BYTES >> 20,
         said=SAID.get(asked(request, "said"), ""),
@@ -172,7 +172,7 @@ def _row(recording: Recording, now: Any) -> dict[str, Any]:
         "span": duration(float(told.get("span_s") or 0)),
         "requests": f"{recording.requests:,}",
         **{name: f"{told.get(name) or 0:,}" for name in ("sessions", "tenants", "prompt_tokens", "late")},
-        "versions": ", ".join(f"v{each}" for each in told.get("policy_versions") or []),
+        "versions": ", ".join(f"v{item}" for item in told.get("policy_versions") or []),
         "engines": told.get("engines") or 0,
         "p90": _UNKNOWN if p90 is None else duration(p90),
         "hits": _UNKNOWN if hits is None else percent(hits),

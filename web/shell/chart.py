@@ -74,5 +74,5 @@ def ticks(end: float) -> list[float]:
         return [0.0]
     rough = end / _TICKS
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * each for each in _STEPS if power * each >= rough - 1e-12)
+    step = next(power * item for item in _STEPS if power * item >= rough - 1e-12)
     return [step * number for number in range(int(end / step + 1e-9) + 1)]

@@ -23,7 +23,7 @@ class FormRejection:
     @property
     def words(self) -> str:
         """All of it in one line."""
-        return " ".join(each.message for each in self.problems)
+        return " ".join(problem.message for problem in self.problems)
 
 
 def attempted(act: Callable[[], Made], *conflicts: type[Exception]) -> Made | FormRejection:

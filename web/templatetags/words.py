@@ -15,7 +15,7 @@ _HIDDEN = mark_safe(' aria-hidden="true"')
 _UNTOLD = (None, "")
 """Templates write what an object that is not there would say as an empty text."""
 
-for each in (
+for item in (
     words.byte_rate,
     words.byte_size,
     words.duration,
@@ -28,7 +28,7 @@ for each in (
     words.span,
     words.whole,
 ):
-    register.filter(each.__name__, each)
+    register.filter(item.__name__, item)
 
 
 @register.filter

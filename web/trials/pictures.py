@@ -50,7 +50,7 @@ def ttft_picture(
 
     `times_s` are those that the axis has room for; `lines` draws the sides on it.
     """
-    low_s = max([each for each in _MOMENTS if each <= min(times_s)] or [_MOMENTS[0]])
+    low_s = max([item for item in _MOMENTS if item <= min(times_s)] or [_MOMENTS[0]])
     # The objective's word stands under its line, and needs room to the right.
     high_s = max(max(times_s) * 1.05, (slo_s or 0.0) * 1.3, low_s * 2)
 
@@ -58,7 +58,7 @@ def ttft_picture(
         return LEFT + math.log(max(seconds, low_s) / low_s) / math.log(high_s / low_s) * (RIGHT - LEFT)
 
     return Picture(
-        across=_spaced([(x(each), each) for each in _MOMENTS if low_s <= each <= high_s], x(slo_s) if slo_s else None),
+        across=_spaced([(x(item), item) for item in _MOMENTS if low_s <= item <= high_s], x(slo_s) if slo_s else None),
         up=share_ticks((0.0, 0.5, 0.9, 1.0), lambda share: place(y(share))),
         lines=tuple(lines(x)),
         rows=tuple(rows),
@@ -69,7 +69,7 @@ def ttft_picture(
 
 def share_ticks(shares: Iterable[float], at: Callable[[float], str]) -> tuple[Tick, ...]:
     """Return the ticks of an axis of shares; only the whole has its unit."""
-    return tuple(Tick(at(each), f"{each * 100:.0f}{f'{NARROW_SPACE}%' if each == 1 else ''}") for each in shares)
+    return tuple(Tick(at(share), f"{share * 100:.0f}{f'{NARROW_SPACE}%' if share == 1 else ''}") for share in shares)
 
 
 def _spaced(places: Iterable[tuple[float, float]], taken: float | None) -> tuple[Tick, ...]:

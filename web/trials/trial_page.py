@@ -80,7 +80,7 @@ class TrialPages(ABC):
         return {
             "pool": pool,
             "chosen": ("pool", pool.slug) if pool else None,
-            "picks": [each.slug for each in picks],
+            "picks": [pick.slug for pick in picks],
             "fields": self.fields(request, pool, actor) if pool else (),
         }
 

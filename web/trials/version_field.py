@@ -20,7 +20,7 @@ def listed_versions(policy: Policy) -> list[PolicyVersion]:
 
 def drafts_of(policy: Policy) -> list[PolicyVersion]:
     """Return those of them that are not live."""
-    return [each for each in listed_versions(policy) if each.pk != policy.live_version_id]
+    return [listed_version for listed_version in listed_versions(policy) if listed_version.pk != policy.live_version_id]
 
 
 def version_field(
@@ -32,8 +32,8 @@ def version_field(
     words: Callable[[PolicyVersion], str],
 ) -> FormField:
     """Return the field; the first version is chosen where the `chosen` number is not offered."""
-    options = tuple(FieldOption(str(each.number), words(each)) for each in versions)
-    numbers = [each.value for each in options]
+    options = tuple(FieldOption(str(version.number), words(version)) for version in versions)
+    numbers = [option.value for option in options]
     first = chosen if chosen in numbers or not numbers else numbers[0]
     return FormField(name, label, SELECT, help=help_words, options=options, chosen=(first if numbers else "",))
 

@@ -41,18 +41,18 @@ class RunFigures(msgspec.Struct, frozen=True):
 
 def figures(answers: Sequence[Answered], objective_s: float, tpot_objective_s: float) -> RunFigures:
     """Return what these answers come to; a request without an answer is late, and its time counts as infinite."""
-    times = sorted(each.ttft_s for each in answers)
-    gaps = sorted(each.tpot_s for each in answers)
-    on_time = [each.ttft_s <= objective_s and each.tpot_s <= tpot_objective_s for each in answers]
-    prompt_tokens = sum(each.prompt_tokens for each in answers)
+    times = sorted(answer.ttft_s for answer in answers)
+    gaps = sorted(answer.tpot_s for answer in answers)
+    on_time = [answer.ttft_s <= objective_s and answer.tpot_s <= tpot_objective_s for answer in answers]
+    prompt_tokens = sum(answer.prompt_tokens for answer in answers)
     return RunFigures(
         statistics.median(times),
         times[min(len(times) - 1, int(0.9 * len(times)))],
         statistics.median(gaps),
         gaps[min(len(gaps) - 1, int(0.9 * len(gaps)))],
-        sum(each.cached_tokens for each in answers) / max(prompt_tokens, 1),
+        sum(answer.cached_tokens for answer in answers) / max(prompt_tokens, 1),
         sum(on_time) / len(answers),
-        sum(each.prompt_tokens == 0 for each in answers),
+        sum(answer.prompt_tokens == 0 for answer in answers),
         prompt_tokens,
     )
 

@@ -55,7 +55,7 @@ def conversations(count: int, seed: int) -> list[Asked]:
         at += rng.expovariate(1.0)
         for _ in range(rng.randint(1, 2 * BURST - 1)):
             found += _turns(rng, vocabulary, rng.choices(systems, [1 / (1 + n) for n in range(len(systems))])[0], at)
-    found.sort(key=lambda each: each[0])
+    found.sort(key=lambda item: item[0])
     scale = count / found[count - 1][0]
     return [Asked(at * scale, messages) for at, messages in found[:count]]
 
@@ -68,7 +68,7 @@ def hot_prefix(count: int, seed: int) -> list[Asked]:
         at += rng.expovariate(1.0)
         question = {"role": "user", "content": _text(rng, vocabulary, TURN_WORDS)}
         asked.append(Asked(at, [system, question], HOT_ANSWER_TOKENS))
-    return [Asked(each.at * count / at, each.messages, each.answer_tokens) for each in asked]
+    return [Asked(item.at * count / at, item.messages, item.answer_tokens) for item in asked]
 
 
 def _vocabulary() -> list[str]:
@@ -85,7 +85,7 @@ def _turns(
     found = []
     for _ in range(rng.randint(1, MAX_TURNS)):
         messages = [*messages, {"role": "user", "content": _text(rng, vocabulary, TURN_WORDS)}]
-        if sum(len(each["content"].split()) for each in messages) > MAX_WORDS:
+        if sum(len(message["content"].split()) for message in messages) > MAX_WORDS:
             break
         found.append((at, messages))
         at += rng.expovariate(1.0)

@@ -39,7 +39,7 @@ class LearnedCosts:
         with self._lock:
             before = self._snapshot
             pools = tuple(
-                msgspec.structs.replace(each, costs=learned.get(each.pool_id, each.costs)) for each in before.pools
+                msgspec.structs.replace(pool, costs=learned.get(pool.pool_id, pool.costs)) for pool in before.pools
             )
             self._snapshot = msgspec.structs.replace(
                 before, version=before.version + 1, published_at=time.time(), pools=pools

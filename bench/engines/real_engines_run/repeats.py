@@ -56,7 +56,7 @@ class Repeats:
     def told(self, wanted: int) -> list[dict[str, float]]:
         """Return what else is known of each repeat."""
         kept = [self._read(number) for number in range(wanted)]
-        return [each["told"] for each in kept if each is not None]
+        return [item["told"] for item in kept if item is not None]
 
     def _read(self, number: int) -> dict[str, Any] | None:
         try:
@@ -78,5 +78,5 @@ def busy_share() -> float:
 
 
 def _cpu_times() -> tuple[int, int]:
-    times = [int(each) for each in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    times = [int(part) for part in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return sum(times) - times[3] - times[4], sum(times)

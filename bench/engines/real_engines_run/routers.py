@@ -57,14 +57,14 @@ def keep_snapshot(
 @contextmanager
 def ways(scratch: Path, engines: Sequence[RealEngine], speed: Speed) -> Iterator[Mapping[str, Sequence[str]]]:
     """Start the routers; gives the addresses to send to, of each."""
-    urls = [each.url for each in engines]
+    urls = [engine.url for engine in engines]
     sglang, vllm = peer_python("sglang-router", PEER), peer_python("vllm-router", VLLM_ROUTER)
     ports = dict(zip((*OUR_WAYS, *RIVALS[1:]), free_ports(5), strict=True))
     metrics = free_ports(2)
     sources: list[str] = []
-    for each in engines:
-        sources += ["--kv-event-source", f"{each.url}={each.events}"]
-        sources += ["--kv-event-replay-source", f"{each.url}={each.replay}"]
+    for engine in engines:
+        sources += ["--kv-event-source", f"{engine.url}={engine.events}"]
+        sources += ["--kv-event-replay-source", f"{engine.url}={engine.replay}"]
     with ExitStack() as stack:
         for name in OUR_WAYS:
             keys = "approximate" if name == APPROXIMATE else "exact"
@@ -104,7 +104,7 @@ def register(workers: str, urls: Sequence[str]) -> None:
     until = time.monotonic() + READY_S
     while True:
         with urllib.request.urlopen(workers, timeout=60) as answer:  # noqa: S310 - our own loopback address
-            known = {each["url"].rstrip("/") for each in json.load(answer)["workers"]}
+            known = {item["url"].rstrip("/") for item in json.load(answer)["workers"]}
         missing = [url for url in urls if url not in known]
         if not missing:
             return

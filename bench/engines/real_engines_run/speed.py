@@ -22,7 +22,7 @@ CONTEXT = 8192
 
 def prefill_s(one: RealEngine, words: int, seed: int) -> tuple[int, float]:
     """Return the tokens of a prompt that nobody asked before, and the seconds until its first token."""
-    text = " ".join(str(each) for each in random.Random(seed).choices(range(1000), k=words))
+    text = " ".join(str(choice) for choice in random.Random(seed).choices(range(1000), k=words))
     began = time.monotonic()
     status, raw = one.post("/v1/completions", {"model": MODEL, "prompt": text, "max_tokens": 1})
     if status != 200:
@@ -47,7 +47,7 @@ class Speed:
         short = [prefill_s(engines[0], 40, seed) for seed in range(5)]
         long = [prefill_s(engines[0], 2200, seed) for seed in range(100, 103)]
         (few, base), (many, whole) = (
-            (statistics.median(each) for each in zip(*some, strict=True)) for some in (short, long)
+            (statistics.median(item) for item in zip(*some, strict=True)) for some in (short, long)
         )
         self.per_token_s = max((whole - base) / (many - few), 1e-6)
         self.base_s = max(base - few * self.per_token_s, 0.0)
@@ -55,7 +55,7 @@ class Speed:
         began = time.monotonic()
         with ThreadPoolExecutor(4) as pool:
             asked = [pool.submit(prefill_s, engines[seed % 2], 1000, seed) for seed in range(200, 212)]
-            tokens = sum(each.result()[0] for each in asked)
+            tokens = sum(item.result()[0] for item in asked)
         self.tokens_per_s = tokens / (time.monotonic() - began)
         self.answers_per_s, self.tpot_s = 0.0, 0.0
 
@@ -64,7 +64,7 @@ class Speed:
         with ThreadPoolExecutor(8 * len(engines)) as pool:
             began = time.monotonic()
             asked = [pool.submit(answer_s, engines[seed % 2], seed) for seed in range(300, 300 + 24 * len(engines))]
-            times = [each.result() for each in asked]
+            times = [item.result() for item in asked]
         self.answers_per_s = len(times) / (time.monotonic() - began)
         self.tpot_s = statistics.median(times) / HOT_ANSWER_TOKENS
 

@@ -6,7 +6,7 @@ from bench.evidence.plots.curves import ARRIVALS
 from bench.evidence.plots.style import COLOURS, INK, legend_below, line, panels, plain_numbers, trace_panels, write
 from bench.evidence.store import Result
 
-PALETTE = tuple(COLOURS[each] for each in ("cache_affinity", "least_loaded", "min_ttft", "mooncake", "dual_map"))
+PALETTE = tuple(COLOURS[item] for item in ("cache_affinity", "least_loaded", "min_ttft", "mooncake", "dual_map"))
 BIN_TITLES = {
     "uniform": "Candidates by chance",
     "100 nodes": "Rings, 100 virtual nodes",

@@ -20,9 +20,9 @@ def loads_over_time(rows: dict[str, Row], step_s: float, file: str) -> None:
         loads = loads_of(row)
         at = [step * step_s / 60 for step in range(len(loads))]
         panel.axhline(1.0, color=INK, linewidth=0.8, linestyle=(0, (4, 2)))
-        panel.plot(at, [each[0] for each in loads], color=COLOURS["min_ttft"], label="prefill", linewidth=1.3)
-        panel.plot(at, [each[1] for each in loads], color=COLOURS["cache_affinity"], label="decode", linewidth=1.3)
-        panel.fill_between(at, [each[0] for each in loads], color=COLOURS["min_ttft"], alpha=0.12, linewidth=0)
+        panel.plot(at, [load[0] for load in loads], color=COLOURS["min_ttft"], label="prefill", linewidth=1.3)
+        panel.plot(at, [load[1] for load in loads], color=COLOURS["cache_affinity"], label="decode", linewidth=1.3)
+        panel.fill_between(at, [load[0] for load in loads], color=COLOURS["min_ttft"], alpha=0.12, linewidth=0)
         panel.set_title(title)
         panel.set_xlabel("minutes after the warm-up")
         panel.set_ylim(0, 1.3)

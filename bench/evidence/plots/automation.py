@@ -38,8 +38,8 @@ def elasticity(result: Result, labels: Sequence[str], fixed: str, file: str) -> 
 
 def _engines(panel: Axes, row: Row) -> None:
     other = panel.twinx()
-    moments = [(each or 0.0) / 60 for each in column(row, "sizes", 0)]
-    sizes = [each or 0.0 for each in column(row, "sizes", 1)]
+    moments = [(item or 0.0) / 60 for item in column(row, "sizes", 0)]
+    sizes = [item or 0.0 for item in column(row, "sizes", 1)]
     end = (column(row, "course", 0)[-1] or 0.0) / 60
     other.step([*moments, end], [*sizes, sizes[-1]], where="post", color=ENGINES, linewidth=1.2)
     other.set_ylim(0, 10)
@@ -118,13 +118,13 @@ def _end(row: Row) -> float:
 
 
 def _percent(values: Sequence[float]) -> list[float]:
-    return [100 * each for each in values]
+    return [100 * value for value in values]
 
 
 def _smooth(values: Sequence[float], width: int = 3) -> list[float]:
     """Return running means over so many windows."""
     found: list[float] = []
     for at in range(len(values)):
-        part = [each for each in values[max(0, at - width + 1) : at + 1] if not math.isnan(each)]
+        part = [value for value in values[max(0, at - width + 1) : at + 1] if not math.isnan(value)]
         found.append(sum(part) / len(part) if part else math.nan)
     return found

@@ -65,11 +65,11 @@ def _feasible(station: Station, now: float, estimates: dict[int, float], reading
     """Walk by deadline; where one would be late, the largest so far leaves (Moore 1968)."""
     feasible: list[Job] = []
     end_s = now
-    for job in sorted(station.waiting, key=lambda each: (each.deadline_s, each.number)):
+    for job in sorted(station.waiting, key=lambda item: (item.deadline_s, item.number)):
         feasible.append(job)
         end_s += estimates[job.number]
         if end_s > job.deadline_s:
-            largest = max(feasible, key=lambda each: (estimates[each.number], -each.number))
+            largest = max(feasible, key=lambda item: (estimates[item.number], -item.number))
             feasible.remove(largest)
             end_s -= estimates[largest.number]
             if now + estimates[largest.number] > largest.deadline_s:

@@ -68,7 +68,7 @@ def _cache_aware(reading: Reading) -> Place:
         else:
             held = [station.match(job.blocks) for station in stations]
             sent = [station.sent_new if reading.sent == "new" else station.sent_all for station in stations]
-            costs = [-each for each in held] if job.hit(max(held)) > 0.5 * job.tokens else sent
+            costs = [-item for item in held] if job.hit(max(held)) > 0.5 * job.tokens else sent
         return min(range(len(stations)), key=lambda engine: (costs[engine], _tie(reading, job, engine)))
 
     return place

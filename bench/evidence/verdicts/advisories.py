@@ -33,20 +33,20 @@ _AGAINST_STICKY = {256: 1.0, 512: 1.15, 768: 2.0}
 
 def claims() -> dict[str, Any]:
     """Return each bar with what was measured."""
-    plain = {each: case("ours", each) for each in USERS}
-    ondemand = {each: case("ondemand", each) for each in USERS}
+    plain = {item: case("ours", item) for item in USERS}
+    ondemand = {item: case("ondemand", item) for item in USERS}
     return {
         "recompute": _at_least("recompute", _AGAINST_RECOMPUTE),
         "sticky": _at_least("sticky", _AGAINST_STICKY),
-        "on_off": _at_most([(plain[each], ondemand[each], 1.02) for each in USERS]),
-        "ttft": _at_most([(plain[each], ondemand[each], 0.7) for each in (768, 1024)], _TTFT),
-        "some_missed": _at_most([(limits("ours", each, missed=0.1), plain[each], 1.02) for each in MISSED_USERS]),
-        "all_missed": _at_most([(limits("ours", each, missed=1.0), plain[each], 1.06) for each in MISSED_USERS]),
+        "on_off": _at_most([(plain[item], ondemand[item], 1.02) for item in USERS]),
+        "ttft": _at_most([(plain[number], ondemand[number], 0.7) for number in (768, 1024)], _TTFT),
+        "some_missed": _at_most([(limits("ours", item, missed=0.1), plain[item], 1.02) for item in MISSED_USERS]),
+        "all_missed": _at_most([(limits("ours", item, missed=1.0), plain[item], 1.06) for item in MISSED_USERS]),
         "missed_ondemand": _at_most(
             [
-                (limits("ours", each, missed=missed), ondemand[each], 1.05)
+                (limits("ours", item, missed=missed), ondemand[item], 1.05)
                 for missed in (0.1, 1.0)
-                for each in MISSED_USERS
+                for item in MISSED_USERS
             ]
         ),
         "spurious": _at_most(
@@ -67,7 +67,7 @@ def claims() -> dict[str, Any]:
 
 
 def _at_least(over: str, bars: dict[int, float]) -> dict[str, Any]:
-    pairs = [(case(over, each), case("ours", each)) for each in bars]
+    pairs = [(case(over, item), case("ours", item)) for item in bars]
     found = [ratio(*pair, _NORM) for pair in pairs]
     met = [one >= bar for one, bar in zip(found, bars.values(), strict=True)]
     nearly = [one >= bar * (1 - tolerance(at)) for one, (at, bar) in zip(found, bars.items(), strict=True)]
@@ -97,18 +97,18 @@ def _figure(row: Row, figure: str, bar: float) -> dict[str, Any]:
 
 def _never_worse() -> dict[str, Any]:
     pairs = [
-        *((case("ours", each), case("recompute", each)) for each in USERS[:-1]),
-        *((case("ours", each, model="13b"), case("recompute", each, model="13b")) for each in USERS_13B),
+        *((case("ours", item), case("recompute", item)) for item in USERS[:-1]),
+        *((case("ours", item, model="13b"), case("recompute", item, model="13b")) for item in USERS_13B),
         (limits("ours", FRESH_USERS, fresh=True), limits("recompute", FRESH_USERS, fresh=True)),
-        *((case("ours", each, "burst"), case("recompute", each, "burst")) for each in BURST_USERS),
-        *((case("ours", each, "prefill"), case("recompute", each, "prefill")) for each in PREFILL_USERS),
+        *((case("ours", item, "burst"), case("recompute", item, "burst")) for item in BURST_USERS),
+        *((case("ours", item, "prefill"), case("recompute", item, "prefill")) for item in PREFILL_USERS),
         *((project("ours", each, files), project("recompute", each, files)) for each, files in PROJECTS),
     ]
     found = [ratio(*pair, _NORM) for pair in pairs]
     return {
         "worst": max(found),
         "settings": len(found),
-        "verdict": _verdict([each <= 1.0 for each in found], [each <= 1.03 for each in found]),
+        "verdict": _verdict([item <= 1.0 for item in found], [item <= 1.03 for item in found]),
     }
 
 

@@ -97,7 +97,7 @@ def hit_rates() -> Judged:
 
 def preble() -> Judged:
     """Preble's hits against least loaded's."""
-    ours, least = (hits("conversation", 10.0, each) for each in ("preble", "least_loaded"))
+    ours, least = (hits("conversation", 10.0, name) for name in ("preble", "least_loaded"))
     verdict = judged(reproduced=abs(ours - least) < 0.1, partly=ours < 2 * least)
     return {"ours": ours, "least_loaded": least, "verdict": verdict}
 
@@ -111,7 +111,7 @@ def skew() -> Judged:
         if qps <= high
     ]
     low = shares[0]
-    others = max(point(trace, low["qps"], each)["slo_share"] for each in BASELINES if each != "cache_affinity")
+    others = max(point(trace, low["qps"], item)["slo_share"] for item in BASELINES if item != "cache_affinity")
     verdict = judged(reproduced=low["share"] < 0.8 * others, partly=shares[-1]["share"] < 0.7)
     return {"low": low["qps"], "high": high, "shares": shares, "others": others, "verdict": verdict}
 
@@ -152,7 +152,7 @@ def last_token(trace: str) -> Judged:
             "gain": rows["dual_map"] / rows[name] - 1,
             "over_least_loaded": rows["dual_map"] / rows["least_loaded"] - 1,
         }
-    most = 1 + max(each["gain"] for each in quantiles.values())
+    most = 1 + max(quantile["gain"] for quantile in quantiles.values())
     return quantiles | {"qps": qps, "verdict": judged(reproduced=most < 0.97, partly=most < 1.0)}
 
 
@@ -160,7 +160,7 @@ def capacity(trace: str) -> Judged:
     """Requests on time against the best baseline at the same load."""
     gains = []
     for qps in LOADS[trace]:
-        baseline = max(point(trace, float(qps), each)["slo_share"] for each in BASELINES)
+        baseline = max(point(trace, float(qps), item)["slo_share"] for item in BASELINES)
         if baseline > 0.01:
             gains.append((point(trace, float(qps), "dual_map")["slo_share"] / baseline - 1, qps))
     gain, qps = max(gains)
@@ -175,7 +175,7 @@ def capacity(trace: str) -> Judged:
 
 def cache_locality_queues() -> Judged:
     """TTFT of always the better match of two."""
-    p50, p90 = ({label: at(_TRACE, label, _AT, f"ttft_{each}_s") for label in PAPER} for each in ("p50", "p90"))
+    p50, p90 = ({label: at(_TRACE, label, _AT, f"ttft_{name}_s") for label in PAPER} for name in ("p50", "p90"))
     return {
         "qps": _AT,
         "affinity": [p50["affinity"], p90["affinity"]],
@@ -192,12 +192,12 @@ def least_loaded_misses() -> Judged:
     hit_rate = {label: at(_TRACE, label, _AT, "token_hit_rate") for label in PAPER}
     cv = {label: at(_TRACE, label, _AT, "mean_cv") for label in PAPER}
     shown = ("least_loaded", "min_ttft", WITHOUT_REBALANCE, "affinity")
-    rising = [hit_rate[each] for each in shown]
+    rising = [hit_rate[item] for item in shown]
     whole = rising == sorted(rising) and max(cv, key=cv.__getitem__) == "affinity"
     return {
         "qps": _AT,
         "hits": rising,
-        "cv": [cv[each] for each in shown],
+        "cv": [cv[item] for item in shown],
         "dual_map": {"hits": hit_rate[FULL], "cv": cv[FULL]},
         "verdict": judged(
             reproduced=whole and min(cv, key=cv.__getitem__) == "least_loaded",
@@ -215,7 +215,7 @@ def switch() -> Judged:
         ]
         for qps in (_AT, _PAST)
     ]
-    p90s = [each[1] for each in changes]
+    p90s = [change[1] for change in changes]
     verdict = judged(reproduced=max(p90s) < -0.12, partly=min(p90s) < -0.02)
     return {"loads": [_AT, _PAST], "changes": changes, "verdict": verdict}
 
@@ -253,10 +253,10 @@ def more_candidates() -> Judged:
         selection: [{d: goodput(trace, choice_name(selection, d)) for d in CHOICES} for trace in TRACES]
         for selection in CHOICE_RULES
     }
-    enough = [each[2] >= max(each.values()) - 0.2 for rows in found.values() for each in rows]
+    enough = [row[2] >= max(row.values()) - 0.2 for rows in found.values() for row in rows]
     return {
         "choices": CHOICES,
-        "found": {selection: [list(each.values()) for each in rows] for selection, rows in found.items()},
+        "found": {selection: [list(row.values()) for row in rows] for selection, rows in found.items()},
         "verdict": judged(reproduced=all(enough), partly=any(enough)),
     }
 
@@ -279,12 +279,12 @@ def larger() -> Judged:
     return {
         "sizes": SIZES,
         "rows": rows,
-        "on_time": [scale.on_time(32, 88.0, each) for each in ("dual_map", "preble")],
-        "beaten": [each for each in BASELINES if last["ours"] > scale.goodput(SIZES[-1], each)],
+        "on_time": [scale.on_time(32, 88.0, name) for name in ("dual_map", "preble")],
+        "beaten": [item for item in BASELINES if last["ours"] > scale.goodput(SIZES[-1], item)],
         "change": last["ours"] / last["best"][0] - 1,
         "verdict": judged(reproduced=len(ahead) == len(SIZES), partly=bool(ahead)),
     }
 
 
 def _best_baseline(size: int) -> tuple[float, str]:
-    return max((scale.goodput(size, each), each) for each in BASELINES)
+    return max((scale.goodput(size, item), item) for item in BASELINES)

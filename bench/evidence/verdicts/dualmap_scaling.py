@@ -55,7 +55,7 @@ def scaling_up() -> Judged:
 def scaling_down() -> Judged:
     """Attainment while the fleet shrinks."""
     _, end_s = overload()
-    calm = min(each[2] for each in course(REACTIVE, end_s, end_s + PHASES[2][1]) if each[1] >= 20)
+    calm = min(item[2] for item in course(REACTIVE, end_s, end_s + PHASES[2][1]) if item[1] >= 20)
     size = row(REACTIVE)["sizes"][-1][1]
     verdict = judged(reproduced=size == FEW and calm > _ATTAINMENT, partly=calm > 0.8)
     return {"qps": PHASES[2][0], "size": size, "least": calm, "verdict": verdict}
@@ -64,7 +64,7 @@ def scaling_down() -> Judged:
 def remap() -> Judged:
     """Mappings that rings move at each change, against the ideal share."""
     remaps = [plan["remap"] for label in (REACTIVE, PLANNED) for plan in plans(label) if plan["remap"]]
-    worst = max(abs(each["share"] / each["ideal"] - 1) for each in remaps)
+    worst = max(abs(item["share"] / item["ideal"] - 1) for item in remaps)
     verdict = judged(reproduced=worst < 0.1, partly=worst < 0.25)
     return {"count": len(remaps), "few": FEW, "many": MANY, "worst": worst, "verdict": verdict}
 
@@ -79,8 +79,8 @@ def caches_survive() -> Judged:
         "dip_s": DIP_S,
         "dips": dips,
         "verdict": judged(
-            reproduced=all(each["rings"] < 0.5 * each["modulo"] for each in dips),
-            partly=any(each["rings"] < each["modulo"] for each in dips),
+            reproduced=all(item["rings"] < 0.5 * item["modulo"] for item in dips),
+            partly=any(item["rings"] < item["modulo"] for item in dips),
         ),
     }
 

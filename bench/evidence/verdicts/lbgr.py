@@ -52,7 +52,7 @@ def table_2(rule: str) -> Judged:
 
 
 def _against_base(rule: str, speed: int) -> dict[str, Any]:
-    before, after = (by_seed("ttft_p50_s", "table", each, speed) for each in (BASE, rule))
+    before, after = (by_seed("ttft_p50_s", "table", item, speed) for item in (BASE, rule))
     change = fmean(after) / fmean(before) - 1
     return {"before": seconds(before), "after": seconds(after), "change": change, "hits": hits(rule, speed)}
 
@@ -99,7 +99,7 @@ def decay() -> Judged:
     """The decay interval of the load estimate."""
     shown = (float(DECAY_MS[0]), 20.0, 80.0, float(DECAY_MS[-1]))
     found = {speed: [mean("ttft_p50_s", "decay", OURS, value, speed) for value in shown] for speed in DECAY_SPEEDS}
-    worse = [each[2] > 1.05 * each[0] for each in found.values()]
+    worse = [item[2] > 1.05 * item[0] for item in found.values()]
     return {
         "speeds": DECAY_SPEEDS,
         "intervals_ms": shown,

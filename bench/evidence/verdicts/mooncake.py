@@ -46,7 +46,7 @@ def ranking() -> Judged:
         "loads": [loads[0], loads[-1]],
         "held": len(held),
         "count": len(loads),
-        "at_10": [mean_ttft(_TRACE, each, 10.0) for each in RULES],
+        "at_10": [mean_ttft(_TRACE, item, 10.0) for item in RULES],
         "verdict": judged(reproduced=len(held) == len(loads), partly=len(held) > len(loads) // 2),
     }
 
@@ -73,7 +73,7 @@ def bandwidth() -> Judged:
 def rejections() -> Judged:
     """Rejections over the baseline's: early, and predicted with the paper's uniform t_d."""
     early, predicted = (admission.over_baseline(mode, "rejected") for mode in (measured.EARLY, measured.UNIFORM))
-    fewer, further = [each < 1.0 for each in early], admission.fewer_than_early(measured.UNIFORM)
+    fewer, further = [item < 1.0 for item in early], admission.fewer_than_early(measured.UNIFORM)
     exceptions = [
         {"setting": admission.SETTING_NAMES[name], "slo_s": slo_s}
         for (name, slo_s), each, more in zip(admission.SETTINGS, fewer, further, strict=True)
@@ -94,7 +94,7 @@ def rejections() -> Judged:
 def fluctuation() -> Judged:
     """Swings of prefill and decode against each other, and their damping by prediction."""
     early, predicted = (admission.values(mode, "correlation") for mode in (measured.EARLY, measured.UNIFORM))
-    against = sum(each < -0.4 for each in early)
+    against = sum(item < -0.4 for item in early)
     closer = sum(abs(now) < abs(before) for before, now in zip(early, predicted, strict=True))
     calmer, count = admission.calmer(measured.UNIFORM, "prefill_load_sd"), len(early)
     return {
@@ -108,8 +108,8 @@ def fluctuation() -> Judged:
 
 def controller() -> Judged:
     """A day under the controller against fixed ratios."""
-    best = max(FIXED, key=lambda each: pd_ratio.fixed(each)["capacity"])
-    fixed, shares = pd_ratio.fixed(best)["capacity"], [each["capacity"] for each in pd_ratio.controlled()]
+    best = max(FIXED, key=lambda item: pd_ratio.fixed(item)["capacity"])
+    fixed, shares = pd_ratio.fixed(best)["capacity"], [item["capacity"] for item in pd_ratio.controlled()]
     return {
         "engines": ENGINES,
         "shares": shares,
@@ -122,7 +122,7 @@ def controller() -> Judged:
 
 def steps() -> Judged:
     """Turns of the controller's direction over a day."""
-    turns = max(each["turns"] for each in pd_ratio.controlled())
+    turns = max(item["turns"] for item in pd_ratio.controlled())
     return {"turns": turns, "needed": _TURNS, "verdict": judged(reproduced=turns <= _TURNS, partly=turns <= 2 * _TURNS)}
 
 
@@ -140,11 +140,11 @@ def sweep() -> Judged:
 
 def peak() -> Judged:
     """Where capacity peaks over the ratio."""
-    found = {each: pd_ratio.swept(each)["capacity"] for each in SWEPT}
+    found = {item: pd_ratio.swept(item)["capacity"] for item in SWEPT}
     best = max(found.values())
     return {
         "best": best,
-        "at": [f"{each} : {SWEEP_ENGINES - each}" for each in SWEPT if found[each] == best],
+        "at": [f"{item} : {SWEEP_ENGINES - item}" for item in SWEPT if found[item] == best],
         "ends": [found[SWEPT[0]], found[SWEPT[-1]]],
         "verdict": BY_CONSTRUCTION,
     }

@@ -48,7 +48,7 @@ def capacity() -> Judged:
         for tokens in (LOCAL_TOKENS, POOLED_TOKENS)
     }
     local, pooled = shares[LOCAL_TOKENS], shares[POOLED_TOKENS]
-    below, near = sum(each < HALF for each in local), sum(each >= NEARLY_ALL for each in pooled)
+    below, near = sum(item < HALF for item in local), sum(item >= NEARLY_ALL for item in pooled)
     return {
         "names": [NAMES[name] for name in SEQUENCES],
         "local": local,
@@ -61,7 +61,7 @@ def sharing() -> Judged:
     """Hits and prefill time with a shared store over those with memories of their own."""
     found = []
     for trace in RATES:
-        own, shared = (load("kv_store").find(kind="sharing", name=trace, number=each) for each in (0, 1))
+        own, shared = (load("kv_store").find(kind="sharing", name=trace, number=number) for number in (0, 1))
         found.append(
             {
                 "name": NAMES[trace],
@@ -70,12 +70,12 @@ def sharing() -> Judged:
                 "less": shared["prefill_mean_s"] / own["prefill_mean_s"] - 1,
             }
         )
-    better = [each for each in found if each["more"] > 0 and each["less"] < 0]
+    better = [item for item in found if item["more"] > 0 and item["less"] < 0]
     return {
         "engines": ENGINES,
         "traces": found,
         "verdict": judged(
-            reproduced=len(better) == len(found) and max(each["more"] for each in found) >= SIZEABLE,
+            reproduced=len(better) == len(found) and max(item["more"] for item in found) >= SIZEABLE,
             partly=len(better) == len(found),
         ),
     }
@@ -83,7 +83,7 @@ def sharing() -> Judged:
 
 def hints() -> Judged:
     """Hits of plain LRU, without ephemeral prompts, with SSD and pinned contexts, and of an unbounded store."""
-    lru, filtered, tiers, most = (load("kv_store").number("hit_rate", kind="hints", name=each) for each in STRATEGIES)
+    lru, filtered, tiers, most = (load("kv_store").number("hit_rate", kind="hints", name=item) for item in STRATEGIES)
     in_order = lru < filtered < tiers <= most
     return {
         "requests": MIX_REQUESTS,

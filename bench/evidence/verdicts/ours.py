@@ -41,7 +41,7 @@ def claims() -> dict[str, Any]:
 def order() -> Judged:
     """Queue orders under one placement."""
     fifo, late_last, slack = (
-        point("conversation", 12.0, "least_cost", each)["slo_share"] for each in ("fifo", "late_last", "slack")
+        point("conversation", 12.0, "least_cost", name)["slo_share"] for name in ("fifo", "late_last", "slack")
     )
     return {"shares": [fifo, late_last, slack], "verdict": judged(reproduced=min(late_last, slack) > fifo + 0.1)}
 
@@ -101,7 +101,7 @@ def hot_prefix() -> Judged:
     rows: list[dict[str, Any]] = [
         {
             "name": name,
-            "shares": [rebalance.mean("on_time", adaptive=adaptive, rebalance=each) for each in (False, True)],
+            "shares": [rebalance.mean("on_time", adaptive=adaptive, rebalance=number) for number in (False, True)],
         }
         for adaptive, name in rebalance.NAMES.items()
     ]
@@ -114,7 +114,7 @@ def sick_engines() -> Judged:
     """Engines that answer /health with 200 and do not work."""
     times = [health.row(kind)["quarantined_after_s"] for kind in KINDS if kind not in health.SERVING]
     lost = sum(health.row(kind)["lost_without_first_token"] for kind in KINDS)
-    slowest = max((each for each in times if each is not None), default=float("inf"))
+    slowest = max((time for time in times if time is not None), default=float("inf"))
     found = None not in times
     return {
         "kinds": len(times),
@@ -134,7 +134,7 @@ def healthy_engines() -> Judged:
 def sick_engines_live() -> Judged:
     """Sick and healthy engines as real processes."""
     times = [row["out_after_s"] for row in automation_live.faults() if row["kind"] not in automation_live.SERVING]
-    slowest = max(float("inf") if each is None else each for each in times)
+    slowest = max(float("inf") if time is None else time for time in times)
     lost = load("sick_engines").find(kind="all")["lost_without_first_byte"]
     wrongly = len(automation_live.healthy()["wrongly"])
     reproduced = slowest <= _FOUND_LIVE_WITHIN_S and not lost and not wrongly

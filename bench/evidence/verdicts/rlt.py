@@ -31,7 +31,7 @@ def claims() -> dict[str, Any]:
 def table_3() -> Judged:
     """Hits when groups take turns, at the paper's size of the cache and where leaf-LRU is closest to the paper."""
     at_paper, near = (
-        [hit_share("round_robin", tokens, each) for each in ("lru", "rlt")] for tokens in (PAPER_TOKENS, nearest_size())
+        [hit_share("round_robin", tokens, name) for name in ("lru", "rlt")] for tokens in (PAPER_TOKENS, nearest_size())
     )
     return {
         "tokens": PAPER_TOKENS,
@@ -49,7 +49,7 @@ def table_3() -> Judged:
 
 def random_order() -> Judged:
     """Hits when groups ask in random order."""
-    lru, rlt = (hit_share("random", PAPER_TOKENS, each) for each in ("lru", "rlt"))
+    lru, rlt = (hit_share("random", PAPER_TOKENS, name) for name in ("lru", "rlt"))
     return {
         "tokens": PAPER_TOKENS,
         "found": [lru, rlt],
@@ -78,4 +78,4 @@ def traces() -> Judged:
     changes = hit_changes()
     gains = [goodput(trace, *rule, "rlt") - goodput(trace, *rule, "lru") for trace in TRACE_LOADS for rule in RULES]
     verdict = judged(reproduced=min(changes) > 0.01, partly=max(changes) > 0.01)
-    return {"points": [100 * each for each in changes], "gains": gains, "verdict": verdict}
+    return {"points": [100 * change for change in changes], "gains": gains, "verdict": verdict}

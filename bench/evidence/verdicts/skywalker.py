@@ -80,7 +80,7 @@ _OURS = (
 def bounded(keys: Iterable[str], *, direction: float | None = None) -> Judged:
     """Judge figures by their bounds; partly, too, where all are above `direction`, where the paper's lies."""
     found = [report("region_policies").targets[key] for key in keys]
-    values, met = [each.value for each in found], [each.holds for each in found]
+    values, met = [item.value for item in found], [item.holds for item in found]
     agree = direction is not None and min(values) > direction
     return {"found": values, **_counted(met), "verdict": judged(reproduced=all(met), partly=any(met) or agree)}
 

@@ -72,7 +72,7 @@ def claims() -> dict[str, Any]:
 def within(over: str, paper: tuple[float, float], users: Sequence[int], middle: int, **options: Any) -> Judged:
     """TPOT of a system over `symphony`; *reproduced*: the middle load's ratio is within the paper's range, give or take
     a quarter, and no load shows the opposite; *partly*: the middle load shows the direction."""
-    found = [_ratio(over, each, "tpot_ms", options) for each in users]
+    found = [_ratio(over, user, "tpot_ms", options) for user in users]
     at = found[list(users).index(middle)]
     return _told(users, found) | {
         "paper": list(paper),
@@ -87,14 +87,14 @@ def up_to(
     over: str, paper: float, users: Sequence[int], figure: str = "tpot_ms", workload: str = "chat", **options: Any
 ) -> Judged:
     """A system's figure over that of `symphony`, which the paper says is up to so many times as large."""
-    return _up_to([_ratio(over, each, figure, options, workload) for each in users], paper, users)
+    return _up_to([_ratio(over, user, figure, options, workload) for user in users], paper, users)
 
 
 def users_at_equal_tpot() -> Judged:
     """Most users with a mean TPOT of at most 20.5 ms, `symphony` over `recompute`; *reproduced*: 4 times as many, give
     or take the step between two loads; *partly*: twice."""
     loads = {"recompute": USERS[:-1], "symphony": USERS, "ours": USERS}
-    tpot = {system: {each: median(case(system, each)["tpot_ms"]) for each in loads[system]} for system in loads}
+    tpot = {system: {load: median(case(system, load)["tpot_ms"]) for load in loads[system]} for system in loads}
     most = {
         system: max((users for users, each in found.items() if each <= EQUAL_TPOT_MS), default=0)
         for system, found in tpot.items()
@@ -106,7 +106,7 @@ def users_at_equal_tpot() -> Judged:
 
 def compressed() -> Judged:
     """TPOT of `symphony` over itself with caches 3.5 times smaller, up to 1.47."""
-    found = [ratio(case("symphony", each), case("symphony", each, compressed=True), "tpot_ms") for each in STORE_USERS]
+    found = [ratio(case("symphony", item), case("symphony", item, compressed=True), "tpot_ms") for item in STORE_USERS]
     return _up_to(found, 1.47, STORE_USERS)
 
 
@@ -137,7 +137,7 @@ def agents(over: str, paper: float) -> Judged:
 def ablation(without: str, paper: float) -> Judged:
     """TPOT without one mechanism over that with all, where engine memory is short."""
     short = {"hbm_tokens": SHORT_MEMORY}
-    rows = [(limits(without, each, **short), limits("symphony", each, **short)) for each in ABLATION_USERS]
+    rows = [(limits(without, item, **short), limits("symphony", item, **short)) for item in ABLATION_USERS]
     found = [ratio(*row, "tpot_ms") for row in rows]
     return _up_to(found, paper, ABLATION_USERS) | {"latency": [ratio(*row, "norm_ms_per_token") for row in rows]}
 
@@ -145,13 +145,13 @@ def ablation(without: str, paper: float) -> Judged:
 def prefill_only() -> Judged:
     """Latency of prompts of 1,024 tokens with answers of one; *reproduced*: `sticky` takes longer than `symphony`
     beyond the tolerance at every load, and `migrate` as long as `sticky` within a tenth; *partly*: at one load."""
-    found = [_ratio("sticky", each, "norm_ms_per_token", {}, "prefill") for each in PREFILL_USERS]
+    found = [_ratio("sticky", item, "norm_ms_per_token", {}, "prefill") for item in PREFILL_USERS]
     moved = [
-        ratio(case("migrate", each, "prefill"), case("sticky", each, "prefill"), "norm_ms_per_token")
-        for each in PREFILL_USERS
+        ratio(case("migrate", item, "prefill"), case("sticky", item, "prefill"), "norm_ms_per_token")
+        for item in PREFILL_USERS
     ]
-    slower = [each > 1 + TOLERANCE for each in found]
-    alike = all(abs(each - 1) <= 0.1 for each in moved)
+    slower = [item > 1 + TOLERANCE for item in found]
+    alike = all(abs(item - 1) <= 0.1 for item in moved)
     return _told(PREFILL_USERS, found) | {
         "migrate": moved,
         "verdict": judged(reproduced=all(slower) and alike, partly=any(slower)),
@@ -162,13 +162,13 @@ def some_missed() -> Judged:
     """Latency with a tenth of the advisories missed over that with all; *reproduced*: 3 to 15 % more at some load and
     nowhere less beyond the tolerance; *partly*: at most 3 % more or less at every load, so that a tenth does little."""
     found = [
-        ratio(limits("symphony", each, missed=0.1), case("symphony", each), "norm_ms_per_token")
-        for each in MISSED_USERS
+        ratio(limits("symphony", item, missed=0.1), case("symphony", item), "norm_ms_per_token")
+        for item in MISSED_USERS
     ]
     return _told(MISSED_USERS, found) | {
         "verdict": judged(
             reproduced=_none_opposite(MISSED_USERS, found) and 1.03 < max(found) <= 1.15,
-            partly=max(abs(each - 1) for each in found) <= TOLERANCE,
+            partly=max(abs(item - 1) for item in found) <= TOLERANCE,
         )
     }
 
@@ -176,9 +176,9 @@ def some_missed() -> Judged:
 def all_missed() -> Judged:
     """Latency with all advisories missed over `sticky`; *reproduced*: within a tenth at each load; *partly*: at one."""
     found = [
-        ratio(limits("symphony", each, missed=1.0), case("sticky", each), "norm_ms_per_token") for each in MISSED_USERS
+        ratio(limits("symphony", item, missed=1.0), case("sticky", item), "norm_ms_per_token") for item in MISSED_USERS
     ]
-    alike = [abs(each - 1) <= 0.1 for each in found]
+    alike = [abs(item - 1) <= 0.1 for item in found]
     return _told(MISSED_USERS, found) | {"verdict": judged(reproduced=all(alike), partly=any(alike))}
 
 
@@ -187,22 +187,22 @@ def spurious() -> Judged:
     paper's loss of 2.1 % at every load; *partly*: at one."""
     found = [
         ratio(
-            limits("symphony", each, spurious=SPURIOUS, model="13b"),
-            case("symphony", each, model="13b"),
+            limits("symphony", item, spurious=SPURIOUS, model="13b"),
+            case("symphony", item, model="13b"),
             "requests_per_s",
         )
-        for each in SPURIOUS_USERS_13B
+        for item in SPURIOUS_USERS_13B
     ]
-    little = [each >= 1 - 2 * 0.021 for each in found]
+    little = [item >= 1 - 2 * 0.021 for item in found]
     return _told(SPURIOUS_USERS_13B, found) | {"verdict": judged(reproduced=all(little), partly=any(little))}
 
 
 def priorities() -> Judged:
     """TPOT of both classes under `recompute` over those under `symphony`, by share of requests with priority;
     *reproduced*: both better beyond the tolerance at every share; *partly*: one class at every share."""
-    rows = [(_shared("recompute", each), _shared("symphony", each)) for each in SHARES]
+    rows = [(_shared("recompute", item), _shared("symphony", item)) for item in SHARES]
     found = {name: [ratio(*row, f"{name}_tpot_ms") for row in rows] for name in ("priority", "regular")}
-    better = [min(each) > 1 + TOLERANCE for each in found.values()]
+    better = [min(item) > 1 + TOLERANCE for item in found.values()]
     return {
         "users": USERS_384,
         "shares": list(SHARES),

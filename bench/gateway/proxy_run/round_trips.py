@@ -43,10 +43,10 @@ def p50_us(port: int, asked: list[bytes]) -> float:
     took: list[float] = []
     with socket.create_connection(("127.0.0.1", port), 30.0) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for each in asked:
+        for item in asked:
             time.sleep(PAUSE_S)
             before = time.perf_counter_ns()
-            connection.sendall(each)
+            connection.sendall(item)
             status = _read(connection)
             if status == 200:
                 took.append((time.perf_counter_ns() - before) / 1e3)

@@ -22,7 +22,7 @@ def bodies(count: int) -> list[bytes]:
         for number, half in enumerate(halves)
     ]
     return [
-        json.dumps({"model": MODEL, "messages": [each], "max_tokens": 64, "stream": True}).encode() for each in message
+        json.dumps({"model": MODEL, "messages": [item], "max_tokens": 64, "stream": True}).encode() for item in message
     ]
 
 

@@ -115,7 +115,7 @@ def run_all(removals: Sequence[tuple[str, Removal]], runs: Runs, known: Mapping[
         of_row.setdefault(row, {}).update(dict.fromkeys(tests[id(removal)]))
     whole = {row: runs.whole(tuple(named)) for row, named in of_row.items()}
     outcomes = []
-    for row, removal in sorted(removals, key=lambda each: whole[each[0]].seconds):
+    for row, removal in sorted(removals, key=lambda item: whole[item[0]].seconds):
         before = whole[row]
         missing = [name for name in removal.tests if name not in before.passed]
         if missing:
@@ -153,20 +153,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def write(outcomes: Sequence[Outcome], path: Path) -> bool:
     """Write the result; False: a part survived that is not marked as unproved, or one that is marked was noticed."""
-    verdicts = Counter(each.verdict for each in outcomes)
-    figures = {"rows": len({each.row for each in outcomes}), "removals": len(outcomes)} | {
+    verdicts = Counter(outcome.verdict for outcome in outcomes)
+    figures = {"rows": len({outcome.row for outcome in outcomes}), "removals": len(outcomes)} | {
         verdict: verdicts[verdict] for verdict in (NOTICED, SURVIVED, HUNG, BROKEN)
     }
-    unexpected = [each for each in outcomes if not each.expected]
+    unexpected = [outcome for outcome in outcomes if not outcome.expected]
     result = report("removals", figures, {"unexpected": Target(value=len(unexpected), op="<=", target=0)})
     rows: dict[str, dict[str, str]] = {}
-    for each in sorted(outcomes, key=lambda each: int(each.row[1:])):
-        rows.setdefault(each.row, {})[each.part] = f"{each.verdict}: {each.why}" if each.why else each.verdict
+    for item in sorted(outcomes, key=lambda outcome: int(outcome.row[1:])):
+        rows.setdefault(item.row, {})[item.part] = f"{item.verdict}: {item.why}" if item.why else item.verdict
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result | {"parts": rows}, indent=2) + "\n", encoding="utf-8")
     print(", ".join(f"{value} {name}" for name, value in figures.items()))
-    for each in unexpected:
-        print(f"UNEXPECTED {each.row} {each.part}: {each.verdict} {each.why}")
+    for item in unexpected:
+        print(f"UNEXPECTED {item.row} {item.part}: {item.verdict} {item.why}")
     return not unexpected
 
 

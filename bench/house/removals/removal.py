@@ -46,7 +46,7 @@ class Removal(Edit, frozen=True, forbid_unknown_fields=True, kw_only=True):
     @property
     def files(self) -> set[str]:
         """The files that it edits."""
-        return {each.file for each in (self, *self.also)}
+        return {item.file for item in (self, *self.also)}
 
     def texts(self, tree: Path) -> dict[str, str]:
         """Return the edited files of a tree by their names; raises ValueError where an edit does not apply."""
@@ -72,4 +72,4 @@ def chosen(rows: Mapping[str, tuple[Removal, ...]], only: list[str], word: str) 
     """Return the removals of these rows (none: of all) whose part has the word in its name."""
     if unknown := set(only) - rows.keys():
         raise ValueError(f"no removals of {', '.join(sorted(unknown))}; there are {', '.join(rows)}")
-    return [(row, each) for row in only or rows for each in rows[row] if word in each.part]
+    return [(row, item) for row in only or rows for item in rows[row] if word in item.part]

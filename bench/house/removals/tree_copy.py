@@ -127,7 +127,7 @@ def _cases(report: Path, names: Collection[str]) -> tuple[tuple[str, ...], str]:
     passed, failed = set(), ""
     for case in ET.parse(report).iter("testcase"):  # noqa: S314 - pytest wrote it
         name = case.get("name", "")
-        function, kinds = name.partition("[")[0], {each.tag for each in case}
+        function, kinds = name.partition("[")[0], {item.tag for item in case}
         if function not in names:
             continue
         if kinds & {"failure", "error"}:
@@ -141,6 +141,6 @@ def node_id(tree: Path, file: str, name: str) -> str:
     """Return pytest's name of a test, with its class if it has one."""
     module = ast.parse((tree / file).read_text(encoding="utf-8"))
     for node in module.body:
-        if isinstance(node, ast.ClassDef) and any(getattr(each, "name", "") == name for each in node.body):
+        if isinstance(node, ast.ClassDef) and any(getattr(item, "name", "") == name for item in node.body):
             return f"{file}::{node.name}::{name}"
     return f"{file}::{name}"

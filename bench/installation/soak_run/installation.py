@@ -59,7 +59,7 @@ class Installation:
         self.peak_mib: dict[str, float] = {}
         self.mark = uuid.uuid4().hex
         rest = ports[webs + GATEWAYS :]
-        self._engine_ports = [rest[3 * each : 3 * each + 3] for each in range(ENGINES)]
+        self._engine_ports = [rest[3 * number : 3 * number + 3] for number in range(ENGINES)]
         self._directory = directory
         self._environment = {
             **os.environ,
@@ -147,7 +147,7 @@ class Installation:
     def stop_all(self) -> list[str]:
         """End everything as an operator would; returns the processes that had to be killed."""
         stubborn = []
-        for name in sorted(self.running, key=lambda each: each.startswith("engine")):
+        for name in sorted(self.running, key=lambda item: item.startswith("engine")):
             self.running[name].terminate()
         for name, process in self.running.items():
             try:

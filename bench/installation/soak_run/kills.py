@@ -48,7 +48,7 @@ class Killer:
     def _choose(self) -> str:
         kind = self._rng.choices(list(KINDS), weights=list(KINDS.values()))[0]
         name = self._rng.choice(self._installation.names(kind))
-        away = sum(each.startswith(kind) for each in self._away)
+        away = sum(item.startswith(kind) for item in self._away)
         return name if name not in self._away and away < (ENGINES // 2 if kind == "engine" else 1) else ""
 
     async def _kill(self, name: str, down_s: float) -> None:

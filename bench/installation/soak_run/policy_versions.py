@@ -18,14 +18,14 @@ class Published(msgspec.Struct, frozen=True):
 
 def wrong_versions(decided: Sequence[Decided], published: Sequence[Published]) -> list[str]:
     """Return the decisions by a version that was not published yet, and gateways whose version went back."""
-    begun_at = {each.number: each.begun_at for each in published}
+    begun_at = {item.number: item.begun_at for item in published}
     newest: dict[str, Decided] = {}
     wrong = []
-    for each in sorted(decided, key=lambda one: (one.decided_at, one.number)):
-        if begun_at.get(each.number, float("inf")) > each.decided_at:
-            wrong.append(f"{each.gateway} decided by version {each.number} before it was published")
-        before = newest.setdefault(each.gateway, each)
-        if each.number < before.number:
-            wrong.append(f"{each.gateway} went back from version {before.number} to {each.number}")
-        newest[each.gateway] = each
+    for item in sorted(decided, key=lambda one: (one.decided_at, one.number)):
+        if begun_at.get(item.number, float("inf")) > item.decided_at:
+            wrong.append(f"{item.gateway} decided by version {item.number} before it was published")
+        before = newest.setdefault(item.gateway, item)
+        if item.number < before.number:
+            wrong.append(f"{item.gateway} went back from version {before.number} to {item.number}")
+        newest[item.gateway] = item
     return wrong

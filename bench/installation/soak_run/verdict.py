@@ -32,21 +32,21 @@ ENGINES = (
 
 def wrong_requests(asked: Sequence[Asked], kills: Sequence[Kill]) -> list[str]:
     """Return what is wrong with the clients' history: lost requests, and broken answers that no kill explains."""
-    wrong = [f"request {each.number} never ended" for each in asked if each.ended_s is None]
+    wrong = [f"request {item.number} never ended" for item in asked if item.ended_s is None]
     wrong += [
-        f"request {each.number} was lost: {each.status} {each.why[:160]}" for each in asked if each.fate == "lost"
+        f"request {item.number} was lost: {item.status} {item.why[:160]}" for item in asked if item.fate == "lost"
     ]
-    for each in asked:
-        if each.fate == "broken_off" and not _explained(each, kills):
-            wrong.append(f"request {each.number} broke off and nothing was killed: {each.why[:160]}")
+    for item in asked:
+        if item.fate == "broken_off" and not _explained(item, kills):
+            wrong.append(f"request {item.number} broke off and nothing was killed: {item.why[:160]}")
     return wrong
 
 
 def _explained(asked: Asked, kills: Sequence[Kill]) -> bool:
     ended_s = asked.ended_s if asked.ended_s is not None else float("inf")
     return any(
-        each.name.startswith(("gateway", "engine")) and asked.sent_s - _NOTICED_S <= each.at_s <= ended_s
-        for each in kills
+        kill.name.startswith(("gateway", "engine")) and asked.sent_s - _NOTICED_S <= kill.at_s <= ended_s
+        for kill in kills
     )
 
 

@@ -54,8 +54,8 @@ class FaultProxy:
                 continue
             back.settimeout(None)
             pair = front, back
-            for each in pair:
-                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for item in pair:
+                item.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._lock:
                 self._open.add(pair)
                 doomed = self._cut_next > 0
@@ -81,11 +81,11 @@ class FaultProxy:
     def _forget(self, pair: tuple[socket.socket, socket.socket]) -> None:
         with self._lock:
             self._open.discard(pair)
-        for each in pair:
-            each.close()
+        for item in pair:
+            item.close()
 
 
 def _end(*sockets: socket.socket) -> None:
-    for each in sockets:
+    for item in sockets:
         with contextlib.suppress(OSError):
-            each.shutdown(socket.SHUT_RDWR)
+            item.shutdown(socket.SHUT_RDWR)

@@ -73,4 +73,4 @@ def read_history(paths: Iterable[Path]) -> list[Operation]:
         for line in path.read_bytes().split(b"\n")[:-1]:
             operation = decoder.decode(line)
             found[operation.client, operation.number] = operation
-    return sorted(found.values(), key=lambda each: each.began)
+    return sorted(found.values(), key=lambda item: item.began)

@@ -28,7 +28,7 @@ def leaks_of(node: NodeProcess) -> list[str]:
         return [f"{node.name} does not answer at the end: {error}"]
     finally:
         client.close()
-    return [f"{node.name}: {each}" for each in found + _descriptors(node)]
+    return [f"{node.name}: {descriptor}" for descriptor in found + _descriptors(node)]
 
 
 def _open_things(node: NodeProcess) -> list[str]:
@@ -41,7 +41,7 @@ def _purged(node: NodeProcess, client: TransferClient) -> list[str]:
         for tenant in TENANTS
         if not isinstance(client.call(node.direct_address, Purge(tenant)), Done)
     ]
-    kept = [f"{each} after a purge" for each in _more_than_none(node, ("blocks", "tenants", *_SLOTS))]
+    kept = [f"{item} after a purge" for item in _more_than_none(node, ("blocks", "tenants", *_SLOTS))]
     count = node.file_bytes().count(MARK)
     # A full disk is tried once a second, so that a long queue waited for it; it has nothing to write any more.
     waiting = _until(lambda: _more_than_none(node, ("write_through_waiting",)))
@@ -54,7 +54,7 @@ def _room(node: NodeProcess, client: TransferClient) -> list[str]:
     answer = client.call(node.direct_address, Allocate(f"room-{node.lives}", [], new, 10.0))
     got = [] if isinstance(answer, Done) else [f"its {DRAM_SLOTS} slots cannot be allocated: {answer}"]
     client.call(node.direct_address, Abort(f"room-{node.lives}"))
-    return got + [f"{each} after an abort" for each in _more_than_none(node, _SLOTS)]
+    return got + [f"{item} after an abort" for item in _more_than_none(node, _SLOTS)]
 
 
 def _more_than_none(node: NodeProcess, names: Sequence[str]) -> list[str]:

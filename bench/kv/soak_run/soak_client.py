@@ -178,9 +178,9 @@ class SoakClient:
 
     def _written(self, node: int, names: list[str]) -> bool:
         blocks = [known(name) for name in names]
-        message = Write(self._tx_id, [each.facts.key for each in blocks], [each.facts.checksum for each in blocks])
+        message = Write(self._tx_id, [block.facts.key for block in blocks], [block.facts.checksum for block in blocks])
         operation = Operation("write", node, names, tx_id=self._tx_id)
-        return isinstance(self._ask(operation, message, [memoryview(each.payload) for each in blocks]), Done)
+        return isinstance(self._ask(operation, message, [memoryview(block.payload) for block in blocks]), Done)
 
     # Inner ----------------------------------------------------------------------------------------
 

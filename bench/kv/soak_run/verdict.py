@@ -17,18 +17,18 @@ _WRITES = ("put", "pull", "commit")
 
 def wrong_operations(history: Sequence[Operation], nodes: int, kills: Sequence[Kill]) -> list[str]:
     """Return what contradicts the contract, in words; empty: nothing."""
-    wrong = [_line(each, "other bytes than were put", each.wrong) for each in history if each.wrong]
-    wrong += [_line(each, "took effect", each.names) for each in history if _must_fail(each) and _done(each)]
+    wrong = [_line(item, "other bytes than were put", item.wrong) for item in history if item.wrong]
+    wrong += [_line(item, "took effect", item.names) for item in history if _must_fail(item) and _done(item)]
     return wrong + wrong_hits(history, nodes) + wrong_locks(history, kills)
 
 
 def wrong_hits(history: Sequence[Operation], nodes: int) -> list[str]:
     """Return gets that found a block which nobody had put there since it was purged everywhere."""
     writes: dict[str, list[Operation]] = defaultdict(list)
-    for each in history:
-        if each.kind in _WRITES and not _had_no_effect(each) and not _must_fail(each):
-            for name in each.names:
-                writes[name].append(each)
+    for item in history:
+        if item.kind in _WRITES and not _had_no_effect(item) and not _must_fail(item):
+            for name in item.names:
+                writes[name].append(item)
     purges = whole_purges(history, nodes)
     found = []
     for get in history:
@@ -44,42 +44,42 @@ def whole_purges(history: Iterable[Operation], nodes: int) -> dict[str, list[tup
     """Return per tenant when purges began and ended that every node, one after the other, said it has done."""
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
     rows: dict[str, list[Operation]] = defaultdict(list)
-    for each in history:
-        if each.kind != "purge":
+    for item in history:
+        if item.kind != "purge":
             continue
-        row = rows[each.client]
-        if each.node == 0:
+        row = rows[item.client]
+        if item.node == 0:
             row.clear()
-        row.append(each)
+        row.append(item)
         if [one.node for one in row] == list(range(nodes)) and all(_done(one) for one in row):
-            found[each.tenant].append((row[0].began, _end(row[-1])))
+            found[item.tenant].append((row[0].began, _end(row[-1])))
     return found
 
 
 def wrong_locks(history: Sequence[Operation], kills: Sequence[Kill]) -> list[str]:
     """Return what got a new block that another transaction had locked for all of the time."""
-    ends = {each.tx_id: each.began for each in history if each.kind in ("commit", "abort")}
+    ends = {item.tx_id: item.began for item in history if item.kind in ("commit", "abort")}
     held: dict[tuple[int, str], list[tuple[float, float]]] = defaultdict(list)
-    purges = [(each.node, each.tenant, each.began, _end(each)) for each in history if each.kind == "purge"]
+    purges = [(item.node, item.tenant, item.began, _end(item)) for item in history if item.kind == "purge"]
     wrong = []
-    for each in history:
-        if each.kind not in ("allocate", "put", "pull") or not _done(each):
+    for item in history:
+        if item.kind not in ("allocate", "put", "pull") or not _done(item):
             continue
-        for name in each.found:
-            before = held[each.node, name]
-            if any(began < each.began and _end(each) < ended for began, ended in before):
-                wrong.append(_line(each, "another transaction had locked this", [name]))
-            if each.kind == "allocate":
+        for name in item.found:
+            before = held[item.node, name]
+            if any(began < item.began and _end(item) < ended for began, ended in before):
+                wrong.append(_line(item, "another transaction had locked this", [name]))
+            if item.kind == "allocate":
                 ended_by = [
-                    max(began, each.began) for node, began, ended in kills if node == each.node and ended >= each.began
+                    max(began, item.began) for node, began, ended in kills if node == item.node and ended >= item.began
                 ]
                 ended_by += [
-                    max(began, each.began)
+                    max(began, item.began)
                     for node, tenant, began, ended in purges
-                    if node == each.node and tenant == tenant_of(name) and ended >= each.began
+                    if node == item.node and tenant == tenant_of(name) and ended >= item.began
                 ]
-                until = min([ends.get(each.tx_id, inf), each.began + each.lease_s, *ended_by])
-                before.append((_end(each), until))
+                until = min([ends.get(item.tx_id, inf), item.began + item.lease_s, *ended_by])
+                before.append((_end(item), until))
     return wrong
 
 

@@ -107,9 +107,9 @@ class KubernetesActuator(Actuator):
         wanted = self._wanted_by_others(order, OPEN_STATES)
         registered = set(Engine.objects.filter(pool=order.pool).values_list("name", flat=True))
         left = {
-            each
-            for each in self._wanted_by_others(order, (ActionState.FAILED,)) - wanted
-            if each <= replicas and f"{name}-{each - 1}" not in registered
+            wanted_by_other
+            for wanted_by_other in self._wanted_by_others(order, (ActionState.FAILED,)) - wanted
+            if wanted_by_other <= replicas and f"{name}-{wanted_by_other - 1}" not in registered
         }
         return min(left) if left else max([replicas, *wanted]) + 1
 
@@ -117,7 +117,7 @@ class KubernetesActuator(Actuator):
         """Return the scales that other starts of the order's role wanted."""
         others = EngineAction.objects.filter(pool=order.pool, kind=ActionKind.START, role=order.role, state__in=states)
         told = others.exclude(pk=order.pk).values_list("told", flat=True)
-        return {int(each[WANTED]) for each in told if WANTED in each}
+        return {int(item[WANTED]) for item in told if WANTED in item}
 
     def _scale(self, name: str, replicas: int, *, up: bool) -> None:
         """Patch the scale unless it is there already; a scale that somebody moved meanwhile raises ActuatorError.

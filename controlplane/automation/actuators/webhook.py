@@ -170,10 +170,10 @@ def post_once(url: str, body: bytes, headers: dict[str, str], timeout_s: float) 
 
 def _cut_off(connection: http.client.HTTPConnection, open_now: Sequence[socket.socket], late: threading.Event) -> None:
     late.set()
-    for each in open_now or [connection.sock]:
-        if each is not None:
+    for item in open_now or [connection.sock]:
+        if item is not None:
             with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                item.shutdown(socket.SHUT_RDWR)
 
 
 def _said(action: str, order: EngineAction) -> dict[str, object]:

@@ -47,7 +47,7 @@ def judge(turn: Round, *, observed: FleetObservation) -> RoundResult:
     facts = pool_facts(turn.pool, policy.routing, observed, turn.now_s)
     memory = msgspec.convert(turn.memory, prepared(HealthMemory))
     plan, after = plan_health(facts, memory, settings, newcomer_slow_start_s=policy.automation.scaling.slow_start_s)
-    states: list[str] = [each.state for each in plan.verdicts]
+    states: list[str] = [verdict.state for verdict in plan.verdicts]
     result = planned(
         turn,
         JOB,
@@ -71,9 +71,9 @@ def judge(turn: Round, *, observed: FleetObservation) -> RoundResult:
 def _put(turn: Round, verdicts: tuple[HealthVerdict, ...], settings: HealthDocument) -> None:
     """Put every verdict into force that is not yet, also those that an earlier round did not come to."""
     stored = {row.engine.engine_id: row for row in _stored(turn.pool)}
-    free = [each for each in verdicts if not held_by_hand(stored.get(each.engine_id), turn.at)]
-    news = [each for each in free if _is_news(each, stored.get(each.engine_id))]
-    engines = engines_by_id(turn.pool, [each.engine_id for each in news])
+    free = [item for item in verdicts if not held_by_hand(stored.get(item.engine_id), turn.at)]
+    news = [item for item in free if _is_news(item, stored.get(item.engine_id))]
+    engines = engines_by_id(turn.pool, [item.engine_id for item in news])
     for verdict in news:
         engine = engines.get(verdict.engine_id)
         if engine is not None:
@@ -114,7 +114,9 @@ def _stored(pool: Pool) -> QuerySet[EngineHealth]:
 def _told(plan: HealthPlan) -> dict[str, object]:
     """Return the plan without the many engines of which there is nothing to say."""
     told: dict[str, object] = msgspec.to_builtins(plan)
-    told["verdicts"] = [msgspec.to_builtins(each) for each in plan.verdicts if each.state != HealthState.HEALTHY.value]
+    told["verdicts"] = [
+        msgspec.to_builtins(verdict) for verdict in plan.verdicts if verdict.state != HealthState.HEALTHY.value
+    ]
     return told
 
 

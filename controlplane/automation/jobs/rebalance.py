@@ -47,7 +47,7 @@ def even_out(turn: Round, *, observed: FleetObservation, bus: Bus) -> RoundResul
     if mode == OFF:
         return RoundResult({}, outcome={"mode": mode})
     facts = pool_facts(turn.pool, policy.routing, observed, turn.now_s)
-    recent = tuple(each for each in facts.windows if each.from_s >= turn.now_s - WINDOWS_S)
+    recent = tuple(window for window in facts.windows if window.from_s >= turn.now_s - WINDOWS_S)
     usual_d, prefixes = observed.prefixes(turn.pool.slug, turn.now_s)
     memory = msgspec.convert(turn.memory, prepared(RebalanceMemory))
     facts = msgspec.structs.replace(facts, windows=recent)

@@ -34,7 +34,7 @@ def engine_address(url: str) -> CheckedUrl:
 def is_allowed(address: CheckedUrl, pool: Pool | None) -> bool:
     """Return whether engines of the pool (None: of a new one) may be there."""
     rules = engine_url_rules(pool)
-    return all(rules.allows(ip_address(each)) for each in address.addresses)
+    return all(rules.allows(ip_address(item)) for item in address.addresses)
 
 
 def may_be_asked(address: CheckedUrl) -> bool:

@@ -76,12 +76,12 @@ def targets(facts: ConnectedEngineFacts, address: CheckedUrl) -> list[tuple[Conn
     rank = rank_of(address.url)
     if rank is None and (facts.ranks == 1 or facts.product != VLLM):
         return [(facts, address)]
-    told = [each.data_parallel_rank for each in facts.sockets] or list(range(facts.ranks))
+    told = [socket.data_parallel_rank for socket in facts.sockets] or list(range(facts.ranks))
     process = address.url.partition("#")[0]
     if rank is not None and rank not in told:
         raise ConnectRejectedError(f"It has no data-parallel rank {rank}.", f"Connect {process}, with all its ranks.")
     return [
-        (facts.of_rank(each), replace(address, url=ranked_url(process, each))) for each in told if rank in (None, each)
+        (facts.of_rank(item), replace(address, url=ranked_url(process, item))) for item in told if rank in (None, item)
     ]
 
 
@@ -259,8 +259,8 @@ def _networks_with(address: CheckedUrl, pool: Pool | None) -> str:
     known = engine_url_rules(pool).networks
     merged: list[str] = []
     for version in (4, 6):
-        nets: list[Any] = [each for each in known if each.version == version]
-        nets += [ip_network(each) for each in address.addresses if ip_address(each).version == version]
+        nets: list[Any] = [item for item in known if item.version == version]
+        nets += [ip_network(item) for item in address.addresses if ip_address(item).version == version]
         merged += map(str, collapse_addresses(nets))
     return ", ".join(merged)
 
@@ -268,7 +268,7 @@ def _networks_with(address: CheckedUrl, pool: Pool | None) -> str:
 def _engine_name(url: str, pool: Pool | None) -> str:
     name = name_of_url(url)
     taken = set(pool.engines.values_list("name", flat=True)) if pool else set()
-    return next(each for each in (name, *(f"{name[:60]}-{n}" for n in range(2, 1000))) if each not in taken)
+    return next(item for item in (name, *(f"{name[:60]}-{n}" for n in range(2, 1000))) if item not in taken)
 
 
 def _slug(model: str) -> str:

@@ -69,7 +69,7 @@ class ConnectedEngineFacts:
 
     def of_rank(self, rank: int) -> ConnectedEngineFacts:
         """Return the facts about one of its data-parallel ranks, which has a cache and event sockets of its own."""
-        own = next((each for each in self.sockets if each.data_parallel_rank == rank), None)
+        own = next((socket for socket in self.sockets if socket.data_parallel_rank == rank), None)
         events, replay = (own.endpoint, own.replay_endpoint) if own else ("", "")
         url = ranked_url(self.url.partition("#")[0], rank)
         return replace(self, url=url, ranks=1, events=events, replay=replay)

@@ -101,7 +101,7 @@ def discovery_problems(slugs: set[str]) -> list[str]:
     runs = JobRun.objects.filter(job=JOB, state=JobState.ACTIVE, shard__lt=len(settings.DISCOVERY))
     told = [run.progress for run in runs.order_by("shard")] if settings.DISCOVERY else []
     return [
-        f"Discovery of pool {each['pool']} from {each['source']}: {each['problem']}"
-        for each in told
-        if each.get("problem") and each.get("pool") in slugs
+        f"Discovery of pool {item['pool']} from {item['source']}: {item['problem']}"
+        for item in told
+        if item.get("problem") and item.get("pool") in slugs
     ]

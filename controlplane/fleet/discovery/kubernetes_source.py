@@ -90,7 +90,7 @@ def _pool_of(source: DiscoverySource, connection: client.ApiClient) -> tuple[str
     spec = _spec(source, client.CustomObjectsApi(connection))
     labels = spec.get("selector") or {}
     labels = labels.get("matchLabels", labels)
-    ports = [each.get("number") for each in spec.get("targetPorts") or ()] or [spec.get("targetPortNumber")]
+    ports = [item.get("number") for item in spec.get("targetPorts") or ()] or [spec.get("targetPortNumber")]
     if not labels or not isinstance(ports[0], int):
         raise DiscoveryOutageError(f"InferencePool {source.what} has no selector or no target port")
     return ",".join(f"{name}={value}" for name, value in sorted(labels.items())), ports[0]
@@ -115,7 +115,7 @@ def _found(pod: _Pod, port: int) -> FoundEngine | None:
     address, phase = pod.status.pod_ip, pod.status.phase
     if not address or phase in ("Succeeded", "Failed"):
         return None
-    conditions = {each.type: each.status for each in pod.status.conditions}
+    conditions = {condition.type: condition.status for condition in pod.status.conditions}
     presence = Presence.READY if conditions.get("Ready") == "True" else Presence.WAITING
     if pod.metadata.deletion_timestamp is not None:
         presence = Presence.LEAVING

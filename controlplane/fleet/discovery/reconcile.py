@@ -61,8 +61,8 @@ class Reconciliation:
         What one engine is rejected for is told in `problems` and holds up no other.
         """
         ours = list(Engine.objects.select_related("pool").filter(pool=self._pool, source=self._source))
-        by_url, by_name = {each.url: each for each in ours}, {each.name: each for each in ours}
-        listed = [(each, by_url.get(each.url) or by_name.get(each.name)) for each in found]
+        by_url, by_name = {our.url: our for our in ours}, {our.name: our for our in ours}
+        listed = [(item, by_url.get(item.url) or by_name.get(item.name)) for item in found]
         seen = {engine.engine_id for _, engine in listed if engine is not None}
         for each, engine in listed:
             self._take(each, engine)

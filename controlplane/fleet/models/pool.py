@@ -39,9 +39,9 @@ class ActuatorKind(models.TextChoices):
 
 def check_networks(text: str) -> None:
     """Raise ValidationError unless the text is a list of networks."""
-    for each in text.split(","):
+    for part in text.split(","):
         try:
-            ip_network(each.strip())
+            ip_network(part.strip())
         except ValueError as error:
             raise ValidationError(f"Write networks such as 10.3.0.0/16, separated by commas: {error}.") from error
 

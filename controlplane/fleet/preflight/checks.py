@@ -252,7 +252,7 @@ class EnginePreflight:
 
     async def _discovered(self) -> EventSource:
         found, _ = await self._engine.event_sources((self._subject.rank or 0) + 1)
-        sources = [each for each in found if self._subject.rank in (None, each.data_parallel_rank)]
+        sources = [item for item in found if self._subject.rank in (None, item.data_parallel_rank)]
         if not sources:
             raise PreflightFailedError(
                 "The engine reports no KV event socket, and none is entered.",

@@ -45,7 +45,7 @@ def checked_document(given: Mapping[str, Any]) -> SovereigntyDocument:
     regions = set(Region.objects.values_list("slug", flat=True))
     tenants = set(Tenant.objects.values_list("slug", flat=True))
     if found_wrong := problems(document, regions, tenants):
-        raise InvalidFieldsError(FieldProblem(each.path, f"{each.message}.") for each in found_wrong)
+        raise InvalidFieldsError(FieldProblem(item.path, f"{item.message}.") for item in found_wrong)
     return document
 
 
@@ -64,6 +64,6 @@ def replace_sovereignty(
 
 def reject_while_named(name: str, *fields: str) -> None:
     """Raise InUseError while a rule names the region or tenant in one of these fields."""
-    naming = [rule.name for rule in document_in_force().rules if any(name in getattr(rule, each) for each in fields)]
+    naming = [rule.name for rule in document_in_force().rules if any(name in getattr(rule, field) for field in fields)]
     if naming:
         raise InUseError(f"Sovereignty rules name {name}: {', '.join(naming[:3])}; change these first.")

@@ -52,8 +52,8 @@ def cache_locality_answer(pool: str, word: PoolWord | None) -> dict[str, Any]:
         "span_s": told.span_s if told is not None else 0.0,
         "prefixes": _prefixes(told) if told is not None else [],
         "engines": [
-            {**hits_answer(each, told.pool_id, word), "requests": each.requests, "ttft": each.split}
-            for each in told.engines
+            {**hits_answer(engine, told.pool_id, word), "requests": engine.requests, "ttft": engine.split}
+            for engine in told.engines
         ]
         if told is not None
         else [],
@@ -91,16 +91,16 @@ def _ring_engine(line: RingLine) -> dict[str, Any]:
 def _prefixes(told: PoolCacheLocality) -> list[dict[str, Any]]:
     return [
         {
-            "key": each.key,
-            "parent": told.prefixes[each.parent].key if each.parent >= 0 else None,
-            "first_block": each.first_block,
-            "last_block": each.last_block,
-            "requests": each.requests,
-            "share": each.requests / told.requests if told.requests else 0.0,
-            "holders": list(each.holders),
-            "key_blocks": each.key_blocks,
+            "key": prefix.key,
+            "parent": told.prefixes[prefix.parent].key if prefix.parent >= 0 else None,
+            "first_block": prefix.first_block,
+            "last_block": prefix.last_block,
+            "requests": prefix.requests,
+            "share": prefix.requests / told.requests if told.requests else 0.0,
+            "holders": list(prefix.holders),
+            "key_blocks": prefix.key_blocks,
         }
-        for each in told.prefixes
+        for prefix in told.prefixes
     ]
 
 

@@ -171,7 +171,7 @@ class OneEngineHits(ApiView):
         """Return the hits that were predicted and reported, the trust in the engine's index, and its reason."""
         engine = visible_engines(self.actor).select_related("pool").get(engine_id=engine_id)
         word = cache_locality_intake().of(engine.pool.slug, time.time())
-        told = [each for each in word.pool.engines if each.engine_id == engine_id] if word is not None else []
+        told = [item for item in word.pool.engines if item.engine_id == engine_id] if word is not None else []
         if not told:
             word = None
             told = [EngineCacheLocality(engine_id=engine_id, name=engine.name, accepts=False)]

@@ -58,7 +58,7 @@ class CacheLocalityIntake:
         ]
         if not words:
             return None
-        pool, at, name = max(words, key=lambda each: (each[0].requests, each[2]))
+        pool, at, name = max(words, key=lambda word: (word[0].requests, word[2]))
         return PoolWord(pool, at, name, len(words))
 
     def _hear(self, gateway: str, value: bytes) -> None:

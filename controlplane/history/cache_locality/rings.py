@@ -43,22 +43,22 @@ def rings_reading(word: PoolWord, without: str = "") -> RingsReading:
         shares = ring_shares(pool.rings, pool.accepting, traffic, engine_id_of(pool, without))
     elif without:
         raise UnknownEngineError(f"{pool.placement} uses no hash rings, so no keys belong to {without}")
-    placed = {each.engine_id: each for each in shares.engines} if shares is not None else {}
+    placed = {engine.engine_id: engine for engine in shares.engines} if shares is not None else {}
     lines = [
         RingLine(
-            each.engine_id,
-            each.name,
-            placed.get(each.engine_id),
-            each.requests,
-            each.requests / pool.requests if pool.requests else None,
+            engine.engine_id,
+            engine.name,
+            placed.get(engine.engine_id),
+            engine.requests,
+            engine.requests / pool.requests if pool.requests else None,
         )
-        for each in pool.engines
-        if each.accepts or each.requests
+        for engine in pool.engines
+        if engine.accepts or engine.requests
     ]
     return RingsReading(word, shares, tuple(lines))
 
 
 def engine_id_of(pool: PoolCacheLocality, wanted: str) -> str:
     """Return the id of the engine that is meant by its id or its name; what is neither as it is."""
-    by_name = {each.name: each.engine_id for each in pool.engines}
+    by_name = {engine.name: engine.engine_id for engine in pool.engines}
     return wanted if wanted in pool.accepting else by_name.get(wanted, wanted)

@@ -77,7 +77,7 @@ def _candidates(stored: StoredDecision) -> list[str]:
         return ["No engine was scored."]
     heads = "".join(f"{head:>10}" for head in ("Hit, tok", "Wait", "Prefill", "Decode", "Cost", "Trust"))
     lines = [f"{'Engine':20}{heads}{'Report age':>12}"]
-    known = {each.engine_id: each for each in stored.known}
+    known = {item.engine_id: item for item in stored.known}
     for place, each in enumerate(stored.decision.candidates):
         then = known.get(each.engine_id)
         chosen = " *" if place == 0 and stored.decision.engine_id else ""

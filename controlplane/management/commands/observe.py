@@ -108,9 +108,9 @@ def _count_answer(batch: list[bytes], said: dict[str, Any], tally: Tally) -> lis
     read = said.get("resend_from", len(batch) + 1) - 1
     tally.accepted += said["accepted"]
     tally.rejected += read - said["accepted"]
-    for each in said["problems"]:
-        if each["line"] <= read:
-            tally.note(f"rejected: {each['message']}")
+    for item in said["problems"]:
+        if item["line"] <= read:
+            tally.note(f"rejected: {item['message']}")
     return batch[read:]
 
 
@@ -194,5 +194,5 @@ class Command(BaseCommand):
             return
         if tally is not None:
             self.stdout.write(f"{tally.accepted} accepted, {tally.rejected} rejected, {tally.skipped} skipped")
-            for reason, number in sorted(tally.reasons.items(), key=lambda each: -each[1]):
+            for reason, number in sorted(tally.reasons.items(), key=lambda item: -item[1]):
                 self.stdout.write(f"  {number} × {reason}")

@@ -79,14 +79,14 @@ def _wanted(name: str, bus: Bus) -> tuple[str, ApiKeyEntry | None]:
     text = input().strip() if name == "-" else name
     if name == "-" or (text.startswith(KEY_START) and len(text) > PREFIX_LENGTH):
         sha256 = hash_api_key(text)
-        return sha256, next((each for each in entries if each.sha256 == sha256), None)
+        return sha256, next((entry for entry in entries if entry.sha256 == sha256), None)
     if name.startswith(KEY_START):
-        found = [each for each in entries if each.prefix and each.prefix == name]
+        found = [entry for entry in entries if entry.prefix and entry.prefix == name]
     else:
-        found = [each for each in entries if each.key_id == name]
+        found = [entry for entry in entries if entry.key_id == name]
     if len(found) > 1:
         raise CommandError(
-            f"Several keys begin with {name}: {', '.join(each.key_id for each in found)}. Name one by id."
+            f"Several keys begin with {name}: {', '.join(item.key_id for item in found)}. Name one by id."
         )
     if not found:
         raise CommandError(

@@ -121,9 +121,9 @@ class Command(BaseCommand):
         self.stdout.write(json.dumps({"done": True, "next": said}) if options["json"] else said)
 
     def _next(self, own: FirstRunSecrets | None, kinds: list[Rotation], forced: bool) -> str:
-        under_way = [each for each in kinds if each.also]
+        under_way = [kind for kind in kinds if kind.also]
         if under_way and not forced:
-            _reject_for(sentence for each in under_way for sentence in each.not_installed)
+            _reject_for(sentence for item in under_way for sentence in item.not_installed)
         if own is None:
             return _instructions(kinds)
         step, changed = ("installed", with_new_installed(own))
@@ -136,29 +136,29 @@ class Command(BaseCommand):
         )
 
     def _finish(self, own: FirstRunSecrets | None, kinds: list[Rotation], forced: bool) -> str:
-        under_way = [each for each in kinds if each.also]
+        under_way = [kind for kind in kinds if kind.also]
         if not under_way and (own is None or not own.rotation):
             raise CommandError("No process accepts a second secret: no rotation is under way.")
         if not forced:
-            _reject_for(sentence for each in under_way for sentence in each.still_needed)
+            _reject_for(sentence for item in under_way for sentence in item.still_needed)
         signed = sign_all_again()
         said = f"Console sessions signed with the key in use: {signed}. "
         if own is None:
-            variables = ", ".join(f"{each.variable}_ALSO" for each in under_way)
+            variables = ", ".join(f"{item.variable}_ALSO" for item in under_way)
             return f"{said}Nothing needs the other secrets. Remove {variables} everywhere, and restart all processes."
         _keep(without_others(own), "finished")
         return f"{said}The old secrets are removed from {settings.STATE_DIR / FILE_NAME}. Restart `manage.py up`."
 
     def _show(self, holders: Holders, kinds: list[Rotation], *, as_json: bool) -> None:
         if as_json:
-            shown = [{**asdict(each), "variable": each.variable, "holders": _plain(each)} for each in kinds]
+            shown = [{**asdict(kind), "variable": kind.variable, "holders": _plain(kind)} for kind in kinds]
             self.stdout.write(json.dumps({"secrets": shown, "silent": holders.silent}, indent=2))
             return
         now = time.time()
-        for each in kinds:
-            also = f", also accepts {each.also}" if each.also else ""
-            self.stdout.write(f"{each.variable}: uses {each.used}{also}")
-            for holder in each.holders:
+        for kind in kinds:
+            also = f", also accepts {kind.also}" if kind.also else ""
+            self.stdout.write(f"{kind.variable}: uses {kind.used}{also}")
+            for holder in kind.holders:
                 held = holder.secrets
                 self.stdout.write(f"  {holder.role:<10} {holder.name:<32} uses {held.used}  also {held.also or '–'}")
                 for use in newest(held.uses):
@@ -166,9 +166,9 @@ class Command(BaseCommand):
                     self.stdout.write(
                         f"    by {held.also}: {use.purpose} ({use.count}), newest {when} from {use.who or 'others'}"
                     )
-            if each.also:
-                self._list(f"Prevents using {each.also}", each.not_installed)
-                self._list(f"Prevents accepting {each.also} no longer", each.still_needed)
+            if kind.also:
+                self._list(f"Prevents using {kind.also}", kind.not_installed)
+                self._list(f"Prevents accepting {kind.also} no longer", kind.still_needed)
         if not kinds:
             self.stdout.write("No process has answered.")
         for sentence in holders.silent:
@@ -219,16 +219,16 @@ def _reject_for(sentences: Iterable[str]) -> None:
 
 def _instructions(kinds: list[Rotation]) -> str:
     lines = []
-    for each in kinds:
-        name = each.variable
-        if not each.also:
+    for kind in kinds:
+        name = kind.variable
+        if not kind.also:
             lines.append(
                 f"{name}: no second secret is accepted. Make one (`openssl rand -base64 48`), set {name}_ALSO to it "
                 "for every process, and restart them one after the other."
             )
         else:
             lines.append(
-                f"{name}: every process accepts {each.used} and {each.also}. If {each.also} is the new one, exchange "
+                f"{name}: every process accepts {kind.used} and {kind.also}. If {kind.also} is the new one, exchange "
                 f"{name} and {name}_ALSO everywhere and restart the processes one after the other. If it is the old "
                 f"one, run `manage.py secrets {_FINISH}`."
             )
@@ -245,15 +245,15 @@ def _keep(changed: FirstRunSecrets, step: str) -> None:
 def _plain(rotation: Rotation) -> list[dict[str, Any]]:
     return [
         {
-            "role": each.role,
-            "name": each.name,
-            "started_at": each.started_at,
-            "used": each.secrets.used,
-            "also": each.secrets.also,
+            "role": holder.role,
+            "name": holder.name,
+            "started_at": holder.started_at,
+            "used": holder.secrets.used,
+            "also": holder.secrets.also,
             "accepted_by_also": [
                 {"purpose": use.purpose, "count": use.count, "newest_at": use.newest_at, "who": use.who}
-                for use in newest(each.secrets.uses)
+                for use in newest(holder.secrets.uses)
             ],
         }
-        for each in rotation.holders
+        for holder in rotation.holders
     ]

@@ -94,16 +94,16 @@ def _framework_problem(error: exceptions.APIException) -> ProblemError:
 def _flattened(detail: Any, path: str) -> list[FieldProblem]:
     if isinstance(detail, dict):
         return [
-            each
+            item
             for name, inner in detail.items()
-            for each in _flattened(inner, path if name == "non_field_errors" else f"{path}.{name}".lstrip("."))
+            for item in _flattened(inner, path if name == "non_field_errors" else f"{path}.{name}".lstrip("."))
         ]
     if isinstance(detail, list):
         nested = any(isinstance(inner, dict | list) for inner in detail)
         return [
-            each
+            item
             for number, inner in enumerate(detail)
-            for each in _flattened(inner, f"{path}[{number}]" if nested else path)
+            for item in _flattened(inner, f"{path}[{number}]" if nested else path)
         ]
     return [FieldProblem(path, str(detail))]
 

@@ -50,7 +50,7 @@ class Filter:
         if len(texts) > (MAX_VALUES if self.repeats else 1):
             raise BadFilterError(f"Give at most {MAX_VALUES if self.repeats else 1} of this.")
         read = [self._value(text) for text in texts]
-        values = [value for each in read for value in (each if isinstance(each, list) else [each])]
+        values = [value for item in read for value in (item if isinstance(item, list) else [item])]
         return rows.filter(**{f"{self.lookup}__in": values} if self.repeats else {self.lookup: values[0]})
 
     def _value(self, text: str) -> Any:
@@ -164,7 +164,7 @@ class Listing:
             problems.append(FieldProblem("ordering", f"Must be one of {', '.join(self.names())}."))
             return ("pk",)
         fields = self.orders[name]
-        return fields if wanted == name else tuple(f"-{each}" for each in fields)
+        return fields if wanted == name else tuple(f"-{item}" for item in fields)
 
 
 def _limit(text: str, problems: list[FieldProblem]) -> int:

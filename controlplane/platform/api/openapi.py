@@ -72,7 +72,7 @@ def _paths() -> dict[str, dict[str, Operation]]:
             "get": _operation("advisory", "Get a session's advisory.", None, _ref("AdvisoryState")),
             "delete": _operation("withdrawAdvisory", "Withdraw a session's advisory.", None, _ref("WithdrawnAnswer")),
         },
-        **{each.path: {"post": _inference(each)} for each in ENDPOINTS},
+        **{item.path: {"post": _inference(item)} for item in ENDPOINTS},
         openai_proxy.MODELS: {"get": _operation("models", "List served models.", None, _OPENAI)},
         openai_proxy.MODELS + "/{id}": {"get": _operation("model", "Get one served model.", None, _OPENAI)},
         "/live": {"get": _open("live", "Liveness of the gateway.")},

@@ -15,12 +15,12 @@ REMEDY = "Let the gateways reach each other's HEADWAY_PEER_LISTEN, and Redis."
 
 def deciding_alone(roles: Iterable[PoolRole], now: float) -> list[PoolRole]:
     """Return the roles of gateways that have decided alone for LONG_S at unix second `now`."""
-    return [each for each in roles if each.decides_alone and now - each.since > LONG_S]
+    return [role for role in roles if role.decides_alone and now - role.since > LONG_S]
 
 
 def named(alone: Iterable[PoolRole]) -> str:
     """Return the first gateways with each reason."""
     gateways: dict[str, list[str]] = {}
-    for each in alone:
-        gateways.setdefault(each.reason, []).append(each.gateway)
+    for item in alone:
+        gateways.setdefault(item.reason, []).append(item.gateway)
     return "; ".join(f"{some_names(names, _NAMED)} ({reason})" for reason, names in gateways.items())

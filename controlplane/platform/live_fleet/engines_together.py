@@ -21,24 +21,24 @@ def engine_together(told: Mapping[str, EngineSample]) -> EngineSample:
     """Return one engine from what each gateway, by name, says of it: work adds up, trouble at any of them shows."""
     samples = list(told.values())
     state, reason, since = _state(told)
-    newest = min(samples, key=lambda each: each.report_age_s if each.report_age_s is not None else float("inf"))
-    trust = min(samples, key=lambda each: _TRUST.index(each.index_trust) if each.index_trust in _TRUST else 0)
-    waits = [each.oldest_bound_s for each in samples if each.oldest_bound_s is not None]
+    newest = min(samples, key=lambda sample: sample.report_age_s if sample.report_age_s is not None else float("inf"))
+    trust = min(samples, key=lambda sample: _TRUST.index(sample.index_trust) if sample.index_trust in _TRUST else 0)
+    waits = [sample.oldest_bound_s for sample in samples if sample.oldest_bound_s is not None]
     return msgspec.structs.replace(
         newest,
-        incarnation=max(each.incarnation for each in samples),
+        incarnation=max(sample.incarnation for sample in samples),
         state=state,
         reason=reason,
         since=since,
-        in_flight_tokens=sum(each.in_flight_tokens for each in samples),
-        in_flight_s=sum(each.in_flight_s for each in samples),
-        running=sum(each.running for each in samples),
-        bound=sum(each.bound for each in samples),
+        in_flight_tokens=sum(sample.in_flight_tokens for sample in samples),
+        in_flight_s=sum(sample.in_flight_s for sample in samples),
+        running=sum(sample.running for sample in samples),
+        bound=sum(sample.bound for sample in samples),
         oldest_bound_s=max(waits) if waits else None,
         index_trust=trust.index_trust,
         index_trust_reason=trust.index_trust_reason,
-        counts=counts_together([each.counts for each in samples if each.counts is not None]),
-        heard=any(each.heard for each in samples),
+        counts=counts_together([sample.counts for sample in samples if sample.counts is not None]),
+        heard=any(sample.heard for sample in samples),
     )
 
 
@@ -47,35 +47,35 @@ def counts_together(told: Sequence[EngineCounts]) -> EngineCounts | None:
     if len(told) <= 1:
         return told[0] if told else None
     return EngineCounts(
-        dispatched=sum(each.dispatched for each in told),
-        prefilling=sum(each.prefilling for each in told),
-        streaming=sum(each.streaming for each in told),
-        first_tokens_total=sum(each.first_tokens_total for each in told),
-        chunks_total=sum(each.chunks_total for each in told),
-        longest_prefill_s=max(each.longest_prefill_s for each in told),
+        dispatched=sum(item.dispatched for item in told),
+        prefilling=sum(item.prefilling for item in told),
+        streaming=sum(item.streaming for item in told),
+        first_tokens_total=sum(item.first_tokens_total for item in told),
+        chunks_total=sum(item.chunks_total for item in told),
+        longest_prefill_s=max(item.longest_prefill_s for item in told),
         # Each gateway counts the failures of its own; an engine that serves any of them is not failing.
-        failures_in_row=min(each.failures_in_row for each in told),
-        rejected_share=_median([(each.rejected_share, each.rejected_samples) for each in told]),
-        rejected_samples=sum(each.rejected_samples for each in told),
-        slowness=_median([(each.slowness, each.slowness_samples) for each in told]),
-        slowness_samples=sum(each.slowness_samples for each in told),
-        tpot_s=_median([(each.tpot_s, each.tpot_samples) for each in told]),
-        tpot_samples=sum(each.tpot_samples for each in told),
-        event_gaps_total=max(each.event_gaps_total for each in told),
+        failures_in_row=min(item.failures_in_row for item in told),
+        rejected_share=_median([(item.rejected_share, item.rejected_samples) for item in told]),
+        rejected_samples=sum(item.rejected_samples for item in told),
+        slowness=_median([(item.slowness, item.slowness_samples) for item in told]),
+        slowness_samples=sum(item.slowness_samples for item in told),
+        tpot_s=_median([(item.tpot_s, item.tpot_samples) for item in told]),
+        tpot_samples=sum(item.tpot_samples for item in told),
+        event_gaps_total=max(item.event_gaps_total for item in told),
     )
 
 
 def _state(told: Mapping[str, EngineSample]) -> tuple[str, str, float]:
     """Return state, reason and since when: what all say, else the trouble that some have, with their names."""
-    by_state = {each.state: each for each in told.values()}
+    by_state = {item.state: item for item in told.values()}
     agreed = next(iter(by_state)) if len(by_state) == 1 else None
     agreed = agreed or next((state for state in _OF_THE_SNAPSHOT if state in by_state), None)
     if agreed is not None:
-        return agreed, by_state[agreed].reason, min(each.since for each in told.values() if each.state == agreed)
+        return agreed, by_state[agreed].reason, min(item.since for item in told.values() if item.state == agreed)
     out = {name: each for name, each in told.items() if each.state in _OUT}
     if out:
         worst = by_state[next(state for state in _OUT if state in by_state)]
-        since = min(each.since for each in out.values())
+        since = min(item.since for item in out.values())
         if len(out) == len(told):
             return worst.state, worst.reason, since
         return "degraded", f"{worst.state} by {', '.join(out)}, served by others: {worst.reason}", since

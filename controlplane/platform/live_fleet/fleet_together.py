@@ -32,21 +32,21 @@ class FleetTogether:
         if not told:
             return None
         self._count(told)
-        newest = max(told.values(), key=lambda each: each.at)
+        newest = max(told.values(), key=lambda item: item.at)
         if len(told) == 1:
-            return msgspec.structs.replace(newest, engines=tuple([self._counted(each) for each in newest.engines]))
+            return msgspec.structs.replace(newest, engines=tuple([self._counted(engine) for engine in newest.engines]))
         self._seq += 1
         engines = self._engines(told)
-        lateness = [each.lateness for each in told.values() if each.lateness is not None]
+        lateness = [item.lateness for item in told.values() if item.lateness is not None]
         return FleetSample(
             seq=self._seq,
             at=newest.at,
             window_s=newest.window_s,
-            snapshot_version=min(each.snapshot_version for each in told.values()),
+            snapshot_version=min(item.snapshot_version for item in told.values()),
             engines=engines,
             pools=self._pools(told, engines, newest.at),
-            lateness=max(lateness, key=lambda each: each.away_s) if lateness else None,
-            regions=tuple(region for each in told.values() for region in each.regions),
+            lateness=max(lateness, key=lambda item: item.away_s) if lateness else None,
+            regions=tuple(region for item in told.values() for region in item.regions),
         )
 
     def _engines(self, told: Mapping[str, FleetSample]) -> tuple[EngineSample, ...]:
@@ -55,8 +55,8 @@ class FleetTogether:
             for engine in sample.engines:
                 seen.setdefault(engine.engine_id, {})[name] = engine
         pools = {pool.pool_id: pool.name for sample in told.values() for pool in sample.pools}
-        engines = [self._counted(engine_together(each)) for each in seen.values()]
-        return tuple(sorted(engines, key=lambda each: (pools.get(each.pool_id, ""), each.pool_id, each.name)))
+        engines = [self._counted(engine_together(item)) for item in seen.values()]
+        return tuple(sorted(engines, key=lambda item: (pools.get(item.pool_id, ""), item.pool_id, item.name)))
 
     def _pools(
         self, told: Mapping[str, FleetSample], engines: tuple[EngineSample, ...], at: float
@@ -75,7 +75,7 @@ class FleetTogether:
             pool_together(each, load_cv(self._smoother.update(pending.get(pool_id, {}), at)))
             for pool_id, each in seen.items()
         ]
-        return tuple(sorted(pools, key=lambda each: (each.name, each.pool_id)))
+        return tuple(sorted(pools, key=lambda item: (item.name, item.pool_id)))
 
     def _count(self, told: Mapping[str, FleetSample]) -> None:
         heard = {

@@ -17,43 +17,43 @@ def pool_together(told: Sequence[PoolSample], load_cv: float) -> PoolSample:
 
     `load_cv` is that of the engines together. What the policy says is the newest gateway's.
     """
-    newest = max(told, key=lambda each: each.policy_version)
+    newest = max(told, key=lambda item: item.policy_version)
     p50_s, p90_s, p99_s = (_percentile(told, share) for share in (0.50, 0.90, 0.99))
     return msgspec.structs.replace(
         newest,
-        unbound=sum(each.unbound for each in told),
-        unbound_tokens=sum(each.unbound_tokens for each in told),
-        oldest_wait_s=max(each.oldest_wait_s for each in told),
+        unbound=sum(item.unbound for item in told),
+        unbound_tokens=sum(item.unbound_tokens for item in told),
+        oldest_wait_s=max(item.oldest_wait_s for item in told),
         load_cv=load_cv,
-        requests_per_s=math.fsum(each.requests_per_s for each in told),
-        prompt_tokens_per_s=math.fsum(each.prompt_tokens_per_s for each in told),
+        requests_per_s=math.fsum(item.requests_per_s for item in told),
+        prompt_tokens_per_s=math.fsum(item.prompt_tokens_per_s for item in told),
         ttft_p50_s=p50_s,
         ttft_p90_s=p90_s,
         ttft_p99_s=p99_s,
-        on_time_share=_mean([(each.on_time_share, each.judged) for each in told]),
-        hit_share=_mean([(each.hit_share, each.prompt_tokens_per_s) for each in told]),
-        approximate_share=_mean([(each.approximate_share, each.requests_per_s) for each in told]),
-        late=sum(each.late for each in told),
-        judged=sum(each.judged for each in told),
-        ttft_count=sum(each.ttft_count for each in told),
+        on_time_share=_mean([(item.on_time_share, item.judged) for item in told]),
+        hit_share=_mean([(item.hit_share, item.prompt_tokens_per_s) for item in told]),
+        approximate_share=_mean([(item.approximate_share, item.requests_per_s) for item in told]),
+        late=sum(item.late for item in told),
+        judged=sum(item.judged for item in told),
+        ttft_count=sum(item.ttft_count for item in told),
         ttft_points=(),
-        observes=all(each.observes for each in told),
-        bound=sum(each.bound or 0 for each in told),
-        dispatched_at_once_per_s=_sum([each.dispatched_at_once_per_s for each in told]),
-        dispatched_waited_per_s=_sum([each.dispatched_waited_per_s for each in told]),
-        queue_wait_mean_s=_mean([(each.queue_wait_mean_s, _dispatches_per_s(each)) for each in told]),
+        observes=all(item.observes for item in told),
+        bound=sum(item.bound or 0 for item in told),
+        dispatched_at_once_per_s=_sum([item.dispatched_at_once_per_s for item in told]),
+        dispatched_waited_per_s=_sum([item.dispatched_waited_per_s for item in told]),
+        queue_wait_mean_s=_mean([(item.queue_wait_mean_s, _dispatches_per_s(item)) for item in told]),
         # Only the gateways know each wait; the slowest gateway's figure is not below the true one of all.
         queue_wait_p90_s=max(
-            (each.queue_wait_p90_s for each in told if each.queue_wait_p90_s is not None), default=None
+            (item.queue_wait_p90_s for item in told if item.queue_wait_p90_s is not None), default=None
         ),
-        migrations_per_s=_sum([each.migrations_per_s for each in told]),
-        overtaken_per_s=_sum([each.overtaken_per_s for each in told]),
+        migrations_per_s=_sum([item.migrations_per_s for item in told]),
+        overtaken_per_s=_sum([item.overtaken_per_s for item in told]),
         rejections_per_s=_rejections(told),
         totals=None,
         prefixes=_busiest(prefixes_together(told)),
-        usual_d=max(each.usual_d for each in told),
-        queued_s=_sum([each.queued_s for each in told]),
-        roles=tuple(role for each in told for role in each.roles),
+        usual_d=max(item.usual_d for item in told),
+        queued_s=_sum([item.queued_s for item in told]),
+        roles=tuple(role for item in told for role in item.roles),
     )
 
 
@@ -74,7 +74,7 @@ def _mean(told: Sequence[tuple[float | None, float]]) -> float | None:
 
 
 def _sum(told: Sequence[float | None]) -> float | None:
-    known = [each for each in told if each is not None]
+    known = [item for item in told if item is not None]
     return math.fsum(known) if known else None
 
 
@@ -83,22 +83,22 @@ def _dispatches_per_s(pool: PoolSample) -> float:
 
 
 def _rejections(told: Sequence[PoolSample]) -> dict[str, float] | None:
-    known = [each.rejections_per_s for each in told if each.rejections_per_s is not None]
-    codes = sorted({code for each in known for code in each})
-    return {code: math.fsum(each.get(code, 0.0) for each in known) for code in codes} if known else None
+    known = [item.rejections_per_s for item in told if item.rejections_per_s is not None]
+    codes = sorted({code for item in known for code in item})
+    return {code: math.fsum(item.get(code, 0.0) for item in known) for code in codes} if known else None
 
 
 def prefixes_together(told: Sequence[PoolSample]) -> list[PrefixCounts]:
     """Return each prefix once, in the order in which they are named; its candidates are those named last."""
     found: dict[str, PrefixCounts] = {}
-    for prefix in (each for pool in told for each in pool.prefixes):
+    for prefix in (item for pool in told for item in pool.prefixes):
         before = found.get(prefix.key)
         found[prefix.key] = prefix if before is None else _prefix_together(before, prefix)
     return list(found.values())
 
 
 def _busiest(prefixes: list[PrefixCounts]) -> tuple[PrefixCounts, ...]:
-    by_work = sorted(prefixes, key=lambda each: (-sum(each.work_s_by_engine.values()), each.key))
+    by_work = sorted(prefixes, key=lambda prefix: (-sum(prefix.work_s_by_engine.values()), prefix.key))
     return tuple(by_work[:MAX_PREFIXES])
 
 

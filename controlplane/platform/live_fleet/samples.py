@@ -66,12 +66,12 @@ class FleetSamples:
         """Return the highest snapshot version that a gateway serves now; 0: none speaks."""
         with self._lock:
             served = self._counted(self._clock()).values()
-        return max((each.snapshot_version for each in served), default=0)
+        return max((item.snapshot_version for item in served), default=0)
 
     def newest(self) -> list[FleetSample]:
         """Return the last sample of each gateway that is followed, however old."""
         with self._lock:
-            return [each.sample for each in self._gateways.values()]
+            return [gateway.sample for gateway in self._gateways.values()]
 
     def subscribe(self, shown: Shown) -> Callable[[], None]:
         """Hear each picture of all gateways together, the newest at once; returns the call that ends it."""
@@ -83,7 +83,7 @@ class FleetSamples:
 
         def leave() -> None:
             with self._lock:
-                self._all = [each for each in self._all if each is not shown]
+                self._all = [item for item in self._all if item is not shown]
 
         return leave
 
@@ -97,7 +97,7 @@ class FleetSamples:
 
         def leave() -> None:
             with self._lock:
-                self._each = [each for each in self._each if each is not heard]
+                self._each = [item for item in self._each if item is not heard]
 
         return leave
 
@@ -131,7 +131,7 @@ class FleetSamples:
     def _counted(self, now: float) -> Mapping[str, FleetSample]:
         """Return, in the order of their names, the gateways that speak."""
         speaking = {key: each for key, each in self._gateways.items() if now - each.arrived_s <= MAX_AGE_S}
-        newest_at = max((each.sample.at for each in speaking.values()), default=0.0)
+        newest_at = max((item.sample.at for item in speaking.values()), default=0.0)
         return {
             name: each.sample
             for name, each in sorted(speaking.items())

@@ -48,7 +48,7 @@ class BusRevocations:
     def waiting(self) -> list[KeyRevocation]:
         """Return the revocations that the database has not stored."""
         with self._lock:
-            return [each for each in self._known.values() if not each.stored_as_of]
+            return [item for item in self._known.values() if not item.stored_as_of]
 
     def publish(self, revocation: KeyRevocation) -> int:
         """Have all gateways reject a key; returns how many processes received it. Raises BusAwayError."""
@@ -77,7 +77,7 @@ class BusRevocations:
                 return
             self._known[revocation.sha256] = revocation
             over = len(self._known) - MAX_KNOWN
-            for sha256 in [each.sha256 for each in self._known.values() if each.stored_as_of][: max(0, over)]:
+            for sha256 in [item.sha256 for item in self._known.values() if item.stored_as_of][: max(0, over)]:
                 del self._known[sha256]
         if lost:
             # A gateway kept it on disk, and no other process has it.

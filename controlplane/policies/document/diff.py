@@ -115,7 +115,7 @@ def _compare(writer: _Writer, path: Path, name: str, before: Any, after: Any, *,
         writer.write(EQUAL, path, name, value_text(after), more=more)
     elif isinstance(before, dict) and isinstance(after, dict) and before and after:
         writer.write(EQUAL, path, name, "{", more=False)
-        names = [*after, *(each for each in before if each not in after)]
+        names = [*after, *(item for item in before if item not in after)]
         names = list(ordered(dict.fromkeys(names))) if not path else _woven(list(before), list(after))
         for place, each in enumerate(names, start=1):
             inner = before.get(each, ABSENT), after.get(each, ABSENT)
@@ -147,7 +147,7 @@ def _woven(before: list[str], after: list[str]) -> list[str]:
     names = list(after)
     for place, name in enumerate(before):
         if name not in names:
-            left = next((names.index(each) for each in reversed(before[:place]) if each in names), -1)
+            left = next((names.index(item) for item in reversed(before[:place]) if item in names), -1)
             names.insert(left + 1, name)
     return names
 

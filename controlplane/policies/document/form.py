@@ -132,9 +132,9 @@ def typed_document(document: Any, shown: Any, posted: Mapping[str, str]) -> Any:
 def as_posted(document: Any) -> dict[str, str]:
     """Return what a browser sends for the form of this document when nobody touches it."""
     return {
-        each.path: each.value
+        item.path: item.value
         for group in form_groups(document, document)
-        for each in (*group.fields, *(each for rule in group.rules if rule.chosen for each in rule.fields))
+        for item in (*group.fields, *(field for rule in group.rules if rule.chosen for field in rule.fields))
     }
 
 
@@ -164,7 +164,7 @@ def _is_chapter(schema: ObjectSchema) -> bool:
 
 
 def _object_group(schema: ObjectSchema, document: Any, live: Any) -> FormGroup:
-    maps = [_map_words(each, document) for each in schema.members.values() if isinstance(each, MapSchema)]
+    maps = [_map_words(member, document) for member in schema.members.values() if isinstance(member, MapSchema)]
     sentence = " ".join((schema.sentence, *maps))
     return FormGroup(schema.title, sentence, tuple(_fields(schema, document, live)))
 
@@ -249,12 +249,12 @@ def _with_typed(
     by_form: bool = False,
 ) -> Any:
     """Return the document with what the controls say; `by_form`: the form chose their rule, so the JSON lacks them."""
-    for each in fields:
-        text, place = posted.get(each.path), tuple(each.path.split("."))
+    for field in fields:
+        text, place = posted.get(field.path), tuple(field.path.split("."))
         # An empty control says nothing of a place that the JSON leaves out, not even that a switch is off.
         untold = not (text or by_form) and isinstance(value_at(document, place), Absent)
-        if text is not None and text != said.get(each.path) and not untold:
-            document = with_value(document, place, _read(text, each.kind))
+        if text is not None and text != said.get(field.path) and not untold:
+            document = with_value(document, place, _read(text, field.kind))
     return document
 
 

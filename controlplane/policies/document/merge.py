@@ -81,13 +81,13 @@ def changes_between(before: Any, after: Any) -> tuple[MergedPlace, ...]:
 def _changed(path: Path, base: Any, theirs: Any, mine: Any) -> list[MergedPlace]:
     if same_value(base, theirs) and same_value(base, mine):
         return []
-    if not all(isinstance(each, dict) for each in (base, theirs, mine)) or _is_one_value(path, base, theirs, mine):
+    if not all(isinstance(item, dict) for item in (base, theirs, mine)) or _is_one_value(path, base, theirs, mine):
         return [MergedPlace(path, base, theirs, mine)]
     names = {**mine, **theirs, **base} if path else ordered({**mine, **theirs, **base})
     return [
         place
         for name in names
-        for place in _changed((*path, name), *(each.get(name, ABSENT) for each in (base, theirs, mine)))
+        for place in _changed((*path, name), *(item.get(name, ABSENT) for item in (base, theirs, mine)))
     ]
 
 

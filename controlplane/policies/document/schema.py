@@ -121,7 +121,7 @@ def _object(kind: type[msgspec.Struct], path: Path, title: str, sentence: str) -
     info = inspect.type_info(kind)
     if not isinstance(info, inspect.StructType):
         raise TypeError(f"{kind} is no object")
-    members = {each.encode_name: _member(each, (*path, each.encode_name)) for each in info.fields}
+    members = {item.encode_name: _member(item, (*path, item.encode_name)) for item in info.fields}
     return ObjectSchema(path, title, sentence, members)
 
 
@@ -161,7 +161,7 @@ def _setting(kind: Any, path: Path, title: str, sentence: str, words: dict[str, 
     if isinstance(kind, inspect.BoolType):
         return SettingSchema(path, SWITCH, title, sentence, group=words.get("x-group", ""), default=default)
     if not isinstance(kind, inspect.IntType | inspect.FloatType):
-        choices = tuple(str(each) for each in kind.values) if isinstance(kind, inspect.LiteralType) else ()
+        choices = tuple(str(value) for value in kind.values) if isinstance(kind, inspect.LiteralType) else ()
         group = words.get("x-group", "")
         return SettingSchema(path, TEXT, title, sentence, group=group, choices=choices, default=default)
     return SettingSchema(

@@ -31,7 +31,7 @@ def seed_demo_chat(secrets: FirstRunSecrets, *, ports_from: int) -> str:
     key = ApiKey.objects.filter(sha256=hash_api_key(secrets.api_key), revoked_at=None).first()
     if key is None:
         return ""
-    known = next((each for each in key.origins if _OWN.fullmatch(each)), "")
+    known = next((item for item in key.origins if _OWN.fullmatch(item)), "")
     if known and is_free(int(known.rpartition(":")[2])):
         return str(known)
     taken = engine_ports_in_use() | {
@@ -39,7 +39,7 @@ def seed_demo_chat(secrets: FirstRunSecrets, *, ports_from: int) -> str:
     }
     (port,) = free_ports(1, start=ports_from, taken=taken)
     origin = f"http://{LOOPBACK}:{port}"
-    others = [each for each in key.origins if each != known]
+    others = [item for item in key.origins if item != known]
     change_api_key(key, {"origins": [*others, origin]}, actor=_ACTOR, why="Address of the example chat")
     return origin
 
@@ -57,4 +57,4 @@ def chat_children(origin: str, secrets: FirstRunSecrets, url: str) -> list[Child
 
 def chat_address(children: Iterable[ChildSpec]) -> str:
     """Return where the chat of these children is; empty: there is none."""
-    return next((f"http://{LOOPBACK}:{each.argv[-1]}" for each in children if each.name == _CHILD), "")
+    return next((f"http://{LOOPBACK}:{child.argv[-1]}" for child in children if child.name == _CHILD), "")

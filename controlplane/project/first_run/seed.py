@@ -155,7 +155,7 @@ def register_supervised(pool: Pool, names: Sequence[str], ports_from: int) -> No
 def _node_ports() -> set[int]:
     """Return the ports of node managers, which may not run yet."""
     addresses = KvNode.objects.values_list("address", "events_endpoint", "replay_endpoint")
-    return {int(each.rsplit(":", 1)[1]) for row in addresses for each in row if each}
+    return {int(item.rsplit(":", 1)[1]) for row in addresses for item in row if item}
 
 
 def move_from_taken_ports(engines: list[Engine], ports_from: int) -> None:

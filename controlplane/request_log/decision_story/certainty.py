@@ -40,7 +40,9 @@ def beta_of(stored: StoredDecision) -> float | None:
     if stored.decision.placement != "least_cost":
         return None
     weights = [
-        (each.cost - fixed_s(each)) / each.compute_s for each in stored.decision.candidates if each.compute_s > 0
+        (candidate.cost - fixed_s(candidate)) / candidate.compute_s
+        for candidate in stored.decision.candidates
+        if candidate.compute_s > 0
     ]
     if not weights or max(weights) - min(weights) > _SAME * max(weights) + _SAME:
         return None
@@ -55,7 +57,7 @@ def fixed_s(candidate: Candidate) -> float:
 def runner_up(stored: StoredDecision) -> Candidate | None:
     """Return the candidate of least cost besides the chosen one."""
     others = stored.decision.candidates[1:]
-    return min(others, key=lambda each: (each.cost, each.engine_id)) if others else None
+    return min(others, key=lambda other: (other.cost, other.engine_id)) if others else None
 
 
 def firmness(stored: StoredDecision) -> Firmness | None:
@@ -90,7 +92,7 @@ def conditions(stored: StoredDecision, firm: Firmness) -> list[tuple[str, str, s
 
 def name_of(stored: StoredDecision, engine_id: str) -> str:
     """Return the name that the engine had."""
-    return next((each.name for each in stored.known if each.engine_id == engine_id and each.name), engine_id)
+    return next((item.name for item in stored.known if item.engine_id == engine_id and item.name), engine_id)
 
 
 def _hit_at(stored: StoredDecision, chosen: Candidate, limit_s: float) -> int | None:

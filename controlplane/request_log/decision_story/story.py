@@ -127,7 +127,7 @@ def _why_rejected(stored: StoredDecision) -> str:
     words = f"It was rejected because {reasons.words(stored.decision.reason)}. "
     if not stored.decision.candidates:
         return words
-    best = min(stored.decision.candidates, key=lambda each: each.wait_s + each.compute_s)
+    best = min(stored.decision.candidates, key=lambda candidate: candidate.wait_s + candidate.compute_s)
     took, slo = strong(duration(best.wait_s + best.compute_s)), duration(stored.ttft_slo_s)
     return f"{words}The best engine, {name_of(stored, best.engine_id)}, was expected to take {took}; the SLO is {slo}."
 

@@ -90,7 +90,7 @@ def recorded_words() -> str:
     span = recorded_span()
     if span is None:
         return "Nothing is recorded yet; requests appear here seconds after they end."
-    since, until = (f"{datetime.fromtimestamp(each, UTC):%Y-%m-%d %H:%M:%S}" for each in span)
+    since, until = (f"{datetime.fromtimestamp(item, UTC):%Y-%m-%d %H:%M:%S}" for item in span)
     return f"Traffic is recorded from {since} to {until} UTC."
 
 

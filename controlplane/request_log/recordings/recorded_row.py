@@ -71,7 +71,7 @@ class Resalting:
         )
 
     def _blocks(self, blocks: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple([self._block(each) for each in blocks])
+        return tuple([self._block(block) for block in blocks])
 
     def _block(self, block: int) -> int:
         digest = blake2b((block & _MASK_64).to_bytes(8, "little"), digest_size=8, key=self._salt).digest()

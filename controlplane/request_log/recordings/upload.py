@@ -113,7 +113,7 @@ def _wrong(row: RecordedRow) -> str:
         (row.output_length > MAX_INPUT, f"The answer is over {MAX_INPUT:,} tokens - at `$.output_length`."),
         (row.timestamp > MAX_SPAN_MS, "It is over 31 days; timestamps are milliseconds from 0 - at `$.timestamp`."),
         (row.outcome not in OUTCOMES, f"Must be one of {', '.join(sorted(OUTCOMES - {''}))} - at `$.outcome`."),
-        (not all(0 <= each < 86_400 for each in times), "A time is not from 0 to 86,400 s - at `$.ttft_s`."),
+        (not all(0 <= time < 86_400 for time in times), "A time is not from 0 to 86,400 s - at `$.ttft_s`."),
         (min(row.cached_tokens or 0, row.engines, row.policy_version) < 0, "A count is below 0."),
     )
     return next((message for wrong, message in rules if wrong), "")

@@ -62,12 +62,12 @@ def _groups(found: Sequence[Listed]) -> list[list[Listed]]:
     """Return the segments in groups that become one each; the last may get more."""
     groups: list[list[Listed]] = []
     size = 0
-    for each in found:
-        size += each[2]
-        if not groups or size > MERGED_BYTES or each[1] >= groups[-1][0][1] + MERGED_MS:
+    for item in found:
+        size += item[2]
+        if not groups or size > MERGED_BYTES or item[1] >= groups[-1][0][1] + MERGED_MS:
             groups.append([])
-            size = each[2]
-        groups[-1].append(each)
+            size = item[2]
+        groups[-1].append(item)
     return groups
 
 
@@ -98,5 +98,5 @@ def _joined(retention: Retention, parts: Sequence[Segment]) -> tuple[Segment, li
     if retention == Retention.TRAFFIC:
         return new_segment(retention, name, at_ms, joined_rows(bytes(part.data) for part in parts)), [0] * len(parts)
     lists = [unpacked_decisions(bytes(part.data)) for part in parts]
-    decisions = [each for one in lists for each in one]
+    decisions = [item for one in lists for item in one]
     return new_segment(retention, name, at_ms, packed_decisions(decisions), rows=len(decisions)), list(map(len, lists))

@@ -69,14 +69,14 @@ def store(values: Sequence[bytes], hindsight: Hindsight | None = None) -> Stored
     `hindsight` judges the decisions, and has seen those before. Raises DatabaseError, and then nothing is stored.
     """
     found = _packed(values, hindsight or Hindsight())
-    packed = {(each.segment.batch, each.segment.retention): each for each in found}
+    packed = {(item.segment.batch, item.segment.retention): item for item in found}
     with transaction.atomic():
         names = {name for name, _ in packed}
         known = set(Segment.objects.filter(batch__in=names).values_list("batch", flat=True)) | merged_among(names)
         fresh = [each for (name, _), each in packed.items() if name not in known]
-        Segment.objects.bulk_create([each.segment for each in fresh])
-        insert_rows([row_of(one, each.segment.pk, n) for each in fresh for n, one in enumerate(each.decisions)])
-    return StoredCounts(sum(each.requests for each in fresh), sum(len(each.decisions) for each in fresh))
+        Segment.objects.bulk_create([item.segment for item in fresh])
+        insert_rows([row_of(one, item.segment.pk, n) for item in fresh for n, one in enumerate(item.decisions)])
+    return StoredCounts(sum(item.requests for item in fresh), sum(len(item.decisions) for item in fresh))
 
 
 def read_decision(row: DecisionIndex) -> StoredDecision:
@@ -151,7 +151,7 @@ def _packed(values: Sequence[bytes], hindsight: Hindsight) -> Iterator[_Packed]:
     for value in values:
         try:
             batch = decode_batch(value)
-            decisions = [hindsight.judged(each) for each in decode_decisions(batch.decisions)]
+            decisions = [hindsight.judged(decode_decision) for decode_decision in decode_decisions(batch.decisions)]
         except UnreadableMessageError as error:
             logger.warning("requests cannot be read", extra={"reason": str(error)})
             continue

@@ -105,7 +105,7 @@ def _points(slices: list[tuple[float, ArmSlice]]) -> tuple[EvaluationPoint, ...]
 
 
 def _point(at: float, slices: list[ArmSlice]) -> EvaluationPoint:
-    base, tried = together(each.base for each in slices), together(each.tried for each in slices)
+    base, tried = together(slice_.base for slice_ in slices), together(slice_.tried for slice_ in slices)
     return EvaluationPoint(
         at,
         base.judged,

@@ -75,7 +75,9 @@ def standing(canary: Canary, now: datetime) -> StepEvidence:
         missing.append(f"{judged} of at least {least} judged for each {each_side}.")
     else:
         missing += [
-            f"{GUARD_TITLES[each.guard]}: {_LACKS[each.verdict]}." for each in guardrails if each.verdict != HOLDS
+            f"{GUARD_TITLES[guardrail.guard]}: {_LACKS[guardrail.verdict]}."
+            for guardrail in guardrails
+            if guardrail.verdict != HOLDS
         ]
     if look and now.timestamp() - look.at > FRESH_S:
         missing.append(f"The last evaluation is {now.timestamp() - look.at:.0f} s old.")
@@ -83,8 +85,8 @@ def standing(canary: Canary, now: datetime) -> StepEvidence:
 
 
 def _wait_s(dwell_s: float, guardrails: Sequence[GuardrailCertainty]) -> float | None:
-    waits = [each.wait_s for each in guardrails if each.verdict == NOT_YET]
-    known = [each for each in waits if each is not None]
+    waits = [guardrail.wait_s for guardrail in guardrails if guardrail.verdict == NOT_YET]
+    known = [wait for wait in waits if wait is not None]
     return max(dwell_s, *known, 0.0) if guardrails and len(known) == len(waits) else None
 
 
@@ -100,8 +102,8 @@ def known_guardrails(
     """Return what the look says of each guard."""
     since_s = look.at - step_at.timestamp()
     return tuple(
-        certainty(each, requests=_counted(each.guard, look), least=limits.min_requests, since_s=since_s)
-        for each in look.readings
+        certainty(reading, requests=_counted(reading.guard, look), least=limits.min_requests, since_s=since_s)
+        for reading in look.readings
     )
 
 

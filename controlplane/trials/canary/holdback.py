@@ -65,7 +65,7 @@ def turn(
     actor: Actor,
 ) -> None:
     """Store what a look came to. Where the share or who serves changes, the audit hears of it and gateways follow."""
-    reason = "; ".join(each.text for each in plan.reasons)[:400]
+    reason = "; ".join(item.text for item in plan.reasons)[:400]
     before = {"state": stored.state, "share": stored.share}
     after = {"state": memory.state, "share": plan.share}
     with transaction.atomic():

@@ -91,11 +91,11 @@ def _look(found: Canary, intake: ArmIntake, now_s: float) -> RoundResult:
             base=baseline,
         )
     )
-    slices = sorted((each for pool in told.values() for each in pool), key=lambda each: each[0])
+    slices = sorted((item for pool in told.values() for item in pool), key=lambda each_: each_[0])
     result = RoundResult(
         {},
         inputs={"canary": found.key, "requests": plan.comparison.tried_requests, "slice_s": SLICE_S},
-        outcome={"action": plan.action, "reason": "; ".join(each.text for each in plan.reasons)},
+        outcome={"action": plan.action, "reason": "; ".join(reason.text for reason in plan.reasons)},
     )
     result.effects.append(partial(_keep, found, plan, slices, now_s))
     return result
@@ -105,7 +105,7 @@ def _sides(found: Canary, pools: Sequence[Pool]) -> dict[str, tuple[list[Key], K
     """Return whose results are compared, baseline and candidate: within each pool, or one pool with the others."""
     live = found.against.number
     if found.pool is not None:
-        others = [(each.slug, LIVE, live) for each in others_of(found.pool)]
+        others = [(other.slug, LIVE, live) for other in others_of(found.pool)]
         return {found.pool.slug: (others, (found.pool.slug, CANARY, live))}
     return {pool.slug: ([(pool.slug, LIVE, live)], (pool.slug, CANARY, found.version.number)) for pool in pools}
 
@@ -122,7 +122,7 @@ def _keep(found: Canary, plan: CanaryPlan, slices: list[tuple[float, ArmSlice]],
         return
     look = look_of(now_s, plan.action, plan.reasons, plan.comparison, slices)
     Canary.objects.filter(pk=found.pk, revision=found.revision).update(look=plain(look))
-    why = "; ".join(each.text for each in plan.reasons)
+    why = "; ".join(reason.text for reason in plan.reasons)
     verbs: dict[str, Callable[..., Any]] = {
         ABORT: abort,
         STEP: partial(canaries.take_step, evidence=Evidence.JUDGED),

@@ -94,7 +94,7 @@ def start_canary(
     now = timezone.now()
     canary = Canary(
         key=secrets.token_hex(8), policy=policy, version=version, against=live, pool=pool, step_at=now, started_at=now,
-        steps=[float(each) for each in steps], min_dwell_s=min_dwell_s, advance=advance,
+        steps=[float(step) for step in steps], min_dwell_s=min_dwell_s, advance=advance,
         guardrails=msgspec.to_builtins(limits), why=why[:200], author=actor.user, author_name=actor.name,
     )  # fmt: skip
     try:
@@ -187,7 +187,7 @@ def course_problems(
     """Return all that is wrong with the course and the guardrails that a canary is asked to have."""
     wrong = []
     rising = all(one < other for one, other in pairwise(steps))
-    if not 1 <= len(steps) <= MAX_STEPS or not rising or any(not 0 < each < 1 for each in steps):
+    if not 1 <= len(steps) <= MAX_STEPS or not rising or any(not 0 < step < 1 for step in steps):
         wrong.append(
             FieldProblem(
                 "steps", f"Enter 1 to {MAX_STEPS} increasing shares, each above 0 and below 1; promotion follows."

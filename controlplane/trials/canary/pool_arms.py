@@ -23,7 +23,7 @@ def arms_of(live: PolicyVersion | None, canaries: Sequence[Canary], control: Hol
         return ()
     arms = []
     if control is None or control.state not in ALONE:
-        arms += [canary_arm(each) for each in canaries if each.pool_id is None and each.against_id == live.pk]
+        arms += [canary_arm(canary) for canary in canaries if canary.pool_id is None and canary.against_id == live.pk]
     if control is not None and control.share > 0:
         placement = slice_document(live).placement
         if not pair_problem(placement, live_routing_of(live).order.name):

@@ -24,12 +24,12 @@ def others_of(pool: Pool, pools: Iterable[Pool] | None = None) -> list[Pool]:
         pools = Pool.objects.filter(region=pool.region_id, served_model=pool.served_model).order_by("slug")
     service = (pool.region_id, pool.served_model)
     return [
-        each
-        for each in pools
-        if (each.region_id, each.served_model) == service
-        and each.pk != pool.pk
-        and each.weight
-        and each.mode == PoolMode.ROUTE
+        item
+        for item in pools
+        if (item.region_id, item.served_model) == service
+        and item.pk != pool.pk
+        and item.weight
+        and item.mode == PoolMode.ROUTE
     ]
 
 
@@ -42,7 +42,7 @@ def service_problem(pool: Pool) -> str:
         return f"Pool {pool} has a weight of {pool.weight}. Set it to 0: a trial gives its share and takes it back."
     if not others:
         return f"No other pool of {pool.served_model} in region {pool.region.slug} has a weight above 0."
-    if any(each.policy_id != pool.policy_id for each in others):
+    if any(other.policy_id != pool.policy_id for other in others):
         return "Another pool of the service follows another policy. Give all one policy: only engines may differ."
     return ""
 
@@ -51,7 +51,7 @@ def kept_weight(pool: Pool, share: float) -> int | None:
     """Return the whole weight that keeps this share of the service; None: there is none that is near enough."""
     others = others_of(pool)
     weight = round(_weight_for(share, others))
-    kept = weight / (weight + sum(each.weight for each in others))
+    kept = weight / (weight + sum(other.weight for other in others))
     return weight if 1 <= weight <= MAX_WEIGHT and abs(kept - share) <= ROUNDING else None
 
 
@@ -62,10 +62,13 @@ def arms_and_weights(pools: Sequence[Pool]) -> dict[int, tuple[str, float]]:
     """
     found: dict[int, tuple[str, float]] = {}
     for pool in pools:
-        canary = next((each for each in pool.policy.running_canaries if each.pool_id == pool.pk), None)
+        canary = next(
+            (running_canary for running_canary in pool.policy.running_canaries if running_canary.pool_id == pool.pk),
+            None,
+        )
         others = others_of(pool, pools) if canary is not None else []
         if canary is not None and others:
-            found |= {each.pk: (LIVE, float(each.weight)) for each in others}
+            found |= {other.pk: (LIVE, float(other.weight)) for other in others}
             found[pool.pk] = (CANARY, _weight_for(canary.share, others))
     return found
 
@@ -78,4 +81,4 @@ def side_names(canary: Canary) -> tuple[str, str]:
 
 
 def _weight_for(share: float, others: Sequence[Pool]) -> float:
-    return sum(each.weight for each in others) * share / (1 - share)
+    return sum(other.weight for other in others) * share / (1 - share)

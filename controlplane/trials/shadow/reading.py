@@ -73,7 +73,7 @@ class ShadowFigures:
     @property
     def disagreements(self) -> list[Disagreement]:
         """A sample of the disagreements, the newest first."""
-        return sorted(self.tally.sample, key=lambda each: -each.at)[:SHOWN_DISAGREEMENTS]
+        return sorted(self.tally.sample, key=lambda item: -item.at)[:SHOWN_DISAGREEMENTS]
 
 
 def figures_of(shadow: Shadow) -> ShadowFigures:

@@ -41,7 +41,7 @@ def store_reports(reports: list[ShadowReport]) -> int:
     """
     shadows = {
         shadow.key: shadow
-        for shadow in Shadow.objects.filter(key__in={each.run_id for each in reports}).select_related("pool")
+        for shadow in Shadow.objects.filter(key__in={item.run_id for item in reports}).select_related("pool")
     }
     written = 0
     for report in reports:

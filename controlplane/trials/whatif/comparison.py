@@ -23,8 +23,8 @@ def side_of(reports: Sequence[RunReport]) -> Side:
     curves = [detail_of(report).ttft_quantiles_s for report in reports]
     whole = [curve for curve in curves if curve]
     return Side(
-        figures={name: spread([each[name] for each in told]) for name in names.FIGURES if all(name in t for t in told)},
-        ttft_quantiles_s=[sum(each) / len(each) for each in zip(*whole, strict=True)],
+        figures={name: spread([item[name] for item in told]) for name in names.FIGURES if all(name in t for t in told)},
+        ttft_quantiles_s=[sum(item) / len(item) for item in zip(*whole, strict=True)],
         answered_share=sum(_answered(report) for report in reports) / len(reports),
     )
 
@@ -61,8 +61,8 @@ def differences_of(base: Sequence[RunReport], draft: Sequence[RunReport]) -> lis
                 base=spread([one[name] for one, _ in pairs]),
                 draft=spread([other[name] for _, other in pairs]),
                 change=spread(changes),
-                better=sum(sign * each > 0 for each in changes),
-                worse=sum(sign * each < 0 for each in changes),
+                better=sum(sign * change > 0 for change in changes),
+                worse=sum(sign * change < 0 for change in changes),
             )
         )
     return made
@@ -70,7 +70,7 @@ def differences_of(base: Sequence[RunReport], draft: Sequence[RunReport]) -> lis
 
 def bands_of(base: Sequence[RunReport], draft: Sequence[RunReport], actual: Sequence[LengthBand] | None) -> list[Band]:
     """Return the shares on time by prompt length; all runs have the same requests, so their bands are the same."""
-    base_bands, draft_bands = ([detail_of(each).bands for each in reports] for reports in (base, draft))
+    base_bands, draft_bands = ([detail_of(report).bands for report in reports] for reports in (base, draft))
     made = []
     for place, band in enumerate(base_bands[0]):
         happened = actual[place] if actual is not None and place < len(actual) else None
@@ -79,8 +79,8 @@ def bands_of(base: Sequence[RunReport], draft: Sequence[RunReport], actual: Sequ
                 from_tokens=band.from_tokens,
                 to_tokens=band.to_tokens,
                 requests=band.requests,
-                base=spread([each[place].slo_share for each in base_bands]),
-                draft=spread([each[place].slo_share for each in draft_bands]),
+                base=spread([base_band[place].slo_share for base_band in base_bands]),
+                draft=spread([draft_band[place].slo_share for draft_band in draft_bands]),
                 actual=happened.slo_share if happened is not None else None,
             )
         )

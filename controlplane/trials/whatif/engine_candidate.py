@@ -44,7 +44,7 @@ def engine_candidates(
 ) -> tuple[EngineCandidate, ...]:
     """Return the engines that may behave as the pool's do, the likelier first: each model, by learned costs and not."""
     costs = _by_costs(policy, learned, kv_tokens)
-    return tuple(EngineCandidate(*each, kv_tokens, model) for each in costs for model in models)
+    return tuple(EngineCandidate(*cost, kv_tokens, model) for cost in costs for model in models)
 
 
 def _by_costs(

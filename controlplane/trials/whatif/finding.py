@@ -35,7 +35,11 @@ class Headline:
 
 def headline(result: WhatIfResult) -> Headline:
     """Return what the runs found."""
-    clear = {each.figure: verdict_of(each, result.seeds) for each in result.differences if each.figure in ABOUT}
+    clear = {
+        difference.figure: verdict_of(difference, result.seeds)
+        for difference in result.differences
+        if difference.figure in ABOUT
+    }
     better = tuple(name for name in ABOUT if clear.get(name) == BETTER)
     worse = tuple(name for name in ABOUT if clear.get(name) == WORSE)
     if better and worse:

@@ -136,19 +136,20 @@ def standing_of(whatif: WhatIf) -> WhatIfStanding:
 def standings_of(whatifs: list[WhatIf]) -> list[WhatIfStanding]:
     """Return how each stands, by its newest run."""
     runs = {
-        run.shard: run for run in JobRun.objects.filter(job=JOB, shard__in=[each.pk for each in whatifs]).order_by("pk")
+        run.shard: run
+        for run in JobRun.objects.filter(job=JOB, shard__in=[whatif.pk for whatif in whatifs]).order_by("pk")
     }
     done = {shard for shard, run in runs.items() if run.state == JobState.DONE}
-    _take_results([each for each in whatifs if each.result is None and each.pk in done])
-    return [WhatIfStanding(each, runs.get(each.pk)) for each in whatifs]
+    _take_results([whatif for whatif in whatifs if whatif.result is None and whatif.pk in done])
+    return [WhatIfStanding(whatif, runs.get(whatif.pk)) for whatif in whatifs]
 
 
 def _take_results(late: list[WhatIf]) -> None:
     """Read the results that were stored, with the end of their runs, after these what-ifs were read."""
     if late:
-        results = dict(WhatIf.objects.filter(pk__in=[each.pk for each in late]).values_list("pk", "result"))
-        for each in late:
-            each.result = results.get(each.pk)
+        results = dict(WhatIf.objects.filter(pk__in=[item.pk for item in late]).values_list("pk", "result"))
+        for item in late:
+            item.result = results.get(item.pk)
 
 
 def forget_whatifs(at_most: int = KEPT) -> int:

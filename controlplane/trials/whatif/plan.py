@@ -66,8 +66,8 @@ class WhatIfPlan:
     @property
     def coarse_starts(self) -> bool:
         """Whether a policy goes by prompts' first blocks and the rows do not name those of the pool's size."""
-        rules = [build_placement(each.placement, PLACEMENTS) for each in (self.base, self.draft)]
-        by_start = any(hasattr(each, "key_blocks") for each in rules)
+        rules = [build_placement(item.placement, PLACEMENTS) for item in (self.base, self.draft)]
+        by_start = any(hasattr(rule, "key_blocks") for rule in rules)
         if not by_start or self.block_tokens == BLOCK_TOKENS:
             return False
         return self.block_tokens > BLOCK_TOKENS or not any(row.head_ids for row in self.rows)

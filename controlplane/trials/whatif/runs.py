@@ -74,7 +74,7 @@ def carry_out(
     work = _Work(len(wanted) + len(plan.names()) - reused, on_look, at_once)
     reports = work.do(wanted, done)
     if actual_s is not None and wanted:
-        number = closest([reports[f"trial:{each}"] for each in trials], actual_s)
+        number = closest([reports[f"trial:{item}"] for item in trials], actual_s)
         plan = plan.with_engine(number)
         if reused:
             reports[run_name(plan.checked_side, 0)] = reports[f"trial:{number}"]
@@ -102,14 +102,14 @@ class _Work:
                         running[pool.submit(self._run, name, task, stopping)] = name
                 while running:
                     ended, _ = wait(running, timeout=LOOK_S, return_when=FIRST_COMPLETED)
-                    for each in ended:
-                        reports[running.pop(each)] = each.result()
+                    for item in ended:
+                        reports[running.pop(item)] = item.result()
                     if not self._on_look(self._share(reports), reports):
                         raise StoppedError("the what-if was stopped before all runs were done")
             finally:
                 stopping.set()
-                for each in running:
-                    each.cancel()
+                for item in running:
+                    item.cancel()
         return reports
 
     def _run(self, name: str, task: RunTask, stopping: threading.Event) -> RunReport:

@@ -118,7 +118,7 @@ class LateQueue:
 
     def next(self, target: int, view: FleetView, at_s: float) -> Pick | None:
         """Return the queued request that `target` had better have next; None: leave all to others."""
-        waits = [max(view.load.ready_at[each] - at_s, 0.0) for each in view.roster.accepting]
+        waits = [max(view.load.ready_at[item] - at_s, 0.0) for item in view.roster.accepting]
         start_s = at_s + sum(waits) / len(waits)
         self._line.set_rate(len(waits))
         if at_s != self._refreshed_s:
@@ -257,4 +257,4 @@ def _is_for(queued: Reservation, target: int, view: FleetView) -> bool:
     excluded = queued.excluded
     if not excluded or view.roster.engine_ids[target] not in excluded:
         return True
-    return all(view.roster.engine_ids[each] in excluded for each in view.roster.accepting)
+    return all(view.roster.engine_ids[item] in excluded for item in view.roster.accepting)

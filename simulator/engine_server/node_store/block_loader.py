@@ -97,7 +97,7 @@ class SimulatedBlockLoader:
     def _piece(self, piece: Sequence[bytes], wanted: BlockLoading) -> tuple[str, int, str]:
         """Return who gave the first block, how many leading blocks came, and why not all."""
         named = self._payloads.keys(wanted.salt)
-        keys = [named.key(each) for each in piece]
+        keys = [named.key(item) for item in piece]
         giver, whole, answered = "", 0, False
         for holder in wanted.holders:
             found = self._client.get([holder], [Wanted(key) for key in keys[whole:]], FlowPriority.REQUEST)

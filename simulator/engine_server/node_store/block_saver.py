@@ -115,7 +115,7 @@ class SimulatedBlockSaver:
         payloads, order = self._payloads, stored.order
         hashes = chain_hashes(stored.tokens, payloads.block_tokens, stored.end)
         named = payloads.keys(stored.salt)
-        keys = [named.key(each) for each in hashes]
+        keys = [named.key(hash_) for hash_ in hashes]
         routing = order.routing_keys()
         return [
             BlockFacts(

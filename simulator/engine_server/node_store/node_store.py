@@ -74,7 +74,7 @@ class NodeStore:
         self, tokens: array[int], held: int, salt: str, order: LoadInstruction, budget_s: float
     ) -> KvOutcome:
         """Load what the order allows behind the blocks that are held, or give up after `budget_s` seconds."""
-        holders = [each for each in order.holders if self._may_reach(each)]
+        holders = [holder for holder in order.holders if self._may_reach(holder)]
         if order.load_blocks <= held:
             return KvOutcome()
         if not holders:

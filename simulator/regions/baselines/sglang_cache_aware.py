@@ -21,8 +21,8 @@ class SglangCacheAwareRegions(msgspec.Struct, frozen=True):
         if not free:
             return WAIT
         if self._unbalanced([engine.in_flight for _, engine in free]):
-            return RegionChoice("least_loaded", engine=min(free, key=lambda each: (each[1].in_flight, each[0]))[0])
-        at, longest = max(free, key=lambda each: (each[1].matched_tokens, -each[0]))
+            return RegionChoice("least_loaded", engine=min(free, key=lambda item: (item[1].in_flight, item[0]))[0])
+        at, longest = max(free, key=lambda item: (item[1].matched_tokens, -item[0]))
         if longest.matched_tokens > self.cache_threshold * view.prompt_tokens:
             return RegionChoice("longest_match", engine=at)
         return RegionChoice("smallest_tree", engine=min(free, key=_tree_size)[0])

@@ -20,9 +20,9 @@ def test_the_same_seed_asks_the_same_and_turns_repeat_what_went_before() -> None
     asked = conversations(200, 3)
     assert asked == conversations(200, 3)
     assert asked != conversations(200, 4)
-    assert [each.at for each in asked] == sorted(each.at for each in asked)
+    assert [item.at for item in asked] == sorted(item.at for item in asked)
     assert asked[-1].at == pytest.approx(200)
-    words = [sum(len(each["content"].split()) for each in one.messages) for one in asked]
+    words = [sum(len(message["content"].split()) for message in one.messages) for one in asked]
     assert min(words) < 500
     assert 2500 < max(words) <= MAX_WORDS
     later = [one for one in asked if len(one.messages) > 3]
@@ -69,7 +69,7 @@ def test_the_rate_counts_at_which_the_best_rival_is_nearest_to_nine_in_ten() -> 
         RIVALS[2]: {1.0: [0.8] * 3, 2.0: [0.3] * 3},
     }
     found = {
-        name: {rate: [run(each) for each in some] for rate, some in rates.items()} for name, rates in shares.items()
+        name: {rate: [run(item) for item in some] for rate, some in rates.items()} for name, rates in shares.items()
     }
     told, lead = verdict(found)
     assert told["rate_that_counts"] == 1.0
@@ -89,9 +89,9 @@ def test_repeats_of_several_sittings_come_together_and_those_of_another_commit_d
         sitting.keep(number, {OURS: {0.8: run(number / 10), 1.2: run(0.5)}}, {"busy_before": 0.0})
     assert sitting.missing(3) == []
     found = sitting.together(3)
-    assert [each.on_time_share for each in found[OURS][0.8]] == [0.0, 0.9, 0.2]
+    assert [item.on_time_share for item in found[OURS][0.8]] == [0.0, 0.9, 0.2]
     assert found[OURS][1.2][1] == first[OURS][1.2]
-    assert [each["busy_before"] for each in sitting.told(3)] == [0.0, 0.1, 0.0]
+    assert [item["busy_before"] for item in sitting.told(3)] == [0.0, 0.1, 0.0]
     for other in ({**here, "commit": "abd"}, {**here, "rates": [0.8]}):
         assert Repeats(tmp_path, other).missing(3) == [0, 1, 2]
 
@@ -113,4 +113,4 @@ def test_a_model_for_gpus_has_the_sizes_of_its_shape_and_the_tokenizer_of_the_ti
     made = shaped(tiny, SHAPES["8b"], tmp_path / "made")
     config = json.loads((made / "config.json").read_text())
     assert (config["vocab_size"], config["hidden_size"], config["num_key_value_heads"]) == (2000, 4096, 8)
-    assert sorted(each.name for each in made.iterdir()) == ["config.json", "tokenizer.json"]
+    assert sorted(path.name for path in made.iterdir()) == ["config.json", "tokenizer.json"]

@@ -30,7 +30,7 @@ def fewest_misses(paths: list[Path], capacity: int) -> int:
             if len(room) <= capacity:
                 found.add(room)
                 continue
-            inner = {each[:-1] for each in room}
+            inner = {item[:-1] for item in room}
             rooms |= {room - {leaf} for leaf in room if leaf not in inner and leaf not in spared}
         return found
 

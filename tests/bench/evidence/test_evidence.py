@@ -55,8 +55,8 @@ def _verdicts(claims: dict[str, Any]) -> Iterator[str]:
     if "verdict" in claims:
         yield claims["verdict"]
         return
-    for each in claims.values():
-        yield from _verdicts(each)
+    for claim in claims.values():
+        yield from _verdicts(claim)
 
 
 def test_figures_are_written_by_their_format() -> None:

@@ -24,7 +24,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_row_of_the_defaults_has_the_share_of_each_band() -> None:
-    asked = next(each for each in defaults.everything() if each.kind == "load" and each.starvation_limit_s)
+    asked = next(default for default in defaults.everything() if default.kind == "load" and default.starvation_limit_s)
     row = defaults.measure_one(asked)
     assert (row["kind"], row["starvation_limit_s"], len(row["bands"])) == ("load", asked.starvation_limit_s, 5)  # type: ignore[arg-type]
     assert 0 <= float(str(row["slo_share"])) <= 1

@@ -19,7 +19,7 @@ from bench.evidence.verdicts import advisories, session_figures, symphony
 MEASURES = (session_agents, session_limits, session_loads, session_priorities)
 
 
-@pytest.mark.parametrize("measure", MEASURES, ids=lambda each: each.__name__.rpartition(".")[2])
+@pytest.mark.parametrize("measure", MEASURES, ids=lambda item: item.__name__.rpartition(".")[2])
 def test_a_small_case_has_every_figure_of_every_seed(measure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def short(spec: Any) -> Any:
         return run_sessions(msgspec.structs.replace(spec, users=12, measured_s=20.0, files=1))
@@ -35,7 +35,7 @@ def test_a_small_case_has_every_figure_of_every_seed(measure: Any, monkeypatch: 
 def test_no_case_is_asked_twice() -> None:
     for measure in MEASURES:
         named = [
-            (each.workload, each.system, each.users, str(sorted(each.options.items()))) for each in measure.asked()
+            (item.workload, item.system, item.users, str(sorted(item.options.items()))) for item in measure.asked()
         ]
         assert len(named) == len(set(named))
 

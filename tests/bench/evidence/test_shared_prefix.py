@@ -25,9 +25,9 @@ def test_each_figure_varies_one_thing() -> None:
     for asked in shared_prefix.sweep_runs():
         field, values = shared_prefix.SWEEPS[asked.kind]
         changed = {
-            each.name
-            for each in msgspec.structs.fields(SharedPrefixRun)
-            if getattr(asked.run, each.name) != getattr(usual, each.name)
+            item.name
+            for item in msgspec.structs.fields(SharedPrefixRun)
+            if getattr(asked.run, item.name) != getattr(usual, item.name)
         }
         assert changed - named <= {field}
         assert getattr(asked.run, field) == asked.value

@@ -41,8 +41,8 @@ def test_the_same_seed_gives_the_same_requests() -> None:
 def test_block_size_changes_keys_but_not_arrivals() -> None:
     fine, coarse = (SharedPrefixWorkload(_SHAPE, size, seed=1) for size in (32, 64))
     assert [len(keys) for keys in fine.keys] == [2 * len(keys) for keys in coarse.keys]
-    assert [each.request.arrived_s for each in fine.arrivals(None, 5.0)] == [
-        each.request.arrived_s for each in coarse.arrivals(None, 5.0)
+    assert [arrival.request.arrived_s for arrival in fine.arrivals(None, 5.0)] == [
+        arrival.request.arrived_s for arrival in coarse.arrivals(None, 5.0)
     ]
 
 

@@ -52,5 +52,5 @@ def test_the_paper_s_prediction_is_judged_by_the_paper_s_rule(
 
 
 def test_what_was_made_from_the_paper_s_figure_proves_nothing() -> None:
-    assert [each()["verdict"] for each in (dualmap.key_lengths, mooncake.peak)] == ["by construction"] * 2
+    assert [item()["verdict"] for item in (dualmap.key_lengths, mooncake.peak)] == ["by construction"] * 2
     assert keys.PAPER["13"] == 0.378

@@ -22,8 +22,8 @@ def test_ours_is_over_plain_nginx_and_the_peers_over_the_engine() -> None:
 
 def test_requests_have_their_size_and_share_prefixes() -> None:
     asked = requests(2)
-    assert all(1900 < len(each.partition(b"\r\n\r\n")[2]) < 2300 for each in asked)
-    assert len({each[:900] for each in asked}) == 16
+    assert all(1900 < len(item.partition(b"\r\n\r\n")[2]) < 2300 for item in asked)
+    assert len({item[:900] for item in asked}) == 16
 
 
 @pytest.mark.parametrize(

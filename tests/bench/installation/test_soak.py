@@ -63,10 +63,14 @@ def test_each_order_once_in_effect_is_right() -> None:
 
 
 def test_an_effect_without_order_and_an_order_without_effect_are_wrong() -> None:
-    assert any("belongs to no order" in each for each in effects(Service(("a",)), [], ["a"]))
-    assert any("had no effect" in each for each in effects(Service(), [("a", "start", "done", "")], []))
-    assert any("was taken back" in each for each in effects(Service(("a",)), [("a", "start", "cancelled", "")], ["a"]))
-    assert any("is sent at the end" in each for each in effects(Service(("a",)), [("a", "start", "sent", "")], ["a"]))
+    assert any("belongs to no order" in effect for effect in effects(Service(("a",)), [], ["a"]))
+    assert any("had no effect" in effect for effect in effects(Service(), [("a", "start", "done", "")], []))
+    assert any(
+        "was taken back" in effect for effect in effects(Service(("a",)), [("a", "start", "cancelled", "")], ["a"])
+    )
+    assert any(
+        "is sent at the end" in effect for effect in effects(Service(("a",)), [("a", "start", "sent", "")], ["a"])
+    )
 
 
 def test_engines_that_run_and_are_not_registered_are_wrong() -> None:

@@ -57,7 +57,7 @@ def test_other_bytes_are_wrong() -> None:
     ],
 )
 def test_a_block_that_nobody_put_there_is_wrong(before: list[Operation]) -> None:
-    (wrong,) = wrong_hits(sorted([*before, hit(2.2)], key=lambda each: each.began), NODES)
+    (wrong,) = wrong_hits(sorted([*before, hit(2.2)], key=lambda item: item.began), NODES)
     assert "nobody had put this: shared-3" in wrong
 
 
@@ -75,7 +75,7 @@ def test_a_block_that_nobody_put_there_is_wrong(before: list[Operation]) -> None
     ],
 )
 def test_what_may_have_been_put_is_not_wrong(before: list[Operation]) -> None:
-    assert wrong_hits(sorted([*before, hit(2.2)], key=lambda each: each.began), NODES) == []
+    assert wrong_hits(sorted([*before, hit(2.2)], key=lambda item: item.began), NODES) == []
 
 
 def test_only_a_purge_of_all_nodes_counts() -> None:
@@ -143,10 +143,10 @@ def test_a_killed_client_s_history_is_read_up_to_its_last_word(tmp_path: Path) -
 def test_a_seed_says_all_faults_and_each_is_undone(seed: int) -> None:
     faults = schedule(seed, 30.0, 3, 3)
     assert faults == schedule(seed, 30.0, 3, 3)
-    assert all(0.0 < each.at_s <= 30.0 for each in faults)
+    assert all(0.0 < fault.at_s <= 30.0 for fault in faults)
     for kind, undone in UNDONE_BY.items():
         for target in range(3):
-            turns = [each.kind for each in faults if each.target == target and each.kind in (kind, undone)]
+            turns = [fault.kind for fault in faults if fault.target == target and fault.kind in (kind, undone)]
             assert turns == [kind, undone] * (len(turns) // 2)
 
 

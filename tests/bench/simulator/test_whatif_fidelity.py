@@ -52,7 +52,7 @@ def test_the_prediction_is_what_ifs(tmp_path: Path) -> None:
     rows: list[RecordedRow] = recorded(60)
     window = tmp_path / "window.jsonl.gz"
     write_trace(window, rows)
-    one, other = (predicted(each, window, rows, "chunked") for each in ("cache_affinity", "least_cost"))
+    one, other = (predicted(name, window, rows, "chunked") for name in ("cache_affinity", "least_cost"))
     assert other.ttft_mean_s < 0.95 * one.ttft_mean_s
     assert predicted("least_cost", window, rows, "chunked") == other
 

@@ -87,7 +87,7 @@ def test_it_is_stored_with_its_audit_as_soon_as_the_database_can_be_written(key:
     with unwritable():
         revoke_at_once(key, actor=ANN, why="leaked")
         assert store_waiting(bus_revocations()) == 0
-    assert [each.key_id for each in bus_revocations().waiting()] == [key.key_id]
+    assert [bus_revocation.key_id for bus_revocation in bus_revocations().waiting()] == [key.key_id]
     assert bus_revocations().revokes(key.sha256)
     assert store_waiting(bus_revocations()) == 1
     key.refresh_from_db()
@@ -137,7 +137,7 @@ def test_two_workers_store_it_once(key: ApiKey, bus: Bus) -> None:
     one, other = BusRevocations(bus), BusRevocations(bus)
     waiting = other.waiting()
     store_waiting(one)
-    other._known.update({each.sha256: each for each in waiting})
+    other._known.update({item.sha256: item for item in waiting})
     store_waiting(other)
     assert AuditEvent.objects.filter(verb="key.revoke").count() == 1
 

@@ -61,7 +61,7 @@ def test_an_ended_session_is_gone_with_its_cookie(boss: Actor) -> None:
     session, other = opened(user, "a"), opened(user, "b")
     assert sessions.sign_out(session, actor=boss, why="lost laptop")
     assert not sessions.sign_out(session, actor=boss)
-    assert [each.session_key for each in sessions.open_sessions()] == [other.session_key]
+    assert [open_session.session_key for open_session in sessions.open_sessions()] == [other.session_key]
     assert not Session.objects.filter(session_key="a").exists()
     event = AuditEvent.objects.get(verb="person.sign_out")
     assert event.why == "lost laptop"

@@ -146,8 +146,8 @@ def test_an_order_goes_on(world: World, monkeypatch: pytest.MonkeyPatch, jump: t
 
 
 def _watch(made: Told, count: int, *, slower: float) -> None:
-    for each in slices(1, count, 40, 6, slower=slower):
-        made.tell(each, ("live", 1), ("canary", 2))
+    for slice_ in slices(1, count, 40, 6, slower=slower):
+        made.tell(slice_, ("live", 1), ("canary", 2))
         look_at_all(made.intake, clock=made.clock)
 
 

@@ -145,7 +145,7 @@ def test_a_late_sample_changes_nothing() -> None:
     windows.add("g", pool(0, 0), 100.0, 4)
     windows.add("g", pool(5, 5), 106.0, 4)
     windows.add("g", pool(99, 99), 101.0, 4)
-    assert [each.requests for each in windows.windows(110.0)] == [0, 5]
+    assert [window.requests for window in windows.windows(110.0)] == [0, 5]
 
 
 def test_counts_of_a_gateway_that_is_late_itself_prove_nothing() -> None:

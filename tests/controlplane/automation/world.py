@@ -120,7 +120,7 @@ class World:
             unbound=0,
             unbound_tokens=0,
             oldest_wait_s=0.0,
-            load_cv=load_cv([10_000 * each.in_flight_s for each in samples]),
+            load_cv=load_cv([10_000 * item.in_flight_s for item in samples]),
             requests_per_s=0.0,
             prompt_tokens_per_s=0.0,
             ttft_p50_s=None,

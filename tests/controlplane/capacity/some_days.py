@@ -38,7 +38,9 @@ def days(count: float = 1.0, most: int = 9) -> float:
         for region, peak in PEAKS.items():
             height = (1 + math.cos(2 * math.pi * (step - peak) / DAY_STEPS)) / 2
             requests = 1 + round(height * MOST[region] * (most - 1) * rng.uniform(0.8, 1.2))
-            record([row(0, arrived_at=begin + 1.0 + each, pool=f"chat-{region}", **LARGE) for each in range(requests)])
+            record(
+                [row(0, arrived_at=begin + 1.0 + number, pool=f"chat-{region}", **LARGE) for number in range(requests)]
+            )
     # The last request ends the last step.
     record([row(0, arrived_at=BEGIN + steps * STEP_S + 1.0, pool="chat-us")])
     return BEGIN + steps * STEP_S

@@ -23,7 +23,7 @@ def test_live_policies_of_a_newer_program(policy: Policy, bus: Bus, tmp_path: Pa
     here = Installation(tmp_path, "127.0.0.1", 1, "", timezone.now())
     actor = program("test")
     publish_version(draft(policy, {}, actor=actor), instead_of=None, actor=actor)
-    assert [each.state for each in fleet.policies(here)] == [State.OK]
+    assert [item.state for item in fleet.policies(here)] == [State.OK]
     newer = PolicyVersion.objects.create(policy=policy, number=2, routing_document={"schema_version": 2})
     Policy.objects.update(live_version=newer)
     (found,) = fleet.policies(here)

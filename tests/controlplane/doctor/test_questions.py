@@ -176,10 +176,10 @@ def test_kv_nodes_on_the_state_directorys_disk(here: Installation) -> None:
 def test_a_database_that_cannot_be_written(here: Installation, message: str, said: str) -> None:
     with unwritable(message):
         found = setup.database(here)
-    assert [each.says for each in found if each.state is State.PROBLEM] == (
+    assert [item.says for item in found if item.state is State.PROBLEM] == (
         [f"The database cannot be written: {said}."] if said else []
     )
-    assert all("revoke-key" in each.do for each in found if each.state is State.PROBLEM)
+    assert all("revoke-key" in item.do for item in found if item.state is State.PROBLEM)
 
 
 def test_open_files(here: Installation) -> None:

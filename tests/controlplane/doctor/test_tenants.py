@@ -21,9 +21,9 @@ pytestmark = pytest.mark.django_db
 
 def test_pools_where_tenants_share_caches_are_named(pool: Pool, tenant: Tenant, bus: Bus, tmp_path: Path) -> None:
     here = Installation(tmp_path, "127.0.0.1", 1, "", timezone.now())
-    assert [each.state for each in fleet.tenants(here)] == [State.OK]
+    assert [item.state for item in fleet.tenants(here)] == [State.OK]
     Tenant.objects.create(slug="zed", name="Zed")
     (found,) = fleet.tenants(here)
     assert (found.state, pool.slug in found.says) == (State.WARNING, True)
     change_pool(pool, {"isolated": True}, actor=program("test"))
-    assert [each.state for each in fleet.tenants(here)] == [State.OK]
+    assert [item.state for item in fleet.tenants(here)] == [State.OK]

@@ -61,7 +61,7 @@ def test_settings_are_stored_complete() -> None:
 def test_wrong_settings_are_rejected_with_their_path(kind: str, document: Any, path: str) -> None:
     with pytest.raises(InvalidFieldsError) as caught:
         checked_settings(kind, document)
-    assert [each.path for each in caught.value.problems] == [path]
+    assert [problem.path for problem in caught.value.problems] == [path]
 
 
 @pytest.mark.django_db

@@ -33,7 +33,7 @@ ACTOR = program("tests")
 
 
 def variable(engine: Engine) -> str:
-    return next(each.key_variable for each in build_snapshot(at=0.0).engines if each.engine_id == engine.engine_id)
+    return next(item.key_variable for item in build_snapshot(at=0.0).engines if item.engine_id == engine.engine_id)
 
 
 @override_settings(ENGINE_NETWORKS=())

@@ -48,7 +48,7 @@ def test_ranks_of_one_process_drain_and_return_together(pool: Pool) -> None:
     set_desired_state(ranks[2], DesiredState.MAINTENANCE, actor=ACTOR)
 
     def states() -> list[str]:
-        return [Engine.objects.get(pk=each.pk).desired_state for each in (*ranks, other)]
+        return [Engine.objects.get(pk=rank.pk).desired_state for rank in (*ranks, other)]
 
     set_desired_state(ranks[0], DesiredState.DRAINING, actor=ACTOR, expected=1, why="new driver")
     assert states() == ["draining", "draining", "maintenance", "ready"]
@@ -57,7 +57,7 @@ def test_ranks_of_one_process_drain_and_return_together(pool: Pool) -> None:
     assert states() == ["ready", "ready", "maintenance", "ready"]
     set_desired_state(Engine.objects.get(pk=ranks[1].pk), DesiredState.DRAINING, actor=ACTOR, alone=True)
     assert states() == ["ready", "draining", "maintenance", "ready"]
-    assert [(each.url, each.rank) for each in build_snapshot(at=0.0).engines][:2] == [
+    assert [(item.url, item.rank) for item in build_snapshot(at=0.0).engines][:2] == [
         ("http://10.1.2.3:8000", 0),
         ("http://10.1.2.3:8000", 1),
     ]

@@ -80,7 +80,7 @@ def test_a_header_leaves_cells_empty_and_keeps_the_numbers_of_an_editor() -> Non
 def test_a_bad_line_says_what_is_wrong(text: str, problem: str) -> None:
     line = parse_lines(split_lines(text))[-1]
     assert not line.fine
-    assert any(problem in each for each in line.problems)
+    assert any(problem in item for item in line.problems)
 
 
 def test_what_stands_twice_names_the_line_above() -> None:
@@ -120,7 +120,7 @@ def test_no_text_breaks_the_reader_and_each_line_is_kept(text: str) -> None:
 
 
 @given(
-    st.lists(st.tuples(NAMES, PORTS), min_size=1, max_size=20, unique_by=(lambda each: each[0], lambda each: each[1])),
+    st.lists(st.tuples(NAMES, PORTS), min_size=1, max_size=20, unique_by=(lambda item: item[0], lambda item: item[1])),
     st.sampled_from([",", ";", "\t", " ", ", "]),
     st.booleans(),
 )

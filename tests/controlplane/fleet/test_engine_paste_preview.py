@@ -50,7 +50,7 @@ def test_a_line_that_could_not_be_registered_says_why(
     pool: Pool, bus: Bus, line: str, default: str, problem: str
 ) -> None:
     register_engine(pool, "taken", "http://10.0.0.9:8000", actor=PROGRAM)
-    assert any(problem in each for each in shown(line, default)[0])
+    assert any(problem in item for item in shown(line, default)[0])
 
 
 def test_lines_that_were_not_shown_as_fine_are_left(pool: Pool, bus: Bus) -> None:

@@ -66,7 +66,7 @@ def test_an_engines_node_is_set_and_published(world: World) -> None:
 def test_orders_are_listed_and_narrowed(world: World) -> None:
     told(row(), row("o-2", planner="replicate", worth="useless"), row("o-3", target="kv-9", outcome="late"))
     shown = Api(world, "viewer").get("kv_moves").json()["results"]
-    assert [each["order_id"] for each in shown] == ["o-3", "o-2", "o-1"]
+    assert [item["order_id"] for item in shown] == ["o-3", "o-2", "o-1"]
     assert (shown[2]["planner"], shown[2]["blocks"], shown[2]["outcome"]) == ("prefetch", 64, "moved")
     for query, found in (
         ("worth=useless", ["o-2"]),
@@ -75,5 +75,5 @@ def test_orders_are_listed_and_narrowed(world: World) -> None:
         ("after=2030-01-01T00:00:00Z", []),
     ):
         narrowed = Api(world, "viewer").get(f"kv_moves?{query}").json()["results"]
-        assert [each["order_id"] for each in narrowed] == found, query
+        assert [item["order_id"] for item in narrowed] == found, query
     assert Api(world, "viewer").get("kv_moves?planner=nobody").status_code == 400

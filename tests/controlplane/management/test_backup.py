@@ -34,7 +34,7 @@ def test_it_holds_what_is_committed_and_the_secrets_for_the_owner_alone(tmp_path
     with closing(sqlite3.connect(folder / DATABASE)) as copy:
         assert copy.execute("SELECT slug FROM controlplane_tenant").fetchall() == [("kept",)]
     assert secrets_of(folder) == secrets
-    assert {stat.S_IMODE(each.stat().st_mode) for each in folder.iterdir()} == {0o600}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 

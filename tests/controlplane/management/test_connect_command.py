@@ -144,7 +144,7 @@ def test_the_printed_key_is_one_that_the_gateway_knows_by_then(start: Start) -> 
     def answer(_method: str, path: str, headers: dict[str, str], _body: bytes) -> tuple[int, bytes]:
         if path == "/metrics":
             ids = Engine.objects.values_list("engine_id", flat=True)
-            lines = [f'headway_engine_state{{engine="{each}",state="serving"}} 1.0' for each in ids]
+            lines = [f'headway_engine_state{{engine="{id_}",state="serving"}} 1.0' for id_ in ids]
             return 200, "\n".join(lines).encode()
         keys.append(headers.get("authorization", ""))
         return (rejections.pop(), b"") if rejections else (200, b"{}")

@@ -35,8 +35,8 @@ def migrated(tmp_path: Path) -> Path:
 
 def as_json(done: subprocess.CompletedProcess[str]) -> dict[str, list[Any]]:
     checks: dict[str, list[Any]] = {}
-    for each in json.loads(done.stdout)["checks"]:
-        checks.setdefault(each["check"], []).append(each["state"])
+    for load in json.loads(done.stdout)["checks"]:
+        checks.setdefault(load["check"], []).append(load["state"])
     return checks
 
 

@@ -30,7 +30,7 @@ class Receiver(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         sent = self.rfile.read(int(self.headers["content-length"])).split(b"\n")
         lines = sent[: Receiver.most]
-        bad = [each for each in lines if json.loads(each)["request"]["model"] == "unknown"]
+        bad = [line for line in lines if json.loads(line)["request"]["model"] == "unknown"]
         answer = {"accepted": len(lines) - len(bad), "rejected": len(bad), "problems": []}
         status = 200
         if len(lines) < len(sent):

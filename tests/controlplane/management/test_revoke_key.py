@@ -64,7 +64,7 @@ def test_a_key_is_named_by_its_id_its_first_characters_or_as_a_whole(
 
 def test_a_whole_key_that_no_snapshot_has_is_revoked_too(bus: Bus) -> None:
     said = run("hw_" + "z" * 43)
-    assert [each.sha256 for each in revoked(bus)] == [hash_api_key("hw_" + "z" * 43)]
+    assert [item.sha256 for item in revoked(bus)] == [hash_api_key("hw_" + "z" * 43)]
     assert "which no published snapshot has" in said
 
 

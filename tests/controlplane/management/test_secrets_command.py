@@ -121,8 +121,8 @@ def running(tmp_path: Path, embedded: FirstRunSecrets) -> Iterator[list[RedisBus
     hub.start()
     buses: list[RedisBus] = []
     yield buses
-    for each in buses:
-        each.close()
+    for bus in buses:
+        bus.close()
     hub.stop()
     held.close()
     hold_state.cache_clear()
@@ -194,13 +194,13 @@ def test_the_state_is_shown_to_people_and_to_machines(
     join(running, tmp_path, "web", used)
     settings.FLEET_SECRET_ALSO = GIVEN[1].encode()
     shown = run()
-    old, new = (Keyring.of(each.encode()).used.fingerprint for each in (used.fleet_secret, GIVEN[1]))
+    old, new = (Keyring.of(item.encode()).used.fingerprint for item in (used.fleet_secret, GIVEN[1]))
     assert f"HEADWAY_FLEET_SECRET: uses {old}, also accepts {new}" in shown
     assert f"- Do not accept {new} yet: web vm:1." in shown
     told = json.loads(run("--json"))
     fleet, sessions = told["secrets"][:2]
     assert (fleet["kind"], fleet["used"], fleet["also"], sessions["kind"]) == (FLEET, old, new, SESSIONS)
-    assert [(each["role"], each["also"]) for each in fleet["holders"]] == [("gateway", new), ("web", "")]
+    assert [(item["role"], item["also"]) for item in fleet["holders"]] == [("gateway", new), ("web", "")]
     assert (fleet["not_installed"], told["silent"]) == ([f"Do not accept {new} yet: web vm:1."], [])
     for secret in (embedded.fleet_secret, embedded.secret_key, GIVEN[1]):
         assert secret not in shown

@@ -70,7 +70,7 @@ def test_a_duration_has_three_digits_at_most(seconds: float | None, words: str) 
 
 
 def test_a_span_has_two_units_at_most() -> None:
-    assert [span(each) for each in (-3.0, 41.0, 3725.0, 186_400.0)] == [
+    assert [span(item) for item in (-3.0, 41.0, 3725.0, 186_400.0)] == [
         "0\u202fs",
         "41\u202fs",
         "1\u202fh 2\u202fmin",
@@ -79,7 +79,7 @@ def test_a_span_has_two_units_at_most() -> None:
 
 
 def test_an_estimate_is_rounded_up() -> None:
-    assert [roughly(each) for each in (40.2, 125.0, 7201.0, 200_000.0)] == [
+    assert [roughly(number) for number in (40.2, 125.0, 7201.0, 200_000.0)] == [
         "41\u202fs",
         "3\u202fmin",
         "3\u202fh",
@@ -88,7 +88,7 @@ def test_an_estimate_is_rounded_up() -> None:
 
 
 def test_only_a_change_has_a_sign() -> None:
-    assert [signed(each) for each in (5.0, -1200.0, -0.04)] == ["+5.0", "−1,200.0", "0.0"]
+    assert [signed(item) for item in (5.0, -1200.0, -0.04)] == ["+5.0", "−1,200.0", "0.0"]
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_the_form_offers_none() -> None:
 
 def test_a_stored_one_goes_live_no_more(pool: Pool) -> None:
     old = written(pool.policy)
-    for live_again in (publish_version, lambda each, **known: roll_back(each.policy, each.number, **known)):
+    for live_again in (publish_version, lambda item, **known: roll_back(item.policy, item.number, **known)):
         with pytest.raises(InvalidPolicyError, match="baseline for simulation"):
             live_again(old, instead_of=None, actor=ACTOR)
     publish_version(draft(pool.policy, {}, actor=ACTOR), instead_of=None, actor=ACTOR)

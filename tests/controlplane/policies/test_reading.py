@@ -41,7 +41,7 @@ def test_a_policy_is_seen_by_whoever_sees_one_of_its_pools(pool: Pool, other: Po
     assert standing.visible == (pool,)
     assert set(standing.pools) == {pool, other}
     assert not standing.may_draft
-    assert [each.policy for each in policies_of(somebody(Role.VIEWER))] == [lonely, policy]
+    assert [item.policy for item in policies_of(somebody(Role.VIEWER))] == [lonely, policy]
     stranger = somebody(None)
     assert policies_of(stranger) == []
     with pytest.raises(Policy.DoesNotExist):
@@ -75,7 +75,7 @@ def test_open_drafts_are_those_above_the_live_version(policy: Policy, bus: Bus) 
         draft(policy, {"ttft_slo_s": number}, actor=ACTOR)
     publish_version(policy.versions.get(number=2), instead_of=None, actor=ACTOR)
     found = open_drafts([policy, fresh])
-    assert {pk: [each.number for each in drafts] for pk, drafts in found.items()} == {policy.pk: [3], fresh.pk: [1]}
+    assert {pk: [item.number for item in drafts] for pk, drafts in found.items()} == {policy.pk: [3], fresh.pk: [1]}
 
 
 def test_the_history_comes_in_pages(policy: Policy, bus: Bus) -> None:
@@ -83,7 +83,7 @@ def test_the_history_comes_in_pages(policy: Policy, bus: Bus) -> None:
         draft(policy, {}, actor=ACTOR)
     first = versions_of(policy)
     assert [first[0].number, len(first)] == [RAIL_LENGTH + 5, RAIL_LENGTH + 1]
-    assert [each.number for each in versions_of(policy, below=6)] == [5, 4, 3, 2, 1]
+    assert [version.number for version in versions_of(policy, below=6)] == [5, 4, 3, 2, 1]
     assert version_of(policy, 999) is None
 
 

@@ -133,7 +133,7 @@ def test_release_timelines_are_read_from_what_is_stored(policy: Policy, pool: Po
     policy = Policy.objects.select_related("live_version").get()
     versions = list(policy.versions.select_related("policy", "author").order_by("number"))
     told = timelines_of(policy, versions, ann)
-    first, second, third, fourth = ({step.step: step for step in told[each.pk]} for each in versions)
+    first, second, third, fourth = ({step.step: step for step in told[version.pk]} for version in versions)
     assert (first["replaced"].words, first["live"].by) == ("by v2", "ann")
     assert second["what_if"].words == "Better on lateness than v1"
     assert second["what_if"].address.startswith("/trials/whatif/")

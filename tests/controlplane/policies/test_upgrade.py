@@ -126,8 +126,8 @@ def test_rest_takes_it_too(old: PolicyVersion, pool: Pool) -> None:
 def test_a_newer_document_is_rejected_in_both_halves_with_what_to_do() -> None:
     with pytest.raises(InvalidPolicyError) as caught:
         validated(NEWER)
-    assert [each.path for each in caught.value.found] == ["schema_version", "automation.schema_version"]
-    assert all("upgrade this program" in each.message for each in caught.value.found)
+    assert [item.path for item in caught.value.found] == ["schema_version", "automation.schema_version"]
+    assert all("upgrade this program" in item.message for item in caught.value.found)
 
 
 def test_the_older_program_rolls_back_from_a_version_that_only_the_newer_one_reads(
@@ -136,7 +136,7 @@ def test_the_older_program_rolls_back_from_a_version_that_only_the_newer_one_rea
     publish_version(draft(policy, {"ttft_slo_s": 3.0}, actor=ACTOR), instead_of=None, actor=ACTOR)
     newer = PolicyVersion.objects.create(policy=policy, number=2, routing_document={"schema_version": 2, "new": 1})
     Policy.objects.update(live_version=newer)
-    assert [each.pool_id for each in build_snapshot(at=0.0).pools] == [pool.slug]
+    assert [item.pool_id for item in build_snapshot(at=0.0).pools] == [pool.slug]
     assert "p v2 cannot be read: schema_version 2 is newer than 1" in caplog.text
     with pytest.raises(InvalidPolicyError):
         publish_version(newer, instead_of=2, actor=ACTOR)

@@ -62,6 +62,6 @@ def test_what_an_anonymous_client_sends_is_logged_in_short_lines_without_errors(
     lines = written.getvalue().splitlines()
     assert lines
     assert max(map(len, lines)) < 5000
-    for each in map(json.loads, lines):
-        assert each["level"] == "warning"
-        assert "traceback" not in each
+    for line in map(json.loads, lines):
+        assert line["level"] == "warning"
+        assert "traceback" not in line

@@ -112,7 +112,7 @@ def test_a_secrets_file_that_others_may_read_stops_the_program(tmp_path: Path) -
 def variables_read() -> set[str]:
     """Return the names that the program reads through `env` or os.environ."""
     names = set()
-    for path in [each for room in ("controlplane", "gateway", "kvstore") for each in (ROOT / room).rglob("*.py")]:
+    for path in [item for room in ("controlplane", "gateway", "kvstore") for item in (ROOT / room).rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             if (
                 isinstance(node, ast.Call)

@@ -24,7 +24,7 @@ def at_version(version: int) -> None:
 
 def told() -> list[tuple[int, int]]:
     events = AuditEvent.objects.filter(verb=VERB).order_by("pk")
-    return [(each.before["version"], each.after["version"]) for each in events]
+    return [(event.before["version"], event.after["version"]) for event in events]
 
 
 def gateway_serves(bus: Bus, name: str, version: int) -> None:

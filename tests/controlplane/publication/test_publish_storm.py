@@ -75,7 +75,7 @@ async def test_200_publishes_in_a_row_leave_every_decision_on_exactly_one_versio
         finally:
             await gateway.stop()
     ruled = [decision for decision in decided if decision.policy_version > 0]
-    assert all((each.placement, each.reason) == (RULES[each.policy_version % 2],) * 2 for each in ruled)
+    assert all((item.placement, item.reason) == (RULES[item.policy_version % 2],) * 2 for item in ruled)
     versions = [decision.policy_version for decision in decided]
     assert versions == sorted(versions)
     assert len(set(versions)) > PUBLISHES // 2

@@ -42,8 +42,8 @@ def make_bus(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeBus
             return made[-1]
 
         yield make
-        for each in made:
-            each.close()
+        for item in made:
+            item.close()
 
 
 def test_two_webs_hear_both_gateways_newest_first(make_bus: MakeBus) -> None:

@@ -29,12 +29,12 @@ SECRETS = b"the secret before", b"the secret after"
 def buses(count: int) -> Iterator[list[RedisBus]]:
     with private_hub() as hub:
         made = [patient_bus(hub.url, Keyring.of(*SECRETS)) for _ in range(count)]
-        wait_until(lambda: all(each.connected for each in made))
+        wait_until(lambda: all(item.connected for item in made))
         try:
             yield made
         finally:
-            for each in made:
-                each.close()
+            for item in made:
+                item.close()
 
 
 def test_all_processes_answer_with_fingerprints_and_what_was_accepted() -> None:
@@ -49,15 +49,15 @@ def test_all_processes_answer_with_fingerprints_and_what_was_accepted() -> None:
         asking.subscribe(ANSWERED + questions._questions.asker, lambda _topic, value: raw.append(value))
         found = questions.holders()
         assert found.silent == ()
-        assert [(str(each), each.secrets.kind, each.started_at) for each in found.known] == [
+        assert [(str(item), item.secrets.kind, item.started_at) for item in found.known] == [
             ("gateway a:8000", FLEET, 50.0), ("gateway a:8000", KV, 50.0), ("jobs b:7", FLEET, 60.0),
         ]  # fmt: skip
-        old, new = (stretched(each).fingerprint for each in SECRETS)
+        old, new = (stretched(item).fingerprint for item in SECRETS)
         first, last = found.of(FLEET)
         assert (first.secrets.used, first.secrets.also, last.secrets.used, last.secrets.also) == (old, new, new, "")
         (use,) = first.secrets.uses
         assert (use.purpose, use.count, use.newest_at, use.who) == ("bus messages", 1, 70.0, "gateways/b")
-        assert not any(secret in each for each in raw for secret in SECRETS)
+        assert not any(secret in item for item in raw for secret in SECRETS)
 
 
 def test_a_process_that_does_not_answer_is_counted() -> None:
@@ -65,7 +65,7 @@ def test_a_process_that_does_not_answer_is_counted() -> None:
         silent.subscribe(ASKED, lambda *_: None)
         SecretAnswers(asking, "web", "a:1", [Keyring.of(*SECRETS)], lambda: 0.0)
         found = HolderQuestions(asking, 0.3).holders()
-        assert [str(each) for each in found.known] == ["web a:1"]
+        assert [str(item) for item in found.known] == ["web a:1"]
         assert found.silent == ("1 of 2 processes did not answer.",)
 
 

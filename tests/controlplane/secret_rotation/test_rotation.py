@@ -75,10 +75,10 @@ def test_a_process_that_does_not_answer_prevents_either_step() -> None:
 
 
 def test_each_kind_is_judged_by_itself_and_one_that_this_process_lacks_by_most_of_the_others() -> None:
-    nodes = [held("KV node", *each, kind=KV) for each in (("a", "b"), ("a", "b"), ("b", "a"))]
+    nodes = [held("KV node", *item, kind=KV) for item in (("a", "b"), ("a", "b"), ("b", "a"))]
     own = [held("", "k", kind=SESSIONS), held("", "f")]
     found = rotations(Holders((*nodes, held("web", "k", kind=SESSIONS))), own, NOW)
-    assert [(each.kind, each.used, each.also) for each in found] == [
+    assert [(item.kind, item.used, item.also) for item in found] == [
         (FLEET, "f", ""), (SESSIONS, "k", ""), (KV, "a", "b"),
     ]  # fmt: skip
     assert rotations(Holders(()), [], NOW) == []

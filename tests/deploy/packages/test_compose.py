@@ -76,8 +76,8 @@ def test_what_services_wait_for_exists_and_can_come_about() -> None:
         for name, how in service.get("depends_on", {}).items():
             healthy = "test" in SERVICES[name].get("healthcheck", {})
             assert healthy or how["condition"] != "service_healthy", name
-    named = {each.split(":")[0] for service in SERVICES.values() for each in service.get("volumes", ())}
-    assert {each for each in named if not each.startswith(".")} == set(COMPOSE["volumes"])
+    named = {item.split(":")[0] for service in SERVICES.values() for item in service.get("volumes", ())}
+    assert {item for item in named if not item.startswith(".")} == set(COMPOSE["volumes"])
 
 
 def test_it_holds_no_secret_and_names_settings_that_exist() -> None:
@@ -211,7 +211,7 @@ def front(host: Host) -> Iterator[str]:
         "listen 8443": f"listen 127.0.0.1:{port}",
         **{f"server {name}:8000": f"server 127.0.0.1:{at}" for name, at in host.http.items()},
         "http {": "http {\n" + "".join(
-            f"{each}_temp_path {host.folder}/{each};\n" for each in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+            f"{item}_temp_path {host.folder}/{item};\n" for item in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
         ) + "access_log off;",
     }.items():  # fmt: skip
         assert old in text
@@ -247,9 +247,9 @@ def test_its_nginx_gives_the_gateways_all_paths_that_are_theirs() -> None:
     ours = [re.compile(path if how == "~" else re.escape(path) + ("$" if how else "")) for how, path in locations]
     below = (feedback_api.PREFIX, explain_api.PREFIX, advisory_api.PREFIX)
     theirs = {ROUTE, BATCH, OBSERVE, advisory_api.ADVISORIES, advisory_api.TOKENS, *ENGINE_PATHS}
-    theirs |= {each.path for each in ENDPOINTS} | {f"{each}some-id" for each in below}
-    assert [path for path in sorted(theirs) if not any(each.match(path) for each in ours)] == []
-    assert not any(each.match("/api/v1/pools") for each in ours)
+    theirs |= {item.path for item in ENDPOINTS} | {f"{item}some-id" for item in below}
+    assert [path for path in sorted(theirs) if not any(our.match(path) for our in ours)] == []
+    assert not any(our.match("/api/v1/pools") for our in ours)
 
 
 @pytest.mark.processes

@@ -47,7 +47,7 @@ def words(listed: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    return dict(each.split("=", 1) for each in shlex.split(instruction("ENV")))
+    return dict(part.split("=", 1) for part in shlex.split(instruction("ENV")))
 
 
 def test_the_dockerfile_runs_each_step_once_and_nothing_else() -> None:
@@ -64,16 +64,16 @@ def test_the_image_runs_as_an_account_of_its_own_in_exec_form() -> None:
 
 def test_the_image_gets_every_room_of_the_program_and_no_test() -> None:
     (code,) = re.findall(r'^CODE="([^"]+)"', SCRIPT, re.MULTILINE)
-    rooms = {each.name for each in ROOT.iterdir() if (each / "__init__.py").exists()} - {"bench", "tests"}
+    rooms = {path.name for path in ROOT.iterdir() if (path / "__init__.py").exists()} - {"bench", "tests"}
     assert set(code.split()) - {"templates", "manage.py", "pyproject.toml"} == rooms
-    assert all((ROOT / each).exists() for each in code.split())
+    assert all((ROOT / part).exists() for part in code.split())
 
 
 def test_its_packages_are_the_products_in_the_versions_of_the_whole_lock() -> None:
     product, whole = pins("deploy/container/requirements.lock"), pins("requirements.lock")
     direct = (ROOT / "requirements.txt").read_text().partition("# Benchmarks")[0]
     wanted = set(re.findall(r"^([A-Za-z0-9_-]+)(?:\[\w+\])?==", direct, re.MULTILINE))
-    assert {each.lower().replace("_", "-") for each in wanted} <= product.keys()
+    assert {item.lower().replace("_", "-") for item in wanted} <= product.keys()
     assert product.items() <= whole.items(), "run .ci/lock-python"
     assert not {"pytest", "mypy", "ruff", "playwright", "matplotlib"} & product.keys()
     assert pins("deploy/container/console.lock").items() >= pins("deploy/container/console.txt").items()
@@ -144,7 +144,7 @@ def image() -> Iterator[Image]:
 @contextmanager
 def started(image: Image, port: int) -> Iterator[None]:
     """Run the image's own command on a port of loopback."""
-    command = [LOOPBACK.get(each, each) for each in words(instruction("CMD"))]
+    command = [LOOPBACK.get(word, word) for word in words(instruction("CMD"))]
     command[command.index("8000")] = str(port)
     process = subprocess.Popen(image.program(command))
     try:
@@ -171,7 +171,7 @@ def test_the_program_in_the_image_gets_ready(image: Image) -> None:
     try:
         with started(image, port):
             url = f"http://127.0.0.1:{port}"
-            check = [each.replace("8000", str(port)) for each in words(instruction("HEALTHCHECK"))]
+            check = [word.replace("8000", str(port)) for word in words(instruction("HEALTHCHECK"))]
             assert subprocess.run(image.program(check), check=False).returncode == 1, "there is no engine yet"
             connect = ["python", "manage.py", "connect", engine.url, "--port", str(port)]
             done = subprocess.run(image.program(connect), check=False, capture_output=True, text=True)
@@ -185,6 +185,6 @@ def test_the_program_in_the_image_gets_ready(image: Image) -> None:
             with urllib.request.urlopen(f"{url}/login", timeout=PATIENCE_S) as page:
                 scripts = re.findall(r'src="(/static/dist/[^"]+)"', page.read().decode())
             assert scripts
-            assert {status(url + each) for each in scripts} == {200}
+            assert {status(url + script) for script in scripts} == {200}
     finally:
         engine.stop()

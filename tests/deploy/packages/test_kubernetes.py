@@ -27,24 +27,24 @@ OWN = {"HEADWAY_HOST", "POD_IP", "POD_NAME"}
 @cache
 def objects() -> list[dict[str, Any]]:
     """Return every object of every file but the kustomization."""
-    files = [each for each in sorted(FOLDER.glob("*.yaml")) if each.name != "kustomization.yaml"]
+    files = [path for path in sorted(FOLDER.glob("*.yaml")) if path.name != "kustomization.yaml"]
     return [made for file in files for made in yaml.safe_load_all(file.read_text())]
 
 
 def of_kind(kind: str) -> list[dict[str, Any]]:
-    return [each for each in objects() if each["kind"] == kind]
+    return [object_ for object_ in objects() if object_["kind"] == kind]
 
 
 def deployment(name: str) -> dict[str, Any]:
-    return next(each for each in of_kind("Deployment") if each["metadata"]["name"] == f"headway-{name}")["spec"]
+    return next(item for item in of_kind("Deployment") if item["metadata"]["name"] == f"headway-{name}")["spec"]
 
 
 def pods() -> list[dict[str, Any]]:
-    return [each["spec"]["template"] for each in of_kind("Deployment")]
+    return [item["spec"]["template"] for item in of_kind("Deployment")]
 
 
 def containers() -> list[dict[str, Any]]:
-    return [each for pod in pods() for part in ("initContainers", "containers") for each in pod["spec"].get(part, ())]
+    return [item for pod in pods() for part in ("initContainers", "containers") for item in pod["spec"].get(part, ())]
 
 
 def test_kubernetes_schemas_accept_every_object() -> None:
@@ -58,21 +58,21 @@ def test_kubernetes_schemas_accept_every_object() -> None:
 
 def test_the_kustomization_names_all_files_but_the_optional_one() -> None:
     named = set(yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"])
-    assert named == {each.name for each in FOLDER.glob("*.yaml")} - {"kustomization.yaml", "autoscaling.yaml"}
+    assert named == {path.name for path in FOLDER.glob("*.yaml")} - {"kustomization.yaml", "autoscaling.yaml"}
 
 
 def test_selectors_find_the_pods() -> None:
     labels = [pod["metadata"]["labels"] for pod in pods()]
-    selectors = [each["spec"]["selector"]["matchLabels"] for each in of_kind("Deployment")]
-    selectors += [each["spec"]["selector"] for each in of_kind("Service")]
-    selectors += [each["spec"]["selector"]["matchLabels"] for each in of_kind("PodDisruptionBudget")]
+    selectors = [item["spec"]["selector"]["matchLabels"] for item in of_kind("Deployment")]
+    selectors += [item["spec"]["selector"] for item in of_kind("Service")]
+    selectors += [item["spec"]["selector"]["matchLabels"] for item in of_kind("PodDisruptionBudget")]
     assert len(selectors) == 6
     for selector in selectors:
-        assert sum(selector.items() <= each.items() for each in labels) == 1
+        assert sum(selector.items() <= label.items() for label in labels) == 1
     matched = [
         expression["values"]
-        for each in of_kind("NetworkPolicy")
-        for expression in each["spec"]["podSelector"].get("matchExpressions", ())
+        for item in of_kind("NetworkPolicy")
+        for expression in item["spec"]["podSelector"].get("matchExpressions", ())
     ]
     assert matched == [["headway-web", "headway-gateway"]] * 2
 
@@ -91,22 +91,22 @@ def test_there_are_two_gateways_that_go_one_by_one_and_drain() -> None:
 def test_gateways_and_web_s_own_one_reach_each_other_and_nobody_else_does() -> None:
     for name in ("gateway", "web"):
         (container,) = deployment(name)["template"]["spec"]["containers"]
-        (listens,) = [each["value"] for each in container["env"] if each["name"] == LISTEN]
-        (port,) = [each["containerPort"] for each in container["ports"] if each["name"] == "peers"]
+        (listens,) = [item["value"] for item in container["env"] if item["name"] == LISTEN]
+        (port,) = [item["containerPort"] for item in container["ports"] if item["name"] == "peers"]
         assert listens == f"$(POD_IP):{port}"
-    (policy,) = [each["spec"] for each in of_kind("NetworkPolicy") if each["metadata"]["name"] == "headway-peers"]
+    (policy,) = [item["spec"] for item in of_kind("NetworkPolicy") if item["metadata"]["name"] == "headway-peers"]
     (rule,) = policy["ingress"]
     assert rule == {"from": [{"podSelector": policy["podSelector"]}], "ports": [{"protocol": "TCP", "port": "peers"}]}
     # The services are for clients.
-    assert {port["targetPort"] for each in of_kind("Service") for port in each["spec"]["ports"]} == {"http"}
+    assert {port["targetPort"] for item in of_kind("Service") for port in item["spec"]["ports"]} == {"http"}
 
 
 def test_variables_are_settings_of_the_program_and_secrets_are_no_settings() -> None:
     (settings,) = of_kind("ConfigMap")
-    named = set(settings["data"]) | {each["name"] for container in containers() for each in container.get("env", ())}
+    named = set(settings["data"]) | {item["name"] for container in containers() for item in container.get("env", ())}
     assert named <= SETTINGS | OWN
     assert int(settings["data"]["HEADWAY_DRAIN_S"]) == DRAIN_S
-    assert not [each for each in settings["data"] if re.search("SECRET|TOKEN|URL|KEY", each)]
+    assert not [setting for setting in settings["data"] if re.search("SECRET|TOKEN|URL|KEY", setting)]
     assert not of_kind("Secret")
 
 

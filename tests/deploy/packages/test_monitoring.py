@@ -79,7 +79,7 @@ def test_metrics_and_labels_exist(name: str, expression: str) -> None:
             assert value.startswith("$") or set(value.split("|")) <= KNOWN_VALUES[label], value
         allowed |= labels
     for group in _BY.findall(expression):
-        assert {each.strip() for each in group.split(",")} <= allowed, expression
+        assert {part.strip() for part in group.split(",")} <= allowed, expression
 
 
 def test_the_dashboard_shows_what_an_operator_asks_first() -> None:

@@ -28,7 +28,7 @@ def read(unit: Path) -> configparser.ConfigParser:
 
 
 def test_there_is_a_unit_for_each_process() -> None:
-    names = {each.stem for each in UNITS}
+    names = {item.stem for item in UNITS}
     assert names == {"headway", "headway-gateway@", "headway-web", "headway-worker"}
 
 

@@ -111,7 +111,7 @@ class Rolling:
         gateways = self.gateways
         gateways.start(new, HEADWAY_FLEET_SECRET=secret, HEADWAY_FLEET_SECRET_ALSO=also)
         await gateways.ready(new)
-        self.serving = [new if each == old else each for each in self.serving]
+        self.serving = [new if item == old else item for item in self.serving]
         gateways.signal(old, signal.SIGTERM)
         assert await asyncio.to_thread(gateways.processes[old].wait, PATIENCE_S) == 0
         await gateways.owner("".join(self.serving))
@@ -174,7 +174,7 @@ async def test_secrets_are_rotated_while_requests_run_and_nothing_is_rejected(tm
                         said = await decided_by(gateways, rolling.serving)
                         # In the middle of the second step, the gateways use different secrets.
                         differ = (secret, also, count) == (NEW, OLD, 0)
-                        assert sum(each.endswith(OTHER_KEYS) for each in said.values()) == differ, (step, said)
+                        assert sum(item.endswith(OTHER_KEYS) for item in said.values()) == differ, (step, said)
                     connector = (kv_secret, kv_also)
                     await asyncio.to_thread(node.use, *connector, f"by {connector}")
             gateways.check_requests()

@@ -52,11 +52,11 @@ def test_the_unsalted_tenant_keeps_the_domain_that_it_had_before() -> None:
 
 
 def test_a_callers_own_salt_counts_inside_its_tenant_and_is_never_the_engines() -> None:
-    for each in (domains(), domains(isolated=True, unsalted_tenant="a")):
-        found = {each.of("a"), each.of("a", "mine"), each.of("a", "other"), each.of("b", "mine")}
+    for item in (domains(), domains(isolated=True, unsalted_tenant="a")):
+        found = {item.of("a"), item.of("a", "mine"), item.of("a", "other"), item.of("b", "mine")}
         assert len(found) == 4
         assert "mine" not in found
-        assert each.of("a", "") == each.of("a", None)
+        assert item.of("a", "") == item.of("a", None)
 
 
 def test_many_domains_are_forgotten_at_a_limit() -> None:

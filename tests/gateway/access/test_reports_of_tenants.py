@@ -251,7 +251,7 @@ def test_reports_have_a_minute_of_their_own_by_the_keys_requests() -> None:
 async def test_feedback_is_limited_by_the_keys_rate(gateway: ServedGateway) -> None:
     now = gateway.gateway.snapshot
     assert now is not None
-    keys = tuple(msgspec.structs.replace(each, rate_per_min=1) for each in now.api_keys)
+    keys = tuple(msgspec.structs.replace(api_key, rate_per_min=1) for api_key in now.api_keys)
     newer = msgspec.structs.replace(now, version=2, published_at=now.published_at + 1, api_keys=keys)
     gateway.gateway._bus.publish(SNAPSHOT_TOPIC, encode_snapshot(newer))
     await until(lambda: gateway.gateway.snapshot_version == 2)

@@ -44,7 +44,7 @@ def test_a_full_file_says_so_and_those_that_are_stored_make_room(tmp_path: Path)
     assert not file.save(revocation(SLOTS))
     file.save(revocation(3, stored_as_of=9))
     assert file.save(revocation(SLOTS))
-    kept = {each.key_id for each in file.load()}
+    kept = {item.key_id for item in file.load()}
     assert kept == {f"key-{number}" for number in (*range(3), *range(4, SLOTS + 1))}
     assert file.path.stat().st_size == SLOTS * SLOT_BYTES
 
@@ -104,4 +104,4 @@ def test_processes_that_share_a_directory_lose_none_of_each_others(tmp_path: Pat
     for thread in threads:
         thread.join()
     found: list[KeyRevocation] = RevocationFile(tmp_path).load()
-    assert {each.key_id for each in found} == {f"key-{number}" for number in range(40)}
+    assert {item.key_id for item in found} == {f"key-{number}" for number in range(40)}

@@ -126,7 +126,7 @@ async def test_a_session_that_guesses_anothers_prompt_sees_no_move(tmp_path: Pat
             for session in ("right", "wrong"):
                 states.append((await fleet.gateway.get(f"{ADVISORIES}/{session}", key=OTHER_KEY))[1])
             assert answers == ["reserved", "reserved"]
-            assert [set(each) for each in states] == [{"session_id", "state", "expected_in_s", "expires_in_s"}] * 2
+            assert [set(state) for state in states] == [{"session_id", "state", "expected_in_s", "expires_in_s"}] * 2
 
 
 async def test_a_page_with_a_token_may_advise_for_its_session_alone(tmp_path: Path) -> None:

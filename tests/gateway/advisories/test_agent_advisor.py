@@ -63,7 +63,7 @@ async def test_the_next_agents_kv_moves_while_the_agent_before_works(tmp_path: P
             assert record.load.saved_tokens == 16 * BLOCKS
             await until(lambda: outcomes(fleet, "withdrawn") == 1)
             assert len(advisories) == 0
-            assert {each.source for each in advisories.tallies().sources} == {SOURCE}
+            assert {source.source for source in advisories.tallies().sources} == {SOURCE}
 
 
 async def test_without_a_call_graph_nobody_is_advised(tmp_path: Path) -> None:

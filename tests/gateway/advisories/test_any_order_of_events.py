@@ -72,7 +72,7 @@ class Node:
 
     def blocks(self) -> dict[int, bool]:
         """Return what can be read: block → whether it lies in DRAM."""
-        return {each.facts.routing_key: DRAM in each.slots for each in self.held.page(-1, 1000) if each.visible}
+        return {item.facts.routing_key: DRAM in item.slots for item in self.held.page(-1, 1000) if item.visible}
 
     def store(self, names: Sequence[int], now: float, expected: Expected | None = None, *, ends: str = "whole") -> bool:
         """Take blocks in; returns whether all are there. `ends` partway: nobody commits."""
@@ -80,7 +80,7 @@ class Node:
         new = [facts(name) for name in names if self.held.find(key(name)) is None]
         if isinstance(self.transactions.allocate(tx_id, [], new, LEASE_S, now, expected), TransactionRejection):
             return False
-        records = self.transactions.begin_write(tx_id, [each.key for each in new])
+        records = self.transactions.begin_write(tx_id, [item.key for item in new])
         assert records is not None
         self.transactions.end_write(records, [b"0" * 16] * len(records))
         return ends == "whole" and self.transactions.commit(tx_id, now)
@@ -143,7 +143,7 @@ class World(Mover):
             self.moves += 1
             fate, before = self.rng.random(), self.all_blocks()
             there, to = self.nodes[source].blocks(), self.nodes[target]
-            asked = [each for each in keys if each in there]
+            asked = [item for item in keys if item in there]
             expected = Expected(self.now + expected_s, self.now + 60.0)
             if source == target:
                 self._fill(to, asked, expected)
@@ -159,7 +159,7 @@ class World(Mover):
     def shrink(self, keeper: str, target: str, keys: Sequence[int]) -> Part:
         with self.lock:
             self.shrinks += 1
-            before, names, tx_id = self.all_blocks(), [key(each) for each in keys], f"shrink {self.shrinks}"
+            before, names, tx_id = self.all_blocks(), [key(item) for item in keys], f"shrink {self.shrinks}"
             kept = self.nodes[keeper[0]].transactions
             if isinstance(kept.allocate(tx_id, names, [], LEASE_S, self.now), TransactionRejection):
                 return Part((), 0, KEPT)
@@ -222,7 +222,7 @@ class World(Mover):
         self.router.observe(Completed(asked.request_id), self.now)
         with self.lock:
             node, before = self.nodes[HOMES[outcome.decision.engine_id]], self.all_blocks()
-            records = node.held.open_read([key(each) for each in keys])
+            records = node.held.open_read([key(item) for item in keys])
             node.held.expected.wanted(records)
             node.held.close_read(records)
             # Without advisories these would leave too, for all blocks come and go by their last use.

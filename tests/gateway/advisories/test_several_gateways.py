@@ -39,8 +39,8 @@ async def two(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     bus, clock = InProcessBus(), Clock()
     async with AsyncExitStack() as stack:
         nodes = [stack.enter_context(a_node(name))[1] for name in ("a", "b")]
-        engines = [await stack.enter_async_context(LoadingEngine(each.address)) for each in nodes]
-        plain = snapshot([each.url for each in engines], policy=policy("symphony"))
+        engines = [await stack.enter_async_context(LoadingEngine(item.address)) for item in nodes]
+        plain = snapshot([item.url for item in engines], policy=policy("symphony"))
         homes = [
             msgspec.structs.replace(engine, kv_node=node.name)
             for engine, node in zip(plain.engines, nodes, strict=True)
@@ -55,13 +55,13 @@ async def two(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
             made = served([], state_dir / name, bus=FollowerBus(bus, name), gateway_settings=settings)
             gateways.append(await stack.enter_async_context(made))
             owners(gateways[-1].gateway).clock = clock
-        await clock.until(lambda: settled([each.gateway for each in gateways]))
-        owner, _ = split([each.gateway for each in gateways])
-        gateways.sort(key=lambda each: each.gateway is not owner)
+        await clock.until(lambda: settled([gateway.gateway for gateway in gateways]))
+        owner, _ = split([gateway.gateway for gateway in gateways])
+        gateways.sort(key=lambda gateway: gateway.gateway is not owner)
         by_id = {f"engine-{number}": each for number, each in enumerate(engines)}
-        fleets = [Fleet(each, by_id, first, bus) for each in gateways]
-        for each in fleets:
-            await until(lambda each=each: each.holding("a") and each.holding("b"))  # type: ignore[misc]
+        fleets = [Fleet(gateway, by_id, first, bus) for gateway in gateways]
+        for fleet in fleets:
+            await until(lambda item=item: item.holding("a") and item.holding("b"))  # type: ignore[misc]
         try:
             yield fleets
         finally:
@@ -73,14 +73,14 @@ async def leave_out(fleets: list[Fleet], *engine_ids: str) -> None:
     """Drain these engines, and no other, and return when both gateways know."""
     fleets[OWNER].keep_out(*engine_ids)
     left = {"engine-0", "engine-1"} - set(engine_ids)
-    await until(lambda: all(each.gateway.pool.accepting == left for each in fleets))
+    await until(lambda: all(fleet.gateway.pool.accepting == left for fleet in fleets))
 
 
 async def first_turn(fleets: list[Fleet], through: int) -> None:
     """Have the first engine compute the session's first turn, and leave it out from then on."""
     await leave_out(fleets, "engine-1")
     await fleets[through].ask(session_id="s-1")
-    await until(lambda: all(each.blocks("a") == BLOCKS for each in fleets))
+    await until(lambda: all(fleet.blocks("a") == BLOCKS for fleet in fleets))
     await leave_out(fleets, "engine-0")
 
 

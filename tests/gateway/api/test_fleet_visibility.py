@@ -128,8 +128,8 @@ async def test_where_tenants_share_caches_hit_figures_are_for_operators_keys(tmp
         _, operators, _ = await gateway.post(ROUTE, question)
         _, batch, _ = await gateway.post(ROUTE + "/batch", [question], key=OTHER_KEY)
         apart = (await gateway.post(ROUTE, {**question, "cache_salt": "mine"}, key=OTHER_KEY))[1]
-        for each in (apart, mine):
-            status, rejected = await gateway.get(f"/api/v1/explain/{each['decision_id']}", key=OTHER_KEY)
+        for item in (apart, mine):
+            status, rejected = await gateway.get(f"/api/v1/explain/{item['decision_id']}", key=OTHER_KEY)
             assert (status, rejected["error"]["code"]) == (403, "shared_caches")
         assert (await gateway.get(f"/api/v1/explain/{operators['decision_id']}"))[0] == 200
     assert not FIGURES & set(mine) and not FIGURES & set(batch["decisions"][0])
@@ -143,8 +143,8 @@ async def test_where_tenants_share_caches_usage_names_no_cached_tokens(tmp_path:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         told = [await _text(gateway, body, key) for key in (OTHER_KEY, KEY)]
         seen = {record.cached_tokens for record in gateway.app.recent._records.values()}
-    assert ["cached_tokens" in each for each in told] == [False, True]
-    assert all("completion_tokens" in each for each in told)
+    assert ["cached_tokens" in item for item in told] == [False, True]
+    assert all("completion_tokens" in item for item in told)
     assert seen == {engine.cached_tokens}
 
 

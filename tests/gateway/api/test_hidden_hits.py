@@ -76,7 +76,7 @@ async def answer_to(gateway: ServedGateway, path: str, body: Any, *, key: str = 
 
 def worst(hits: Sequence[dict[str, float]], misses: Sequence[dict[str, float]]) -> dict[str, float]:
     """Return the area of every number that separates hits from misses; one that is missing counts as −1."""
-    names = {name for each in (*hits, *misses) for name in each}
+    names = {name for hit in (*hits, *misses) for name in hit}
     areas = {name: told_apart([e.get(name, -1) for e in hits], [e.get(name, -1) for e in misses]) for name in names}
     return {name: area for name, area in areas.items() if area > 0.5}
 
@@ -129,8 +129,8 @@ async def test_times_to_ask_again(engine: ScriptedEngine, tmp_path: Path) -> Non
             right: [[first + 1000 * number + block for block in range(400)] for number in range(PROBES)]
             for right, first in ((True, 0), (False, 500_000))
         }
-        for each in hashes[True]:
-            body = {"model": MODEL, "block_hashes": each, "prompt_tokens": 60_000, "wait": False, "ttft_slo_s": 3600}
+        for hash_ in hashes[True]:
+            body = {"model": MODEL, "block_hashes": hash_, "prompt_tokens": 60_000, "wait": False, "ttft_slo_s": 3600}
             _, answer, _ = await gateway.post("/api/v1/route", body)
             await gateway.post(f"/api/v1/requests/{answer['decision_id']}/complete", {})
         for number in range(PROBES):
@@ -144,8 +144,8 @@ async def test_times_to_ask_again(engine: ScriptedEngine, tmp_path: Path) -> Non
                 answers = await answer_to(gateway, "/api/v1/route", impatient)
                 assert answers["status"] == 429
                 numbers[right].append(answers)
-                for each in ids:
-                    await gateway.post(f"/api/v1/requests/{each}/cancel", {}, key=OTHER_KEY)
+                for id_ in ids:
+                    await gateway.post(f"/api/v1/requests/{id_}/cancel", {}, key=OTHER_KEY)
     assert worst(numbers[True], numbers[False]) == {}
 
 
@@ -197,7 +197,7 @@ def streamed_answer(path: str, *, hit: bool) -> list[bytes]:
     else:
         events = [answer, {"choices": [], "usage": answer["usage"], "sglext": answer["sglext"]}]
     named = b"event: x\n" if path in ("/v1/messages", "/v1/responses") else b""
-    return [*(named + b"data: " + json.dumps(each).encode() + b"\n\n" for each in events), b"data: [DONE]\n\n"]
+    return [*(named + b"data: " + json.dumps(event).encode() + b"\n\n" for event in events), b"data: [DONE]\n\n"]
 
 
 BODIES: dict[str, dict[str, Any]] = {
@@ -227,7 +227,7 @@ async def proxied(
 
 
 @pytest.mark.parametrize(
-    ("path", "streamed"), [*((each, False) for each in BODIES), *((each, True) for each in STREAMED)]
+    ("path", "streamed"), [*((item, False) for item in BODIES), *((item, True) for item in STREAMED)]
 )
 async def test_proxied_answers(engine: ScriptedEngine, gateway: ServedGateway, path: str, streamed: bool) -> None:
     numbers = {
@@ -256,8 +256,8 @@ async def test_fields_that_ask_for_hits_reach_the_engine_for_those_alone_who_may
     body = {"model": MODEL, "prompt": "hello", "return_cached_tokens_details": True, "return_hidden_states": True}
     for key in (OTHER_KEY, KEY):
         assert (await gateway.post("/v1/completions", body, key=key))[0] == 200
-    asked = [{"return_cached_tokens_details", "return_hidden_states"} & set(each) for each in engine.bodies]
-    assert [len(each) for each in asked] == [0, 2]
+    asked = [{"return_cached_tokens_details", "return_hidden_states"} & set(item) for item in engine.bodies]
+    assert [len(item) for item in asked] == [0, 2]
 
 
 async def test_what_one_tenant_sent_is_not_remembered_for_another(engine: ScriptedEngine, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ QUICK = GatewaySettings(probe_interval_s=0.1, observe_delay_s=0.3)
 
 def observing(engines: list[ScriptedEngine], state_dir: Path, **pool: Any) -> Any:
     entry = ShadowEntry(run_id="run", policy=POLICY, base_version=0, until=time.time() + 60)
-    urls = [each.url for each in engines]
+    urls = [engine.url for engine in engines]
     return served(urls, state_dir, policy=POLICY, mode="observe", shadow=entry, gateway_settings=QUICK, **pool)
 
 
@@ -49,7 +49,7 @@ def told(engine: str = "engine-0", **fields: Any) -> dict[str, Any]:
 
 
 def lines(*observations: dict[str, Any]) -> bytes:
-    return b"\n".join(json.dumps(each).encode() for each in observations)
+    return b"\n".join(json.dumps(observation).encode() for observation in observations)
 
 
 async def outcomes(gateway: ServedGateway, wanted: int) -> list[str]:
@@ -89,14 +89,14 @@ async def test_what_others_did_is_accounted_for_and_compared(tmp_path: Path) -> 
         (report,) = gateway.pool.shadow.take_reports(time.time())
         tally = report.tally
         assert tally.compared == 5
-        assert [tally.engines[each].live_requests for each in ("engine-0", "engine-1")] == [4, 1]
+        assert [tally.engines[name].live_requests for name in ("engine-0", "engine-1")] == [4, 1]
         assert tally.engines["engine-1"].shadow_requests >= 1
         assert tally.gain_s > 0
         assert tally.answered in (4, 5)
         assert 0.04 < tally.measured_s / tally.answered < 0.5
         records = list(gateway.app.recent._records.values())
         assert {record.decision.reason for record in records} == {"observed"}
-        assert sorted(each.decision.candidates[0].blocks for each in records) == [0, 0, 0, 3, 3]
+        assert sorted(item.decision.candidates[0].blocks for item in records) == [0, 0, 0, 3, 3]
         assert abs(records[0].decided_at - time.time()) < 10
         assert len(gateway.pool.router.reservations) == 0
         text = await gateway.metrics()
@@ -114,7 +114,7 @@ async def test_lines_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         ]
         status, answer, _ = await gateway.post(OBSERVE, lines(told(), *bad) + b"\n{garbage\n")
         assert (status, answer["accepted"], answer["rejected"]) == (200, 1, 6)
-        assert [each["line"] for each in answer["problems"]] == [2, 3, 4, 5, 6, 7]
+        assert [item["line"] for item in answer["problems"]] == [2, 3, 4, 5, 6, 7]
         status, answer, _ = await gateway.post(OBSERVE, lines(*bad))
         assert status == 400
         assert answer["error"]["message"].startswith("No line was accepted. Line 1: No engine of this pool")
@@ -150,7 +150,7 @@ async def test_each_line_costs_what_a_request_costs(tmp_path: Path) -> None:
         sent = lines(told(), told("of-elsewhere"), told(), told(), told(), told())
         status, answer, headers = await gateway.post(OBSERVE, sent)
         assert (status, answer["accepted"], answer["rejected"], answer["resend_from"]) == (200, 3, 3, 5)
-        assert [each["line"] for each in answer["problems"]] == [2, 5]
+        assert [item["line"] for item in answer["problems"]] == [2, 5]
         assert "4 requests per minute" in answer["problems"][-1]["message"]
         assert 1 <= int(headers["retry-after"]) <= 15
         status, answer, headers = await gateway.post(OBSERVE, lines(told(), told()))

@@ -125,7 +125,7 @@ async def test_a_prefix_that_an_engine_holds_is_predicted(gateway: ServedGateway
     _, first, _ = await gateway.post(ROUTE, question)
     _, second, _ = await gateway.post(ROUTE, question)
     assert first["predicted_hit_tokens"] == 0
-    holders = {each["engine_id"]: each["hit_tokens"] for each in second["candidates"]}
+    holders = {item["engine_id"]: item["hit_tokens"] for item in second["candidates"]}
     assert holders[first["engine"]["id"]] >= 0
     assert second["decision_id"] != first["decision_id"]
 
@@ -296,7 +296,7 @@ async def test_a_named_batch_is_repeatable(gateway: ServedGateway) -> None:
     _, first, _ = await gateway.post("/api/v1/route/batch", body, headers=named)
     _, again, _ = await gateway.post("/api/v1/route/batch", body, headers=named)
     assert again == first
-    assert len({each["decision_id"] for each in first["decisions"]}) == 3
+    assert len({item["decision_id"] for item in first["decisions"]}) == 3
 
 
 @pytest.mark.parametrize("count", [0, MAX_BATCH + 1])

@@ -44,9 +44,9 @@ STRICT = {"max_tokens": 16, "priority": 1, "add_generation_prompt": True, "conti
 async def test_loose_json_is_read_as_strict_json_is(endpoint: Endpoint | None) -> None:
     chat = {"model": "m", "messages": [{"role": "user", "content": "one two"}], "wait": False}
     asked = [await read(msgspec.json.encode({**chat, **fields}), endpoint) for fields in (LOOSE, STRICT)]
-    assert [(each.max_tokens, each.priority) for each in asked] == [(16, 1)] * 2
-    for each in (LOOSE, STRICT):
-        at_once = read_at_once(msgspec.json.encode({**chat, **each}), endpoint, waits=True, texts=True)
+    assert [(item.max_tokens, item.priority) for item in asked] == [(16, 1)] * 2
+    for item in (LOOSE, STRICT):
+        at_once = read_at_once(msgspec.json.encode({**chat, **item}), endpoint, waits=True, texts=True)
         assert at_once is not None
         assert (at_once.max_tokens, at_once.priority) == (16, 1)
 

@@ -160,7 +160,7 @@ def test_after_a_flush_in_the_middle_all_meet_again_wherever_they_start(
         # A process that is faster than the next comparison finds no prefix, and leaves the one of its own secret.
         secret = keyring(2).used
         client.set(meeting_point(secret), installation_prefix(secret))
-        points = [meeting_point(each) for each in keyring(1).every]
+        points = [meeting_point(item) for item in keyring(1).every]
         wait_until(lambda: len(set(client.mget(points))) == 1 and None not in client.mget(points))  # type: ignore[arg-type]
         wait_until(lambda: before._link.names.values == after._link.names.values)
         before.publish("snapshot", b"2")
@@ -242,7 +242,7 @@ def test_a_seal_of_neither_secret_is_rejected_whatever_stands_beside_it(keyring:
 def test_many_writers_at_all_steps_of_one_restart_lose_nothing(made: Made) -> None:
     writers = [made(1) for _ in range(2)] + [made(2) for _ in range(2)]
     heard = heard_by(made(1), "stream")
-    wait_until(lambda: all(each.connected for each in writers))
+    wait_until(lambda: all(writer.connected for writer in writers))
 
     def write(number: int) -> None:
         for count in range(100):
@@ -255,5 +255,5 @@ def test_many_writers_at_all_steps_of_one_restart_lose_nothing(made: Made) -> No
         thread.join()
     wait_until(lambda: len(heard) == 400)
     for number in range(4):
-        of_one = [int(each.split(b":")[1]) for each in heard if each.startswith(b"%d:" % number)]
+        of_one = [int(item.split(b":")[1]) for item in heard if item.startswith(b"%d:" % number)]
         assert of_one == list(range(100))

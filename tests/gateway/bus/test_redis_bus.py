@@ -333,7 +333,7 @@ def test_a_url_of_something_else_is_rejected_at_once(url: str) -> None:
     before = set(threading.enumerate())
     with pytest.raises(ValueError):
         RedisBus(url, KEYRING)
-    assert not [each for each in threading.enumerate() if each.name == "redis bus" and each not in before]
+    assert not [item for item in threading.enumerate() if item.name == "redis bus" and item not in before]
 
 
 def test_the_password_is_in_no_log(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_the_whole_is_what_the_best_other_candidate_would_have_spared(
     found = regret(options, course)
     assert found is not None
     base_s = found.gateway_s if course.deferred else course.before_s
-    least_s = min(max(0.0, each.wait_s + each.compute_s + each.drift_s) for each in options[1:])
+    least_s = min(max(0.0, option.wait_s + option.compute_s + option.drift_s) for option in options[1:])
     assert found.best_ttft_s == pytest.approx(base_s + least_s)
     spared_s = max(0.0, course.ttft_s - found.best_ttft_s)
     assert found.seconds == pytest.approx(spared_s + found.gateway_s, abs=1e-3)

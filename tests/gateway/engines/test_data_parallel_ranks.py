@@ -60,9 +60,9 @@ async def gateway_over(engines: list[EngineEntry], tmp_path: Path) -> AsyncItera
 
 def ranks_at(url: str, **fields: Any) -> list[EngineEntry]:
     return [
-        EngineEntry(engine_id=f"engine-{rank}", name=f"e-rank-{rank}", pool_id="pool", url=url, rank=rank, **each)
+        EngineEntry(engine_id=f"engine-{rank}", name=f"e-rank-{rank}", pool_id="pool", url=url, rank=rank, **item)
         for rank in range(2)
-        for each in [{name: value(rank) for name, value in fields.items()}]
+        for item in [{name: value(rank) for name, value in fields.items()}]
     ]
 
 
@@ -126,8 +126,8 @@ async def test_what_fails_at_one_rank_has_the_others_of_its_process_probed(tmp_p
         other = EngineEntry(engine_id="other", name="other", pool_id="pool", url=elsewhere.url, rank=0)
         async with gateway_over([*ranks_at(engine.url), other], tmp_path) as gateway:
             engines = gateway.pool.engines
-            await until(lambda: all(each.breaker.state == "closed" for each in engines.values()))
-            await until(lambda: not any(each._wake.is_set() for each in engines.values()))
+            await until(lambda: all(item.breaker.state == "closed" for item in engines.values()))
+            await until(lambda: not any(item._wake.is_set() for item in engines.values()))
             engines["engine-0"].breaker.record_failure(HTTP_5XX, time.monotonic())
             assert engines["engine-1"]._wake.is_set()
             assert not engines["other"]._wake.is_set()

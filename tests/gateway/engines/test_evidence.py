@@ -55,7 +55,7 @@ def shown(fleet: Story) -> tuple[str, str]:
     """Return the state and the reason of the engine with the fault, as people see them."""
     value = fleet.gateway.gateway._bus.latest("fleet")
     assert value is not None
-    engine = next(each for each in decode_sample(value).engines if each.engine_id == "engine-0")
+    engine = next(item for item in decode_sample(value).engines if item.engine_id == "engine-0")
     return engine.state, engine.reason
 
 

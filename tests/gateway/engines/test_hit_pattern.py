@@ -176,7 +176,7 @@ def test_what_one_tenant_reports_alone_costs_an_engine_no_trust() -> None:
 
 def test_what_the_gateway_saw_outweighs_what_tenants_report() -> None:
     seen = requests(LEAST_SAMPLES, reported_tokens=0)
-    praise = [each for who in "bcd" for each in requests(20, tenant=who, reported=True)]
+    praise = [request for who in "bcd" for request in requests(20, tenant=who, reported=True)]
     assert hit_verdict([*seen, *praise], EVENTS).grade == BLIND
     assert hit_verdict([*seen[1:], *praise], EVENTS).grade == EXACT
 
@@ -222,7 +222,7 @@ def test_a_busy_tenant_pushes_out_no_other_tenants_samples() -> None:
     watch = IndexTrust()
     for sample in [*requests(5, tenant="a"), *requests(3 * MAX_SAMPLES, tenant="b")]:
         watch.take(sample)
-    held = [each.tenant for each in watch._all()]
+    held = [item.tenant for item in watch._all()]
     assert (held.count("a"), held.count("b")) == (5, MAX_SAMPLES)
     assert len(watch.recent()) == MAX_SAMPLES
 
@@ -233,4 +233,4 @@ def test_the_samples_are_bounded_and_the_tenant_that_was_silent_longest_leaves()
         watch.take(msgspec.structs.replace(sample, tenant=f"t{number}" if number else "steady"))
         watch.take(msgspec.structs.replace(sample, tenant="steady"))
     assert len(watch._samples) == MAX_SOURCES
-    assert {each.tenant for each in watch._all()} >= {"steady", f"t{MAX_SOURCES + 2}"}
+    assert {item.tenant for item in watch._all()} >= {"steady", f"t{MAX_SOURCES + 2}"}

@@ -84,7 +84,7 @@ async def test_hits_that_hold_are_no_mismatch(gateway: ServedGateway) -> None:
     for tokens in prompts():
         known(gateway, tokens)
         await asked(gateway, tokens, {"cached_tokens": len(tokens) - BLOCK, "prompt_tokens": len(tokens)})
-    assert {each.mismatch for each in await sent(gateway)} == {""}
+    assert {item.mismatch for item in await sent(gateway)} == {""}
     assert next(iter(gateway.gateway.pools["pool"].engines.values())).hits.verdict.grade == "exact"
 
 
@@ -148,7 +148,7 @@ async def test_dropped_events_are_named_by_the_gap(gateway: ServedGateway) -> No
         await asked(
             gateway, tokens, {"cached_tokens": 2 * BLOCK + BLOCK * (len(tokens) % 2), "prompt_tokens": len(tokens)}
         )
-    assert {each.mismatch for each in await sent(gateway)} == {LATE_EVENT}
+    assert {item.mismatch for item in await sent(gateway)} == {LATE_EVENT}
 
 
 @pytest.mark.parametrize(("age_s", "cause"), [(5.0, STALE_VIEW), (0.0, LOAD)])
@@ -207,5 +207,5 @@ async def test_blocks_that_the_engine_removed_meanwhile_are_named_as_evicted(gat
         await gateway.post(f"/api/v1/requests/{name}/first_token", {})
         report = {"cached_tokens": BLOCK * (1 + removed % 3), "prompt_tokens": len(tokens)}
         await gateway.post(f"/api/v1/requests/{name}/complete", report)
-    assert {each.mismatch for each in await sent(gateway)} == {EVICTION}
+    assert {item.mismatch for item in await sent(gateway)} == {EVICTION}
     assert engine.hits.verdict.cause == EVICTION

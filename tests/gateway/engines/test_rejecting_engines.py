@@ -72,7 +72,7 @@ async def test_one_rejecting_engine_of_four_draws_no_requests_to_its_end(tmp_pat
             return [(await gateway.post(CHAT, body))[0] for body in prompts]
 
         seen = await asyncio.gather(*(client(number) for number in range(8)))
-        assert {status for each in seen for status in each} == {200}
+        assert {status for item in seen for status in item} == {200}
         assert breaker(gateway).cause == HTTP_4XX
 
 
@@ -176,7 +176,7 @@ async def test_a_fault_of_the_request_is_relayed_at_once(tmp_path: Path, status:
 async def test_of_several_rejecting_engines_none_keeps_drawing_requests(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         engines = [await stack.enter_async_context(ScriptedEngine()) for _ in range(8)]
-        gateway = await stack.enter_async_context(served([each.url for each in engines], tmp_path))
+        gateway = await stack.enter_async_context(served([engine.url for engine in engines], tmp_path))
         for _ in range(8):
             await gateway.post(CHAT, BODY)
         for bad in engines[:3]:
@@ -194,7 +194,7 @@ async def test_a_request_that_fails_everywhere_takes_no_engine_out_of_a_large_po
         engines = [await stack.enter_async_context(ScriptedEngine()) for _ in range(8)]
         for engine in engines:
             engine.on_request = partial(answer, engine)
-        gateway = await stack.enter_async_context(served([each.url for each in engines], tmp_path, policy=ROUND_ROBIN))
+        gateway = await stack.enter_async_context(served([item.url for item in engines], tmp_path, policy=ROUND_ROBIN))
         poison = {**BODY, "messages": [{"role": "user", "content": "poison"}]}
         for _ in range(40):
             got, answered, _ = await gateway.post(CHAT, poison)

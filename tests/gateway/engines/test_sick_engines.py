@@ -83,7 +83,7 @@ async def test_an_engine_whose_first_token_is_slow_gets_no_new_work_and_keeps_wh
         for answer in await asyncio.gather(*asked):
             assert answer.endswith(b"data: [DONE]\n\n")
         await until(lambda: breaker.accepts)
-        asked_of = [[body for body in each.bodies if body.get("max_tokens") != 1] for each in (slow, well)]
+        asked_of = [[body for body in item.bodies if body.get("max_tokens") != 1] for item in (slow, well)]
         assert list(map(len, asked_of)) == [1, 4], "no request was begun twice, and new ones went to the other engine"
 
 

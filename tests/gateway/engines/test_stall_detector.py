@@ -164,7 +164,7 @@ def test_answers_in_one_piece_are_judged_by_counters_alone(counts: float | None,
 
 def test_a_pause_of_this_process_is_not_held_against_engines() -> None:
     watch = StallWatch(STALL_S, HANG_S)
-    engines = {each: Seen(work=busy(0)) for each in ALL}
+    engines = {item: Seen(work=busy(0)) for item in ALL}
     assert list(watch.look(engines, 0.0)) == []
     assert list(watch.look(engines, 600.0)) == []
 

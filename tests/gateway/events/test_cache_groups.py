@@ -171,7 +171,7 @@ operations = st.lists(
 
 
 def hybrids(windows: st.SearchStrategy[int]) -> st.SearchStrategy[list[Group]]:
-    tails = st.lists(st.just(Group("mamba")) | windows.map(lambda each: Group("sliding_window", each)), max_size=3)
+    tails = st.lists(st.just(Group("mamba")) | windows.map(lambda item: Group("sliding_window", item)), max_size=3)
     return st.tuples(st.lists(st.just(FULL), min_size=1, max_size=2), tails).flatmap(
         lambda parts: st.permutations([*parts[0], *parts[1]])
     )
@@ -198,14 +198,14 @@ def drive(groups: Sequence[Group], steps: Sequence[tuple[str, Any, Any]]) -> tup
 @given(st.sampled_from([1, 2, 3, 4, 5, 8, 40]).flatmap(lambda window: hybrids(st.just(window))), operations)
 def test_hits_are_those_of_the_coordinator(groups: list[Group], steps: list[tuple[str, Any, Any]]) -> None:
     engine, sink = drive(groups, steps)
-    assert {each: sink.hit(each) for each in PROMPTS} == {each: engine.hit(each) for each in PROMPTS}
+    assert {item: sink.hit(item) for item in PROMPTS} == {item: engine.hit(item) for item in PROMPTS}
 
 
 @settings(max_examples=100, deadline=None)
 @given(hybrids(st.integers(1, 12)), operations)
 def test_windows_of_several_sizes_invent_no_hit(groups: list[Group], steps: list[tuple[str, Any, Any]]) -> None:
     engine, sink = drive(groups, steps)
-    assert all(sink.hit(each) <= engine.hit(each) for each in PROMPTS)
+    assert all(sink.hit(item) <= engine.hit(item) for item in PROMPTS)
 
 
 def stored(group: int, kind: str | None, blocks: Sequence[int], prompt: Prompt, **fields: Any) -> dict[str, Any]:
@@ -375,7 +375,7 @@ def test_tiers_below_engine_memory_are_no_hits_in_memory() -> None:
     below = {**stored(0, None, ALL, LONG), "token_ids": []}
     media = ["CPU", "cpu", "STORAGE", "CPU_PINNED", "DISK", "EXTERNAL", "QUANTUM"]
     plain = {**stored(0, None, ALL, LONG), "group_idx": None}
-    ledger.live(0, wire(plain, *[{**below, "group_idx": None, "medium": each} for each in media]))
+    ledger.live(0, wire(plain, *[{**below, "group_idx": None, "medium": item} for item in media]))
     assert sink.hit(LONG) == 6
     ledger.live(1, wire({"type": "BlockRemoved", "block_hashes": hashes, "medium": "GPU"}, {**below, "medium": "CPU"}))
     assert sink.hit(LONG) == 0

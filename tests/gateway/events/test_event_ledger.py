@@ -310,8 +310,8 @@ def test_waiting_batches_are_bounded() -> None:
     held = Held()
     book = ledger(held)
     history = [(seq, batch(stored(seq))) for seq in range(200)]
-    for each in history:
-        book.live(*each)
+    for item in history:
+        book.live(*item)
         book.check()
     assert book.counts["dropped"] == 200 - SETTINGS.max_pending
     replay(book, history)

@@ -46,7 +46,7 @@ def fed(*batches: list[object], max_blocks: int = 0) -> Held:
 
 
 def test_vllm_moves_blocks_to_cpu_memory_and_back() -> None:
-    away = [[GPU, *[offloaded(each) for each in HASHES]], [GONE]]
+    away = [[GPU, *[offloaded(item) for item in HASHES]], [GONE]]
     held = fed(*away)
     assert (held.keys, held.tiers) == (set(), {CPU: set(KEYS)})
     held = fed(*away, [GPU])
@@ -121,9 +121,9 @@ def test_tiers_of_hybrid_models_are_not_used() -> None:
 
 def test_a_tier_is_bounded_and_what_leaves_is_forgotten() -> None:
     described = {**GPU, "medium": "CPU"}
-    blocks = [{**described, "block_hashes": [each], "token_ids": [each, each]} for each in range(200)]
-    held = fed(*[[each] for each in blocks], max_blocks=16)
-    assert held.tiers == {CPU: {token_block_keys(SEED, [each, each], BLOCK)[0] for each in range(184, 200)}}
+    blocks = [{**described, "block_hashes": [number], "token_ids": [number, number]} for number in range(200)]
+    held = fed(*[[block] for block in blocks], max_blocks=16)
+    assert held.tiers == {CPU: {token_block_keys(SEED, [number, number], BLOCK)[0] for number in range(184, 200)}}
 
 
 @given(st.lists(st.tuples(st.sampled_from(["CPU", "DISK", "GPU"]), st.booleans(), st.integers(0, 5)), max_size=60))

@@ -36,7 +36,7 @@ def text(domain: str = "", lora: str = "") -> set[int]:
 
 @pytest.mark.parametrize(
     "extra",
-    [IMAGE, [each and [["mm", *each[0]]] for each in IMAGE]],
+    [IMAGE, [item and [["mm", *item[0]]] for item in IMAGE]],
     ids=["as events have it", "as blocks are hashed"],
 )
 def test_a_medium_is_kept_by_its_name_and_the_text_before_it_by_its_tokens(extra: list[Any]) -> None:
@@ -64,7 +64,7 @@ def test_a_medium_that_two_prompts_hold_is_gone_with_the_last_one() -> None:
 
 @pytest.mark.parametrize("salt", ["salt", ["cache_salt", "salt"]])
 def test_a_salt_and_an_adapter_beside_media_are_read(salt: object) -> None:
-    first = [["sql", salt], *(["sql", *(each or ())] for each in IMAGE[1:])]
+    first = [["sql", salt], *(["sql", *(item or ())] for item in IMAGE[1:])]
     book, held, _ = whole(batch(event(first, lora_name="sql", lora_id=1)))
     assert held.keys == text("salt", "sql") | {key("cat", place, "sql") for place in range(3)}
     assert book.counts["salted"] == 1
@@ -126,10 +126,10 @@ def test_every_medium_has_one_key_for_each_block_that_it_is_in(
         stored = BlockStored(list(range(first, last)), None, [9] * (last - first) * size, size, extra_keys=extra)
         read = decode_batch(encode_batch(EventBatch(0.0, [stored]))).events[0]
         assert isinstance(read, BlockStored)
-        found |= {(each.name, each.place) for there in media_of(read) for each in there if isinstance(each, Medium)}
+        found |= {(item.name, item.place) for there in media_of(read) for item in there if isinstance(item, Medium)}
     whole_blocks = blocks * size
     assert found == {
-        (each.name, token // size - each.offset // size)
-        for each in media
-        for token in range(each.offset, min(each.offset + each.length, whole_blocks))
+        (item.name, token // size - item.offset // size)
+        for item in media
+        for token in range(item.offset, min(item.offset + item.length, whole_blocks))
     }

@@ -17,7 +17,7 @@ from gateway.http.json_body import BadBodyError
 WORDS = ("type", "role", "content", "text", "input", "tool_use", "tool_result", "function_call", "message", "reasoning")
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.sampled_from(WORDS),
-    lambda each: st.lists(each, max_size=3) | st.dictionaries(st.sampled_from(WORDS), each, max_size=4),
+    lambda item: st.lists(item, max_size=3) | st.dictionaries(st.sampled_from(WORDS), item, max_size=4),
     max_leaves=12,
 )
 PARAMETERS = {"type": "object", "properties": {}}

@@ -132,7 +132,7 @@ def test_an_answer_about_errors_is_none(event: dict[str, Any]) -> None:
 
 @given(cuts=CUTS, end=ENDS)
 def test_however_the_stream_is_cut_the_extra_event_is_stripped_and_nothing_else(cuts: list[int], end: bytes) -> None:
-    text, extra, done = (each.replace(b"\n", end) for each in (TEXT, EXTRA, DONE))
+    text, extra, done = (item.replace(b"\n", end) for item in (TEXT, EXTRA, DONE))
     stream = AnswerStream(strip=True)
     passed = _passed(stream, _cut(text + text + extra + done, cuts))
     # Where a cut is within a CRLF, its second byte comes when its event has gone: it is one more blank line.
@@ -146,7 +146,7 @@ def test_usage_of_every_event_is_stripped_where_the_client_asked_for_none(cuts: 
     said = _choice(delta={"content": "é"})
     stream = AnswerStream(strip=True)
     passed = _passed(stream, _cut(_event({**said, "usage": USAGE}) * 2 + EXTRA + DONE, cuts))
-    assert [json.loads(each[6:]) for each in passed.split(b"\n\n")[:-2]] == [said, said]
+    assert [json.loads(part[6:]) for part in passed.split(b"\n\n")[:-2]] == [said, said]
     assert stream.usage is not None
 
 

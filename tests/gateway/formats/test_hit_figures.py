@@ -66,7 +66,7 @@ def encoded(value: object) -> bytes:
 
 @pytest.mark.parametrize("api", MISSES)
 def test_a_hit_and_a_miss_are_the_same_bytes(api: str) -> None:
-    hit, miss = (with_cached_tokens(encoded(each[api]), UNTOLD) for each in (HITS, MISSES))
+    hit, miss = (with_cached_tokens(encoded(item[api]), UNTOLD) for item in (HITS, MISSES))
     assert hit == miss
 
 

@@ -104,14 +104,14 @@ def test_the_content_decides_and_a_name_alone_stands_for_itself() -> None:
     parts = (image, {**image, "uuid": "logo"}, {**bare, "uuid": "logo"}, {**bare, "uuid": "icon"}, bare)
     media = without_media([_message(*parts)], named=True)[1]
     assert media[0].digest == media[1].digest
-    assert len({each.digest for each in media}) == 4
+    assert len({item.digest for item in media}) == 4
 
 
 def test_no_content_has_the_digest_of_a_name() -> None:
     bare = {"type": "image_url", "image_url": {"url": None}, "uuid": "logo"}
     alike = [{"type": "image_url", "image_url": ["uuid", "logo"]}, {"uuid": "logo", "file": ["logo"]}]
     media = without_media([_message(bare, *alike)], named=True)[1]
-    assert len({each.digest for each in media}) == 3
+    assert len({item.digest for item in media}) == 3
 
 
 def test_a_hash_that_a_client_gives_its_medium_is_rejected() -> None:

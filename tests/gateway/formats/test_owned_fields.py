@@ -84,7 +84,7 @@ async def test_an_engine_gets_none_of_the_fields(tmp_path: Path) -> None:
         plain = dict.fromkeys(REMOVED - {"priority", "cache_hint", "cache_salt"}, "x")
         status, _, _ = await gateway.post("/v1/completions", {**BODY, **plain, "cache_hint": "ephemeral"})
     assert status == 200
-    assert [each for body in engine.bodies for each in body if each in OWNED] == []
+    assert [item for body in engine.bodies for item in body if item in OWNED] == []
 
 
 def test_the_proxies_in_front_take_out_the_same_fields() -> None:

@@ -103,11 +103,11 @@ async def test_a_new_connection_takes_the_place_of_one_that_is_idle(url: str) ->
         await new.send(ASK)
         assert (await new.answer())[0] == 200
         assert await held[1].closed()
-        for each in (held[0], held[2], new):
-            await each.send(ASK)
-            assert (await each.answer())[0] == 200
-    for each in (*held, new):
-        await each.close()
+        for item in (held[0], held[2], new):
+            await item.send(ASK)
+            assert (await item.answer())[0] == 200
+    for item in (*held, new):
+        await item.close()
 
 
 async def test_a_connection_too_many_is_told_to_come_back(url: str) -> None:

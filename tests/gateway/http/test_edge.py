@@ -203,7 +203,7 @@ async def test_bodies_under_way_take_no_more_memory_than_there_is() -> None:
     edge = Edge(app, EdgeSettings(proxy_body_limit=big))
     room = BODIES_IN_MEMORY * big // (big - FREE_BYTES)
     visits = [Visit([b"x" * big]) for _ in range(room + 1)]
-    tasks = [asyncio.create_task(edge(_scope("/v1/x"), each.receive, each.send)) for each in visits]
+    tasks = [asyncio.create_task(edge(_scope("/v1/x"), visit.receive, visit.send)) for visit in visits]
     async with asyncio.timeout(PATIENCE_S):
         await tasks[-1]
     assert (len(reads), visits[-1].status, visits[-1].code) == (room, 503, "bodies_full")

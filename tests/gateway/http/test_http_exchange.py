@@ -57,10 +57,10 @@ async def test_an_answer_names_its_decision_once_it_has_one() -> None:
 
 async def test_a_server_that_says_the_client_is_gone_is_believed() -> None:
     for act in (
-        lambda each: each.answer(200, b""),
-        lambda each: each.start(200, []),
-        lambda each: each.chunk(b""),
-        lambda each: each.end(),
+        lambda item: item.answer(200, b""),
+        lambda item: item.start(200, []),
+        lambda item: item.chunk(b""),
+        lambda item: item.end(),
     ):
         with pytest.raises(ClientGoneError):
             await act(_exchange(fails=True)[0])

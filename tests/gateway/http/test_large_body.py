@@ -44,7 +44,7 @@ def test_what_lies_outside_of_strings_is_what_a_parser_sees_there(value: object,
         if isinstance(part, str):
             return ""
         if isinstance(part, list):
-            return [bare(each) for each in part]
+            return [bare(item) for item in part]
         return [[bare(name), bare(each)] for name, each in part.items()] if isinstance(part, dict) else part
 
     signs = json.dumps(bare(value)).replace('""', "").translate({ord(sign): None for sign in " ,"})
@@ -55,14 +55,14 @@ def test_what_lies_outside_of_strings_is_what_a_parser_sees_there(value: object,
 
 @given(st.binary(max_size=300))
 def test_no_bytes_break_it(body: bytes) -> None:
-    for each in (body, body + b'\\"' * 20 + body):
+    for item in (body, body + b'\\"' * 20 + body):
         try:
-            surveyed_at_once(each)
+            surveyed_at_once(item)
         except UnicodeDecodeError:
             with pytest.raises(UnicodeDecodeError):
-                each.decode()
+                item.decode()
         else:
-            each.decode()
+            item.decode()
 
 
 @pytest.mark.parametrize("backslashes", [0, 1, 2, 3, 63, 64, 65, 1000, 1001])
@@ -129,7 +129,7 @@ def plain(value: Any) -> Any:
     """Return the value with lists in place of arrays."""
     if isinstance(value, dict):
         return {name: plain(each) for name, each in value.items()}
-    return [plain(each) for each in value] if isinstance(value, list | array) else value
+    return [plain(item) for item in value] if isinstance(value, list | array) else value
 
 
 @pytest.mark.parametrize("name", ["prompt", "token_ids", "block_hashes"])

@@ -76,7 +76,7 @@ async def connection() -> tuple[GuardedHttpProtocol, _Wire]:
 
 def bodies(wire: _Wire) -> bytes:
     """Return the last byte of each answer, which is its body."""
-    return b"".join(each[-1:] for each in wire.written.split(b"HTTP/1.1 200 OK")[1:])
+    return b"".join(part[-1:] for part in wire.written.split(b"HTTP/1.1 200 OK")[1:])
 
 
 async def a_turn() -> None:

@@ -17,7 +17,7 @@ def shrink(order_id: str = "o-1", target: str = "kv-2") -> KvMoveRow:
 
 
 def worths(rows: list[KvMoveRow]) -> list[tuple[str, str]]:
-    return [(each.order_id, each.worth) for each in rows]
+    return [(item.order_id, item.worth) for item in rows]
 
 
 def test_a_shrink_whose_blocks_are_missed_on_its_node_is_useless_once() -> None:

@@ -191,7 +191,7 @@ async def test_an_order_that_fails_says_so_with_what_came_before() -> None:
         made.ask(1001)
         made.mover.let(10)
         await until(lambda: made.counted("prefetch", "missing") == made.counted("prefetch", "failed") == 1)
-        told = {each.outcome: each for each in made.rows()}
+        told = {row.outcome: row for row in made.rows()}
         assert (told["missing"].blocks, told["missing"].worth) == (PART_BLOCKS, "open")
         assert (told["failed"].blocks, told["failed"].worth) == (0, "none")
 
@@ -215,7 +215,7 @@ async def test_a_planner_whose_orders_are_useless_backs_off_and_the_other_does_n
         made.clock.now += 1000.0
         made.orders.sweep()
         assert made.metrics.kv_move_useless.value("replicate") == 30
-        assert {each.worth for each in made.rows()} == {"useless"}
+        assert {row.worth for row in made.rows()} == {"useless"}
         known = [made.ask(9001, planner=REPLICATE), made.ask(9101, planner=REPLICATE)]
         assert known == [True, False]
         assert made.ask(9201)
@@ -284,7 +284,7 @@ async def test_an_end_while_something_moves_leaves_nothing_behind() -> None:
     made.mover.let(10)
     await stopping
     assert len(made.orders) == 0
-    assert not [each for each in threading.enumerate() if each.name.startswith("kv-order")]
+    assert not [item for item in threading.enumerate() if item.name.startswith("kv-order")]
 
 
 @pytest.mark.parametrize("planner", [PREFETCH, REPLICATE])
@@ -319,14 +319,14 @@ async def test_a_copy_that_nobody_loads_from_goes_while_another_node_has_it(plan
         made.orders.sweep()
         await until(lambda: made.counted("shrink", "freed") == 1)
         assert made.mover.shrunk == [("a:1", "b:1", 1, 3)]
-        row = next(each for each in made.rows() if each.planner == SHRINK)
+        row = next(item for item in made.rows() if item.planner == SHRINK)
         assert (row.source, row.target, row.asked_blocks, row.blocks, row.bytes) == ("a", "b", 3, 3, 3 * BLOCK)
         assert (row.outcome, row.worth, row.pool_id) == (FREED, "open", "pool")
         made.orders.sweep()
         assert len(made.orders) == 0
         made.clock.now += MISSED_S
         made.orders.sweep()
-        assert next(each.worth for each in made.rows() if each.planner == SHRINK) == "useful"
+        assert next(item.worth for item in made.rows() if item.planner == SHRINK) == "useful"
         assert made.metrics.kv_move_useless.value("shrink") == 0
 
 
@@ -342,7 +342,7 @@ async def test_shrinks_whose_blocks_are_missed_soon_are_useless_and_make_their_p
         freed = made.counted("shrink", "freed")
         assert freed < 30, "it was let go on"
         assert made.metrics.kv_move_useless.value("shrink") == freed
-        assert {(each.outcome, each.worth) for each in made.rows()} == {(FREED, "useless")}
+        assert {(row.outcome, row.worth) for row in made.rows()} == {(FREED, "useless")}
         assert made.ask(9001, planner=REPLICATE), "another planner's orders are not to blame"
         made.mover.let(1)
 

@@ -24,7 +24,7 @@ class Kept:
         self.judged.append((told.order_id, told.worth))
 
     def rows(self) -> dict[str, KvMoveRow]:
-        return {each.order_id: each for each in self.book.take_rows(1000)}
+        return {take_row.order_id: take_row for take_row in self.book.take_rows(1000)}
 
 
 def saved(kept: Kept, node: str, keys: tuple[int, ...]) -> dict[str, int]:
@@ -103,7 +103,7 @@ def test_rows_are_told_once_and_as_they_are_last() -> None:
     kept = Kept()
     kept.book.ended(row(), (1,), 16, 0.0)
     kept.book.loaded("kv-2", (1,))
-    assert [each.loads for each in kept.book.take_rows(10)] == [1]
+    assert [take_row.loads for take_row in kept.book.take_rows(10)] == [1]
     assert kept.book.take_rows(10) == []
 
 

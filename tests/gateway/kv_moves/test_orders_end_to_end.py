@@ -140,7 +140,7 @@ async def test_a_replica_that_went_cold_leaves_its_node_and_the_other_copy_serve
             await until(lambda: fleet.blocks("b") == 0)
             assert (len(manager.store.catalog), manager.store.counts.shrunk) == (0, BLOCKS)
             await until(lambda: len(told.rows) == 2)
-            row = next(each for each in told.rows.values() if each.planner == "shrink")
+            row = next(item for item in told.rows.values() if item.planner == "shrink")
             assert (row.source, row.target, row.asked_blocks, row.blocks) == ("a", "b", BLOCKS, BLOCKS)
             assert (row.outcome, row.worth, row.bytes) == ("freed", "open", BLOCKS * BLOCK_BYTES)
             _, record = await fleet.ask()

@@ -97,7 +97,7 @@ async def test_a_snapshot_with_the_same_nodes_disturbs_none() -> None:
     nodes = Nodes()
     nodes.apply([entry("a"), entry("b")])
     nodes.apply([entry("b"), entry("a")])
-    assert [(each.begun, each.over) for each in nodes.made] == [(True, False)] * 2
+    assert [(item.begun, item.over) for item in nodes.made] == [(True, False)] * 2
     assert nodes.slot_bytes() == {"a": 4096, "b": 4096}
 
 
@@ -135,15 +135,15 @@ async def test_without_the_secret_no_node_is_followed_and_the_log_says_so_once(
         for _ in range(3):
             nodes.apply([entry("a")])
     assert (nodes.made, nodes.entries) == ([], {})
-    assert [each.getMessage() for each in caplog.records if "kv_nodes_not_followed" in each.getMessage()] != []
-    assert sum("kv_nodes_not_followed" in each.getMessage() for each in caplog.records) == 1
+    assert [record.getMessage() for record in caplog.records if "kv_nodes_not_followed" in record.getMessage()] != []
+    assert sum("kv_nodes_not_followed" in record.getMessage() for record in caplog.records) == 1
 
 
 async def test_addresses_and_names_are_found_both_ways() -> None:
     nodes = Nodes()
     nodes.apply([entry("a"), entry("bb")])
     assert nodes.addresses(["bb", "gone", "a"]) == ["127.0.0.1:2", "127.0.0.1:1"]
-    assert [nodes.name_at(each) for each in ("127.0.0.1:2", "bb", "127.0.0.1:3", "")] == ["bb", "bb", "", ""]
+    assert [nodes.name_at(name) for name in ("127.0.0.1:2", "bb", "127.0.0.1:3", "")] == ["bb", "bb", "", ""]
 
 
 async def test_a_follower_waits_for_a_loop_that_is_busy_and_goes_when_it_is_over() -> None:

@@ -72,8 +72,8 @@ class Fleet:
     def keep_out(self, *engine_ids: str) -> None:
         """Drain these engines, and no other."""
         engines = [
-            msgspec.structs.replace(each, desired_state="draining" if each.engine_id in engine_ids else "ready")
-            for each in self.first.engines
+            msgspec.structs.replace(engine, desired_state="draining" if engine.engine_id in engine_ids else "ready")
+            for engine in self.first.engines
         ]
         self.publish(engines=tuple(engines))
 
@@ -119,8 +119,8 @@ async def serving(
         try:
             yield fleet
         finally:
-            for each in engines.values():
-                each.close()
+            for engine in engines.values():
+                engine.close()
 
 
 @pytest.mark.parametrize("placement", ["mooncake", "least_cost"])
@@ -307,7 +307,7 @@ async def test_a_prompt_is_loaded_by_the_engine_that_prefills_and_handed_over(tm
             assert [order.load_blocks for order in first.orders] == [0, BLOCKS]
             assert [order.load_blocks for order in second.orders] == [0, 0]
             assert all(len(order.routing_keys()) == BLOCKS for order in second.orders)
-            legs = [each["kv_transfer_params"] for each in (first.bodies[1], second.bodies[1])]
+            legs = [item["kv_transfer_params"] for item in (first.bodies[1], second.bodies[1])]
             assert (legs[0]["do_remote_decode"], legs[1]["remote_url"]) == (True, first.url)
             record = fleet.gateway.app.recent.get(decision_id)
             assert record is not None

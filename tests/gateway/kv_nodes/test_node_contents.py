@@ -14,12 +14,12 @@ def facts(routing_key: int, payload: object = "") -> BlockFacts:
 
 
 def stored(*keys: int, medium: str | None = "CPU", payload: object = "") -> BlockStored:
-    extra = [extra_key(each, key(payload or each)) for each in keys]
+    extra = [extra_key(item, key(payload or item)) for item in keys]
     return BlockStored(list(keys), None, [], 16, medium=medium, extra_keys=extra)
 
 
 def removed(*keys: int, medium: str | None = "CPU", payload: object = "") -> BlockRemoved:
-    return BlockRemoved(list(keys), medium, extra_keys=[extra_key(each, key(payload or each)) for each in keys])
+    return BlockRemoved(list(keys), medium, extra_keys=[extra_key(item, key(payload or item)) for item in keys])
 
 
 def applied(contents: NodeContents, *events: KvEvent) -> list[ContentsChange]:
@@ -103,11 +103,11 @@ def test_changes_lead_to_what_the_copies_say() -> None:
         event = (stored if stores else removed)(block, medium=medium, payload=payload)
         for change in applied(contents, event):
             assert change.keys is not None
-            for each in change.keys:
+            for item in change.keys:
                 if change.stored:
-                    held[each] = change.dram
+                    held[item] = change.dram
                 else:
-                    del held[each]
+                    del held[item]
         (copies.add if stores else copies.discard)((block, payload, medium))
         in_dram = {name for name, _, medium in copies if medium == "CPU"}
         assert held == {name: name in in_dram for name, _, _ in copies}

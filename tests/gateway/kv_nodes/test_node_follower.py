@@ -95,7 +95,7 @@ def entry_of(where: str, ports: list[int]) -> KvNodeEntry:
 
 
 def put(client: TransferClient, manager: NodeManager, *keys: int) -> None:
-    client.put(address(manager), [block_of(each, "acme") for each in keys])
+    client.put(address(manager), [block_of(item, "acme") for item in keys])
 
 
 def test_what_was_there_and_what_comes_and_goes_is_known(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def facts(number: int) -> BlockFacts:
 
 
 def stored(*numbers: int) -> KvEvent:
-    extra = [extra_key(each, key(each)) for each in numbers]
+    extra = [extra_key(number, key(number)) for number in numbers]
     return BlockStored(list(numbers), None, [], 16, medium="CPU", extra_keys=extra)
 
 
@@ -182,21 +182,21 @@ class ScriptedNode:
         """Serve on loopback."""
         listener, over, context = listen(), threading.Event(), zmq.Context()
         self._pub, replay = context.socket(zmq.PUB), context.socket(zmq.ROUTER)
-        ports = [each.bind_to_random_port("tcp://127.0.0.1") for each in (self._pub, replay)]
+        ports = [item.bind_to_random_port("tcp://127.0.0.1") for item in (self._pub, replay)]
         threads = [
             threading.Thread(target=self._accept, args=(listener, over)),
             threading.Thread(target=self._replay, args=(replay, over)),
         ]
-        for each in threads:
-            each.start()
+        for thread in threads:
+            thread.start()
         try:
             yield entry_of(f"127.0.0.1:{listener.getsockname()[1]}", ports)
         finally:
             over.set()
             listener.shutdown(socket.SHUT_RDWR)
             listener.close()
-            for each in threads:
-                each.join()
+            for thread in threads:
+                thread.join()
             for socket_ in (self._pub, replay):
                 socket_.close(linger=0)
             context.term()
@@ -231,7 +231,7 @@ class ScriptedNode:
             self.pages += 1
             self.on_page()
         next_after = message.after if self.stuck else message.after + len(blocks)
-        return PageOf([(each, ["CPU"]) for each in blocks], next_after, published)
+        return PageOf([(block, ["CPU"]) for block in blocks], next_after, published)
 
     def _replay(self, replay: zmq.Socket[bytes], over: threading.Event) -> None:
         while not over.is_set():

@@ -256,7 +256,7 @@ async def gateway_processes(directory: Path, names: str) -> AsyncIterator[Gatewa
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=unlimited))
         gateways = Gateways(directory, hub.url, engines, session)
         stack.callback(gateways.close)
-        gateways.bus.publish(SNAPSHOT_TOPIC, encode_snapshot(_snapshot([each.url for each in engines])))
+        gateways.bus.publish(SNAPSHOT_TOPIC, encode_snapshot(_snapshot([engine.url for engine in engines])))
         gateways.follow()
         try:
             for name in names:

@@ -115,15 +115,17 @@ async def fleet(
 
 def settled(gateways: list[Gateway]) -> bool:
     """Return whether one of them owns the pool and the others ask it."""
-    if any("pool" not in owners(each).shared for each in gateways):
+    if any("pool" not in owners(gateway).shared for gateway in gateways):
         return False
-    roles = sorted(ownership(each).role for each in gateways)
-    return roles == [ASKS] * (len(gateways) - 1) + [OWNER] and len({ownership(each).seen for each in gateways}) == 1
+    roles = sorted(ownership(gateway).role for gateway in gateways)
+    return (
+        roles == [ASKS] * (len(gateways) - 1) + [OWNER] and len({ownership(gateway).seen for gateway in gateways}) == 1
+    )
 
 
 async def kill(gateway: Gateway) -> None:
     """End the gateway as SIGKILL would, for the others: its port refuses connections, its lease is left behind."""
-    (task,) = [each for each in gateway._tasks if each.get_name() == "pool owners"]
+    (task,) = [item for item in gateway._tasks if item.get_name() == "pool owners"]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     owners(gateway).directory.stop()
@@ -133,5 +135,5 @@ async def kill(gateway: Gateway) -> None:
 
 def split(gateways: list[Gateway]) -> tuple[Gateway, list[Gateway]]:
     """Return the pool's owner, and the others."""
-    (owner,) = [each for each in gateways if ownership(each).role == OWNER]
-    return owner, [each for each in gateways if each is not owner]
+    (owner,) = [gateway for gateway in gateways if ownership(gateway).role == OWNER]
+    return owner, [gateway for gateway in gateways if gateway is not owner]

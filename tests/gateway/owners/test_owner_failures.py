@@ -56,7 +56,7 @@ class History:
         """Raise AssertionError where two owned the pool under one epoch, or a request was dispatched twice."""
         numbers = Counter(epoch.number for epoch in self.elected)
         assert max(numbers.values()) == 1, self.elected
-        assert [each.number for each in self.elected] == sorted(numbers), self.elected
+        assert [item.number for item in self.elected] == sorted(numbers), self.elected
         assert not [name for name, count in self.dispatched.items() if count > 1]
 
     async def place(self, gateway: Gateway, asked: InferenceRequest) -> Dispatched:
@@ -112,7 +112,7 @@ async def test_a_dead_owner_is_replaced_and_the_new_one_knows_what_runs(
     owner, others = split(three)
     running = [made(gateway, 3000) for gateway in others for _ in range(2)]
     for asked in running:
-        gateway = next(each for each in others if asked.request_id.endswith(each.new_id.tag))
+        gateway = next(item for item in others if asked.request_id.endswith(item.new_id.tag))
         await history.place(gateway, asked)
     await kill(owner)
     took_s = await clock.until(lambda: owned_by(others, 1))
@@ -125,7 +125,7 @@ async def test_a_dead_owner_is_replaced_and_the_new_one_knows_what_runs(
     outcome = await history.place(other, made(other))
     assert outcome.decision.decided_by == f"{new.settings.peers.name}, epoch 2"  # type: ignore[union-attr]
     for asked in running:
-        gateway = next(each for each in others if asked.request_id.endswith(each.new_id.tag))
+        gateway = next(item for item in others if asked.request_id.endswith(item.new_id.tag))
         pool(gateway).observe(Completed(asked.request_id))
     await clock.until(lambda: len(pool(new).router.reservations) == 1)
 
@@ -149,7 +149,7 @@ async def test_an_owner_that_hangs_costs_a_bounded_wait_and_its_late_answers_cou
     assert owner.peering.links is not None
     owner.peering.links.on_notice(BATCHES, lambda peer, body: held.append((peer, body)))
     owner.peering.links.on_notice(BEATS, lambda _peer, _body: None)
-    (task,) = [each for each in owner._tasks if each.get_name() == "pool owners"]
+    (task,) = [item for item in owner._tasks if item.get_name() == "pool owners"]
     task.cancel()
     other = others[0]
     asked = made(other)
@@ -303,11 +303,11 @@ async def test_gateways_that_do_not_reach_each_other_say_so_instead_of_taking_ea
             announces_another_port(gateway)
         async with started(both):
             # One may claim the pool before its first call is rejected; then it owns what nobody else asks it for.
-            await clock.until(lambda: UNREACHED in {ownership(each).reason for each in both})
+            await clock.until(lambda: UNREACHED in {ownership(item).reason for item in both})
             await clock.passes(5.0)
             told = [role for gateway in both for role in roles_told(gateway)]
-            assert {(each.role, each.reason) for each in told} <= {(ONLY, UNREACHED), (OWNER, "")}
-            assert [each.decides_alone for each in told].count(True) >= 1
+            assert {(item.role, item.reason) for item in told} <= {(ONLY, UNREACHED), (OWNER, "")}
+            assert [item.decides_alone for item in told].count(True) >= 1
 
 
 def roles_told(gateway: Gateway) -> tuple[PoolRole, ...]:
@@ -322,13 +322,13 @@ async def test_while_redis_is_away_the_owner_stays_and_nobody_is_elected(
     owner, others = split(over_redis)
     redis.kill()
     try:
-        await clock.until(lambda: not any(owners(each)._bus.connected for each in over_redis))
+        await clock.until(lambda: not any(owners(item)._bus.connected for item in over_redis))
         await clock.passes(4.0)
         assert settled(over_redis)
         assert (await history.place(others[0], made(others[0]))).decision.decided_by.endswith("epoch 1")
         await kill(owner)
         await clock.passes(4.0)
-        assert [ownership(each).role for each in others] == [ALONE_ROLE, ALONE_ROLE]
+        assert [ownership(other).role for other in others] == [ALONE_ROLE, ALONE_ROLE]
         assert (await history.place(others[0], made(others[0]))).decision.decided_by == ALONE
     finally:
         redis.start()

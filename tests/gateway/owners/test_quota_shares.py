@@ -30,7 +30,7 @@ async def three(tmp_path: Path, clock: Clock) -> AsyncIterator[list[Gateway]]:
     async with ScriptedEngine() as engine:
         first = msgspec.structs.replace(snapshot([engine_entry("e1", engine.url)]), api_keys=(KEY,))
         async with fleet(tmp_path, first, "abc", clock=clock) as gateways:
-            await clock.until(lambda: all(each.key_quotas.place[1] == 3 for each in gateways))
+            await clock.until(lambda: all(gateway.key_quotas.place[1] == 3 for gateway in gateways))
             yield gateways
 
 
@@ -52,8 +52,8 @@ def calls(gateway: Gateway, clock: Clock, wanted: int) -> int:
 
 
 def parts_sum(gateways: list[Gateway]) -> tuple[float, int]:
-    parts = [each.key_quotas.part_of(KEY) for each in gateways]
-    return sum(each.rate for each in parts), sum(each.slots for each in parts)
+    parts = [gateway.key_quotas.part_of(KEY) for gateway in gateways]
+    return sum(part.rate for part in parts), sum(part.slots for part in parts)
 
 
 @pytest.mark.thorough
@@ -95,7 +95,7 @@ async def test_the_part_of_a_dead_gateway_goes_to_the_others(three: list[Gateway
     await kill(dead)
     for task in dead._tasks:
         task.cancel()
-    await clock.until(lambda: all(each.key_quotas.place[1] == 2 for each in living))
+    await clock.until(lambda: all(item.key_quotas.place[1] == 2 for item in living))
 
     def whole() -> bool:
         for gateway in living:

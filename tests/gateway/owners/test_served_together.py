@@ -37,9 +37,9 @@ async def owner_and_other(
             gateway = served([], tmp_path / name, bus=FollowerBus(bus, name), gateway_settings=settings)
             both.append(await stack.enter_async_context(gateway))
             owners(both[-1].gateway).clock = clock
-        await clock.until(lambda: settled([each.gateway for each in both]))
-        owner, _ = split([each.gateway for each in both])
-        both.sort(key=lambda each: each.gateway is not owner)
+        await clock.until(lambda: settled([item.gateway for item in both]))
+        owner, _ = split([item.gateway for item in both])
+        both.sort(key=lambda item: item.gateway is not owner)
         yield both[0], both[1]
 
 

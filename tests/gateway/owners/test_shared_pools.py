@@ -80,7 +80,7 @@ async def test_the_sample_names_the_owner_whose_figures_count_for_all(two: list[
         (role,) = sample.pools[0].roles
         names = owner.settings.peers.name, gateway.settings.peers.name  # type: ignore[union-attr]
         assert (role.owner, role.gateway, role.epoch) == (*names, 1)
-        seen[role.role] = sum(each.in_flight_tokens for each in sample.engines)
+        seen[role.role] = sum(engine.in_flight_tokens for engine in sample.engines)
     assert seen == {"owner": 5000, "asks": 0}
     assert b'headway_load_cv{pool="pool"}' in owner.metrics.render()
     assert b'headway_load_cv{pool="pool"}' not in other.metrics.render()

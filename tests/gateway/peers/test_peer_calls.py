@@ -138,7 +138,7 @@ async def test_a_named_batch_has_one_answer_at_all_gateways(two: Two) -> None:
     asked, named = [ASKED, ASKED], {"x-request-id": "jobs"}
     first = (await one.post("/api/v1/route/batch", asked, headers=named))[1]["decisions"]
     assert (await other.post("/api/v1/route/batch", asked, headers=named))[1]["decisions"] == first
-    assert len({each["decision_id"] for each in first}) == 2
+    assert len({item["decision_id"] for item in first}) == 2
 
 
 async def test_a_failed_named_request_is_tried_again_elsewhere(two: Two) -> None:
@@ -221,8 +221,8 @@ def test_an_id_names_its_gateway_and_is_a_version_7() -> None:
     ids = TaggedIds()
     made = [ids() for _ in range(1000)]
     assert len(set(made)) == 1000
-    assert {tag_of(each) for each in made} == {ids.tag}
-    assert {UUID(each).version for each in made} == {7}
+    assert {tag_of(item) for item in made} == {ids.tag}
+    assert {UUID(item).version for item in made} == {7}
     assert made == sorted(made)
 
 

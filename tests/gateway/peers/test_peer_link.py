@@ -212,8 +212,8 @@ async def robbed(*, tampers: bool = False) -> AsyncIterator[tuple[PeerLinks, Pee
         asking.set_peers({"eu": f"127.0.0.1:{port}"})
         yield asking, living, thief, heard
     finally:
-        for each in (asking, living):
-            await each.stop()
+        for item in (asking, living):
+            await item.stop()
         await thief.leave()
 
 

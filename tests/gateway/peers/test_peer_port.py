@@ -104,10 +104,10 @@ async def door(tls: TlsFiles | None = None) -> AsyncIterator[Door]:
 
 async def ended(strangers: list[RawConnection]) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        for each in strangers:
-            while not await each.closed():
+        for stranger in strangers:
+            while not await stranger.closed():
                 pass
-            await each.close()
+            await stranger.close()
 
 
 @asynccontextmanager
@@ -152,9 +152,9 @@ def test_1500_dripping_strangers_take_few_descriptors_and_peers_and_clients_are_
                     assert await asking.ask("early", "echo", b"%d" % number, PATIENCE_S) == b"%d" % number
             await until(lambda: rejected["displaced"] >= STRANGERS - MAX_UNPROVEN)
             for round_ in range(5):
-                for each in strangers:
+                for stranger in strangers:
                     with suppress(OSError):
-                        each.send(b"a" if tls is None else b"\x01")
+                        stranger.send(b"a" if tls is None else b"\x01")
                 await until(lambda: len(answering._port._open) <= MAX_UNPROVEN + 3)
                 asking.set_peers({"early": f"127.0.0.1:{port}", f"late {round_}": f"127.0.0.1:{port}"})
                 await until(lambda name=f"late {round_}": asking.connected(name))
@@ -301,8 +301,8 @@ async def test_there_is_a_limit_of_connections_that_strangers_do_not_reach() -> 
         assert opened.rejected == Counter(crowded=1)
         await peers[0].send(post("/peer", b"", "Secret: eu"))
         assert (await peers[0].answer())[0] == 200
-        for each in peers:
-            await each.close()
+        for peer in peers:
+            await peer.close()
 
 
 ODD = [b"\xff\xfe", b"\xc3\xa9", b"\xed\xa0\x80", b"nan.00.\xff", b"." * 5000, b"1e999.00.00", b"0.0.\xf0\x9f\x98\x80"]
@@ -337,7 +337,7 @@ async def test_malformed_requests_are_not_logged(request_: bytes, caplog: pytest
             stranger = await RawConnection.open(opened.url)
             await stranger.send(again + request_)
             await ended([stranger])
-    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 async def test_a_handler_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -347,7 +347,7 @@ async def test_a_handler_that_fails_is_logged(caplog: pytest.LogCaptureFixture) 
         await peer.send(post("/peer", b"", "Secret: eu"))
         assert (await peer.answer())[0] == 500
         await ended([peer])
-    assert [each.exc_info[0] for each in caplog.records if each.exc_info] == [LookupError]
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [LookupError]
 
 
 async def test_a_port_out_of_descriptors_accepts_again_later(

@@ -153,8 +153,8 @@ def test_signed_requests_may_arrive_in_any_order_within_the_window() -> None:
     random.Random(1).shuffle(rest)
     assert server.proofs.proved(made[-1]) == ME
     assert server.proofs.proved(made[0]) is None, "it is too far behind"
-    assert all(server.proofs.proved(each) == ME for each in rest)
-    assert not any(server.proofs.proved(each) for each in made)
+    assert all(server.proofs.proved(item) == ME for item in rest)
+    assert not any(server.proofs.proved(item) for item in made)
 
 
 @pytest.mark.parametrize("number", ["", "x", "1" * 17, "-1", "１"])

@@ -115,7 +115,7 @@ def test_beyond_loopback_gateways_use_tls_though_they_were_given_no_files(host: 
     for where, secure in ((host, True), ("127.0.0.1", False)):
         peering = Peering(InProcessBus(), PeerSettings(host=where), "aaaaaaaa", KEYRING, tmp_path, GatewayMetrics())
         assert peering.links is not None
-        assert [each is not None for each in (peering.links._port._tls, peering.links._tls)] == [secure, secure]
+        assert [item is not None for item in (peering.links._port._tls, peering.links._tls)] == [secure, secure]
     assert list(tmp_path.iterdir()) == [], "no key stays on disk"
 
 

@@ -54,7 +54,7 @@ class HybridPrompts:
         record = self._gateway.app.recent.get(headers["x-headway-decision"])
         assert record is not None
         hits = record.decision.hit_tokens, answer["usage"]["prompt_tokens_details"]["cached_tokens"]
-        assert [each % self._size for each in hits] == [0, 0]
+        assert [hit % self._size for hit in hits] == [0, 0]
         await self._events_came()
         return Asked(hits[0] // self._size, hits[1] // self._size, [*held, False].index(False))
 

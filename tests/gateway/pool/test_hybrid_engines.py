@@ -39,7 +39,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[ServedGateway]:
     bus = InProcessBus()
     bus.publish(SNAPSHOT_TOPIC, encode_snapshot(replace(snapshot([]), engines=(entry,))))
     async with serving(settings), served([], tmp_path, bus=bus) as running:
-        await until(lambda: all(each.trust.grade == "exact" for each in running.pool.engines.values()))
+        await until(lambda: all(engine.trust.grade == "exact" for engine in running.pool.engines.values()))
         yield running
 
 
@@ -57,8 +57,8 @@ async def test_a_shared_prefix_is_no_hit_until_its_window_is_kept(gateway: Serve
 async def test_hits_stay_exact_while_windows_and_prompts_are_evicted(gateway: ServedGateway) -> None:
     made = HybridPrompts(gateway, 3)
     asked = await made.ask_many(120)
-    assert [each.predicted for each in asked] == [each.cached for each in asked]
+    assert [item.predicted for item in asked] == [item.cached for item in asked]
     assert made.removed > 100
-    assert sum(each.cached == each.full > 4 for each in asked) > 10
-    assert sum(each.cached == 0 < each.full for each in asked) > 5
-    assert sum(0 < each.cached < each.full for each in asked) > 2
+    assert sum(item.cached == item.full > 4 for item in asked) > 10
+    assert sum(item.cached == 0 < item.full for item in asked) > 5
+    assert sum(0 < item.cached < item.full for item in asked) > 2

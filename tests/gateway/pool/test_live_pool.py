@@ -309,7 +309,9 @@ async def test_engines_may_take_roles_and_give_them_up_while_requests_run(
         assert paired.decision.pair is not None
         assert (paired.decision.engine_id, paired.decision.pair.engine_id) == ("a", "b")
         await until(
-            lambda: {each.engine_id: each.role for each in live.sample().engines} == {"a": "prefill", "b": "decode"}
+            lambda: (
+                {engine.engine_id: engine.role for engine in live.sample().engines} == {"a": "prefill", "b": "decode"}
+            )
         )
         await until(lambda: live.shown("b").running >= 1)
         await roles(3, a="prefill", b="prefill")

@@ -54,7 +54,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[ServedGateway]:
         bus.publish(SNAPSHOT_TOPIC, encode_snapshot(replace(snapshot([]), engines=engines)))
         running = await stack.enter_async_context(served([], tmp_path, bus=bus))
         live = running.pool.engines.values()
-        await until(lambda: all(each.trust.grade == "exact" for each in live) and running.pool.names.engines("sql"))
+        await until(lambda: all(item.trust.grade == "exact" for item in live) and running.pool.names.engines("sql"))
         yield running
 
 
@@ -79,8 +79,8 @@ async def pushed_out(gateway: ServedGateway, engine_id: str, number: int) -> Non
     """Return when other prompts, sent past the gateway, have taken the engine's memory."""
     live = gateway.pool.engines[engine_id]
     async with aiohttp.ClientSession() as http:
-        for each in range(3):
-            body = chat(f"Filler {number} {each}, which no client asks again. ")
+        for item in range(3):
+            body = chat(f"Filler {number} {item}, which no client asks again. ")
             async with http.post(live.entry.url + CHAT, json=body) as answer:
                 assert answer.status == 200
 
@@ -115,8 +115,8 @@ async def test_a_prefix_in_an_engines_cpu_memory_draws_its_requests_and_is_predi
         router.check()
     await until(lambda: gateway.pool.costs.samples["loaded"] == 3)
     sample = decode_sample(latest_sample(gateway))
-    shown = next(each for each in sample.engines if each.engine_id == holder)
-    assert [each.tier for each in shown.tiers] == [CPU]
+    shown = next(engine for engine in sample.engines if engine.engine_id == holder)
+    assert [tier.tier for tier in shown.tiers] == [CPU]
     assert shown.tiers[0].blocks == len(tiers)
     assert shown.tiers[0].token_s is not None
     text_of_metrics = await gateway.metrics()

@@ -24,7 +24,7 @@ class _Ends(RequestListener):
 def test_those_who_want_a_moment_hear_it_in_their_order_and_others_are_not_asked() -> None:
     heard: list[Any] = []
     listeners = RequestListeners([_Ends("a", heard), RequestListener(), _Ends("b", heard)])
-    assert [len(each) for each in (listeners.dispatched, listeners.first_token, listeners.ended)] == [0, 0, 2]
+    assert [len(item) for item in (listeners.dispatched, listeners.first_token, listeners.ended)] == [0, 0, 2]
     for tell in listeners.ended:
         tell("record", 1.0)
     assert heard == [("a", "record"), ("b", "record")]

@@ -28,7 +28,7 @@ async def engines() -> AsyncIterator[dict[str, ScriptedEngine]]:
 @pytest.fixture
 async def gateway(engines: dict[str, ScriptedEngine], tmp_path: Path) -> AsyncIterator[ServedGateway]:
     """Serve each engine in a pool of its own, of which the second is meant for a quarter of the sessions."""
-    made = snapshot([each.url for each in engines.values()])
+    made = snapshot([engine.url for engine in engines.values()])
     pools = tuple(
         msgspec.structs.replace(made.pools[0], pool_id=name, name=name, region=name, weight=weight)
         for name, weight in zip(engines, (75, 25), strict=True)
@@ -79,7 +79,7 @@ async def test_a_pool_whose_engine_is_gone_leaves_its_sessions_to_the_other(
 async def test_a_share_on_trial_goes_there_and_back_and_its_decisions_say_so(
     engines: dict[str, ScriptedEngine], tmp_path: Path
 ) -> None:
-    made = snapshot([each.url for each in engines.values()])
+    made = snapshot([engine.url for engine in engines.values()])
     placed = tuple(
         msgspec.structs.replace(entry, pool_id=name) for entry, name in zip(made.engines, engines, strict=True)
     )
@@ -109,7 +109,7 @@ async def test_a_share_on_trial_goes_there_and_back_and_its_decisions_say_so(
         assert {name for name in small if small[name] == "two"} < {name for name in large if large[name] == "two"}
         for name, pool in large.items():
             await chat(gateway, name)
-            record = max(gateway.app.recent._records.values(), key=lambda each: each.arrived_s)
+            record = max(gateway.app.recent._records.values(), key=lambda item: item.arrived_s)
             told = record.decision.pool_id, record.decision.arm
             assert told == (pool, "canary" if pool == "two" else "live")
         metrics = await gateway.metrics()
@@ -119,4 +119,4 @@ async def test_a_share_on_trial_goes_there_and_back_and_its_decisions_say_so(
         publish(4, 0)
         assert await pools_of_sessions(gateway, 4) == before
         await chat(gateway, "s0")
-        assert max(gateway.app.recent._records.values(), key=lambda each: each.arrived_s).decision.arm == ""
+        assert max(gateway.app.recent._records.values(), key=lambda item: item.arrived_s).decision.arm == ""

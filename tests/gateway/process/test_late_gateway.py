@@ -82,7 +82,7 @@ async def test_an_attempt_that_times_out_while_the_loop_is_away_speaks_against_n
         urls = [first.url, second.url][: max(1, len(roles))]
         async with served(urls, tmp_path, settings=settings, roles=roles) as gateway:
             engines = gateway.pool.engines
-            await until(lambda: all(gateway.pool.accepts(each) for each in engines))
+            await until(lambda: all(gateway.pool.accepts(item) for item in engines))
             first.stall = True
             body = {"model": MODEL, "prompt": [1, 2, 3], "max_tokens": 1}
             asking = asyncio.create_task(gateway.post("/v1/completions", body))
@@ -131,8 +131,8 @@ async def test_a_late_gateway_holds_no_more_than_its_engines_can_begin_in_time(t
         assert (rejected.code, rejected.retry_after_s >= 1.0) == ("gateway_late", True)
         held.append(asyncio.create_task(live.pool.place(request("patient", ttft_slo_s=1000.0), hold=True)))
         await until(lambda: len(live.pool.router.waiting) == 2)
-        for each in held:
-            each.cancel()
+        for item in held:
+            item.cancel()
 
 
 async def test_the_sample_and_the_metrics_say_that_the_gateway_is_late(tmp_path: Path) -> None:

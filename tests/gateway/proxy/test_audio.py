@@ -96,9 +96,9 @@ async def test_plain_texts_pass(gateway: ServedGateway, engine: ScriptedEngine, 
 async def test_long_audio_goes_where_less_is_under_way(engine: ScriptedEngine, tmp_path: Path) -> None:
     async with ScriptedEngine() as other:
         least = RoutingPolicy(placement=Stage(name="least_cost"))
-        for each in (engine, other):
-            each.scripts[PATH] = [b": not yet\n\n", *CHUNKS]
-            each.goes_on.clear()
+        for item in (engine, other):
+            item.scripts[PATH] = [b": not yet\n\n", *CHUNKS]
+            item.goes_on.clear()
         async with served([engine.url, other.url], tmp_path, policy=least) as gateway:
             tasks = [asyncio.create_task(post(gateway, form(bytes(4 << 20), stream="true")))]
             await until(lambda: engine.raw_bodies or other.raw_bodies)
@@ -107,8 +107,8 @@ async def test_long_audio_goes_where_less_is_under_way(engine: ScriptedEngine, t
                 tasks.append(asyncio.create_task(post(gateway, form(bytes(1000), stream="true"))))
                 await until(lambda number=number: len(free.raw_bodies) == number + 1)
             assert len(busy.raw_bodies) == 1
-            for each in (engine, other):
-                each.goes_on.set()
+            for item in (engine, other):
+                item.goes_on.set()
             assert [status for status, _, _ in await asyncio.gather(*tasks)] == [200] * 4
 
 
@@ -178,4 +178,4 @@ async def test_a_client_that_leaves_ends_the_work(gateway: ServedGateway, engine
     body = io.BytesIO(form(stream="true"))
     response = await gateway.client.post(gateway.url + PATH, data=body, headers=headers)
     response.close()
-    await until(lambda: any(each.outcome == "cancelled" for each in gateway.app.recent.of_engine("engine-0")))
+    await until(lambda: any(item.outcome == "cancelled" for item in gateway.app.recent.of_engine("engine-0")))

@@ -36,8 +36,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "/detokenize": {"tokens": [1, 2]},
     "/v1/messages/count_tokens": {"messages": CHAT},
 }
-ROUTED = [each.path for each in ENDPOINTS if each.routed and not each.is_form]
-UNPLACED = [each.path for each in ENDPOINTS if not each.routed]
+ROUTED = [item.path for item in ENDPOINTS if item.routed and not item.is_form]
+UNPLACED = [item.path for item in ENDPOINTS if not item.routed]
 MESSAGES_USAGE = {"input_tokens": 36, "cache_read_input_tokens": 64, "output_tokens": 7}
 RESPONSES_USAGE = {
     "input_tokens": 100,
@@ -108,7 +108,7 @@ def is_idle(gateway: ServedGateway) -> bool:
 
 
 def test_every_endpoint_is_tried_here() -> None:
-    assert set(BODIES) == {each.path for each in ENDPOINTS if not each.is_form}
+    assert set(BODIES) == {item.path for item in ENDPOINTS if not item.is_form}
 
 
 @pytest.mark.parametrize("path", [path for path in BODIES if path != "/tokenize"])

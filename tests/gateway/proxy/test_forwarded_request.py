@@ -111,11 +111,11 @@ async def test_long_media_reach_the_engine_as_they_came(tmp_path: Path, fields: 
             where = gateway.url + CHAT
             async with gateway.client.post(where, data=io.BytesIO(sent), headers=headers) as response:
                 assert response.status == 503
-    for each in (engine, other):
-        (got,), (head,) = each.bodies, each.headers
+    for item in (engine, other):
+        (got,), (head,) = item.bodies, item.headers
         assert len({part.pop("uuid") for part in got["messages"][0]["content"]}) == 2
         assert got["messages"] == body["messages"]
-        assert int(head["content-length"]) == len(each.raw_bodies[0])
+        assert int(head["content-length"]) == len(item.raw_bodies[0])
         assert "request_id" not in got
         assert got.get("cache_salt") != "x"
         assert ("stream_options" in got) is bool(fields)

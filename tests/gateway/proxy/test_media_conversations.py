@@ -62,7 +62,7 @@ async def gateway_over(
     made = replace(snapshot([], block_tokens=BLOCK, isolated=isolated), engines=entries)
     bus.publish(SNAPSHOT_TOPIC, encode_snapshot(made))
     async with served([], state_dir, bus=bus) as gateway:
-        await until(lambda: all(each.trust.grade == "exact" for each in gateway.pool.engines.values()))
+        await until(lambda: all(engine.trust.grade == "exact" for engine in gateway.pool.engines.values()))
         yield gateway
 
 
@@ -93,7 +93,7 @@ async def test_a_conversation_that_begins_with_an_image_stays_on_its_engine(
         metrics = await gateway.metrics()
         assert 'headway_key_sources_total{pool="pool",source="media"} 16' in metrics
         await until(lambda: gateway.pool.traffic.summary(0.0).approximate_share == 1.0)
-        grades = {each.index_trust(by_dispatches=False).grade for each in gateway.pool.engines.values()}
+        grades = {item.index_trust(by_dispatches=False).grade for item in gateway.pool.engines.values()}
         assert grades == {"exact"}
 
 

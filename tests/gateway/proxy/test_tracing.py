@@ -45,17 +45,19 @@ class Receiver:
         await asyncio.to_thread(self.tracing.flush)
         found = []
         for body in self.bodies:
-            for each in ExportTraceServiceRequest.FromString(body).resource_spans:
-                told = {attribute.key: attribute.value.string_value for attribute in each.resource.attributes}
+            for resource_span in ExportTraceServiceRequest.FromString(body).resource_spans:
+                told = {attribute.key: attribute.value.string_value for attribute in resource_span.resource.attributes}
                 self.services.add(told["service.name"])
-                found += [span for scope in each.scope_spans for span in scope.spans]
+                found += [span for scope in resource_span.scope_spans for span in scope.spans]
         return sorted(found, key=lambda span: span.start_time_unix_nano)
 
 
 def told(span: Any) -> dict[str, Any]:
     return {
-        each.key: each.value.int_value if each.value.HasField("int_value") else each.value.string_value
-        for each in span.attributes
+        attribute.key: attribute.value.int_value
+        if attribute.value.HasField("int_value")
+        else attribute.value.string_value
+        for attribute in span.attributes
     }
 
 
@@ -96,8 +98,8 @@ async def test_a_request_is_a_trace_of_its_decision_and_its_attempt(receiver: Re
     assert engine.headers[0]["traceparent"] == f"00-{TRACE}-{attempt.span_id.hex()}-01"
     assert engine.headers[0]["tracestate"] == "a=b"
     assert (root.name, decision.name) == ("POST /v1/chat/completions", "decision")
-    (named,) = [each for each in root.attributes if each.key == "http.request.header.x-request-id"]
-    assert [each.string_value for each in named.value.array_value.values] == ["job-7"]
+    (named,) = [attribute for attribute in root.attributes if attribute.key == "http.request.header.x-request-id"]
+    assert [value.string_value for value in named.value.array_value.values] == ["job-7"]
     root.attributes.remove(named)
     assert told(root) == {
         "http.request.method": "POST",

@@ -85,13 +85,13 @@ async def owned_region(state_dir: Path, *, knows_owner: bool = True) -> AsyncIte
         stack.push_async_callback(_end, ticking)
         eu = {"eu": (_address(fleet.ports["eu"]),)}
         both = [await start(name, "us", eu, stack) for name in ("one", "other")]
-        await until(lambda: sorted(role(each) for each in both) == [ASKS, OWNER])
+        await until(lambda: sorted(role(item) for item in both) == [ASKS, OWNER])
         fleet.owner, fleet.asking = sorted(both, key=role, reverse=True)
         names = ["one", "other"] if knows_owner else [_name(fleet.asking)]
         addresses = {"us": tuple(_address(fleet.ports[name]) for name in names)}
         await stack.enter_async_context(fleet.end_eu)
         fleet.eu = await start("eu", "eu", addresses, fleet.end_eu)
-        await until(lambda: all(_knows(each, "eu") for each in both) and _knows(fleet.eu, "us"))
+        await until(lambda: all(_knows(item, "eu") for item in both) and _knows(fleet.eu, "us"))
         yield fleet
 
 

@@ -32,13 +32,15 @@ class RegionEvents:
 
     def dispatches(self, decision_id: str) -> int:
         """Return how often a request was given to an engine."""
-        found = [each for each in self.events if each["event"] == "dispatched" and each["decision_id"] == decision_id]
+        found = [
+            event for event in self.events if event["event"] == "dispatched" and event["decision_id"] == decision_id
+        ]
         return len(found)
 
     def forwards(self, origin: str) -> Counter[tuple[str, str]]:
         """Return how many requests a region has sent to each other one, with how that ended."""
-        found = [each for each in self.events if each["event"] == "forward_ended" and each["gateway"] == origin]
-        return Counter((each["destination"], each["outcome"]) for each in found)
+        found = [event for event in self.events if event["event"] == "forward_ended" and event["gateway"] == origin]
+        return Counter((item["destination"], item["outcome"]) for item in found)
 
     def check(self) -> None:
         """Raise AssertionError where a request was in two places, made two hops, or an epoch had two holders."""

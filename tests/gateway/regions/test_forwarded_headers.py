@@ -108,9 +108,9 @@ async def test_the_other_regions_spans_continue_those_of_the_first_contact(recei
             assert (await regions.gateways["us"].post("/v1/chat/completions", BODY, headers=headers))[0] == 200
         stays.cancel()
         await asyncio.gather(stays, return_exceptions=True)
-    roots = [each for each in await receiver.spans() if each.trace_id.hex() == TRACE]
-    (first,) = [each for each in roots if each.parent_span_id.hex() == PARENT]
-    continued = [each.name for each in roots if each.parent_span_id == first.span_id]
+    roots = [span for span in await receiver.spans() if span.trace_id.hex() == TRACE]
+    (first,) = [root for root in roots if root.parent_span_id.hex() == PARENT]
+    continued = [root.name for root in roots if root.parent_span_id == first.span_id]
     assert "POST /v1/chat/completions" in continued
 
 

@@ -42,7 +42,7 @@ async def test_both_sides_name_the_hop(regions: ThreeRegions) -> None:
     regions.engines["us"].pause_s = 1.0
     answers = await asyncio.gather(*(regions.chat("us", f"question {number}") for number in range(2)))
     told = [await regions.explain("us", decision_id) for _, _, decision_id in answers]
-    crossed = next(each for each in told if each["hop"] is not None)
+    crossed = next(item for item in told if item["hop"] is not None)
     assert crossed["hop"]["origin"] == "us"
     assert crossed["hop"]["destination"] in ("eu", "asia")
     assert crossed["hop_reason_words"] == "no local engine had capacity within an acceptable wait"
@@ -92,9 +92,9 @@ async def test_who_leaves_ends_the_work_in_the_other_region(regions: ThreeRegion
         await regions.engines["us"].received.wait()
         second = asyncio.create_task(regions.chat("us", "goes"))
         others = [regions.engines[name] for name in ("eu", "asia")]
-        waits = [asyncio.create_task(each.received.wait()) for each in others]
+        waits = [asyncio.create_task(other.received.wait()) for other in others]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        reached = next(each for each in others if each.received.is_set())
+        reached = next(other for other in others if other.received.is_set())
         second.cancel()
         await reached.disconnected.wait()
     for task in (first, *waits):

@@ -80,12 +80,12 @@ async def test_other_regions_count_each_request_once(fleet: OwnedRegion) -> None
 async def test_a_region_that_was_taken_over_is_served_by_one_gateway_that_asks_nobody(fleet: OwnedRegion) -> None:
     both = [fleet.owner, fleet.asking]
     await fleet.end_eu.aclose()
-    await until(lambda: any(regions_of(each).serves("eu") for each in both))
-    (holder,) = [each for each in both if regions_of(each).serves("eu")]
-    assert holder.gateway.new_id.tag == min(each.gateway.new_id.tag for each in both)
+    await until(lambda: any(regions_of(item).serves("eu") for item in both))
+    (holder,) = [item for item in both if regions_of(item).serves("eu")]
+    assert holder.gateway.new_id.tag == min(item.gateway.new_id.tag for item in both)
     await until(lambda: bool(holder.gateway.pools["eu"].accepting))
-    assert [role(each, "eu") for each in both] == ["", ""]
-    assert sorted(role(each) for each in both) == [ASKS, OWNER]
+    assert [role(item, "eu") for item in both] == ["", ""]
+    assert sorted(role(item) for item in both) == [ASKS, OWNER]
     stays = await occupy(fleet, "us", holder)
     await fleet.send(holder, "goes")
     assert len(fleet.engines["eu"].bodies) == 1
@@ -94,4 +94,4 @@ async def test_a_region_that_was_taken_over_is_served_by_one_gateway_that_asks_n
 
 def _engines_with_room(gateway: ServedGateway) -> int | None:
     standing = gateway.gateway.pools["us"].standing
-    return None if standing is None else sum(each.has_room for each in standing.engines)
+    return None if standing is None else sum(engine.has_room for engine in standing.engines)

@@ -12,7 +12,7 @@ REGIONS = ("us", "eu", "asia")
 
 
 def epochs(region: str, tag: str = "") -> RegionEpochs:
-    return RegionEpochs(tag or region, region, [each for each in REGIONS if each != region], lambda: None)
+    return RegionEpochs(tag or region, region, [item for item in REGIONS if item != region], lambda: None)
 
 
 def test_a_region_serves_its_own_and_what_nobody_governs() -> None:
@@ -93,7 +93,7 @@ def test_in_random_histories_no_number_has_two_holders(tmp_path: Path) -> None:
     for seed in range(50):
         rng = random.Random(seed)
         paths = {name: tmp_path / f"{seed}-{name}.json" for name in REGIONS}
-        others = {name: [each for each in REGIONS if each != name] for name in REGIONS}
+        others = {name: [item for item in REGIONS if item != name] for name in REGIONS}
         alive = {name: RegionEpochs(name, name, others[name], lambda: None, paths[name]) for name in REGIONS}
         tags = iter(range(1000))
         holders: dict[tuple[str, int], set[str]] = {}
@@ -106,8 +106,8 @@ def test_in_random_histories_no_number_has_two_holders(tmp_path: Path) -> None:
                     tag = f"{name}{next(tags)}"
                     alive[name] = RegionEpochs(tag, name, others[name], lambda: None, paths[name])
                 case "claim":
-                    dead = rng.choice([each for each in REGIONS if each != name])
-                    voter = next(each for each in REGIONS if each not in (name, dead))
+                    dead = rng.choice([item for item in REGIONS if item != name])
+                    voter = next(item for item in REGIONS if item not in (name, dead))
                     number = alive[name].next_number(dead)
                     votes = [alive[name].grant(dead, number, dead=True), alive[voter].grant(dead, number, dead=True)]
                     if is_granted(votes):
@@ -123,4 +123,4 @@ def test_in_random_histories_no_number_has_two_holders(tmp_path: Path) -> None:
                 for region, epoch in gateway.known.items():
                     if epoch.region != region:
                         holders.setdefault((region, epoch.number), set()).add(epoch.region)
-        assert all(len(each) == 1 for each in holders.values()), seed
+        assert all(len(holder) == 1 for holder in holders.values()), seed

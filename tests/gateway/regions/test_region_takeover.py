@@ -55,7 +55,7 @@ async def test_engines_of_a_dead_region_are_served_by_another_and_handed_back(re
     goes = asyncio.create_task(regions.chat(holder, GOES))
     async with asyncio.timeout(PATIENCE_S):
         await regions.engines["eu"].received.wait()
-        while not any("eu" in each.held for each in regions.peers(other).of_region(holder)):
+        while not any("eu" in peer.held for peer in regions.peers(other).of_region(holder)):
             await asyncio.sleep(0.02)
     await regions.start("eu")
     await until_held_by(regions, "eu", "eu")
@@ -77,7 +77,9 @@ async def test_a_silent_region_keeps_its_engines(regions: ThreeRegions) -> None:
     for name in ("us", "asia"):
         peers = regions.peers(name)
         # Its links break and nobody rejects: a network that drops everything.
-        peers.links.set_peers({each: "127.0.0.1:9" for each in peers.gateways if each.startswith("eu=")}, "silent")
+        peers.links.set_peers(
+            {gateway: "127.0.0.1:9" for gateway in peers.gateways if gateway.startswith("eu=")}, "silent"
+        )
         peers.links.refused = lambda _name: False  # type: ignore[method-assign]
     await regions.stop("eu")
     await asyncio.sleep(3)

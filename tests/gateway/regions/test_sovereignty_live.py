@@ -33,6 +33,6 @@ async def test_a_full_region_sends_nothing_where_a_rule_forbids_it(regions: Thre
     assert regions.engines["eu"].bodies == []
     assert regions.engines["asia"].bodies
     told = [await regions.explain("us", decision_id) for _, _, decision_id in answers]
-    hops = [each["hop"] for each in told if each["hop"] is not None]
+    hops = [item["hop"] for item in told if item["hop"] is not None]
     assert hops
     assert {hop["rule"] for hop in hops} == {"asia may"}

@@ -35,7 +35,7 @@ async def test_each_arm_is_counted_apart_and_reported_once(tmp_path: Path) -> No
         assert arms == {("live", "least_cost", 0), (CANARY, "round_robin", 9)}
         gateway.gateway.arm_results.tell()
         gateway.gateway.arm_results.tell()
-        told = [row for each in heard for row in decode_arm_report(each).rows]
+        told = [row for item in heard for row in decode_arm_report(item).rows]
         keys = {(row.arm, row.policy_version) for row in told}
         assert keys == {("live", 0), (CANARY, 9)}
         rows = {

@@ -67,8 +67,8 @@ async def test_prefixes_holders_rings_and_ttft_are_those_of_the_requests(tmp_pat
         shared = found.prefixes[0]
         assert (shared.key, shared.first_block, shared.last_block) == (f"{keys[-1]:016x}", 1, 4)
         assert (shared.requests, shared.holders, shared.parent) == (6, ("engine-1",), -1)
-        assert sum(each.requests for each in found.engines) == 6
-        spans = [each.split[0] for each in found.engines if each.split]
+        assert sum(engine.requests for engine in found.engines) == 6
+        spans = [engine.split[0] for engine in found.engines if engine.split]
         assert sum(span.requests for span in spans) == 6
         assert all(span.mean.prefill_s > 0 for span in spans)
         if placement == "dual_map":

@@ -34,7 +34,7 @@ def test_of_much_traffic_every_nth_is_kept_and_stands_for_n() -> None:
     assert len(kept) == MAX_PROMPTS
     assert kept[-1].weight == 6
     assert kept[-1].at_s - kept[0].at_s > 50
-    assert sum(each.weight for each in kept) == pytest.approx(6000, rel=0.05)
+    assert sum(item.weight for item in kept) == pytest.approx(6000, rel=0.05)
 
 
 def test_the_parts_of_a_span_sum_to_its_mean() -> None:
@@ -62,7 +62,7 @@ def test_of_many_requests_one_stands_for_those_like_it() -> None:
 def test_old_halves_of_minutes_leave_the_short_span_first() -> None:
     split = TtftSplit()
     split.note(("e-1", 0.1, 0.2, 0.3, 1000.0))
-    assert [each.span_s for each in split.look("e-1", 1000.0 + 60 + BUCKET_S)] == [300.0, 900.0]
+    assert [item.span_s for item in split.look("e-1", 1000.0 + 60 + BUCKET_S)] == [300.0, 900.0]
     assert split.look("e-1", 3000.0) == ()
     split.note(("e-1", 0.1, 0.2, 0.3, 3000.0))
     split.keep_only(["e-2"])

@@ -29,11 +29,14 @@ async def test_running_and_ended_decisions_are_told_by_id_and_by_engine_without_
         older, newer = [(await gateway.post("/api/v1/route", BODY))[1]["decision_id"] for _ in range(2)]
         await gateway.post(f"/api/v1/requests/{older}/complete", {"output_tokens": 7})
         (of_engine,) = ask(bus, engine_id="engine-0")
-        told = [(each.decision.decision_id, each.outcome, each.output_tokens) for each in of_engine.decisions]
+        told = [
+            (decision.decision.decision_id, decision.outcome, decision.output_tokens)
+            for decision in of_engine.decisions
+        ]
         assert told == [(newer, "running", None), (older, "completed", 7)]
         (by_id,) = ask(bus, decision_id=older)
         assert by_id.decisions == of_engine.decisions[1:]
-        assert not any(each.session for each in of_engine.decisions)
+        assert not any(decision.session for decision in of_engine.decisions)
 
 
 async def test_what_it_does_not_know_gets_an_empty_answer_and_garbage_none(tmp_path: Path) -> None:

@@ -102,7 +102,9 @@ async def test_a_request_is_sent_once_with_its_course(gateway: ServedGateway, li
     assert (stored.cached_tokens, stored.output_tokens, stored.engine_prompt_tokens) == (32, 9, 70)
     assert stored.session == session_digest(KEYRING.used.derive(DIGESTS), "private words")
     assert 0 <= (stored.first_token_after_s or -1) <= (stored.finished_after_s or -1)
-    assert [each.engine_id for each in stored.known] == [each.engine_id for each in stored.decision.candidates]
+    assert [item.engine_id for item in stored.known] == [
+        candidate.engine_id for candidate in stored.decision.candidates
+    ]
     assert stored.known[0].name in ("e0", "e1")
     assert stored.engines == 2
     (batch,) = listener.batches
@@ -144,11 +146,11 @@ async def test_beyond_the_rate_a_share_is_kept_and_every_failure(gateway: Served
         await gateway.post(f"/api/v1/requests/{name}/{'fail' if number % 4 == 0 else 'complete'}", {})
     outbox._kept_per_s, outbox._room = 0.0, 6.0
     stored = await listener.sent()
-    failed = [each for each in stored if each.outcome == "failed"]
-    kept = [each for each in stored if each.outcome == "completed"]
+    failed = [item for item in stored if item.outcome == "failed"]
+    kept = [item for item in stored if item.outcome == "completed"]
     assert (len(failed), len(kept)) == (6, 6)
-    assert {each.share for each in failed} == {1.0}
-    assert sum(1 / each.share for each in kept) == pytest.approx(18)
+    assert {item.share for item in failed} == {1.0}
+    assert sum(1 / item.share for item in kept) == pytest.approx(18)
     records = gateway.gateway.metrics.decision_records
     assert (records.value("kept"), records.value("left_out")) == (12, 12)
 
@@ -227,7 +229,7 @@ async def test_of_many_requests_every_nth_tells_where_ttft_went(
         await answer(gateway, await decided(gateway))
     assert len(await listener.rows()) == 6
     assert split_requests(gateway) == 6
-    assert sum(len(bins) for each in gateway.pool.ttft_split._engines.values() for bins in (each[-1].bins,)) <= 2
+    assert sum(len(bins) for engine in gateway.pool.ttft_split._engines.values() for bins in (engine[-1].bins,)) <= 2
 
 
 async def test_every_late_one_is_kept_and_they_tell_where_ttft_went_in_proportion(
@@ -243,7 +245,7 @@ async def test_every_late_one_is_kept_and_they_tell_where_ttft_went_in_proportio
     outbox = gateway.gateway.requests
     outbox._kept_per_s = outbox._room = 0.0
     stored = await listener.sent()
-    assert [(each.late, each.share) for each in stored] == [(True, 1.0)] * 3
+    assert [(item.late, item.share) for item in stored] == [(True, 1.0)] * 3
     assert split_requests(gateway) == 12, "three late ones stand for three, not for six"
 
 

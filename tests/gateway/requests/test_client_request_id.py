@@ -34,9 +34,9 @@ async def test_it_is_in_the_record_of_a_decision_and_of_each_of_a_batch(tmp_path
         asked = {"model": MODEL, "token_ids": [1, 2, 3], "wait": False}
         _, one, _ = await gateway.post("/api/v1/route", asked, headers=NAMED)
         _, several, _ = await gateway.post("/api/v1/route/batch", [asked, asked], headers={"x-request-id": "batch"})
-        names = [one["decision_id"], *(each["decision_id"] for each in several["decisions"])]
+        names = [one["decision_id"], *(item["decision_id"] for item in several["decisions"])]
         records = [gateway.app.recent.get(name) for name in names]
-        assert [each.client_request_id for each in records if each is not None] == [NAME, "batch", "batch"]
+        assert [record.client_request_id for record in records if record is not None] == [NAME, "batch", "batch"]
 
 
 async def test_the_log_of_a_retry_and_of_a_failure_has_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -46,5 +46,5 @@ async def test_the_log_of_a_retry_and_of_a_failure_has_it(tmp_path: Path, caplog
         async with served([engine.url, other.url], tmp_path) as gateway:
             status, _, _ = await gateway.post("/v1/chat/completions", CHAT, headers=NAMED)
     assert status >= 500
-    events = {getattr(each, "event", ""): getattr(each, "client_request_id", None) for each in caplog.records}
+    events = {getattr(record, "event", ""): getattr(record, "client_request_id", None) for record in caplog.records}
     assert (events["retried"], events["request_failed"]) == (NAME, NAME)

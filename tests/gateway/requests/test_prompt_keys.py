@@ -101,7 +101,7 @@ async def test_equal_prompts_are_tokenized_once() -> None:
     made = await asyncio.gather(*(keys.keys(pool, "t", CHAT) for _ in range(10)))
     again = await keys.keys(pool, "t", CHAT)
     assert tokenizer.calls == 1
-    assert {each.keys for each in made} == {again.keys}
+    assert {item.keys for item in made} == {again.keys}
     assert again.source == "remembered"
     keys.check()
 
@@ -153,8 +153,8 @@ async def test_an_adapters_prompts_are_tokenized_by_engines_that_have_it_and_sha
     adapted = [await keys.keys(pool, "a", chat, lora="sql") for chat in chats]
     assert (plain.calls, able.calls, able.models) == (0, 3, {"sql"})
     base = [await keys.keys(pool, "a", chat) for chat in chats]
-    assert not {key for each in adapted for key in each.keys} & {key for each in base for key in each.keys}
-    assert all(each.keys and each.source == "tokenized" for each in (*adapted, *base))
+    assert not {key for item in adapted for key in item.keys} & {key for item in base for key in item.keys}
+    assert all(item.keys and item.source == "tokenized" for item in (*adapted, *base))
 
 
 async def test_another_engine_is_asked_when_one_fails() -> None:
@@ -224,9 +224,9 @@ async def test_without_a_known_beginning_a_late_tokenizer_is_waited_for() -> Non
         for domain, asked in (("t", "Another text. " * 200), ("another tenant", text + "!"))
     ]
     await asyncio.sleep(0.01)
-    assert not any(each.done() for each in waiting)
+    assert not any(item.done() for item in waiting)
     tokenizer.free.set()
-    assert [(await each).source for each in waiting] == ["tokenized", "tokenized"]
+    assert [(await item).source for item in waiting] == ["tokenized", "tokenized"]
 
 
 async def test_a_known_beginning_serves_where_the_tokenizer_fails() -> None:

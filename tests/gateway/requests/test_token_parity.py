@@ -48,7 +48,7 @@ def _rendered(body: dict[str, Any]) -> str:
         return ("" if body.get("add_special_tokens") in (False, "no") else "<s>") + str(body.get("prompt", "embedded"))
     variables = dict(sorted((body.get("chat_template_kwargs") or {}).items()))
     head = msgspec.json.encode([variables, body.get("tools"), body.get("add_special_tokens", False)]).decode()
-    return head + "".join(str(each["content"]) for each in body["messages"])
+    return head + "".join(str(item["content"]) for item in body["messages"])
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ def test_work_is_forgotten_after_two_spans() -> None:
     assert prefixes.top(100.0 + SPAN_S)[0].work_s_by_engine == {"a": 1.0}
     prefixes.dispatched(8, decision("a", 1.0), 0, 100.0 + SPAN_S + 1)
     assert len(prefixes.top(100.0 + SPAN_S + 2)) == 2
-    assert [each.key for each in prefixes.top(100.0 + 2 * SPAN_S + 1)] == [f"{8:016x}"]
+    assert [prefix.key for prefix in prefixes.top(100.0 + 2 * SPAN_S + 1)] == [f"{8:016x}"]
     assert prefixes.top(500.0) == ()
 
 

@@ -15,7 +15,7 @@ def prompt(*names: str) -> tuple[int, ...]:
 def test_prompts_stay_together_until_they_part() -> None:
     shared = ("system", "tools", "manual")
     found = icicle([(prompt(*shared, "a", "x"), 3), (prompt(*shared, "b"), 2), (prompt("other"), 4)])
-    shape = [(each.parent, each.level, each.first_block, each.last_block, each.requests) for each in found]
+    shape = [(item.parent, item.level, item.first_block, item.last_block, item.requests) for item in found]
     assert shape == [(-1, 0, 1, 3, 5), (-1, 0, 1, 1, 4), (0, 1, 4, 5, 3), (0, 1, 4, 4, 2)]
     assert found[0].key == prompt(*shared)[-1]
 
@@ -27,7 +27,7 @@ def test_prefixes_of_single_requests_are_no_node() -> None:
 
 def test_one_prompt_within_another_ends_the_run_of_both() -> None:
     found = icicle([(prompt("a", "b"), 2), (prompt("a", "b", "c"), 2)])
-    assert [(each.last_block, each.requests) for each in found] == [(2, 4), (3, 2)]
+    assert [(item.last_block, item.requests) for item in found] == [(2, 4), (3, 2)]
 
 
 def test_the_widest_find_room_and_a_parent_stands_before_its_children() -> None:

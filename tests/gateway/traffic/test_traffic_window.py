@@ -106,7 +106,7 @@ _results = st.builds(
 @given(st.lists(_results, max_size=60), st.integers(1, 40))
 def test_sums_are_those_of_the_results_that_are_left(rows: list[DecisionRecord], limit: int) -> None:
     window = TrafficWindow(window_s=20.0, max_results=limit)
-    for row in sorted(rows, key=lambda each: each.finished_s or 0.0):
+    for row in sorted(rows, key=lambda item: item.finished_s or 0.0):
         window.add(row)
         window.check()
         if row.decision.prompt_tokens % 3 == 0:

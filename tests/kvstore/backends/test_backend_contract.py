@@ -43,7 +43,7 @@ def backend(store: Store) -> KvBackend:
 
 
 def get(backend: KvBackend, *names: object) -> list[bytes | None]:
-    return [None if each is None else bytes(each) for each in backend.get([(key(name), None) for name in names])]
+    return [None if item is None else bytes(item) for item in backend.get([(key(name), None) for name in names])]
 
 
 def test_it_returns_what_was_put(backend: KvBackend) -> None:

@@ -30,7 +30,7 @@ class Memory:
         self.fails = False
 
     def gather(self, block_ids: Sequence[int]) -> memoryview:
-        return memoryview(b"".join(self.block(each) for each in block_ids))
+        return memoryview(b"".join(self.block(block_id_) for block_id_ in block_ids))
 
     def scatter(self, block_ids: Sequence[int], payloads: memoryview) -> None:
         if self.fails:

@@ -115,5 +115,5 @@ def test_a_context_cache_is_pinned_also_where_its_blocks_are_there_already() -> 
         assert made.settle(20.0)
         keys = DomainKeys(FORMAT).keys(Domain(), job.chain_hashes)
         records = [manager.store.catalog.find(key) for key in keys]
-        assert [bool(each and each.pinned_until) for each in records] == [True, True, True]
+        assert [bool(record and record.pinned_until) for record in records] == [True, True, True]
         assert manager.store.counts.stored == 3

@@ -27,7 +27,7 @@ def test_adapter_salt_and_rank_change_a_key() -> None:
         tp_size=2,
     )
     domains = (Domain(), Domain(salt="s"), Domain(lora="s"), Domain("l", "s"))
-    keys = [DomainKeys(FORMAT).keys(each, block)[0] for each in domains]
+    keys = [DomainKeys(FORMAT).keys(domain, block)[0] for domain in domains]
     keys.append(DomainKeys(other_rank).keys(Domain(), block)[0])
     assert len(set(keys)) == 5
 

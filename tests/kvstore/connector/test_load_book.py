@@ -61,5 +61,5 @@ def test_loads_end_apart_from_each_other() -> None:
     book.begin(job("a"), 0.0)
     book.begin(job("b"), 0.5)
     book.expire(1.2)
-    assert [each.request_id for each in book.take()[0]] == ["a"]
+    assert [item.request_id for item in book.take()[0]] == ["a"]
     assert book.is_waiting("b")

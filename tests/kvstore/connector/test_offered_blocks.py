@@ -9,7 +9,7 @@ from tests.kvstore.connector.engine_blocks import chain
 def test_a_block_needs_no_offer_until_its_time_is_over() -> None:
     offered, blocks = OfferedBlocks(10.0), chain("p", 2)
     offered.add(blocks[:1], 0.0)
-    assert [offered.has(each, 9.9) for each in blocks] == [True, False]
+    assert [offered.has(block, 9.9) for block in blocks] == [True, False]
     assert not offered.has(blocks[0], 10.0)
 
 
@@ -17,7 +17,7 @@ def test_it_keeps_the_newest_within_its_limit() -> None:
     offered, blocks = OfferedBlocks(10.0, max_blocks=3), chain("p", 4)
     offered.add(blocks[:3], 0.0)
     offered.add([blocks[0], blocks[3]], 1.0)
-    assert [offered.has(each, 2.0) for each in blocks] == [True, False, True, True]
+    assert [offered.has(block, 2.0) for block in blocks] == [True, False, True, True]
     assert len(offered) == 3
 
 
@@ -25,4 +25,4 @@ def test_what_the_node_did_not_take_is_forgotten() -> None:
     offered, blocks = OfferedBlocks(10.0), chain("p", 2)
     offered.add(blocks, 0.0)
     offered.drop([blocks[1], b"unknown"])
-    assert [offered.has(each, 1.0) for each in blocks] == [True, False]
+    assert [offered.has(block, 1.0) for block in blocks] == [True, False]

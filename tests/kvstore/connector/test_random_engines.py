@@ -48,7 +48,10 @@ class Engine:
         local = next((place for place, each in enumerate(hashes) if each not in self.cache), len(hashes))
         self.scheduler.add(asked, "")
         tokens = self.scheduler.matched(asked, local * TOKENS, now) or 0
-        blocks = [*(self.cache[each] for each in hashes[:local]), *self._allocate(len(hashes) - local, hashes[:local])]
+        blocks = [
+            *(self.cache[hash_] for hash_ in hashes[:local]),
+            *self._allocate(len(hashes) - local, hashes[:local]),
+        ]
         loaded = self._load(asked, blocks, tokens, now) if tokens else 0
         for place in range(local, local + loaded):
             assert self.memory.block(blocks[place]) == content(hashes[place])
@@ -87,7 +90,7 @@ class Engine:
 
     def _allocate(self, count: int, kept: Sequence[bytes]) -> list[int]:
         while len(self.free) < count:
-            oldest = next(each for each in self.cache if each not in kept)
+            oldest = next(item for item in self.cache if item not in kept)
             self.free.append(self.cache.pop(oldest))
         return [self.free.pop(0) for _ in range(count)]
 

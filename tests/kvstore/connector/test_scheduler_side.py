@@ -133,7 +133,7 @@ def test_a_block_that_an_other_request_has_stored_is_not_stored_again_until_it_m
     for name, now, saved in (("a", 0.0, 4), ("b", 50.0, 0), ("c", 150.0, 4)):
         scheduler.add(request(name), "")
         jobs = scheduler.step([progress(name, 69, [1, 2, 3, 4, 5])], 69, now).saves
-        assert sum(len(each.block_ids) for each in jobs) == saved
+        assert sum(len(job.block_ids) for job in jobs) == saved
 
 
 def test_a_block_that_the_node_did_not_take_is_offered_with_the_next_request() -> None:
@@ -245,4 +245,4 @@ def test_blocks_that_become_a_context_cache_are_offered_once_more_to_be_pinned()
     for name, hint, saved in (("a", "default", 4), ("b", "context_cache", 4), ("c", "context_cache", 0)):
         scheduler.add(request(name, hint=hint, pin_s=60), "")
         jobs = scheduler.step([progress(name, 69, [1, 2, 3, 4, 5])], 69, 0.0).saves
-        assert sum(len(each.block_ids) for each in jobs) == saved
+        assert sum(len(job.block_ids) for job in jobs) == saved

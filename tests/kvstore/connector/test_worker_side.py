@@ -113,12 +113,12 @@ def test_the_node_is_told_tenant_routing_key_and_place_of_each_block() -> None:
         store(one, saves())
         keys = DomainKeys(FORMAT).keys(Domain(), chain("p", 3))
         facts = [record.facts for key in keys if (record := manager.store.catalog.find(key))]
-    assert [(each.routing_key, each.parent, each.tokens) for each in facts] == [
+    assert [(fact.routing_key, fact.parent, fact.tokens) for fact in facts] == [
         (1, b"", TOKENS),
         (2, keys[0], TOKENS),
         (3, keys[1], TOKENS),
     ]
-    assert {each.tenant for each in facts} == {"acme"}
+    assert {fact.tenant for fact in facts} == {"acme"}
 
 
 def test_what_the_node_has_is_not_sent_again() -> None:

@@ -44,7 +44,7 @@ def test_a_block_without_a_routing_key_is_named_by_its_hash_alone() -> None:
     [unnamed] = read(kv_events([BlockChange("stored", facts(0, 0), DRAM)]))
     assert isinstance(event, BlockStored)
     assert len(event.block_hashes) == 2
-    assert [each.routing_key for each in node_blocks(event)] == [1]
+    assert [node_block.routing_key for node_block in node_blocks(event)] == [1]
     assert isinstance(unnamed, BlockStored)
     assert unnamed.extra_keys is None
 

@@ -31,9 +31,9 @@ def test_keys_differ_by_secret_kind_and_purpose_and_a_secret_is_in_none() -> Non
     fleet, kv = stretched(OLD, FLEET), stretched(OLD, KV)
     made = [secret.derive(purpose) for secret in (fleet, kv, stretched(NEW)) for purpose in ("seals", "salts")]
     assert len(set(made)) == 6
-    assert {len(each) for each in made} == {32}
+    assert {len(item) for item in made} == {32}
     assert len({fleet.fingerprint, kv.fingerprint, stretched(NEW).fingerprint}) == 3
-    assert not any(OLD in each for each in made)
+    assert not any(OLD in item for item in made)
     assert OLD.decode() not in repr(fleet)
 
 
@@ -73,4 +73,4 @@ def test_what_the_other_secret_opens_is_counted_by_purpose() -> None:
 
 @pytest.mark.parametrize("also", [b"", NEW])
 def test_no_other_secret_and_the_same_one_again_are_none(also: bytes) -> None:
-    assert [each.fingerprint for each in Keyring.of(NEW, also).every] == [stretched(NEW).fingerprint]
+    assert [item.fingerprint for item in Keyring.of(NEW, also).every] == [stretched(NEW).fingerprint]

@@ -107,7 +107,7 @@ def test_a_killed_node_comes_back_with_whole_blocks_only(tmp_path: Path) -> None
                 found = contents(client, [f"127.0.0.1:{port}"], list(range(400)))
                 for name, each in enumerate(found):
                     assert each in (None, bytes(payload(name, 1 + name * 37 % 16_000)))
-                seen += sum(each is not None for each in found)
+                seen += sum(item is not None for item in found)
                 ends_at = time.monotonic() + rng.uniform(0.05, 0.3)
                 while time.monotonic() < ends_at:
                     name = rng.randrange(400)

@@ -186,7 +186,7 @@ def test_a_block_that_was_kept_without_a_routing_key_learns_it_and_keeps_it(tmp_
             named = msgspec.structs.replace(plain, routing_key=routing_key)
             assert client.put(address(manager), [(named, data)]) == Done(0, [key("a")])
         client.put(address(manager), [(plain, data)])
-        assert [(each.kind, each.facts.routing_key, each.medium) for each in told] == [
+        assert [(item.kind, item.facts.routing_key, item.medium) for item in told] == [
             ("stored", 5, "CPU"),
             ("stored", 5, "STORAGE"),
             ("removed", 5, "CPU"),
@@ -305,7 +305,7 @@ def test_it_registers_where_it_is_told_and_says_when_it_drains_and_is_gone() -> 
         assert heard[0]["address"] == address(manager)
         assert heard[0]["authorization"] == "Bearer hw_1"
         manager.stop()
-        assert [each["state"] for each in heard][-1] == "gone"
+        assert [item["state"] for item in heard][-1] == "gone"
 
 
 def test_its_report_says_what_it_has_counted_and_with_whom() -> None:

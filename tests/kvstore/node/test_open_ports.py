@@ -49,8 +49,8 @@ def test_metrics_are_served_while_strangers_hold_300_connections(capfd: pytest.C
     clock = Clock()
     with scraped(clock) as served, ExitStack() as stack:
         strangers = [stack.enter_context(connect(served.server_port)) for _ in range(300)]
-        for each in strangers[-MAX_CONNECTIONS::2]:
-            each.sendall(HALF_HEAD)
+        for stranger in strangers[-MAX_CONNECTIONS::2]:
+            stranger.sendall(HALF_HEAD)
         wait_until(lambda: sum(map(is_closed, strangers)) == 300 - MAX_CONNECTIONS)
         assert b"answered 1.0" in scrape(served.server_port)
         clock.now += SCRAPE_S

@@ -32,7 +32,7 @@ def test_bytes_wait_until_they_are_within_the_limit() -> None:
     pace.came(100)
     clock.now += 100.0
     pace.came(10)
-    assert clock.waited == [pytest.approx(each) for each in (0.5, 0.75, 0.1, 0.01)]
+    assert clock.waited == [pytest.approx(number) for number in (0.5, 0.75, 0.1, 0.01)]
 
 
 @pytest.mark.parametrize(("limit", "size"), [(0.0, 1000), (-1.0, 1000), (1000.0, 0)])

@@ -26,7 +26,7 @@ def test_a_purge_leaves_no_byte_of_the_tenant(tmp_path: Path) -> None:
             kept = b"".join(bytes(manager.store.arena.view(slot, 4096)) for slot in range(2))
             kept += (tmp_path / "blocks.kv").read_bytes()
             whole = [bytes(payload(name, 1000 - 100 * name)) for name in range(5)]
-            assert not [each for each in whole if each[:64] in kept or each[-64:] in kept]
+            assert not [item for item in whole if item[:64] in kept or item[-64:] in kept]
             assert bytes(payload("theirs")) in kept
         with node(tmp_path, slots={"dram_slots": 2, "ssd_slots": 3}) as manager:
             assert contents(client, [address(manager)], list(range(5))) == [None] * 5

@@ -44,14 +44,14 @@ class Network:
 
         def watched(keys: Sequence[bytes], unread_s: float, until: float) -> list[BlockFacts]:
             wanted = {
-                each for each in keys if (record := store.catalog.find(each)) and (record.pinned_until or record.locks)
+                item for item in keys if (record := store.catalog.find(item)) and (record.pinned_until or record.locks)
             }
             dropped = shrink(keys, unread_s, until)
             self.dropped += len(dropped)
-            for each in dropped:
-                others = [self.stores[other].catalog.find(each.key) for other in NODES if other != name]
+            for item in dropped:
+                others = [self.stores[other].catalog.find(item.key) for other in NODES if other != name]
                 assert any(record is not None and record.visible for record in others), "the last copy is gone"
-                assert each.key not in wanted
+                assert item.key not in wanted
             return dropped
 
         store.shrink = watched  # type: ignore[method-assign]
@@ -98,7 +98,7 @@ class _Client:
 
     def get(self, holders: list[str], wanted: list[Wanted], _: FlowPriority) -> list[Fetched | None]:
         found: list[Fetched | None] = []
-        with self._network.services[holders[0]].reading([each.key for each in wanted], 1 << 20) as blocks:
+        with self._network.services[holders[0]].reading([item.key for item in wanted], 1 << 20) as blocks:
             for got, each in zip(blocks, wanted, strict=True):
                 if got is not None and each.into is not None:
                     each.into[:] = got[1]
@@ -120,11 +120,11 @@ def anything(network: Network) -> None:
     rng = network.rng
     name, other = rng.sample(NODES, 2)
     names = rng.choice(PROMPTS)[: rng.randrange(1, 4)]
-    keys, what = [key(each) for each in names], rng.random()
+    keys, what = [key(item) for item in names], rng.random()
     if what < 0.3:
-        network.put(name, [FACTS[each] for each in names])
+        network.put(name, [FACTS[item] for item in names])
     elif what < 0.5:
-        network.call(name, Pull(other, [FACTS[each] for each in names]))
+        network.call(name, Pull(other, [FACTS[item] for item in names]))
     elif what < 0.8:
         network.call(name, Shrink(rng.choice([other, name]), keys, rng.choice([0.0, 3.0])))
     elif what < 0.88:
@@ -163,8 +163,8 @@ def test_two_nodes_that_are_to_drop_in_favor_of_each_other_do_not_both() -> None
     network = Network(random.Random(0))
     names = PROMPTS[0]
     for name in "ab":
-        network.put(name, [FACTS[each] for each in names])
-    keys, inner = [key(each) for each in names], list[Reply]()
+        network.put(name, [FACTS[item] for item in names])
+    keys, inner = [key(item) for item in names], list[Reply]()
 
     def other_way() -> None:
         network.meanwhile = lambda: None
@@ -184,15 +184,15 @@ def test_two_nodes_that_are_to_drop_in_favor_of_each_other_do_not_both() -> None
 def test_what_is_read_pinned_locked_or_followed_by_others_stays() -> None:
     network = Network(random.Random(0))
     names = PROMPTS[0]
-    keys = [key(each) for each in names]
+    keys = [key(item) for item in names]
     for name in "ab":
-        network.put(name, [FACTS[each] for each in names])
+        network.put(name, [FACTS[item] for item in names])
     network.now = 100.0
     network.stores["a"].tick()
     with network.services["a"].reading(keys[:1], 1 << 20):
         assert network.call("a", Shrink("b", keys, 50.0)) == Done(2, keys[:1])
     assert network.call("a", Shrink("b", keys[:1], 50.0)) == Done(0, keys[:1]), "it was read a moment ago"
-    network.put("a", [FACTS[each] for each in names])
+    network.put("a", [FACTS[item] for item in names])
     network.now = 200.0
     for store in network.stores.values():
         store.tick()
@@ -211,9 +211,9 @@ def test_what_is_read_pinned_locked_or_followed_by_others_stays() -> None:
 def test_a_holder_that_lacks_a_block_or_is_the_node_itself_or_dead_ends_nothing() -> None:
     network = Network(random.Random(0))
     names = PROMPTS[0]
-    keys = [key(each) for each in names]
-    network.put("a", [FACTS[each] for each in names])
-    network.put("b", [FACTS[each] for each in names[:2]])
+    keys = [key(name) for name in names]
+    network.put("a", [FACTS[name] for name in names])
+    network.put("b", [FACTS[name] for name in names[:2]])
     assert network.call("a", Shrink("b", keys, 0.0)) == TransferRejected("holder", keys[2:])
     assert network.call("a", Shrink("a", keys, 0.0)) == Done(0, keys)
     network.loses = 1.0
@@ -223,8 +223,8 @@ def test_a_holder_that_lacks_a_block_or_is_the_node_itself_or_dead_ends_nothing(
 
 def test_over_the_wire_a_corrupt_copy_of_the_holder_counts_for_none() -> None:
     with node() as target, node() as holder, a_client() as client:
-        for each in (target, holder):
-            put(client, each, "x")
+        for item in (target, holder):
+            put(client, item, "x")
         record = holder.store.catalog.find(key("x"))
         assert record is not None
         holder.store.arena.view(record.slots["CPU"], 1)[0] ^= 1

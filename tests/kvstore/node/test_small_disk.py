@@ -131,7 +131,7 @@ def test_a_node_says_how_much_of_its_tier_it_cannot_use_and_serves_on(
         wait_until(lambda: on_disk(manager.store, 19) == [19])
         assert contents(client, [address(manager)], [19, 18, 17]) == [bytes(payload(name)) for name in (19, 18, 17)]
         report = told(manager)
-        tier = next(each for each in report.tiers if each.medium == SSD)
+        tier = next(item for item in report.tiers if item.medium == SSD)
         # Now and then one is tried.
         assert (tier.slots, tier.used_slots) == (16, 6)
         assert tier.withheld_slots in (9, 10)
@@ -154,7 +154,7 @@ def test_a_slot_that_was_written_has_its_space_and_others_have_none(tmp_path: Pa
     assert record is not None
     assert store.slot_file is not None
     slot = record.slots[SSD]
-    written = bytes(each == slot for each in range(4))
+    written = bytes(number == slot for number in range(4))
     assert store.slot_file.written_slots() == written
     store.catalog.forget(record)
     store.settle()
@@ -168,7 +168,7 @@ def test_withheld_slots_are_neither_free_nor_taken_and_a_tenants_bytes_in_them_a
     slots.give(0, "acme")
     taken.discard(0)
     slots.without_space({4, 5, 1})
-    slots.check({each for each in taken if each is not None})
+    slots.check({item for item in taken if item is not None})
     assert (len(slots), slots.withheld) == (3, 2)
     assert slots.take_residue("acme") == [0]
     slots.give(0, None)

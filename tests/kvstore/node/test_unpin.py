@@ -16,7 +16,7 @@ from tests.patience import wait_until
 
 def all_pins(entry: dict[str, Any]) -> bytes:
     """Answer that every pin is to end."""
-    pins = [{"name": each["name"], "tenant": each["tenant"]} for each in entry["report"]["pins"]]
+    pins = [{"name": item["name"], "tenant": item["tenant"]} for item in entry["report"]["pins"]]
     return json.dumps({"name": entry["name"], "revision": 3, "unpin": pins}).encode()
 
 

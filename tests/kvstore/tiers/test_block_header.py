@@ -14,7 +14,7 @@ FACTS = st.builds(
     tokens=st.integers(0, (1 << 32) - 1),
     tenant=st.text(max_size=16),
     checksum=st.binary(min_size=16, max_size=16),
-).filter(lambda each: not each.fault(SLOT))
+).filter(lambda item: not item.fault(SLOT))
 HEADERS = st.builds(
     BlockHeader,
     FACTS,

@@ -45,7 +45,7 @@ def test_only_leaves_that_may_leave_do(name: str, seed: int) -> None:
             order.touch([*rng.sample(held, rng.randint(1, len(held))), key("unknown")])
         else:
             victim = order.victim()
-            leaves = {each for each in free if each not in parents.values()}
+            leaves = {item for item in free if item not in parents.values()}
             assert (victim in leaves) if leaves else (victim is None)
             if victim is not None:
                 order.remove(victim)
@@ -62,8 +62,8 @@ def test_blocks_that_name_each_other_as_parents_can_still_leave(name: str) -> No
     order.add(key("b"), key("a"))
     order.remove(key("a"))
     order.add(key("a"), key("b"))
-    for each in "ab":
-        order.set_evictable(key(each), True)
+    for item in "ab":
+        order.set_evictable(key(item), True)
     for _ in "ab":
         victim = order.victim()
         assert victim is not None
@@ -80,7 +80,7 @@ def test_leaf_lru_takes_the_tail_of_the_prompt_unused_for_longest() -> None:
     while (victim := order.victim()) is not None:
         order.remove(victim)
         left.append(victim)
-    assert left == [key(each) for each in ("b2", "b1", "a3", "a2", "a1")]
+    assert left == [key(name) for name in ("b2", "b1", "a3", "a2", "a1")]
 
 
 def test_rlt_spares_what_this_phase_used() -> None:

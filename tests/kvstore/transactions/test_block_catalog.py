@@ -104,10 +104,10 @@ def test_a_purge_names_every_slot_with_bytes_of_the_tenant_the_free_ones_too() -
     clear(held)
     assert held.purge("acme") == 1
     cleared = held.take_cleared()
-    assert sorted((each.medium, each.slot) for each in cleared) == [(DRAM, 0), (DRAM, 1)]
-    assert all(each.scrub for each in cleared)
-    for each in cleared:
-        held.slot_cleared(each)
+    assert sorted((item.medium, item.slot) for item in cleared) == [(DRAM, 0), (DRAM, 1)]
+    assert all(item.scrub for item in cleared)
+    for item in cleared:
+        held.slot_cleared(item)
     assert held.find(key("other")) is not None
     assert held.purge("acme") == 0
     assert held.take_cleared() == []
@@ -159,7 +159,7 @@ def test_a_block_read_during_a_purge_is_overwritten_after_the_read() -> None:
     held.purge("acme")
     assert held.take_cleared() == []
     held.close_read(read)
-    assert [(each.slot, each.scrub) for each in held.take_cleared()] == [(0, True)]
+    assert [(item.slot, item.scrub) for item in held.take_cleared()] == [(0, True)]
 
 
 def test_after_a_restart_the_newer_of_two_copies_holds_and_old_blocks_do_not() -> None:
@@ -178,7 +178,7 @@ def test_after_a_restart_the_newer_of_two_copies_holds_and_old_blocks_do_not() -
     assert len(held) == 1
     held.purge("gone")
     cleared = held.take_cleared()
-    assert [each.slot for each in cleared] == [3]
+    assert [item.slot for item in cleared] == [3]
     held.slot_cleared(cleared[0])
     held.check()
 

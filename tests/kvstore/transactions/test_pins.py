@@ -13,12 +13,12 @@ from tests.kvstore.kv_blocks import catalog, facts, key
 def held(*blocks: BlockFacts) -> BlockCatalog:
     """Return a catalog that holds these blocks, all pinned until 60 s."""
     found = catalog(dram_slots=32)
-    for each in blocks:
-        record = found.create(each, 0.0)
+    for block in blocks:
+        record = found.create(block, 0.0)
         assert record is not None
         found.publish(record)
         found.unlock(record)
-        assert found.pin([each.key], 60.0, 0.0) == 1
+        assert found.pin([block.key], 60.0, 0.0) == 1
     return found
 
 
@@ -49,7 +49,7 @@ def test_payloads_of_several_ranks_are_one_pin() -> None:
     ranks = [msgspec.structs.replace(facts(name), routing_key=7) for name in ("rank 0", "rank 1")]
     (pin,) = pins(held(*ranks))
     assert (pin.name, pin.tokens, pin.size) == ((7).to_bytes(8, "big"), 16, 2000)
-    assert sorted(pin.keys) == sorted(each.key for each in ranks)
+    assert sorted(pin.keys) == sorted(rank.key for rank in ranks)
 
 
 def test_a_pin_that_ended_or_whose_block_left_is_none() -> None:

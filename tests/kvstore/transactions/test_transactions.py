@@ -125,7 +125,7 @@ def test_a_slot_that_is_still_written_to_is_not_given_away(held: BlockCatalog, t
     transactions.abort("t")
     assert held.take_cleared() == []
     transactions.end_write(records, [b""])
-    assert [each.slot for each in held.take_cleared()] == [0]
+    assert [item.slot for item in held.take_cleared()] == [0]
 
 
 @pytest.mark.parametrize(

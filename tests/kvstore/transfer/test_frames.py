@@ -52,7 +52,7 @@ MESSAGES: list[tuple[Message, int]] = [
 BODIES = [msgspec.msgpack.encode(message) for message, _ in MESSAGES]
 
 
-@pytest.mark.parametrize(("message", "payload_bytes"), MESSAGES, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize(("message", "payload_bytes"), MESSAGES, ids=lambda item: type(item).__name__)
 def test_a_message_survives_the_wire(message: Message, payload_bytes: int) -> None:
     frame = encode(message, payload_bytes)
     body_bytes, announced = decode_head(frame[:HEAD_BYTES])
@@ -66,7 +66,7 @@ def test_whatever_a_peer_sends_is_a_sound_message_or_an_error(body: bytes, paylo
         message = decode(body, payload_bytes)
         assert len(getattr(message, "keys", [])) <= MAX_KEYS
         if isinstance(message, Put):
-            assert sum(each.length for each in message.blocks) == payload_bytes
+            assert sum(block.length for block in message.blocks) == payload_bytes
         if isinstance(message, Blocks):
             assert sum(length for length in message.lengths if length > 0) == payload_bytes
 

@@ -24,11 +24,11 @@ KEYRING = Keyring.of(SECRET.encode(), kind=KV)
 
 def held(**environment: str) -> list[str]:
     """Return the fingerprints of the secrets in these variables."""
-    return [each.fingerprint for each in kv_keyring(environment).every]
+    return [item.fingerprint for item in kv_keyring(environment).every]
 
 
 def prints(*secrets: bytes) -> list[str]:
-    return [stretched(each, KV).fingerprint for each in secrets]
+    return [stretched(secret, KV).fingerprint for secret in secrets]
 
 
 def test_the_secret_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:

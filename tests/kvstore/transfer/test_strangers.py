@@ -101,9 +101,9 @@ def is_closed(sock: socket.socket) -> bool:
 
 
 def drip(strangers: list[socket.socket], what: bytes, position: int) -> None:
-    for each in strangers:
+    for stranger in strangers:
         try:
-            each.send(what[position : position + 1])
+            stranger.send(what[position : position + 1])
         except OSError:
             continue
 
@@ -125,7 +125,7 @@ def test_clients_with_the_secret_are_served_while_strangers_hold_300_sockets(
         clock.now += GREETING_S
         server.close_late()
         assert len(server._unproven) == 0
-        wait_until(lambda: all(is_closed(each) for each in strangers))
+        wait_until(lambda: all(is_closed(stranger) for stranger in strangers))
         wait_until(lambda: server._threads == 0)
         assert server.rejected["displaced"] + server.rejected["late"] == STRANGERS
         assert server.rejected["unproved"] == 0
@@ -204,7 +204,7 @@ def test_a_client_that_does_not_take_its_blocks_is_closed_and_frees_them(tls: Tl
         for _ in range(8):
             connection.send(Get([stored.key], length))
         wait_until(lambda: list(server._connections.values()) == [True])
-        wait_until(lambda: [each.deadline for each in server._connections] == [clock.now + TIMEOUT_S + 32])
+        wait_until(lambda: [item.deadline for item in server._connections] == [clock.now + TIMEOUT_S + 32])
         clock.now += TIMEOUT_S + 32
         server.close_late()
         wait_until(lambda: len(server) == 0)

@@ -51,7 +51,7 @@ def put(client: TransferClient, manager: NodeManager, *names: object, length: in
 
 def contents(client: TransferClient, holders: list[str], names: list[object]) -> list[bytes | None]:
     return [
-        bytes(each.payload) if each else None for each in client.get(holders, [Wanted(key(name)) for name in names])
+        bytes(item.payload) if item else None for item in client.get(holders, [Wanted(key(name)) for name in names])
     ]
 
 

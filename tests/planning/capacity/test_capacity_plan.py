@@ -48,7 +48,7 @@ def test_the_mix_reserves_what_is_busy_often_enough_to_be_worth_it() -> None:
     found = plan({"us": demand}, reserved_per_h=1.0, on_demand_per_h=2.0)
     assert found.mixed_reserved == 4.0
     assert found.mixed_cost == pytest.approx(4.0 + 2.0 * 6.0 / 4)
-    candidates = [level + 2.0 * sum(max(0.0, each - level) for each in demand) / 40 for level in range(11)]
+    candidates = [level + 2.0 * sum(max(0.0, item - level) for item in demand) / 40 for level in range(11)]
     assert found.mixed_cost == pytest.approx(min(candidates))
     assert plan({"us": demand}, reserved_per_h=3.0, on_demand_per_h=2.0).mixed_reserved == 0
 
@@ -64,8 +64,8 @@ def test_less_data_makes_the_range_wider() -> None:
         }
 
     ranges = [plan(days(count)).range for count in (1, 14)]
-    assert all(each is not None for each in ranges)
-    few, many = (each for each in ranges if each is not None)
+    assert all(range_ is not None for range_ in ranges)
+    few, many = (range_ for range_ in ranges if range_ is not None)
     assert (few.of_days, many.of_days) == (False, True)
     assert (few.pieces, many.pieces) == (12, 14)
     assert few.high - few.low > many.high - many.low > 0

@@ -61,9 +61,11 @@ DOUBTS = {
 def test_an_engine_that_serves_is_a_suspect_at_most(kind: str) -> None:
     story, code = DOUBTS[kind]
     plans = list(rounds([*others(3), story], 60.0))
-    states = {each.state for plan in plans for each in plan.verdicts if each.engine_id == "sick"}
+    states = {verdict.state for plan in plans for verdict in plan.verdicts if verdict.engine_id == "sick"}
     assert states == {"healthy", "suspect"}
-    codes = {each.code for plan in plans for each in plan.verdicts if each.engine_id == "sick" and each.code}
+    codes = {
+        verdict.code for plan in plans for verdict in plan.verdicts if verdict.engine_id == "sick" and verdict.code
+    }
     assert codes == ({code} if code else {"garbage_metrics"})
 
 
@@ -71,7 +73,7 @@ def test_an_engine_that_serves_is_a_suspect_at_most(kind: str) -> None:
 def test_an_engine_with_free_memory_is_no_bottleneck(usage: float) -> None:
     story = after(BEGIN, "sick", first_tokens_total=20, kv_usage=usage)
     plans = list(rounds([*others(3), story], 60.0))
-    assert {each.state for plan in plans for each in plan.verdicts} <= {"healthy"}
+    assert {verdict.state for plan in plans for verdict in plan.verdicts} <= {"healthy"}
 
 
 def test_the_slower_a_crawl_the_sooner_it_counts_and_never_within_a_third_of_the_time() -> None:
@@ -132,9 +134,9 @@ def test_an_engine_that_stood_still_has_its_whole_load_again_as_soon_as_it_moves
     seen = [plan.verdicts[-1] for plan in rounds([*others(3), _hung_for("sick", 60.0)], 200.0)]
     out = [at for at, each in enumerate(seen) if each.load_share < 1.0]
     assert (out[0], out[-1]) == (BEGIN + DOCUMENT.stall_s + 2.0, BEGIN + 59.0)
-    assert {each.state for each in seen[out[-1] + 1 :]} == {"healthy"}
+    assert {item.state for item in seen[out[-1] + 1 :]} == {"healthy"}
     # Nor does it make a later quarantine longer: it may only have been slow.
-    assert all(each.until_s is None for each in seen)
+    assert all(item.until_s is None for item in seen)
 
 
 @pytest.mark.parametrize("kind", ["hangs", "never_starts", "lies"])
@@ -156,7 +158,7 @@ def test_an_engine_is_not_suspected_while_no_other_of_its_role_moves(kind: str) 
 def test_half_of_the_pool_at_most_is_suspected() -> None:
     still = [stands(BEGIN, f"still-{number}") for number in range(4)]
     plans = list(rounds([well("e-1"), *still], 100.0))
-    assert max(sum(each.load_share == 0 for each in plan.verdicts) for plan in plans) == 2
+    assert max(sum(verdict.load_share == 0 for verdict in plan.verdicts) for plan in plans) == 2
 
 
 def test_a_paused_engine_comes_back_when_it_says_so() -> None:
@@ -171,13 +173,13 @@ def test_a_paused_engine_comes_back_when_it_says_so() -> None:
 def test_no_more_than_a_tenth_goes_for_being_worse_than_the_rest(size: int, limit: int) -> None:
     bad = [after(5.0, f"bad-{number}", failures_in_row=9) for number in range(limit + 1)]
     plans = list(rounds([*others(size - len(bad)), *bad], 20.0))
-    assert max(sum(each.load_share == 0 for each in plan.verdicts) for plan in plans) == limit
+    assert max(sum(verdict.load_share == 0 for verdict in plan.verdicts) for plan in plans) == limit
     assert "outlier_limit" in {reason.code for reason in plans[-1].reasons}
 
 
 def test_what_all_engines_reject_is_no_engines_fault() -> None:
     rejecting = [after(5.0, f"e-{number}", rejected_share=1.0, rejected_samples=40) for number in range(4)]
-    assert {each.state for plan in rounds(rejecting, 20.0) for each in plan.verdicts} == {"healthy"}
+    assert {verdict.state for plan in rounds(rejecting, 20.0) for verdict in plan.verdicts} == {"healthy"}
 
 
 def test_one_clients_bad_requests_among_others_are_no_sign() -> None:
@@ -189,7 +191,7 @@ def test_in_panic_outliers_keep_their_work_and_faults_do_not() -> None:
     silent = {"reachable": False, "unreachable_since_s": 5.0, "dispatched": 0}
     dead = [after(5.0, f"dead-{number}", **silent) for number in range(3)]
     plans = list(rounds([well("e-1"), after(0.0, "bad", failures_in_row=9), *dead], 25.0))
-    verdicts = {each.engine_id: each for each in plans[-1].verdicts}
+    verdicts = {verdict.engine_id: verdict for verdict in plans[-1].verdicts}
     assert plans[-1].panic
     assert verdicts["bad"].load_share == 1.0
     assert "not quarantined" in verdicts["bad"].text
@@ -223,7 +225,7 @@ def test_the_only_engine_that_can_do_its_work_is_not_ejected_for_being_worse(
     rest = [after(0.0, f"e-{number}", role=others_role) for number in range(3)]
     plans = list(rounds([*rest, after(BEGIN, "sick", failures_in_row=9, role=role)], 60.0))
     assert any(plan.verdicts[-1].state == "quarantined" for plan in plans) == ejected
-    assert any(each.code == "last_of_role" for plan in plans for each in plan.reasons) != ejected
+    assert any(reason.code == "last_of_role" for plan in plans for reason in plan.reasons) != ejected
 
 
 def test_engines_that_are_not_to_serve_are_not_judged() -> None:
@@ -245,7 +247,7 @@ def test_a_new_engine_gets_a_growing_share_where_that_is_asked_for() -> None:
 def test_it_says_why_nothing_changed() -> None:
     last = list(rounds(others(3), 10.0))[-1]
     assert last.changed == ()
-    assert [each.code for each in last.reasons] == ["no_change"]
+    assert [reason.code for reason in last.reasons] == ["no_change"]
     assert last.reasons[0].text == "no change: 3 healthy"
 
 
@@ -288,9 +290,11 @@ def test_whatever_is_reported_the_limits_hold_and_the_answer_is_the_same(ticks: 
         plan, after_round = plan_health(facts, memory, DOCUMENT)
         assert (plan, after_round) == plan_health(facts, memory, DOCUMENT)
         outliers = [
-            each for each in plan.verdicts if each.load_share == 0 and each.code in ("failures", "crawling", "flapping")
+            verdict
+            for verdict in plan.verdicts
+            if verdict.load_share == 0 and verdict.code in ("failures", "crawling", "flapping")
         ]
         assert len(outliers) <= 1
-        assert all(0.0 <= each.load_share <= 1.0 and each.since_s <= facts.now_s for each in plan.verdicts)
+        assert all(0.0 <= verdict.load_share <= 1.0 and verdict.since_s <= facts.now_s for verdict in plan.verdicts)
         assert plan.reasons
         memory = after_round

@@ -57,11 +57,11 @@ def test_whatever_is_asked_for_one_copy_stays_and_no_node_is_named_twice(seed: i
         held = holdings(**{name: rng.choice([0, 10, 20]) for name in "abcde"})
         holders, copies = holders_of(KEYS, held), rng.randrange(-1, 7)
         moves = change_replica(KEYS, copies, {name: rng.random() for name in rng.sample("abcdef", 3)}, held)
-        came = {each.target for each in moves if each.planner == REPLICATE}
-        went = {each.target for each in moves if each.planner == SHRINK}
+        came = {move.target for move in moves if move.planner == REPLICATE}
+        went = {move.target for move in moves if move.planner == SHRINK}
         assert len(moves) == len(came) + len(went)
         assert not came & set(holders)
-        assert went <= set(holders) - {each.source for each in moves}
+        assert went <= set(holders) - {move.source for move in moves}
         left = (set(holders) | came) - went
         assert bool(left) == bool(holders)
         assert len(left) <= max(1, copies, len(holders) if copies >= len(holders) else 0)
@@ -119,9 +119,9 @@ def test_random_replicas_keep_within_the_limits(monkeypatch: pytest.MonkeyPatch)
         keys = KEYS[: rng.randrange(1, 21)]
         now = number / 2
         if rng.random() < 0.4:
-            replicas.made(rng.choice("abc"), [each + 100 * rng.randrange(20) for each in keys], "pool", now)
+            replicas.made(rng.choice("abc"), [key + 100 * rng.randrange(20) for key in keys], "pool", now)
         elif rng.random() < 0.7:
-            replicas.loaded(rng.choice("abcd"), [each + 100 * rng.randrange(20) for each in keys], now)
+            replicas.loaded(rng.choice("abcd"), [key + 100 * rng.randrange(20) for key in keys], now)
         else:
             replicas.cold(held, now)
         replicas.check()

@@ -38,7 +38,7 @@ def plan(
 
 
 def codes(ratio: RatioPlan) -> list[str]:
-    return [each.code for each in ratio.reasons]
+    return [reason.code for reason in ratio.reasons]
 
 
 def test_the_factor_is_that_of_the_paper() -> None:
@@ -56,14 +56,14 @@ def test_the_highest_and_lowest_tenth_do_not_count() -> None:
 
 def test_busy_decode_gets_the_prefill_engine_with_the_least_to_finish() -> None:
     found, _ = plan(0.3, 1.5)
-    assert [(each.engine_id, each.after) for each in found.flips] == [("p-3", "decode")]
+    assert [(flip.engine_id, flip.after) for flip in found.flips] == [("p-3", "decode")]
     assert (found.target_prefill, found.target_decode) == (3, 5)
     assert codes(found) == ["more_decode"]
 
 
 def test_busy_prefill_gets_a_decode_engine() -> None:
     found, _ = plan(1.5, 0.3)
-    assert [(each.engine_id, each.after) for each in found.flips] == [("d-3", "prefill")]
+    assert [(flip.engine_id, flip.after) for flip in found.flips] == [("d-3", "prefill")]
 
 
 def test_steps_are_bounded() -> None:
@@ -144,5 +144,5 @@ def test_constant_work_turns_back_once_at_most_and_never_empties_a_role(
         prefill = found.target_prefill
         targets.append(prefill)
     assert memory.turns <= 1
-    assert all(1 <= each <= total - 1 for each in targets)
+    assert all(1 <= target <= total - 1 for target in targets)
     assert len(set(targets[-20:])) == 1

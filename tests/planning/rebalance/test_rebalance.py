@@ -25,7 +25,7 @@ def facts(now_s: float, *work: float, bound: int = 10, recomputed: int = 0):
     )
     window = PoolWindow(
         from_s=now_s - 10, span_s=10, requests=10, on_time=10, prompt_tokens=1000, recomputed_tokens=recomputed,
-        load_cv=load_cv([10_000 * each for each in work if 0 <= each < math.inf]),
+        load_cv=load_cv([10_000 * item for item in work if 0 <= item < math.inf]),
     )  # fmt: skip
     return pool(now_s, members, windows=(window,))
 
@@ -37,7 +37,7 @@ def plan(now_s: float, work: tuple[float, ...], memory: RebalanceMemory = NOTHIN
 
 
 def codes(rebalance: RebalancePlan) -> set[str]:
-    return {each.code for each in rebalance.reasons}
+    return {reason.code for reason in rebalance.reasons}
 
 
 UNEVEN, EVEN = (20.0, 1.0, 1.0, 1.0), (1.0, 1.0, 1.0, 1.0)
@@ -134,7 +134,7 @@ def test_whatever_comes_the_round_is_bounded_and_repeatable(ticks: list[list[flo
     for tick, work in enumerate(ticks):
         found, after = plan(3.0 * tick, tuple(work), memory)
         assert (found, after) == plan(3.0 * tick, tuple(work), memory)
-        assert sum(each.at_most for each in found.moves) <= DOCUMENT.max_moves
+        assert sum(move.at_most for move in found.moves) <= DOCUMENT.max_moves
         assert all(2 < d <= DOCUMENT.d_max for d in found.widened.values())
         assert len(found.widened) <= DOCUMENT.max_widened
         assert found.reasons

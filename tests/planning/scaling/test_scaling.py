@@ -34,7 +34,7 @@ def plan(
 
 
 def codes(scaling: ScalingPlan) -> list[str]:
-    return [each.code for each in scaling.reasons]
+    return [reason.code for reason in scaling.reasons]
 
 
 def calm(now_s: float) -> ScalingMemory:
@@ -177,7 +177,7 @@ def follow(demand_of_tick: list[float], start: int, document: ScalingDocument) -
         seen = windows(now_s, demand=demand, on_time=late, queued_s=0 if late == 1.0 else 10 * demand)
         facts = PoolFacts(pool_id="p", now_s=now_s, engines=tuple(members), windows=seen)
         found, memory = plan_scaling(facts, history(now_s, demand), memory, document)
-        members = [each for each in members if each.engine_id not in found.drain]
+        members = [member for member in members if member.engine_id not in found.drain]
         for _ in found.add:
             serial += 1
             members.append(EngineObservation(engine_id=f"e-{serial:02}", since_s=now_s))
@@ -200,8 +200,8 @@ def test_it_stays_within_bounds_and_steps_whatever_comes(demand: list[float], st
 @settings(max_examples=30, deadline=None)
 @given(st.floats(0, 12), st.integers(2, 12), st.booleans())
 def test_constant_load_is_not_answered_by_a_flip_flop(demand: float, start: int, forecast: bool) -> None:
-    actions = [each.action for each in follow([demand] * 80, start, replace(DOCUMENT, forecast=forecast))]
-    moves = [each for each in actions if each != "none"]
+    actions = [item.action for item in follow([demand] * 80, start, replace(DOCUMENT, forecast=forecast))]
+    moves = [action for action in actions if action != "none"]
     assert sum(a != b for a, b in pairwise(moves)) <= 1
     assert set(actions[-20:]) == {"none"}
 

@@ -41,7 +41,7 @@ def test_a_clear_regression_is_seen_within_a_minute(worse: dict[str, float], gua
         made = slices(seed, 30, 40, 4, **worse)
         plan = plan_canary(facts(made, recent={"pool": made[-22:]}))
         assert plan.action == ABORT
-        assert guard in {each.code for each in plan.reasons}
+        assert guard in {reason.code for reason in plan.reasons}
 
 
 def test_a_regression_that_begins_late_is_seen_by_the_recent_stretch() -> None:
@@ -59,7 +59,7 @@ def test_a_pool_that_suffers_alone_is_seen() -> None:
 def test_few_requests_say_nothing() -> None:
     made = slices(1, 5, 40, 1, failing=1.0)
     assert plan_canary(facts(made)).action == KEEP
-    assert {each.verdict for each in compare(made, GUARDS).readings} == {TOO_FEW}
+    assert {reading.verdict for reading in compare(made, GUARDS).readings} == {TOO_FEW}
 
 
 def test_it_steps_after_its_time_and_not_before() -> None:
@@ -86,8 +86,8 @@ def test_what_looks_bad_but_may_be_chance_goes_no_further() -> None:
 
 def test_a_better_arm_is_fine() -> None:
     readings = compare(slices(4, 40, 40, 8, slower=0.4), GUARDS).readings
-    assert {each.verdict for each in readings} == {FINE}
-    assert WORSE not in {each.verdict for each in readings}
+    assert {reading.verdict for reading in readings} == {FINE}
+    assert WORSE not in {reading.verdict for reading in readings}
 
 
 def test_an_arm_is_not_blamed_for_longer_prompts() -> None:
@@ -102,7 +102,7 @@ def test_an_arm_is_not_blamed_for_longer_prompts() -> None:
     slower = [ArmSlice(window(rng, 40, 0.2), window(rng, 20, 0.6, tokens=6000)) for _ in range(30)]
     assert _ttft(slower).difference == pytest.approx(3.0, rel=0.1)
     assert _ttft(slower).verdict == WORSE
-    words = " ".join(each.text for each in plan_canary(facts(tuple(slower))).reasons)
+    words = " ".join(reason.text for reason in plan_canary(facts(tuple(slower))).reasons)
     assert "times for prompts of equal length, at most 1.30" in words
 
 
@@ -110,7 +110,7 @@ def test_lengths_leave_less_doubt_and_equal_ones_change_nothing() -> None:
     rng = Random(6)
     made = [ArmSlice(window(rng, 10, 0.2), window(rng, 10, 0.3)) for _ in range(30)]
     known = _ttft(made)
-    equal = _ttft([ArmSlice(_of_one_length(each.base), _of_one_length(each.tried)) for each in made])
+    equal = _ttft([ArmSlice(_of_one_length(item.base), _of_one_length(item.tried)) for item in made])
     assert _doubt(known) < 0.7 * _doubt(equal)
     assert equal.tried is not None
     assert equal.base is not None
@@ -118,7 +118,7 @@ def test_lengths_leave_less_doubt_and_equal_ones_change_nothing() -> None:
 
 
 def _ttft(made: Sequence[ArmSlice]) -> GuardrailReading:
-    return next(each for each in compare(made, GUARDS).readings if each.guard == TTFT)
+    return next(reading for reading in compare(made, GUARDS).readings if reading.guard == TTFT)
 
 
 def _doubt(reading: GuardrailReading) -> float:

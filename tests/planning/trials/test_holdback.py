@@ -6,9 +6,9 @@ from planning.trials.holdback import MAX_DOUBLINGS, HoldbackFacts, HoldbackMemor
 from tests.planning.arm_data import slices
 
 SETTINGS = SliceDocument(share=0.05, hold_s=10, cool_down_s=60, probe_s=30)
-BAD = tuple(ArmSlice(each.tried, each.base) for each in slices(1, 30, 40, 4, slower=0.2))
+BAD = tuple(ArmSlice(slice_.tried, slice_.base) for slice_ in slices(1, 30, 40, 4, slower=0.2))
 """The policy, the greater arm, is five times slower than the rule."""
-GOOD = tuple(ArmSlice(each.tried, each.base) for each in slices(2, 30, 40, 4))
+GOOD = tuple(ArmSlice(slice_.tried, slice_.base) for slice_ in slices(2, 30, 40, 4))
 
 
 def run(

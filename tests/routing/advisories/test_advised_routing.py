@@ -101,7 +101,7 @@ def test_the_newest_of_a_session_wins_and_an_invalidation_ends_it() -> None:
 def test_an_engine_that_is_gone_takes_its_reservations_along() -> None:
     made = router("symphony")
     advised = advise(made)
-    made.set_engines([each for each in engines(2) if each.engine_id != advised.engine_id], 0.5)
+    made.set_engines([engine for engine in engines(2) if engine.engine_id != advised.engine_id], 0.5)
     assert len(made.advised.sessions) == 0
     assert went(made)[0] != advised.engine_id
 

@@ -31,7 +31,7 @@ def test_a_reservation_ends_by_time() -> None:
     sessions = AdvisedSessions()
     sessions.reserve(advised(1, expires_s=60.0))
     sessions.reserve(advised(2, expires_s=70.0))
-    assert [each.session_id for each in sessions.expire(60.0)] == [1]
+    assert [session.session_id for session in sessions.expire(60.0)] == [1]
     assert len(sessions) == 1
 
 

@@ -35,7 +35,7 @@ def test_an_advisory_that_the_next_agent_repeats_stands() -> None:
     for agent in ("manager", "reviewer", "engineer"):
         known.started("w", agent, agent[0])
     after = known.started("w", "reviewer", "r")
-    assert {each.session for each in after.advise} == {"e", "m"}
+    assert {item.session for item in after.advise} == {"e", "m"}
     assert after.invalidate == ()
 
 
@@ -62,6 +62,6 @@ def test_whatever_happens_every_advisory_is_renewed_invalidated_or_used() -> Non
         advice = known.started("w", agent, agent)
         assert agent not in advice.invalidate
         assert set(advice.invalidate) <= standing
-        renewed = {each.session for each in advice.advise}
+        renewed = {item.session for item in advice.advise}
         assert standing - set(advice.invalidate) - {agent} <= renewed
         standing = renewed

@@ -31,9 +31,9 @@ def test_calls_of_different_workflows_do_not_follow_one_another() -> None:
 
 
 def test_rare_branches_and_those_beyond_the_limit_are_left_out() -> None:
-    usual = [each for n in range(99) for each in calls(f"{n}", ("x", 0.0), ("y", 1.0))]
+    usual = [call for n in range(99) for call in calls(f"{n}", ("x", 0.0), ("y", 1.0))]
     assert len(learn_call_graph([*usual, *calls("r", ("x", 0.0), ("z", 1.0))]).agents["x"]) == 1
-    many = [each for n in range(12) for each in calls(f"{n}", ("x", 0.0), (f"y{n}", 1.0))]
+    many = [call for n in range(12) for call in calls(f"{n}", ("x", 0.0), (f"y{n}", 1.0))]
     assert len(learn_call_graph(many).agents["x"]) == MOST_NEXT
 
 

@@ -67,7 +67,7 @@ def test_no_samples_make_it_negative_or_infinite(seed: int) -> None:
     rng, fit = Random(seed), NonNegativeFit((0.01, 0.0), ANCHORS)
     for _ in range(100):
         fit.learn((1.0, rng.choice([0.0, 1.0, 1e6])), 10 ** rng.uniform(-4, 2))
-        assert all(0 <= each < 1e9 for each in fit.coefficients)
+        assert all(0 <= coefficient < 1e9 for coefficient in fit.coefficients)
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40))

@@ -90,27 +90,31 @@ def test_a_moved_queued_request_says_so_and_keeps_its_arrival() -> None:
     made.migration._hot.add("e-0")
     outcomes = made.tick(0.01)
     assert made.migration.moved >= 1
-    moved = [each.decision for each in outcomes if isinstance(each, Dispatched) and each.decision.engine_id == "e-1"]
-    waiting = [
-        made.waiting.decision(each.request.request_id) for each in made.waiting.of(made.fleet.known_target("e-1"))
+    moved = [
+        outcome.decision
+        for outcome in outcomes
+        if isinstance(outcome, Dispatched) and outcome.decision.engine_id == "e-1"
     ]
-    queued_requests = [each for each in (*moved, *waiting) if each.reason == reasons.MIGRATED]
+    waiting = [
+        made.waiting.decision(item.request.request_id) for item in made.waiting.of(made.fleet.known_target("e-1"))
+    ]
+    queued_requests = [item for item in (*moved, *waiting) if item.reason == reasons.MIGRATED]
     assert queued_requests
     for decision in queued_requests:
         assert decision.candidates[0].engine_id == "e-1"
-        assert {each.engine_id for each in decision.candidates} == {"e-0", "e-1"}
+        assert {candidate.engine_id for candidate in decision.candidates} == {"e-0", "e-1"}
     made.check()
 
 
 def pair_of(prefix: int) -> set[str]:
     """Return the two engines of three that dual_map gives this prefix."""
     (outcome,) = submit(router(engines=3), 1, 0.0, prefix=prefix)
-    return {each.engine_id for each in outcome.decision.candidates}
+    return {candidate.engine_id for candidate in outcome.decision.candidates}
 
 
 def test_a_request_without_a_good_candidate_lets_queued_requests_of_its_engines_move_where_there_is_room() -> None:
-    hot = next(each for each in range(1, 1000, 8) if pair_of(each) == {"e-0", "e-1"})
-    cool = next(each for each in range(1, 1000, 8) if pair_of(each) == {"e-0", "e-2"})
+    hot = next(number for number in range(1, 1000, 8) if pair_of(number) == {"e-0", "e-1"})
+    cool = next(number for number in range(1, 1000, 8) if pair_of(number) == {"e-0", "e-2"})
     made = router(engines=3)
     made.blocks_stored("e-0", tuple(range(cool, cool + 8)))
     for engine_id in ("e-0", "e-1"):
@@ -120,7 +124,7 @@ def test_a_request_without_a_good_candidate_lets_queued_requests_of_its_engines_
     submit(made, 4, 0.0, prefix=hot)
     assert made.migration.due
     outcomes = made.tick(0.0)
-    (dispatched,) = (each.decision for each in outcomes if isinstance(each, Dispatched))
+    (dispatched,) = (outcome.decision for outcome in outcomes if isinstance(outcome, Dispatched))
     assert (dispatched.decision_id, dispatched.engine_id, dispatched.reason) == (f"r-{cool}-2", "e-2", reasons.MIGRATED)
     assert made.migration.moved == 1
     made.check()
@@ -136,7 +140,9 @@ def test_the_largest_gain_moves_first_wherever_it_stands_in_the_queue() -> None:
     # The other engine has computed one that stands in the middle, and nothing of the rest.
     made.blocks_stored("e-1", prompts[3])
     queued_requests = made.waiting.of(here)
-    ends_s = accumulate((each.compute_s for each in queued_requests), initial=made.reservations.free_at(here))
+    ends_s = accumulate(
+        (queued_request.compute_s for queued_request in queued_requests), initial=made.reservations.free_at(here)
+    )
     there_s = [
         made.view.compute_s(each.request, other, 18 * BLOCK * (at == 2)) for at, each in enumerate(queued_requests)
     ]

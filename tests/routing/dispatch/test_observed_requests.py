@@ -13,7 +13,7 @@ def test_an_observed_request_is_work_of_its_engine_until_it_is_over() -> None:
     assert dispatched is not None
     assert (dispatched.decision.engine_id, dispatched.decision.reason) == ("e-02", reasons.OBSERVED)
     assert dispatched.decision.hit_tokens == 0
-    assert [each.running for each in router.loads(0.0)] == [0, 1]
+    assert [load.running for load in router.loads(0.0)] == [0, 1]
     assert router.counts.dispatched_at_once == 1
     second = router.observed.take(request(2, range(8)), "e-02", 0.0)
     assert second is not None
@@ -22,7 +22,7 @@ def test_an_observed_request_is_work_of_its_engine_until_it_is_over() -> None:
     for name in ("request-00000001", "request-00000002"):
         router.observe(FirstToken(name), 1.0)
         router.observe(Completed(name), 2.0)
-    assert [each.running for each in router.loads(2.0)] == [0, 0]
+    assert [load.running for load in router.loads(2.0)] == [0, 0]
     router.check()
 
 

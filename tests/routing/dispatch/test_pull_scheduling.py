@@ -28,7 +28,7 @@ def test_a_request_goes_at_once_to_an_idle_engine_that_holds_most_of_it() -> Non
     assert engine_of(outcome) == "e-03"
     assert isinstance(outcome, Dispatched)
     assert (outcome.decision.reason, outcome.decision.hit_tokens) == (reasons.PULLED, 20 * BLOCK)
-    assert {each.engine_id for each in outcome.decision.candidates} > {"e-03"}
+    assert {candidate.engine_id for candidate in outcome.decision.candidates} > {"e-03"}
 
 
 def test_new_prompts_go_round_an_idle_fleet() -> None:
@@ -43,8 +43,8 @@ def test_what_waits_is_unbound_and_the_engine_that_is_free_pulls_it() -> None:
     for number in (1, 2):
         router.submit(request(number, fresh(number)), 0.0)
     waiting = [request(3, fresh(3)), request(4, fresh(4)[:4])]
-    for each in waiting:
-        outcome = router.submit(each, 0.1)
+    for item in waiting:
+        outcome = router.submit(item, 0.1)
         assert isinstance(outcome, Queued)
         assert (outcome.decision.engine_id, outcome.decision.reason) == ("", reasons.HELD)
     assert router.unbound(0.1)[:2] == (2, 24 * BLOCK)
@@ -82,7 +82,7 @@ def test_queued_requests_stay_when_the_policy_changes_and_changes_back() -> None
     while names:
         now += 1.0
         outcomes = router.observe(FirstToken(names.pop()), now)
-        names += [each.decision.decision_id for each in outcomes if isinstance(each, Dispatched)]
+        names += [outcome.decision.decision_id for outcome in outcomes if isinstance(outcome, Dispatched)]
         dispatched |= set(names)
     assert dispatched == {f"request-{number:08}" for number in range(2, 6)}
 

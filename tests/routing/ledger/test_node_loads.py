@@ -21,7 +21,7 @@ def loads(**nodes: int) -> NodeLoads:
 
 def ways(made: NodeLoads, engine_id: str, held: int = 0, now: float = 0.0) -> list[tuple[int, str]]:
     loadable = made.loadable(KEYS, now)
-    return [(each.blocks, each.node) for each in loadable.onto(engine_id, held)] if loadable is not None else []
+    return [(item.blocks, item.node) for item in loadable.onto(engine_id, held)] if loadable is not None else []
 
 
 def test_an_engine_s_own_node_is_cheaper_than_another_one() -> None:

@@ -126,9 +126,9 @@ def test_the_trust_in_an_engine_s_index_says_nothing_of_its_node() -> None:
 def test_of_a_pool_without_holders_every_placement_chooses_as_before() -> None:
     router, asked = pools.pool(size=3), request(1, LONG)
     router.blocks_stored("e-02", asked.keys[:5])
-    before = [choice_of(router, each, asked) for each in (*COUNTING, MinTtft())]
+    before = [choice_of(router, item, asked) for item in (*COUNTING, MinTtft())]
     with_nodes(router)
-    assert [choice_of(router, each, asked) for each in (*COUNTING, MinTtft())] == before
+    assert [choice_of(router, item, asked) for item in (*COUNTING, MinTtft())] == before
 
 
 def test_a_shadow_s_view_and_a_narrowed_one_count_the_same_loads() -> None:

@@ -36,7 +36,7 @@ def test_grants_at_once_and_after_waiting_are_told_apart() -> None:
     router = busy()
     assert isinstance(router.submit(request(1, at=0.1), 0.1), Queued)
     outcomes = router.observe(FirstToken("request-00000000"), 5.0)
-    assert [type(each) for each in outcomes] == [Dispatched]
+    assert [type(outcome) for outcome in outcomes] == [Dispatched]
     seen = router.counts
     assert (seen.dispatched_at_once, seen.queued, seen.dispatched_after_waiting, seen.overtaken) == (1, 1, 1, 0)
 
@@ -74,7 +74,7 @@ def test_arrivals_at_engines_that_left_are_forgotten() -> None:
     router = pool(size=1)
     dispatched = router.submit(request(1), 0.0)
     counts.followed([dispatched], 0.0)
-    counts.keep(each.engine_id for each in engines(1)[:0])
+    counts.keep(engine.engine_id for engine in engines(1)[:0])
     counts.followed([dispatched], -5.0)
     assert counts.seen().overtaken == 0
 

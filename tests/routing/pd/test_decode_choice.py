@@ -38,7 +38,7 @@ def test_a_faster_engine_takes_more() -> None:
 def test_memory_is_asked_before_speed() -> None:
     choice = choose_decoder([standing(0, 0, 0, room=10), standing(1, 9, 9000, room=5000)], 100, 100, 0)
     assert choice.target == 1
-    assert [each.fits for each in choice.candidates] == [True, False]
+    assert [candidate.fits for candidate in choice.candidates] == [True, False]
 
 
 def test_where_nothing_fits_the_most_room_wins() -> None:
@@ -70,10 +70,10 @@ def test_nobody_who_fits_is_faster_than_the_chosen_one(rows: list[tuple[int, int
     choice = choose_decoder(standings, 1000, 1500, salt)
     best = choice.candidates[0]
     assert best.engine_id == f"d{choice.target}"
-    fitting = [each for each in standings if each.room_tokens is None or each.room_tokens >= 1500]
+    fitting = [item for item in standings if item.room_tokens is None or item.room_tokens >= 1500]
     assert best.fits == bool(fitting)
-    for each in fitting:
-        assert best.tpot_s <= COST.seconds(each.batch + 1, each.context_tokens + 1000)
+    for item in fitting:
+        assert best.tpot_s <= COST.seconds(item.batch + 1, item.context_tokens + 1000)
     assert choose_decoder(standings, 1000, 1500, salt) == choice
 
 

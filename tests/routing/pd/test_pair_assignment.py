@@ -27,7 +27,7 @@ def facts(name: str, **fields: object) -> EngineFacts:
 def paired(engines: Sequence[EngineFacts | str] = ("p1", "p2", "d1", "d2"), **rules: object) -> Router:
     policy = RoutingPolicy(placement=Stage(name="least_cost"), order=Stage(name="fifo"), **rules)  # type: ignore[arg-type]
     router = Router("pool", policy, 1)
-    router.set_engines([facts(each) if isinstance(each, str) else each for each in engines], 0.0)
+    router.set_engines([facts(engine) if isinstance(engine, str) else engine for engine in engines], 0.0)
     return router
 
 
@@ -56,10 +56,10 @@ def test_a_pool_without_roles_knows_no_pairs() -> None:
 def test_prompts_go_to_prefill_engines_and_answers_to_decode_engines() -> None:
     router = paired()
     decisions = [dispatched(submit(router, number)) for number in range(8)]
-    assert {each.engine_id for each in decisions} == {"p1", "p2"}
-    partners = [each.pair.engine_id for each in decisions if each.pair is not None]
+    assert {decision.engine_id for decision in decisions} == {"p1", "p2"}
+    partners = [decision.pair.engine_id for decision in decisions if decision.pair is not None]
     assert sorted(partners) == ["d1"] * 4 + ["d2"] * 4
-    assert len({each.pair.pairing_id for each in decisions if each.pair}) == 8
+    assert len({decision.pair.pairing_id for decision in decisions if decision.pair}) == 8
     assert legs(router) == 8
     assert {load.engine_id: load.running for load in router.loads(0.0)} == {"d1": 4, "d2": 4, "p1": 4, "p2": 4}
 
@@ -77,7 +77,7 @@ def test_the_pair_says_why_with_the_terms_of_both() -> None:
 
 def test_a_mixed_engine_serves_alone_beside_pairs() -> None:
     router = paired(["m1", "p1", "d1"])
-    pairs = {each.engine_id: each.pair for each in (dispatched(submit(router, number)) for number in range(6))}
+    pairs = {item.engine_id: item.pair for item in (dispatched(submit(router, number)) for number in range(6))}
     assert pairs["m1"] is None
     assert pairs["p1"] is not None
 
@@ -143,7 +143,7 @@ def test_memory_goes_before_tpot_and_promises_count_until_a_report_shows_them() 
     router.report("d2", 0, 0.0, 3_000)
     tokens = {"prompt_tokens": 600, "max_output_tokens": 100}
     decisions = [dispatched(submit(router, number, **tokens)) for number in range(5)]
-    chosen = [each.pair.engine_id for each in decisions if each.pair]
+    chosen = [decision.pair.engine_id for decision in decisions if decision.pair]
     assert sorted(chosen) == ["d1", "d2", "d2", "d2", "d2"]
     full = dispatched(submit(router, 9, **tokens)).pair
     assert full is not None
@@ -152,7 +152,7 @@ def test_memory_goes_before_tpot_and_promises_count_until_a_report_shows_them() 
     router.report("d1", 0, 0.0, 1_000)
     assert router.pairs is not None
     assert router.pairs.legs.room_tokens(router.fleet.known_target("d1")) == 300
-    on_d1 = next(each for each in decisions if each.pair and each.pair.engine_id == "d1")
+    on_d1 = next(decision for decision in decisions if decision.pair and decision.pair.engine_id == "d1")
     router.observe(FirstToken(on_d1.decision_id), 1.0)
     router.report("d1", 0, 1.0, 300)
     assert router.pairs.legs.room_tokens(router.fleet.known_target("d1")) == 300
@@ -193,11 +193,11 @@ def test_admission_rejects_what_no_decode_engine_could_serve_in_time(mode: str, 
     for number in range(8):
         outcomes.append(submit(router, number, at=0.0))
         router.observe(FirstToken(f"request-{number:08}"), 0.0)
-    codes = [each.code for each in outcomes if isinstance(each, Rejected)]
+    codes = [outcome.code for outcome in outcomes if isinstance(outcome, Rejected)]
     assert codes == [reasons.DECODE_OVERLOAD] * rejected, (
         "three per engine take 0.1 s per token; system judges by the mean"
     )
-    assert all(each.retry_after_s >= 1.0 for each in outcomes if isinstance(each, Rejected))
+    assert all(outcome.retry_after_s >= 1.0 for outcome in outcomes if isinstance(outcome, Rejected))
 
 
 def predicting(decode_s: float, mode: str = "predictive_system") -> Router:

@@ -23,8 +23,8 @@ def test_an_engine_with_more_than_its_share_is_skipped_and_always_for_the_same_n
 def test_a_leaving_engine_moves_only_its_own_prompts() -> None:
     router = pool(size=8)
     asked = [request(number, [number, 1000 + number]) for number in range(300)]
-    before = [chosen_by(router, ConsistentHash(), each) for each in asked]
-    router.set_engines([each for each in engines(8) if each.engine_id != "e-03"], 0.0)
-    after = [chosen_by(router, ConsistentHash(), each) for each in asked]
+    before = [chosen_by(router, ConsistentHash(), item) for item in asked]
+    router.set_engines([engine for engine in engines(8) if engine.engine_id != "e-03"], 0.0)
+    after = [chosen_by(router, ConsistentHash(), item) for item in asked]
     moved = {was for was, home in zip(before, after, strict=True) if was != home}
     assert moved == {"e-03"}

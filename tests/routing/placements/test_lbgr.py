@@ -10,7 +10,7 @@ ASKED = request(1, LONG)
 
 def costs(router: object, placement: Lbgr, now: float) -> dict[str, float]:
     choice = choice_of(router, placement, ASKED, now=now)  # type: ignore[arg-type]
-    return {each.engine_id: each.cost for each in choice.candidates}
+    return {candidate.engine_id: candidate.cost for candidate in choice.candidates}
 
 
 def test_the_first_estimates_are_uncached_tokens_in_thousands() -> None:

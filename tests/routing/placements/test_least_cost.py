@@ -109,7 +109,7 @@ def answers_on(router: Router, engine_id: str, count: int, *, blocks: range = HO
 
 def scores(router: Router, asked: InferenceRequest) -> dict[str, Candidate]:
     choice = LeastCost().choose(asked, router.view, 0.0, Random(1))
-    return {each.engine_id: each for each in choice.candidates}
+    return {candidate.engine_id: candidate for candidate in choice.candidates}
 
 
 def test_a_hot_prefix_stays_on_its_engine_while_few_decode_there_and_then_spreads_evenly() -> None:
@@ -132,7 +132,7 @@ def test_without_decode_weight_answers_cost_nothing() -> None:
     router.report("e-01", 0, 0.0, room_tokens=0)
     found = scores(router, request(1, HOT))
     assert found["e-01"].sharing_s == 0.0
-    assert min(found, key=lambda each: found[each].cost) == "e-01"
+    assert min(found, key=lambda item: found[item].cost) == "e-01"
 
 
 def test_each_term_of_the_cost_is_shown_and_their_sum_is_the_cost() -> None:
@@ -141,8 +141,8 @@ def test_each_term_of_the_cost_is_shown_and_their_sum_is_the_cost() -> None:
     router.report("e-01", 0, 0.0, room_tokens=100)
     asked = request(1, (*HOT, *range(4)))
     router.view.load.ready_at[1:] = [0.5, 0.5]
-    for each in scores(router, asked).values():
-        assert each.cost == pytest.approx(each.wait_s + 8.0 * each.compute_s + each.sharing_s)
+    for score in scores(router, asked).values():
+        assert score.cost == pytest.approx(score.wait_s + 8.0 * score.compute_s + score.sharing_s)
     crowded = scores(router, asked)["e-01"]
     assert crowded.decode_s > 0 < crowded.late_s
     assert crowded.memory_s > 0
@@ -200,7 +200,10 @@ def test_a_full_memory_of_an_old_report_costs_nothing_however_much_is_sent_there
     assert scores(router, asked)["e-01"].memory_s > 0.0
     router.submit(request(2, range(40, 70)), 0.0, hold=False, excluded=frozenset({"e-02"}))
     max_age_s = router.policy.dispatch_limit.report_ttl_s
-    found = {each.engine_id: each for each in LeastCost().choose(asked, router.view, max_age_s, Random(1)).candidates}
+    found = {
+        candidate.engine_id: candidate
+        for candidate in LeastCost().choose(asked, router.view, max_age_s, Random(1)).candidates
+    }
     assert found["e-01"].memory_s == 0.0
 
 
@@ -227,4 +230,4 @@ def test_a_pool_with_roles_places_its_prefills_without_decode() -> None:
     router.set_engines([*engines(2, role="prefill"), *engines(3, role="decode")[2:]], 0.0)
     outcome = router.submit(request(1, HOT), 0.0, hold=False)
     router.submit(request(2, HOT), 0.0, hold=False)
-    assert all(each.sharing_s == 0.0 for each in outcome.decision.candidates)  # type: ignore[union-attr]
+    assert all(candidate.sharing_s == 0.0 for candidate in outcome.decision.candidates)  # type: ignore[union-attr]

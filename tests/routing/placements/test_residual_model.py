@@ -26,7 +26,7 @@ def test_one_feature_with_a_prior_is_a_weighted_mean() -> None:
 
 
 def test_it_follows_a_change_faster_the_more_it_forgets() -> None:
-    slow, fast = (ResidualModel(1, forgetting=each, prior=10.0) for each in (0.992, 0.95))
+    slow, fast = (ResidualModel(1, forgetting=number, prior=10.0) for number in (0.992, 0.95))
     for observed in [0.0] * 200 + [1.0] * 20:
         slow.update((1.0,), observed)
         fast.update((1.0,), observed)

@@ -32,11 +32,13 @@ def test_while_all_have_pending_requests_it_stays_unbound() -> None:
 def test_unbound_queued_requests_are_bound_first_come_first_served_as_engines_get_free() -> None:
     router = pool("skywalker", size=2)
     first = [router.submit(request(number, [number]), 0.0) for number in (1, 2)]
-    assert {engine_of(each) for each in first} == {"e-01", "e-02"}
+    assert {engine_of(item) for item in first} == {"e-01", "e-02"}
     waiting = [router.submit(request(number, LONG, at=0.1), 0.1) for number in (3, 4)]
-    assert all(isinstance(each, Queued) and not each.decision.engine_id for each in waiting)
+    assert all(isinstance(item, Queued) and not item.decision.engine_id for item in waiting)
     dispatches = router.observe(FirstToken("request-00000002"), 0.5)
-    assert [each.decision.decision_id for each in dispatches if isinstance(each, Dispatched)] == ["request-00000003"]
+    assert [dispatch.decision.decision_id for dispatch in dispatches if isinstance(dispatch, Dispatched)] == [
+        "request-00000003"
+    ]
     assert dispatches[0].decision.queued_s == pytest.approx(0.4)  # type: ignore[union-attr]
     router.check()
     router.observe(Completed("request-00000001"), 0.6)

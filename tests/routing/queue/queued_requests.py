@@ -13,8 +13,8 @@ def queued(number: int, *, at: float = 0.0, cost: float = 1.0, slo: float = 5.0,
 
 def queue_of(order: QueueOrder, queued_requests: list[Reservation]) -> OrderedQueue:
     queue = order.queue()
-    for each in queued_requests:
-        queue.add(each)
+    for queued_request in queued_requests:
+        queue.add(queued_request)
     return queue
 
 

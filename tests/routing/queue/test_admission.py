@@ -172,7 +172,7 @@ class TestInfeasible:
         pool = router(reject_infeasible=True)
         assert isinstance(pool.submit(ask(1, 8.0), 0.0), Dispatched)
         assert isinstance(pool.submit(ask(2, 8.0), 0.0), Queued)
-        assert pool.tick(50.0) == [] or not any(isinstance(each, Rejected) for each in pool.tick(50.0))
+        assert pool.tick(50.0) == [] or not any(isinstance(item, Rejected) for item in pool.tick(50.0))
 
     def test_rejects_a_queued_request_the_moment_it_becomes_so(self) -> None:
         pool = router(reject_infeasible=True)
@@ -180,8 +180,8 @@ class TestInfeasible:
         assert isinstance(pool.submit(ask(2, 0.4), 0.0), Queued)
         # The engine overruns its estimate, so that the request's last chance passes at 5 − 0.4 s.
         assert pool.next_wake(4.0) == pytest.approx(4.5)
-        assert [code(each) for each in pool.tick(4.59)] == []
-        assert [code(each) for each in pool.tick(4.7)] == [reasons.INFEASIBLE]
+        assert [code(item) for item in pool.tick(4.59)] == []
+        assert [code(item) for item in pool.tick(4.7)] == [reasons.INFEASIBLE]
         assert not pool.waiting
         pool.check()
 
@@ -201,7 +201,7 @@ class TestParking:
         assert pool.tick(1.0) == []
         pool.observe(Completed(name(100)), 1.5)
         outcomes = pool.tick(2.0)
-        assert [type(each) for each in outcomes] == [Dispatched]
+        assert [type(outcome) for outcome in outcomes] == [Dispatched]
         assert outcomes[0].decision.queued_s == 2.0  # type: ignore[union-attr]
         assert not pool.deferred
         pool.check()
@@ -211,7 +211,7 @@ class TestParking:
         decode(pool, 4)
         assert isinstance(pool.submit(ask(1, 0.1), 0.0), Queued)
         assert pool.tick(2.0) == []
-        assert [code(each) for each in pool.tick(4.0)] == [reasons.DECODE_OVERLOAD]
+        assert [code(item) for item in pool.tick(4.0)] == [reasons.DECODE_OVERLOAD]
         assert pool.counts.rejected == {reasons.DECODE_OVERLOAD: 1}
 
     def test_a_client_that_goes_away_takes_its_request_with_it(self) -> None:
@@ -247,7 +247,7 @@ def test_a_queued_request_is_rejected_when_the_deadline_of_its_class_passes() ->
     )
     assert pool.next_wake(0.0) == 3.0
     assert pool.tick(2.9) == []
-    assert [code(each) for each in pool.tick(3.0)] == [reasons.DEADLINE_PASSED]
+    assert [code(item) for item in pool.tick(3.0)] == [reasons.DEADLINE_PASSED]
 
 
 @pytest.mark.parametrize("mode", ["early", "predictive_system", "predictive_instance"])
@@ -272,9 +272,9 @@ def test_nothing_is_lost_or_answered_twice(mode: str, placement: str, seed: int)
     for _ in range(400):
         now += 0.5
         ledger.note(pool.tick(now))
-        for each in sorted(ledger.dispatched):
-            ledger.dispatched.discard(each)
-            ledger.note(pool.observe(Completed(each), now))
+        for item in sorted(ledger.dispatched):
+            ledger.dispatched.discard(item)
+            ledger.note(pool.observe(Completed(item), now))
     assert not ledger.waiting
     assert len(pool.admission.book) == 0
 

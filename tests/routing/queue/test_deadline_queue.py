@@ -64,7 +64,7 @@ class LineUnderRandomUse(RuleBasedStateMachine):
         found = self.line.first_late(start_s)
         assert (found is None) == (late is None)
         if found is not None and late is not None:
-            largest = max(each[2] for each in self.entries[: late + 1])
+            largest = max(item[2] for item in self.entries[: late + 1])
             taken = self.line.take_largest(found)
             assert taken[2] == largest
             assert taken in self.entries[: late + 1]
@@ -76,7 +76,7 @@ class LineUnderRandomUse(RuleBasedStateMachine):
             self.line.check()
             assert list(self.line) == self.entries
             assert len(self.line) == len(self.entries)
-            assert self.line.seconds == sum(each[2] for each in self.entries)
+            assert self.line.seconds == sum(item[2] for item in self.entries)
 
 
 TestLineUnderRandomUse = LineUnderRandomUse.TestCase

@@ -29,7 +29,7 @@ def test_a_prompt_waits_for_memory_and_goes_when_a_report_shows_room() -> None:
     router.report("e-01", 0, 0.5, 10_000)
     assert router.observe(FirstToken("request-00000001"), 0.9) == []
     assert router.report("e-01", 0, 1.0, 10_239) == []
-    assert [engine_of(each) for each in router.report("e-01", 0, 1.1, 10_240)] == ["e-01"]
+    assert [engine_of(item) for item in router.report("e-01", 0, 1.1, 10_240)] == ["e-01"]
 
 
 def test_grants_take_room_that_the_last_report_still_counts() -> None:
@@ -40,7 +40,7 @@ def test_grants_take_room_that_the_last_report_still_counts() -> None:
     router.report("e-01", 0, 0.5, 15_000)
     assert len(router.observe(FirstToken("request-00000001"), 0.9)) == 1
     assert router.observe(FirstToken("request-00000002"), 1.2) == []
-    assert [engine_of(each) for each in router.tick(1.6)] == ["e-01"]
+    assert [engine_of(item) for item in router.tick(1.6)] == ["e-01"]
 
 
 def test_an_empty_engine_is_never_kept_waiting_for_room() -> None:
@@ -66,7 +66,7 @@ def test_an_old_report_does_not_block_and_the_load_shows_it() -> None:
     assert router.tick(0.5) == []
     wake = router.next_wake(0.5)
     assert wake == pytest.approx(0.6)
-    assert [engine_of(each) for each in router.tick(0.61)] == ["e-01"]
+    assert [engine_of(item) for item in router.tick(0.61)] == ["e-01"]
     assert router.loads(0.61)[0].stepped_down
 
 

@@ -43,7 +43,7 @@ def test_it_never_keeps_more_than_twice_what_stands(seed: int) -> None:
             due = list(chances.due(now))
             assert due == [each for each, _ in sorted(standing.items(), key=lambda e: (e[1], e[0])) if each in due]
             assert set(due) == {each for each, moment in standing.items() if moment <= now}
-            for each in due:
-                del standing[each]
+            for item in due:
+                del standing[item]
         chances.check()
         assert chances.next_moment() == min(standing.values(), default=NEVER)

@@ -21,8 +21,8 @@ def line(
     queued_requests: list[Reservation], fairness: FairnessDocument = UNFAIR, bound_s: float = NEVER
 ) -> WaitingLine:
     made = WaitingLine(Slack().queue, LineRules(fairness, bound_s))
-    for each in queued_requests:
-        made.add(each)
+    for queued_request in queued_requests:
+        made.add(queued_request)
     return made
 
 
@@ -71,7 +71,7 @@ def test_tenants_are_granted_in_turn_and_within_one_by_the_order() -> None:
 def test_a_withdrawn_queued_request_costs_its_tenant_nothing() -> None:
     first, second = of_tenant(1, "a", cost=9.0), of_tenant(2, "a")
     made = WaitingLine(Fifo().queue, LineRules(FAIR))
-    for each in (first, second, of_tenant(3, "b")):
-        made.add(each)
+    for item in (first, second, of_tenant(3, "b")):
+        made.add(item)
     made.remove(first)
     assert made.next(0, VIEW, 0.0) == (second, reasons.FAIR_SHARE)

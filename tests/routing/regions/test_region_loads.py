@@ -13,10 +13,10 @@ def test_room_match_and_work_of_each_engine() -> None:
     router = pool(size=2)
     asked = request(1, LONG)
     router.blocks_stored("e-01", asked.keys[:10])
-    loads = {each.engine_id: each for each in engine_loads(router, asked, 0.0)}
+    loads = {engine_load.engine_id: engine_load for engine_load in engine_loads(router, asked, 0.0)}
     assert loads["e-01"].matched_tokens == 10 * BLOCK
     assert loads["e-02"].matched_tokens == 0
-    assert all(each.has_room and each.in_flight == 0 for each in loads.values())
+    assert all(load.has_room and load.in_flight == 0 for load in loads.values())
 
 
 def test_a_prefill_takes_the_room_until_its_first_token() -> None:
@@ -38,9 +38,12 @@ def test_what_the_deciding_gateway_told_counts_in_the_place_of_ones_own_requests
     told = pool_standing(owner, 0.0)
     asked = request(2, LONG)
     other.blocks_stored("e-02", asked.keys[:10])
-    assert [each.matched_tokens for each in engine_loads(other, asked, 0.0, told)] == [0, 10 * BLOCK]
-    loads = {each.engine_id: (each.in_flight, each.has_room) for each in engine_loads(other, asked, 0.0, told)}
-    assert loads == {each.engine_id: (each.in_flight, each.has_room) for each in told.engines}
+    assert [engine_load.matched_tokens for engine_load in engine_loads(other, asked, 0.0, told)] == [0, 10 * BLOCK]
+    loads = {
+        engine_load.engine_id: (engine_load.in_flight, engine_load.has_room)
+        for engine_load in engine_loads(other, asked, 0.0, told)
+    }
+    assert loads == {engine.engine_id: (engine.in_flight, engine.has_room) for engine in told.engines}
     assert sorted(loads.values()) == [(0, True), (1, False)]
     assert pool_load(other, 0.0, told) == pool_load(owner, 0.0) != pool_load(other, 0.0)
 

@@ -24,7 +24,7 @@ LEAVES_EU = SovereigntyRule("out of the EU", from_regions=("eu",), allow=False)
 
 
 def said(*rules: SovereigntyRule) -> list[tuple[str, str]]:
-    return [(each.path, each.message) for each in problems(SovereigntyDocument(rules=rules), REGIONS, TENANTS)]
+    return [(problem.path, problem.message) for problem in problems(SovereigntyDocument(rules=rules), REGIONS, TENANTS)]
 
 
 def test_without_rules_everything_may_go_everywhere():

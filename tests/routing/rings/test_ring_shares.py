@@ -30,9 +30,9 @@ def test_arcs_close_the_ring_without_gap_or_overlap(ids: list[str], virtual_node
 @given(IDS, st.integers(1, 4))
 def test_shares_of_places_sum_to_one_before_and_after_anybody_leaves(ids: list[str], rings: int) -> None:
     found = ring_shares(RingPlan(rings, 10, independent=True), ids, without=ids[0])
-    assert sum(each.share for each in found.engines) == pytest.approx(1)
+    assert sum(engine.share for engine in found.engines) == pytest.approx(1)
     if len(ids) > 1:
-        gained = sum(each.gain or 0.0 for each in found.engines)
+        gained = sum(engine.gain or 0.0 for engine in found.engines)
         assert gained == pytest.approx(found.moved)
 
 
@@ -62,11 +62,11 @@ def test_what_moves_is_what_keys_lose() -> None:
         for engine_id in old - new:
             gained[engine_id] -= 1
     assert found.keys_changed == pytest.approx(changed / len(keys), abs=0.006)
-    for each in found.engines:
-        if each.engine_id == "e-3":
-            assert each.gain is None
+    for engine in found.engines:
+        if engine.engine_id == "e-3":
+            assert engine.gain is None
         else:
-            assert each.gain == pytest.approx(gained[each.engine_id] / (2 * len(keys)), abs=0.004)
+            assert engine.gain == pytest.approx(gained[engine.engine_id] / (2 * len(keys)), abs=0.004)
     # Everybody else's keys stay where they are, so about an eighth moves and never half of all.
     assert found.ideal == pytest.approx(1 / 8)
     assert found.moved == pytest.approx(1 / 8, abs=0.05)
@@ -77,11 +77,11 @@ def test_traffic_is_counted_by_the_keys_that_were_seen() -> None:
     rings = CandidateRings(EIGHT, virtual_nodes=40)
     first, second = (EIGHT[at] for at in rings.candidates(key))
     found = ring_shares(PAIRS, EIGHT, [(key, 30)], without=first)
-    shares = {each.engine_id: each.traffic for each in found.engines}
+    shares = {engine.engine_id: engine.traffic for engine in found.engines}
     assert (shares[first], shares[second], found.requests) == (0.5, 0.5, 30)
     assert found.traffic_moved == 0.5
-    assert sum(each.traffic_gain or 0 for each in found.engines) == pytest.approx(0.5)
-    assert {each.traffic for each in ring_shares(PAIRS, EIGHT).engines} == {None}
+    assert sum(engine.traffic_gain or 0 for engine in found.engines) == pytest.approx(0.5)
+    assert {engine.traffic for engine in ring_shares(PAIRS, EIGHT).engines} == {None}
 
 
 @given(IDS, st.integers(0, 2**64 - 1), st.integers(1, 4))
@@ -93,7 +93,7 @@ def test_candidates_are_those_of_the_placement(ids: list[str], key: int, rings: 
 def test_a_plain_ring_and_a_single_engine_have_shares_too() -> None:
     plain = RingPlan(1, 100, independent=False)
     found = ring_shares(plain, EIGHT, without="e-0")
-    assert [each.share for each in found.engines] == pytest.approx(HashRing(EIGHT).shares())
+    assert [engine.share for engine in found.engines] == pytest.approx(HashRing(EIGHT).shares())
     alone = ring_shares(PAIRS, ["only"], without="only")
     assert (alone.engines[0].share, alone.moved) == (1.0, None)
     assert ring_shares(PAIRS, []).engines == ()

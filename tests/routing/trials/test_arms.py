@@ -47,7 +47,7 @@ def test_a_growing_share_keeps_its_sessions_and_another_trial_takes_others() -> 
 
     def taken(*entries: ArmEntry) -> set[str]:
         attempt(router, *entries)
-        return {each.session_id for each in sessions if router.arms.name_of(each) == CANARY}
+        return {session.session_id for session in sessions if router.arms.name_of(session) == CANARY}
 
     small, large = taken(entry(0.05)), taken(entry(0.5))
     assert small < large

@@ -62,9 +62,9 @@ def story(router: Router, seed: int) -> Iterator[list[Outcome]]:
         elif kind == "engines":
             facts = [
                 EngineFacts(
-                    each.engine_id, 1, accepts=rng.random() < 0.8, cost=rng.choice([None, PrefillCost(base_s=1)])
+                    engine.engine_id, 1, accepts=rng.random() < 0.8, cost=rng.choice([None, PrefillCost(base_s=1)])
                 )
-                for each in engines(6)
+                for engine in engines(6)
             ]
             yield router.set_engines(facts, now)
         elif kind == "widen":
@@ -95,11 +95,11 @@ def test_a_shadow_of_the_same_policy_always_agrees() -> None:
     router.accompany(watching)
     for _ in story(router, 7):
         pass
-    compared = [each for each in watching.compared if each is not None]
+    compared = [item for item in watching.compared if item is not None]
     assert len(compared) > 40
-    assert all(each.agreed and each.gain_s == 0 == each.gain_hit_tokens for each in compared)
-    assert any(isinstance(each, Bound) for each in watching.lessons)
-    assert any(isinstance(each, Released) for each in watching.lessons)
+    assert all(item.agreed and item.gain_s == 0 == item.gain_hit_tokens for item in compared)
+    assert any(isinstance(lesson, Bound) for lesson in watching.lessons)
+    assert any(isinstance(lesson, Released) for lesson in watching.lessons)
 
 
 def after_a_warm_up(live: str, draft: str) -> ShadowComparison:

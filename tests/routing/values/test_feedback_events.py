@@ -63,8 +63,8 @@ def test_every_binding_is_released_once_when_the_engine_goes(router: Router) -> 
     for number in range(4):
         router.submit(request(number, LONG), 0.0)
     router.set_engines([msgspec.structs.replace(engines(1)[0], incarnation=2)], 1.0)
-    bound = [each.request.request_id for each in NOTEBOOK if isinstance(each, Bound)]
-    released = [each.request.request_id for each in NOTEBOOK if isinstance(each, Released)]
+    bound = [item.request.request_id for item in NOTEBOOK if isinstance(item, Bound)]
+    released = [item.request.request_id for item in NOTEBOOK if isinstance(item, Released)]
     assert sorted(released) == [f"request-{number:08}" for number in range(4)]
     assert len(bound) == 4 + 3
     router.check()

@@ -73,9 +73,9 @@ def scaled() -> tuple[FleetSimulation, FleetAutomation]:
 def test_overload_adds_several_engines_and_calm_drains_them_one_by_one(scaled) -> None:
     _, automation = scaled
     plans = scaling_timeline(automation)
-    added = [each for each in plans if each["action"] == "add"]
-    assert max(each["target"] - each["engines"] for each in added) >= 2
-    assert all(each["engines"] - each["target"] == 1 for each in plans if each["action"] == "drain")
+    added = [plan for plan in plans if plan["action"] == "add"]
+    assert max(item["target"] - item["engines"] for item in added) >= 2
+    assert all(plan["engines"] - plan["target"] == 1 for plan in plans if plan["action"] == "drain")
     sizes = [size for _, size in automation.sizes]
     assert max(sizes) == 6
     assert sizes[-1] == 2
@@ -83,14 +83,14 @@ def test_overload_adds_several_engines_and_calm_drains_them_one_by_one(scaled) -
 
 def test_scaling_loses_no_request(scaled) -> None:
     simulation, _ = scaled
-    assert {each.status for each in simulation.history} == {"finished"}
+    assert {item.status for item in simulation.history} == {"finished"}
     simulation.check()
 
 
 def test_requests_are_on_time_again_after_the_engines_have_come(scaled) -> None:
     simulation, _ = scaled
-    late = [each for each in simulation.history if (each.ttft_s or 9.0) > 5.0]
-    assert all(60.0 <= each.request.arrived_s < 140.0 for each in late)
+    late = [item for item in simulation.history if (item.ttft_s or 9.0) > 5.0]
+    assert all(60.0 <= item.request.arrived_s < 140.0 for item in late)
 
 
 def test_advice_changes_nothing() -> None:
@@ -113,10 +113,15 @@ def test_a_sick_engine_is_quarantined_and_nobody_without_a_token_is_lost(fault: 
     fault_at(simulation, 20.0, "e-002", fault)
     restart_at(simulation, 60.0, "e-002")
     simulation.run()
-    out = [(plan.at_s, each.engine_id) for plan in automation.health for each in plan.verdicts if each.load_share == 0]
+    out = [
+        (plan.at_s, verdict.engine_id)
+        for plan in automation.health
+        for verdict in plan.verdicts
+        if verdict.load_share == 0
+    ]
     assert {name for _, name in out} == {"e-002"}
     assert out[0][0] - 20.0 <= within_s
-    assert not [each for each in simulation.history if each.status == "failed" and each.first_token_s is None]
+    assert not [item for item in simulation.history if item.status == "failed" and item.first_token_s is None]
     simulation.check()
 
 
@@ -127,23 +132,23 @@ def slow_for(seconds: float, fault: FaultKind = "hang") -> FleetSimulation:
     fault_at(simulation, 20.0, "e-002", fault)
     fault_at(simulation, 20.0 + seconds, "e-002", "none")
     simulation.run()
-    assert {each.status for each in simulation.history} == {"finished"}
+    assert {item.status for item in simulation.history} == {"finished"}
     return simulation
 
 
 def test_an_engine_that_stands_still_keeps_its_requests_until_it_goes_on() -> None:
     simulation = slow_for(100.0)
-    waited = [each for each in simulation.history if (each.ttft_s or 0.0) > 90.0]
+    waited = [item for item in simulation.history if (item.ttft_s or 0.0) > 90.0]
     assert waited
-    assert {each.engine_id for each in waited} == {"e-002"}
+    assert {item.engine_id for item in waited} == {"e-002"}
 
 
 def test_requests_leave_an_engine_that_has_stood_still_for_the_hang_limit() -> None:
     simulation = slow_for(HANG_LIMIT_S + 100.0)
-    moved = [each for each in simulation.history if (each.ttft_s or 0.0) > 90.0]
+    moved = [item for item in simulation.history if (item.ttft_s or 0.0) > 90.0]
     assert moved
-    assert "e-002" not in {each.engine_id for each in moved}
-    assert max(each.ttft_s or 0.0 for each in moved) < HANG_LIMIT_S + 30.0
+    assert "e-002" not in {item.engine_id for item in moved}
+    assert max(item.ttft_s or 0.0 for item in moved) < HANG_LIMIT_S + 30.0
 
 
 def test_a_fault_needs_an_engine_that_can_have_one() -> None:
@@ -162,9 +167,9 @@ def disaggregated(work: list[TraceRow], prefill: int, decode: int) -> Disaggrega
 def test_requests_prefill_on_one_engine_and_decode_on_its_partner() -> None:
     simulation = disaggregated(rows([(3.0, 30.0)]), 2, 2)
     simulation.run()
-    assert {each.status for each in simulation.history} == {"finished"}
-    assert {each.engine_id[0] for each in simulation.history} == {"p"}
-    assert all((each.tpot_s or 0.0) > 0 for each in simulation.history)
+    assert {item.status for item in simulation.history} == {"finished"}
+    assert {item.engine_id[0] for item in simulation.history} == {"p"}
+    assert all((item.tpot_s or 0.0) > 0 for item in simulation.history)
     simulation.check()
 
 
@@ -178,7 +183,7 @@ def test_an_engine_changes_its_role_when_the_load_does_and_loses_nothing() -> No
     assert flips
     assert set(flips) == {"decode"}
     assert (automation.ratio[-1].prefill, automation.ratio[-1].decode) in {(2, 2), (1, 3)}
-    assert {each.status for each in simulation.history} == {"finished"}
+    assert {item.status for item in simulation.history} == {"finished"}
     simulation.check()
 
 
@@ -188,8 +193,8 @@ def test_healthy_engines_are_left_alone_in_bursts_that_they_cannot_serve() -> No
     automation = FleetAutomation(replace(OFF, health=HealthDocument(mode="act")), PROFILE)
     automation.attach(simulation)
     simulation.run()
-    assert max(each.ttft_s or 0.0 for each in simulation.history) > 5.0
-    assert {each.load_share for plan in automation.health for each in plan.verdicts} <= {1.0}
+    assert max(item.ttft_s or 0.0 for item in simulation.history) > 5.0
+    assert {verdict.load_share for plan in automation.health for verdict in plan.verdicts} <= {1.0}
 
 
 def test_a_hot_prefix_gets_more_engines_and_gives_them_back() -> None:
@@ -205,7 +210,7 @@ def test_a_hot_prefix_gets_more_engines_and_gives_them_back() -> None:
     automation.attach(simulation)
     simulation.run()
     plans = automation.rebalance.plans
-    assert any(each.wider for each in plans)
+    assert any(plan.wider for plan in plans)
     assert plans[-1].widened == {}
     assert simulation.router.view.roster.widened == {}
     simulation.check()

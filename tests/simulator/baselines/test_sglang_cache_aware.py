@@ -40,4 +40,4 @@ def test_without_a_long_match_the_engine_that_was_sent_least_is_taken() -> None:
     router.blocks_stored("e-01", asked.keys[:10])
     choice = choice_of(router, SglangCacheAware(), asked)
     assert (router.view.roster.engine_ids[choice.target], choice.reason) == ("e-03", reasons.SMALLEST_TREE)
-    assert [int(each.cost) for each in choice.candidates] == [0, 8, 9]
+    assert [int(candidate.cost) for candidate in choice.candidates] == [0, 8, 9]

@@ -63,7 +63,7 @@ def test_eviction_is_the_profiles_unless_it_is_said(trace: Path, tmp_path: Path)
         plan(trace, *options).tasks[0].spec.profile
         for options in ([], ["--eviction", "rlt"], ["--profile", str(profile)])
     ]
-    assert [each.eviction for each in chosen] == ["lru", "rlt", "rlt"]
+    assert [item.eviction for item in chosen] == ["lru", "rlt", "rlt"]
     (task,) = plan(trace, "--profile", str(profile), "--eviction", "lru").tasks
     assert (task.spec.profile.eviction, task.spec.profile.num_blocks) == ("lru", 7)
 

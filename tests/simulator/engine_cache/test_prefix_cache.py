@@ -110,7 +110,7 @@ class PlainLeafLru:
         for key in keys:
             if key not in self.parent and len(self.parent) >= self.capacity:
                 inner = set(self.parent.values())
-                leaves = [each for each in self.parent if each not in inner and each not in keys]
+                leaves = [item for item in self.parent if item not in inner and item not in keys]
                 if not leaves:
                     break
                 oldest = min(leaves, key=self.used.__getitem__)

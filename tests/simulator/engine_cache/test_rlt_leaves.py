@@ -142,7 +142,7 @@ def test_what_a_phase_has_used_stays_until_the_phase_is_full() -> None:
         for key in (8, 9, 10, 11, 12):
             cache.insert((key,))
             used.append(key)
-            assert all(each in cache for each in used)
+            assert all(item in cache for item in used)
 
 
 @pytest.mark.parametrize(("capacity", "length"), [(12, 4), (40, 5), (64, 32)])

@@ -47,4 +47,4 @@ def misses(paths: Sequence[Path], capacity: int, rule: EvictionRule) -> int:
 
 def harmonic(count: int) -> float:
     """Return 1 + 1/2 + … + 1/count."""
-    return sum(1 / each for each in range(1, count + 1))
+    return sum(1 / number for number in range(1, count + 1))

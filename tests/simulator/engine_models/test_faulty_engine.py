@@ -41,7 +41,7 @@ def test_without_a_fault_it_is_the_engine_and_counts_what_comes() -> None:
     made, plain = engine(), EngineModel(EngineProfile(), emit_tokens=False)
     made.submit(sequence(), 0.0)
     plain.submit(sequence(), 0.0)
-    first = [each.at_s for each in plain.advance(100.0) if isinstance(each, FirstTokenEvent)]
+    first = [item.at_s for item in plain.advance(100.0) if isinstance(item, FirstTokenEvent)]
     assert run(made, 100.0)["first"] == first[0]
     assert (made.first_tokens_total, made.pieces_total) == (1, 10)
     assert made.metrics(100.0).prompt_tokens_total == 5120

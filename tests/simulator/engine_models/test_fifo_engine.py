@@ -30,7 +30,7 @@ def _of(events: list[EngineEvent], kind: type) -> list[EngineEvent]:
 def _until(engine: EngineModel, request_id: str) -> list[EngineEvent]:
     """Let time pass until a request has its first token, and return what happened."""
     events: list[EngineEvent] = []
-    while not any(isinstance(each, FirstTokenEvent) and each.request_id == request_id for each in events):
+    while not any(isinstance(event, FirstTokenEvent) and event.request_id == request_id for event in events):
         at_s = engine.next_event_time()
         assert at_s is not None
         events += engine.advance(at_s)
@@ -143,9 +143,9 @@ def test_what_was_loaded_for_a_prompt_is_there_at_its_prefill_although_the_engin
     assert engine.held_blocks(second) == 1, "three of four blocks are running"
     engine.submit(PromptSequence("b", second, 4 * 512, 1, loaded_blocks=3), engine.next_event_time() or 0.0)
     events = _until(engine, "b")
-    assert [each.cached_tokens for each in _of(events, PrefillStarted) if each.request_id == "b"] == [3 * 512]
-    stored = [each for each in _of(events, BlocksStored) if each.request_id == "b"]
-    assert [(each.first_block, each.keys, each.loaded) for each in stored] == [
+    assert [item.cached_tokens for item in _of(events, PrefillStarted) if item.request_id == "b"] == [3 * 512]
+    stored = [item for item in _of(events, BlocksStored) if item.request_id == "b"]
+    assert [(item.first_block, item.keys, item.loaded) for item in stored] == [
         (1, second[1:3], True),
         (3, second[3:], False),
     ]
@@ -319,24 +319,24 @@ def test_copies_in_cpu_memory_are_loaded_where_the_cache_ends_and_take_their_tim
     engine, prompt = EngineModel(profile), (1, 2, 3)
     engine.submit(PromptSequence("a", prompt, 1600), 0.0)
     first = _until(engine, "a")
-    assert [(each.stored, each.removed) for each in _of(first, TierChanged)] == [(prompt, ())]
+    assert [(item.stored, item.removed) for item in _of(first, TierChanged)] == [(prompt, ())]
     engine.submit(PromptSequence("b", (4, 5, 6), 1600), engine.next_event_time() or 10.0)
     pushed = _until(engine, "b")
-    assert [each.keys for each in _of(pushed, BlocksRemoved)] == [(3, 2)]
+    assert [item.keys for item in _of(pushed, BlocksRemoved)] == [(3, 2)]
     engine.submit(PromptSequence("c", prompt, 1600), 20.0)
     events = _until(engine, "c")
-    assert [each.cached_tokens for each in _of(events, PrefillStarted)] == [3 * 512]
-    took = next(each.at_s for each in _of(events, FirstTokenEvent)) - 20.0
+    assert [item.cached_tokens for item in _of(events, PrefillStarted)] == [3 * 512]
+    took = next(item.at_s for item in _of(events, FirstTokenEvent)) - 20.0
     assert took == pytest.approx(profile.prefill_s(1600, 3 * 512) + 2 * 512 * 1e-5)
-    assert [(each.first_block, each.keys, each.loaded) for each in _of(events, BlocksStored)] == [(1, (2, 3), True)]
+    assert [(item.first_block, item.keys, item.loaded) for item in _of(events, BlocksStored)] == [(1, (2, 3), True)]
     assert not _of(events, TierChanged), "what comes from there is there already"
     engine.submit(PromptSequence("d", (7, 8), 1024, setup_s=0.5), 30.0)
     events = _until(engine, "d")
-    assert [(each.stored, each.removed) for each in _of(events, TierChanged)] == [((7, 8), (6, 5))]
-    assert next(each.at_s for each in _of(events, FirstTokenEvent)) == pytest.approx(30.5 + profile.prefill_s(1024, 0))
+    assert [(item.stored, item.removed) for item in _of(events, TierChanged)] == [((7, 8), (6, 5))]
+    assert next(item.at_s for item in _of(events, FirstTokenEvent)) == pytest.approx(30.5 + profile.prefill_s(1024, 0))
     assert engine.reset_cache()
     engine.submit(PromptSequence("e", prompt, 1600), 40.0)
-    assert [each.cached_tokens for each in _of(_until(engine, "e"), PrefillStarted)] == [0]
+    assert [item.cached_tokens for item in _of(_until(engine, "e"), PrefillStarted)] == [0]
     engine.check()
 
 

@@ -28,8 +28,8 @@ def finish(engine: HandingEngine) -> list[EngineEvent]:
 def test_a_prompt_handed_over_makes_one_token_and_stays_pinned_until_it_is_let_go() -> None:
     engine = HandingEngine(PROFILE)
     engine.submit_handing(sequence("a", output=50), 0.0)
-    ends = [each for each in finish(engine) if isinstance(each, Finished)]
-    assert [each.output_tokens for each in ends] == [1]
+    ends = [item for item in finish(engine) if isinstance(item, Finished)]
+    assert [end.output_tokens for end in ends] == [1]
     held = engine.held("a")
     assert held is not None
     assert (held.prompt_tokens, held.cached_tokens, len(held.keys)) == (160, 0, 10)
@@ -45,7 +45,7 @@ def test_the_last_layer_comes_after_the_prefill_and_a_slower_link_later() -> Non
     for bytes_per_s in (1e9, 1e12):
         engine = HandingEngine(EngineProfile(block_tokens=16, kv_bytes_per_token=1 << 20, link_bytes_per_s=bytes_per_s))
         engine.submit_handing(sequence("a"), 0.0)
-        end = next(each.at_s for each in finish(engine) if isinstance(each, FirstTokenEvent))
+        end = next(item.at_s for item in finish(engine) if isinstance(item, FirstTokenEvent))
         held = engine.held("a")
         assert held is not None
         assert held.ready_s > end
@@ -58,7 +58,7 @@ def test_a_prompt_taken_over_takes_a_decode_step() -> None:
     computed.submit(sequence("a"), 0.0)
     loaded.submit_loaded(sequence("a"), 0.0)
     events = finish(loaded)
-    start = next(each for each in events if isinstance(each, PrefillStarted))
+    start = next(event for event in events if isinstance(event, PrefillStarted))
     assert start.cached_tokens == 159
     first = [next(e.at_s for e in made if isinstance(e, FirstTokenEvent)) for made in (events, finish(computed))]
     assert first[0] == PROFILE.step_s(1, 160) < first[1]

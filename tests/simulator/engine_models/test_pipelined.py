@@ -18,7 +18,7 @@ def first_tokens(engine: ReferenceEngine) -> dict[str, float]:
     while (due_s := engine.next_event_time()) is not None:
         events += engine.advance(due_s)
         engine.check()
-    return {each.request_id: each.at_s for each in events if isinstance(each, FirstTokenEvent)}
+    return {event.request_id: event.at_s for event in events if isinstance(event, FirstTokenEvent)}
 
 
 def test_the_chunks_of_a_prompt_cost_what_its_prefill_costs_but_for_their_bases() -> None:

@@ -34,7 +34,7 @@ def test_hits_are_looked_up_at_the_start_and_blocks_stored_at_the_end() -> None:
     engine.submit(PromptSequence("b", (1, 2), 1024), 0.05)
     assert engine.cached_blocks == 0
     started = [event for event in engine.advance(LATE) if isinstance(event, PrefillStarted)]
-    assert [(each.request_id, each.cached_tokens) for each in started] == [("b", 1024)]
+    assert [(item.request_id, item.cached_tokens) for item in started] == [("b", 1024)]
 
 
 def test_however_long_the_answer_one_token_is_all_it_makes() -> None:

@@ -30,7 +30,7 @@ async def test_the_anthropic_client_streams_a_message(engine: RunningEngine) -> 
     async with anthropic.AsyncAnthropic(base_url=engine.url, api_key="none") as client:
         asked = {"model": "demo", "max_tokens": 9, "messages": [{"role": "user", "content": "x" * 400}]}
         async with client.messages.stream(**asked) as stream:
-            text = "".join([each async for each in stream.text_stream])
+            text = "".join([item async for item in stream.text_stream])
             message = await stream.get_final_message()
         whole = await client.messages.create(**asked)
         counted = await client.messages.count_tokens(model="demo", messages=asked["messages"])

@@ -52,7 +52,7 @@ async def test_it_reports_adapters_of_running_requests_and_loads_one_that_was_no
         asked = {"model": name, "prompt": "x", "max_tokens": 40, "stream": True}
         async with engine.http.post(engine.url + "/v1/completions", json=asked) as answer:
             assert answer.status == 200
-            setups += [each.sequence.setup_s for each in runtime._live.values()]
+            setups += [item.sequence.setup_s for item in runtime._live.values()]
             async with engine.http.get(engine.url + "/metrics") as response:
                 metrics = parse_engine_metrics(await response.read())
             assert (metrics.adapters, metrics.max_adapters) == ((name,), 1)

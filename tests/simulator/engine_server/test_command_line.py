@@ -109,7 +109,7 @@ def test_eviction_is_chosen_and_its_chance_follows_seed_and_port() -> None:
 
     assert profile().eviction == "lru"
     by_chance = [profile("--eviction", "rlt", "--seed", "1", "--port", port) for port in ("1", "1", "2")]
-    assert {each.eviction for each in by_chance} == {"rlt"}
+    assert {item.eviction for item in by_chance} == {"rlt"}
     assert by_chance[0] == by_chance[1] != by_chance[2]
 
 

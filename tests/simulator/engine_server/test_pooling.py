@@ -20,7 +20,7 @@ async def test_the_openai_client_embeds_texts_and_token_ids(engine: RunningEngin
         answer = await client.embeddings.create(model="demo", input=["x" * 40, "y" * 8])
         again = await client.embeddings.create(model="demo", input=["x" * 40], encoding_format="float")
         ids = await client.embeddings.create(model="demo", input=[1, 2, 3])
-    assert [each.index for each in answer.data] == [0, 1]
+    assert [item.index for item in answer.data] == [0, 1]
     assert answer.data[0].embedding == pytest.approx(again.data[0].embedding)
     assert answer.data[0].embedding != answer.data[1].embedding
     assert (answer.usage.prompt_tokens, ids.usage.prompt_tokens) == (12, 3)
@@ -42,8 +42,8 @@ async def test_documents_are_ranked_by_their_scores(engine: RunningEngine, versi
     documents = ["one", "two", "three"]
     ranked = await _post(engine, version + "/rerank", query="q", documents=documents, top_n=2)
     scored = await _post(engine, version + "/score", text_1="q", text_2=documents)
-    scores = [each["score"] for each in scored["data"]]
-    assert [each["relevance_score"] for each in ranked["results"]] == sorted(scores, reverse=True)[:2]
+    scores = [item["score"] for item in scored["data"]]
+    assert [item["relevance_score"] for item in ranked["results"]] == sorted(scores, reverse=True)[:2]
     assert ranked["results"][0]["document"]["text"] == documents[ranked["results"][0]["index"]]
     assert engine.server.runtime.load == 0
 

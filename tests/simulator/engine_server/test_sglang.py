@@ -69,9 +69,9 @@ async def test_its_events_have_signed_hashes_and_the_salt_in_a_field(start_engin
         events = []
         while (frames := await asyncio.wait_for(socket.recv_multipart(), 60))[-1]:
             events += decode_batch(frames[-1]).events
-    stored = [each for each in events if isinstance(each, BlockStored)]
-    hashes = [each for event in stored for each in event.block_hashes]
+    stored = [item for item in events if isinstance(item, BlockStored)]
+    hashes = [block_hash_ for event in stored for block_hash_ in event.block_hashes]
     assert min(hashes) < 0 < max(hashes)
     assert max(map(abs, hashes)) < 1 << 63
-    assert {domain_of(each) for each in stored if each.parent_block_hash is None} == {"a"}
-    assert all(msgspec.structs.asdict(each)["extra_keys"] is None for each in stored)
+    assert {domain_of(item) for item in stored if item.parent_block_hash is None} == {"a"}
+    assert all(msgspec.structs.asdict(item)["extra_keys"] is None for item in stored)

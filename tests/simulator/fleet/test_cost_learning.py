@@ -26,8 +26,8 @@ def policy(cost: str, written: PrefillCostDocument | None = None) -> RoutingPoli
 def runs(*policies: RoutingPolicy) -> list[tuple[FleetSimulation, float]]:
     workload = Workload(generate_workload("toolagent_like", seed=7, rows=1200), max_input=20_480)
     found = []
-    for each in policies:
-        spec = RunSpec(policy=each, engines=4, qps=12.5, warmup=300)
+    for item in policies:
+        spec = RunSpec(policy=item, engines=4, qps=12.5, warmup=300)
         simulation = run(spec, workload)
         found.append((simulation, report_of(spec, workload, simulation, 0.0).slo_share))
     return found
@@ -52,7 +52,7 @@ def test_where_the_written_costs_are_wrong_what_is_learned_keeps_requests_on_tim
 
 def test_where_they_are_right_nothing_changes() -> None:
     (fixed, _), (fitted, _) = runs(policy("fixed"), policy("fitted"))
-    assert [each.finished_s for each in fixed.history] == [each.finished_s for each in fitted.history]
+    assert [item.finished_s for item in fixed.history] == [item.finished_s for item in fitted.history]
 
 
 def update(learning: CostLearning, requests: range) -> None:

@@ -62,7 +62,7 @@ def test_the_router_expects_exactly_what_happens() -> None:
 @pytest.mark.parametrize("model", sorted(ENGINE_MODELS))
 def test_the_same_seed_gives_the_same_events(model: str) -> None:
     workload = chat(120)
-    rows = [msgspec.structs.replace(each, output_length=min(each.output_length, 40)) for each in workload.rows]
+    rows = [msgspec.structs.replace(item, output_length=min(item.output_length, 40)) for item in workload.rows]
     run_spec = spec("least_cost", "slack", engines=3, qps=5.0, engine_model=model)
     first, second = simulated(rows, run_spec)[1], simulated(rows, run_spec)[1]
     assert first.digest() == second.digest()
@@ -177,7 +177,7 @@ def test_fetched_blocks_land_before_the_prefill_and_stay() -> None:
 def test_engines_that_cannot_transfer_are_asked_to_compute_as_in_a_live_pool() -> None:
     rows = [row(0, range(40)), *(row(10, (*range(40), 100 + number)) for number in range(8))]
     runs = [simulated(rows, spec(name, engines=4))[0].history for name in ("mooncake", "min_ttft")]
-    told = [[(each.engine_id, each.ttft_s, each.transferred_tokens) for each in run] for run in runs]
+    told = [[(item.engine_id, item.ttft_s, item.transferred_tokens) for item in run] for run in runs]
     assert told[0] == told[1]
 
 

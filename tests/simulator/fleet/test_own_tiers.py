@@ -27,7 +27,7 @@ def fleet(cpu_blocks: int, load_s: float = 0.0) -> FleetSimulation:
 
 
 def mean_ttft_s(simulation: FleetSimulation) -> float:
-    waits = [each.first_token_s - each.request.arrived_s for each in simulation.history if each.first_token_s]
+    waits = [item.first_token_s - item.request.arrived_s for item in simulation.history if item.first_token_s]
     return sum(waits) / len(waits)
 
 

@@ -49,7 +49,7 @@ def test_with_an_owner_several_gateways_serve_as_one_and_without_they_do_not() -
 
 @pytest.mark.parametrize("owner", [True, False])
 def test_the_same_seed_gives_the_same_ends(owner: bool) -> None:
-    one, other = ([(each.engine_id, each.finished_s) for each in ran(3, owner=owner).history] for _ in range(2))
+    one, other = ([(item.engine_id, item.finished_s) for item in ran(3, owner=owner).history] for _ in range(2))
     assert one == other
     assert all(finished_s is not None for _, finished_s in one)
 

@@ -45,7 +45,7 @@ def ran(spec: RunSpec, workload: Workload | None = None) -> FleetSimulation:
 
 
 def mean_ttft(simulation: FleetSimulation) -> float:
-    ttfts = [each.ttft_s for each in simulation.history if each.ttft_s is not None]
+    ttfts = [item.ttft_s for item in simulation.history if item.ttft_s is not None]
     return sum(ttfts) / len(ttfts)
 
 
@@ -58,7 +58,7 @@ def test_blocks_that_engines_lost_are_loaded_and_first_tokens_come_sooner() -> N
     with_nodes, without = ran(SPEC), ran(replace(SPEC, kv_nodes=None))
     assert nodes_of(with_nodes).loads > 20
     assert mean_ttft(with_nodes) < 0.7 * mean_ttft(without)
-    assert sum(each.transferred_tokens for each in with_nodes.history) == 512 * nodes_of(with_nodes).loaded_blocks
+    assert sum(item.transferred_tokens for item in with_nodes.history) == 512 * nodes_of(with_nodes).loaded_blocks
 
 
 def test_links_carry_what_was_loaded_and_no_more_than_they_can() -> None:
@@ -98,14 +98,14 @@ def test_orders_bring_documents_to_the_own_node_and_tell_what_that_saved() -> No
 
 def test_the_same_seed_gives_the_same_run() -> None:
     one, other = ran(SPEC), ran(SPEC)
-    assert [each.first_token_s for each in one.history] == [each.first_token_s for each in other.history]
+    assert [item.first_token_s for item in one.history] == [item.first_token_s for item in other.history]
 
 
 def test_engines_that_join_get_a_node_and_what_left_is_no_harm() -> None:
     changes = (EngineDies(10.0, "e-002"), EngineJoins(20.0, "e-009", 1.0))
     simulation = ran(replace(SPEC, changes=changes))
     assert simulation.unfinished == 0
-    assert sum(each.finished_s is not None for each in simulation.history) > 190
+    assert sum(item.finished_s is not None for item in simulation.history) > 190
     assert set(nodes_of(simulation).ledger.homes) == {"e-001", "e-003", "e-004", "e-009"}
 
 

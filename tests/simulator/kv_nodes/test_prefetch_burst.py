@@ -42,7 +42,7 @@ def served(link_bytes_per_s: float, *, orders: bool) -> FleetSimulation:
 
 
 def mean_ttft_s(simulation: FleetSimulation) -> float:
-    found = [each.ttft_s for each in simulation.history[16:] if each.ttft_s is not None]
+    found = [item.ttft_s for item in simulation.history[16:] if item.ttft_s is not None]
     assert len(found) == 16
     return sum(found) / len(found)
 
@@ -56,5 +56,5 @@ def test_a_prefetch_makes_nobody_wait_longer(link_bytes_per_s: float, ratio: flo
 
 
 def test_what_was_loaded_is_not_computed_although_the_engine_was_full_when_it_came() -> None:
-    for each in served(12.5e9, orders=True).history[16:]:
-        assert each.transferred_tokens == each.hit_tokens == 24 * 512
+    for item in served(12.5e9, orders=True).history[16:]:
+        assert item.transferred_tokens == item.hit_tokens == 24 * 512

@@ -23,8 +23,8 @@ class Bench:
         self.engine = BatchEngine("e", "us", self.clock, self.memory, profile, lambda each, _: self.ended.append(each))
 
     def run(self, *requests: RegionRequest, until: float = 600.0) -> None:
-        for each in requests:
-            self.clock.after(0.0, self.engine.arrive, each)
+        for item in requests:
+            self.clock.after(0.0, self.engine.arrive, item)
         self.clock.run(until)
 
 
@@ -52,7 +52,7 @@ def test_a_faster_engine_takes_less_time() -> None:
 def test_a_prefill_batch_ends_at_2048_tokens() -> None:
     bench, asked = Bench(), [request((number, 1000), key=900 + number) for number in range(1, 4)]
     bench.run(*asked)
-    assert [round(each.admitted_s or 0, 2) for each in asked] == [0.0, 0.57, 0.57]
+    assert [round(item.admitted_s or 0, 2) for item in asked] == [0.0, 0.57, 0.57]
 
 
 def test_who_shares_a_prefix_with_the_batch_being_formed_waits_for_the_next() -> None:
@@ -60,8 +60,8 @@ def test_who_shares_a_prefix_with_the_batch_being_formed_waits_for_the_next() ->
     bench.clock.after(0.0, bench.engine.arrive, first)
     siblings = [request((5, 300), (number, 10), key=900 + number) for number in (6, 7)]
     other = request((8, 20), key=908)
-    for each in (*siblings, other):
-        bench.clock.after(0.1, bench.engine.arrive, each)
+    for sibling in (*siblings, other):
+        bench.clock.after(0.1, bench.engine.arrive, sibling)
     bench.clock.run(600.0)
     assert siblings[0].admitted_s == other.admitted_s
     assert siblings[1].cached_tokens == 300

@@ -80,8 +80,8 @@ def test_all_policies_are_asked_the_same_requests(workload: str) -> None:
     for policy in ("ours", "round_robin"):
         run = RegionRun(replace(SHORT, workload=workload, policy=policy))
         run.run()
-        mine = [each for each in run.requests if each.client == 0]
-        asked.append({(each.session_key, each.place): (each.prompt.tokens, each.output.tokens) for each in mine})
+        mine = [request for request in run.requests if request.client == 0]
+        asked.append({(item.session_key, item.place): (item.prompt.tokens, item.output.tokens) for item in mine})
     both = asked[0].keys() & asked[1].keys()
     assert both
     assert all(asked[0][name] == asked[1][name] for name in both)
@@ -92,7 +92,7 @@ def test_a_tree_has_15_requests_and_a_wide_one_85() -> None:
         run = RegionRun(replace(SHORT, workload=workload, clients=(1, 0, 0), duration_s=200.0))
         run.run()
         first = run.requests[0].session_key
-        assert sum(each.session_key == first for each in run.requests) == size
+        assert sum(request.session_key == first for request in run.requests) == size
 
 
 def test_clients_that_think_ask_less() -> None:

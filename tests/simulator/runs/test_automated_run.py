@@ -20,12 +20,12 @@ POLICY = AutomationPolicy(scaling=SCALING)
 def test_a_run_tells_what_its_automations_planned_and_why() -> None:
     simulation, automation = run_automated(spec(engines=1, qps=4.0), chat(120), POLICY)
     plans = plan_rows(automation)
-    assert [each.automation for each in plans if each.what == "1 to 5 engines"] == ["scaling"]
-    assert all(each.why for each in plans)
+    assert [plan.automation for plan in plans if plan.what == "1 to 5 engines"] == ["scaling"]
+    assert all(plan.why for plan in plans)
     assert len(simulation.router.view.roster.accepting) > 1
-    added = [each for each in automation.changes if each.what == "added"]
+    added = [change for change in automation.changes if change.what == "added"]
     assert added[0].at_s == automation.scaling[0].at_s + SCALING.warm_up_s
-    assert {each.engine_id for each in added} == {f"a-{number:03}" for number in range(1, len(added) + 1)}
+    assert {item.engine_id for item in added} == {f"a-{number:03}" for number in range(1, len(added) + 1)}
     simulation.check()
 
 
@@ -40,7 +40,7 @@ def test_the_command_takes_a_document_and_reports_the_plans(tmp_path: Path, caps
     options = ["conversation_like", "--requests", "100", "--engines", "1", "--qps", "4", "--json", str(out)]
     assert main([*options, "--automation", str(document)]) == 0
     plans = json.loads(out.read_text())["detail"]["plans"]
-    assert "scaling" in {each["automation"] for each in plans}
+    assert "scaling" in {plan["automation"] for plan in plans}
     assert main([*options, "--automation", str(tmp_path / "none.json")]) == 2
     assert "cannot be read" in capsys.readouterr().err
 
@@ -56,8 +56,8 @@ def test_a_policy_file_steers_a_fleet_with_roles_and_the_output_says_what_change
     report = json.loads(out.read_text())
     detail = report["detail"]
     assert (report["engines"], detail["prefill"], detail["engine_model"], detail["unfinished"]) == (5, 1, "pd", 0)
-    turned = [each for each in detail["engine_changes"] if each["what"] == "turned"]
+    turned = [item for item in detail["engine_changes"] if item["what"] == "turned"]
     assert turned[0]["role"] == "prefill"
-    assert {each["automation"] for each in detail["plans"]} >= {"ratio"}
+    assert {item["automation"] for item in detail["plans"]} >= {"ratio"}
     said = capsys.readouterr().out
     assert f"{turned[0]['at_s']:.0f} s  {turned[0]['engine_id']} turned into a prefill engine" in said

@@ -12,17 +12,18 @@ from tests.simulator.fleets import spec
 def test_engines_of_one_fleet_leave_different_things_to_chance() -> None:
     profile = EngineProfile(eviction="rlt", num_blocks=7)
     one, again, other = (
-        [each.eviction_seed for each in islice(engine_profiles(profile, seed), 4)] for seed in (1, 1, 2)
+        [engine_profile.eviction_seed for engine_profile in islice(engine_profiles(profile, seed), 4)]
+        for seed in (1, 1, 2)
     )
     assert len(set(one)) == 4
     assert one == again
     assert not set(one) & set(other)
-    assert {each.num_blocks for each in islice(engine_profiles(profile, 1), 4)} == {7}
+    assert {engine_profile.num_blocks for engine_profile in islice(engine_profiles(profile, 1), 4)} == {7}
 
 
 def test_engines_that_leave_nothing_to_chance_share_one_profile() -> None:
     profile = EngineProfile()
-    assert all(each is profile for each in islice(engine_profiles(profile, 1), 3))
+    assert all(engine_profile is profile for engine_profile in islice(engine_profiles(profile, 1), 3))
 
 
 def hits(profile: EngineProfile) -> list[int | None]:

@@ -44,9 +44,9 @@ def test_all_requests_of_a_project_name_it() -> None:
 
 def test_the_call_graph_is_that_of_the_projects() -> None:
     graph = profiled_call_graph(SERVED_MODELS["8b"])
-    assert [each.agent for each in graph.agents["engineer"]] == ["reviewer"]
-    assert [each.agent for each in graph.agents["reviewer"]] == ["engineer", "project_manager"]
-    times = [each.after_s for following in graph.agents.values() for each in following]
+    assert [agent.agent for agent in graph.agents["engineer"]] == ["reviewer"]
+    assert [agent.agent for agent in graph.agents["reviewer"]] == ["engineer", "project_manager"]
+    times = [item.after_s for following in graph.agents.values() for item in following]
     assert 2 < min(times) <= max(times) < 8
 
 

@@ -45,7 +45,7 @@ def test_later_layers_of_all_leave_before_the_first_layers_of_any() -> None:
     hold(memory, 1, 40, advised_s=0.0)
     hold(memory, 2, 40, advised_s=1.0)
     assert memory.reserve(60, now=2.0)
-    assert [memory.prefetched[each].held for each in (1, 2)] == [20, 20]
+    assert [memory.prefetched[number].held for number in (1, 2)] == [20, 20]
 
 
 def test_the_oldest_advisory_leaves_first() -> None:

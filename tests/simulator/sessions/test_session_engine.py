@@ -62,10 +62,10 @@ def test_a_jump_over_many_steps_lasts_as_long_as_the_steps() -> None:
     bench.clock.run(100.0)
     now, resident, left = turns[1].first_token_s or 0.0, 102 + 201, [48, 79]
     for _ in range(79):
-        batch = sum(1 for each in left if each)
+        batch = sum(1 for item in left if item)
         now += 0.012 + 60e-6 * batch + resident * READ
         resident += batch
-        left = [max(0, each - 1) for each in left]
+        left = [max(0, item - 1) for item in left]
         if not left[0] and batch == 2:
             resident -= 150
     assert turns[1].finished_s == pytest.approx(now)
@@ -94,7 +94,7 @@ def test_a_long_prompt_is_prefilled_in_chunks_beside_decode() -> None:
 def test_a_batch_that_admits_a_request_too_early_waits_for_its_cache() -> None:
     bench = Bench()
     load = SessionTransfer(
-        [bench.link], 2.2e9, lambda each: bench.engine.loaded(each) if each.done else None, urgent=True
+        [bench.link], 2.2e9, lambda item: bench.engine.loaded(item) if item.done else None, urgent=True
     )
     turn = bench.turn(10, 2, context=16_000, load=load.start())
     bench.clock.run(10.0)
@@ -105,7 +105,7 @@ def test_a_batch_that_admits_a_request_too_early_waits_for_its_cache() -> None:
 def test_without_layerwise_loads_the_whole_step_follows_the_load() -> None:
     bench = Bench(layerwise=False)
     load = SessionTransfer(
-        [bench.link], 2.2e9, lambda each: bench.engine.loaded(each) if each.done else None, urgent=True
+        [bench.link], 2.2e9, lambda item: bench.engine.loaded(item) if item.done else None, urgent=True
     )
     turn = bench.turn(10, 2, context=16_000, load=load.start())
     bench.clock.run(10.0)

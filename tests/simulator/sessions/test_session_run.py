@@ -48,7 +48,7 @@ def test_every_switch_keeps_the_invariants(system: str, changes: dict[str, objec
 
 def test_systems_are_compared_on_the_same_requests() -> None:
     reports = [run_sessions(small(system=system)) for system in ("ours", "sticky", "recompute")]
-    assert max(each.requests_per_s for each in reports) < 1.1 * min(each.requests_per_s for each in reports)
+    assert max(report.requests_per_s for report in reports) < 1.1 * min(report.requests_per_s for report in reports)
 
 
 def test_ours_without_any_advisory_is_on_demand() -> None:

@@ -54,6 +54,6 @@ def test_the_first_small_blocks_go_on_with_the_larger_ones_behind_them() -> None
     before = msgspec.structs.replace(plain, head_ids=(7, 8))
     (keys,) = keys_of_rows([plain], 1)
     heads = heads_of_rows([plain, within, before], 1)
-    assert [len(each) for each in heads] == [0, 6, 5]
+    assert [len(head) for head in heads] == [0, 6, 5]
     assert heads[1][2:3] + heads[1][4:] == keys
     assert heads[2][2:] == keys

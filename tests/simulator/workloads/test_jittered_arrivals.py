@@ -15,7 +15,7 @@ ARRIVALS = Workload(generate(200, 3)).arrivals(5.0, 2.0)
 @pytest.mark.parametrize("jitter_s", [0.01, 0.5, 60.0])
 def test_requests_keep_their_order_and_move_no_further(jitter_s: float) -> None:
     moved = jittered_arrivals(ARRIVALS, jitter_s, 1)
-    times = [each.request.arrived_s for each in moved]
+    times = [item.request.arrived_s for item in moved]
     assert times == sorted(times)
     assert times[0] >= 0
     for before, after in zip(ARRIVALS, moved, strict=True):
@@ -30,6 +30,6 @@ def test_seeds_decide() -> None:
 
 
 def test_a_pattern_without_jitter_leaves_them_alone() -> None:
-    still, moved = (ArrivalPattern(jitter_s=each).source(ARRIVALS, 5.0, 1) for each in (0.0, 0.5))
+    still, moved = (ArrivalPattern(jitter_s=number).source(ARRIVALS, 5.0, 1) for number in (0.0, 0.5))
     assert [still.take() for _ in ARRIVALS] == ARRIVALS
     assert [moved.take() for _ in ARRIVALS] != ARRIVALS

@@ -19,8 +19,8 @@ def test_gaps_have_the_mean_and_the_spread_of_a_poisson_process() -> None:
 def test_requests_keep_their_order_and_all_but_their_times() -> None:
     arrivals = chat(50).arrivals(None, 5.0)
     timed = poisson_arrivals(arrivals, 10.0, 3)
-    assert [each.request.request_id for each in timed] == [each.request.request_id for each in arrivals]
-    times = [each.request.arrived_s for each in timed]
+    assert [item.request.request_id for item in timed] == [arrival.request.request_id for arrival in arrivals]
+    times = [item.request.arrived_s for item in timed]
     assert times == sorted(times)
     assert poisson_arrivals(arrivals, 10.0, 3) == timed != poisson_arrivals(arrivals, 10.0, 4)
 

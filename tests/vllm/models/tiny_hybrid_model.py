@@ -51,5 +51,5 @@ def make_model(kind: str, folder: Path, text_model: Path) -> None:
 
 
 if __name__ == "__main__":
-    for each in KINDS:
-        make_model(each, Path(sys.argv[1]) / each, Path(sys.argv[2]))
+    for item in KINDS:
+        make_model(item, Path(sys.argv[1]) / item, Path(sys.argv[2]))

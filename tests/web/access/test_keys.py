@@ -48,7 +48,7 @@ def test_a_new_keys_text_is_shown_once_and_opens_the_gateway(admin: Client, tena
     assert (key.scopes, key.rate_per_min, key.max_in_flight) == (["infer", "route"], 60, 4)
     assert key.slo_class == "chat"
     again = [page_text(admin.get(f"/access/keys{query}")) for query in ("", f"?key={key.key_id}", "?q=chat")]
-    assert all(text[1] not in each for each in again)
+    assert all(text[1] not in item for item in again)
 
 
 def test_the_same_form_sent_twice_makes_one_key(admin: Client, tenant: Tenant) -> None:
@@ -144,4 +144,4 @@ def test_secrets_stay_out_of_pages_log_and_audit(
     seen += [page_text(admin.get(page)) for page in (*ADMIN_PAGES, f"/access/keys?key={key.key_id}", "/audit")]
     seen += [page_text(admin.get(f"/audit?event={event.pk}")) for event in AuditEvent.objects.all()]
     for secret in (text, text[11:], key.sha256, CANARY, op.password):
-        assert not [each for each in seen if secret in each]
+        assert not [item for item in seen if secret in item]

@@ -101,7 +101,7 @@ def test_sentences_keep_names_as_they_are() -> None:
     assert sentence("no engine stays hot") == "No engine stays hot."
     assert sentence("e-08 is suspect") == "e-08 is suspect."
     assert sentence("  ") == ""
-    assert [span(each).replace("\u202f", " ") for each in (0.2, 59, 60, 125, 4800)] == [
+    assert [span(number).replace("\u202f", " ") for number in (0.2, 59, 60, 125, 4800)] == [
         "0 s",
         "59 s",
         "1 min",

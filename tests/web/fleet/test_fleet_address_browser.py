@@ -49,7 +49,7 @@ def test_an_open_decision_is_an_address_and_back_closes_it(page: Page, console: 
     expect(page.locator("#drawer-story-title")).to_contain_text("Sent to e-02:")
     (name,) = re.findall(r"\?engine=engine-e-02&decision=([\w-]+)$", page.url)
     facts = (page.locator("#drawer-story-facts").text_content() or "?").partition(" · ")[2]
-    links = [page.locator(f"#drawer-story-{each}").bounding_box() for each in ("page", "json")]
+    links = [page.locator(f"#drawer-story-{item}").bounding_box() for item in ("page", "json")]
     assert all(links)
     assert links[1]["x"] - links[0]["x"] - links[0]["width"] >= 8
     page.reload()
@@ -71,7 +71,7 @@ def test_an_open_decision_is_an_address_and_back_closes_it(page: Page, console: 
     page.click("#drawer-story-close")
     expect(page.locator("#drawer-story")).to_be_hidden()
     assert page.url.endswith("/?engine=engine-e-02")
-    assert [each for each in trouble if "404" not in each] == []
+    assert [item for item in trouble if "404" not in item] == []
 
 
 def test_a_removed_engine_stays_in_the_picture_and_its_event_names_it(page: Page, trouble: list[str]) -> None:
@@ -87,7 +87,7 @@ def test_a_removed_engine_stays_in_the_picture_and_its_event_names_it(page: Page
     page.keyboard.press("3")
     expect(page.locator("#fleet")).to_have_attribute("data-range", "24h")
     expect(row).to_have_text("e-08")
-    assert [each for each in trouble if "404" not in each] == []
+    assert [item for item in trouble if "404" not in item] == []
 
 
 def test_a_past_moment_shows_who_was_there_then(page: Page, console: Console) -> None:

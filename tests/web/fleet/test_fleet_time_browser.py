@@ -175,7 +175,7 @@ def test_the_open_question_counts_as_the_drawer_does(page: Page, console: Consol
     for _ in range(8):
         (running, bound), effect = page.evaluate(read)
         seen.add((running, bound))
-        assert [int(each) for each in re.findall(r"\d+", effect)] == [each for each in (running, bound) if each]
+        assert [int(item) for item in re.findall(r"\d+", effect)] == [item for item in (running, bound) if item]
         page.wait_for_timeout(500)
     assert len(seen) > 1
 

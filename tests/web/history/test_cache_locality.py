@@ -70,9 +70,9 @@ def test_the_title_names_what_stands_out(viewer: Client, tell: Tell) -> None:
 def test_shares_are_the_exact_ones_in_picture_and_table(viewer: Client, tell: Tell) -> None:
     word = tell()
     rings = panel(show(viewer), "rings")
-    for each in ring_shares(PAIRS, word.accepting).engines:
-        assert f"<b>{100 * each.share:.1f}</b>" in rings
-        for share in each.by_ring:
+    for engine in ring_shares(PAIRS, word.accepting).engines:
+        assert f"<b>{100 * engine.share:.1f}</b>" in rings
+        for share in engine.by_ring:
             assert f'<td class="number muted">{100 * share:.1f}</td>' in rings
     assert rings.count("cache-locality-arc ") == 8
     assert "Choose an engine" in rings
@@ -84,7 +84,7 @@ def test_choosing_an_engine_says_what_moves_where(viewer: Client, tell: Tell) ->
     shares = ring_shares(PAIRS, word.accepting, without=word.accepting[2])
     assert shares.moved is not None
     assert f"Without e-0003, {100 * shares.moved:.1f}\u202f% of key positions move" in rings
-    gains = [f"+{100 * each.gain:.1f}" for each in shares.engines if each.gain is not None]
+    gains = [f"+{100 * engine.gain:.1f}" for engine in shares.engines if engine.gain is not None]
     assert len(gains) == 3
     assert all(f'cache-locality-gains">{gain}</td>' in rings for gain in gains)
     assert rings.count('class="cache-locality-arc cache-locality-gone"') == 2
@@ -98,7 +98,7 @@ def test_arcs_of_all_engines_fill_each_drawn_ring(tell: Tell) -> None:
     for ring in PAIRS.over(word.accepting):
         drawn = 0
         for dashes in _dashes(ring):
-            numbers = [int(each) for each in dashes.split()]
+            numbers = [int(part) for part in dashes.split()]
             assert sum(numbers) == TURN
             assert len(numbers) % 2 == 0
             drawn += sum(numbers[::2])
@@ -140,7 +140,7 @@ def test_ttft_is_stacked_with_a_table_and_leads_to_the_late_decisions(viewer: Cl
     first = ttft.partition("<tbody>")[2].partition("</tr>")[0]
     cells = re.findall(r'<td class="number">([^<]+)', first)
     narrow = "\u202f"
-    assert cells == ["20", *(f"{each}" for each in (
+    assert cells == ["20", *(f"{item}" for item in (
         f"250{narrow}ms", f"0{narrow}s", f"3.50{narrow}s", f"3.75{narrow}s",
         f"1.00{narrow}s", f"500{narrow}ms", f"4.00{narrow}s", f"5.50{narrow}s",
     ))]  # fmt: skip

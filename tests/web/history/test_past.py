@@ -108,10 +108,10 @@ def test_engines_that_left_keep_their_rows_in_the_past() -> None:
 def test_a_past_moment_tells_which_of_its_engines_are_removed_by_now() -> None:
     run(fed(samples_of(5, 31)), START + 31)
     frame = shown("5m", START + 500, heard(samples_of(4, 10, begin=490)), str(START + 30))
-    facts = {each["name"]: (each["state"], each["removed"]) for each in frame.head["engines"]}
+    facts = {item["name"]: (item["state"], item["removed"]) for item in frame.head["engines"]}
     assert facts == {f"e-0{number}": ("serving", number == 5) for number in range(1, 6)}
     before_the_first_sample = shown("5m", START + 500, FleetFeed(), str(START + 30))
-    assert not any(each["removed"] for each in before_the_first_sample.head["engines"])
+    assert not any(item["removed"] for item in before_the_first_sample.head["engines"])
 
 
 def test_old_picture_plus_more_columns_is_the_fresh_picture() -> None:

@@ -67,17 +67,17 @@ async def test_an_engine_that_was_removed_stays_in_the_picture_until_its_columns
 
     def take(t: float, names: str) -> None:
         sample = fleet.sample_at(t, 1_800_000_000.0)
-        feed.take(replace(sample, engines=tuple(each for each in sample.engines if each.name in names)))
+        feed.take(replace(sample, engines=tuple(engine for engine in sample.engines if engine.name in names)))
 
     for t in range(0, 20, 2):
         take(t, "e-01 e-02 e-03 e-04 e-05")
-    for each in (viewer, others):
-        assert await each.next_frame() is None
-        each.keyframe_sent(feed.keyframe(each.scope)[0])
+    for item in (viewer, others):
+        assert await item.next_frame() is None
+        item.keyframe_sent(feed.keyframe(item.scope)[0])
     take(20, "e-01 e-02 e-03 e-04")
     await settle()
     frame = read_frame(await viewer.next_frame() or b"")
-    assert [each["name"] for each in frame.head["engines"]] == ["e-04", "e-05"]
+    assert [item["name"] for item in frame.head["engines"]] == ["e-04", "e-05"]
     removed = frame.head["engines"][1]
     assert (removed["state"], removed["removed"], removed["since"]) == ("removed", True, 1_800_000_020.0)
     assert frame.engines["tokens"][1][-2] > 0
@@ -91,7 +91,7 @@ async def test_an_engine_that_was_removed_stays_in_the_picture_until_its_columns
     assert read_frame(await viewer.next_frame() or b"", 2, 1).head["kind"] == "column"
     take(22 + 300, "e-01 e-02 e-03 e-04")
     await settle()
-    assert [each["name"] for each in read_frame(await viewer.next_frame() or b"").head["engines"]] == ["e-04"]
+    assert [item["name"] for item in read_frame(await viewer.next_frame() or b"").head["engines"]] == ["e-04"]
 
 
 async def test_frames_older_than_the_keyframe_are_dropped() -> None:

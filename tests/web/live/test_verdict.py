@@ -49,7 +49,7 @@ def test_pools_in_which_others_route_are_told_of_whatever_the_finding() -> None:
     assert judge(one).lead == "All quiet."
     assert judge(one).text.endswith(f". {one.pools[0].name} is observe-only.")
     assert judge(with_engines(one, (0, LOST))).text.endswith("is observe-only.")
-    both = msgspec.structs.replace(one, pools=tuple(msgspec.structs.replace(each, observes=True) for each in one.pools))
+    both = msgspec.structs.replace(one, pools=tuple(msgspec.structs.replace(pool, observes=True) for pool in one.pools))
     assert judge(both).text.endswith(". All 2 pools are observe-only.")
     assert "observe" not in judge(quiet()).text
 

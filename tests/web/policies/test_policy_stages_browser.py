@@ -67,7 +67,7 @@ def test_every_registered_rule_can_be_chosen_and_shows_its_words_and_parameters(
     for stage, table in STAGES.items():
         group = admin.locator(f'[data-stage="{stage}"]')
         options = admin.locator(f'[name="{stage}.name"] option')
-        assert [each.strip() for each in options.all_inner_texts()] == list(table)
+        assert [all_inner_text.strip() for all_inner_text in options.all_inner_texts()] == list(table)
         for name, kind in table.items():
             admin.select_option(f'[name="{stage}.name"]', name)
             rule = group.locator(f'[data-rule="{name}"]')

@@ -28,7 +28,7 @@ class FakeGateway:
         self.stop = bus.subscribe(ASKED, self._hear)
 
     def of_engine(self, engine_id: str) -> list[StoredDecision]:
-        return [each for each in self.decisions if each.decision.engine_id == engine_id]
+        return [decision for decision in self.decisions if decision.decision.engine_id == engine_id]
 
     def _hear(self, _topic: str, value: bytes) -> None:
         question = QUESTION.decode(value)
@@ -38,7 +38,7 @@ class FakeGateway:
     def _asked_for(self, question: RecentQuestion) -> list[StoredDecision]:
         if question.engine_id:
             return self.of_engine(question.engine_id)
-        return [each for each in self.decisions if each.decision.decision_id == question.decision_id]
+        return [decision for decision in self.decisions if decision.decision.decision_id == question.decision_id]
 
 
 def fake_decisions(sample: FleetSample, per_engine: int = 8, seed: int = 3) -> list[StoredDecision]:
@@ -55,7 +55,7 @@ def _record(engine: EngineSample, engines: Sequence[EngineSample], rng: random.R
     prompt = rng.randint(2, 24) * 512
     hit = rng.randint(0, prompt // 512) * 512
     wait, compute = rng.random() * 0.8, (prompt - hit) / 12_000
-    others = [each.engine_id for each in rng.sample(engines, k=min(3, len(engines))) if each is not engine]
+    others = [item.engine_id for item in rng.sample(engines, k=min(3, len(engines))) if item is not engine]
     candidates = [Candidate(engine.engine_id, hit, wait, compute, wait + 2 * compute)] + [
         Candidate(other, 0, wait / 2, prompt / 12_000, wait / 2 + prompt / 6_000) for other in others
     ]

@@ -64,8 +64,8 @@ def world(db: None, bus: Bus) -> World:
 def patterns() -> list[URLPattern]:
     """Return every pattern of the console."""
     flat = []
-    for each in urlpatterns:
-        flat += each.url_patterns if isinstance(each, URLResolver) else [each]
+    for urlpattern in urlpatterns:
+        flat += urlpattern.url_patterns if isinstance(urlpattern, URLResolver) else [urlpattern]
     return flat
 
 

@@ -62,7 +62,8 @@ def everywhere(world: World) -> list[tuple[str, str]]:
     """Return name and address of every page, form and JSON of the console, about things of pool a."""
     ranged = ("fleet-history", "automation-timeline")
     return [
-        (str(each.name), address(each, world) + ("?range=5m" if each.name in ranged else "")) for each in patterns()
+        (str(pattern.name), address(pattern, world) + ("?range=5m" if pattern.name in ranged else ""))
+        for pattern in patterns()
     ]
 
 

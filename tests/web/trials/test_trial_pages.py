@@ -181,7 +181,7 @@ def test_a_bad_upload_names_its_lines(operator: Client, pool: Pool) -> None:
 
 def test_a_window_is_kept_by_its_times(operator: Client, pool: Pool) -> None:
     record(rows(30, pool="chat", arrived_at=time.time() - 30))
-    begins, ends = (datetime.fromtimestamp(time.time() + each, UTC).isoformat() for each in (-600, 0))
+    begins, ends = (datetime.fromtimestamp(time.time() + item, UTC).isoformat() for item in (-600, 0))
     form = {"kind": "window", "pool": "chat", "begins_at": begins, "ends_at": ends, "name": "busy"}
     assert operator.post("/trials/recordings", form).status_code == 303
     assert (Recording.objects.get().name, Recording.objects.get().requests) == ("busy", 30)

@@ -38,25 +38,25 @@ class RuleRow:
 
     def given(self) -> dict[str, Any]:
         """Return the rule as the document has it."""
-        lists = {each: [name for text in getattr(self, each).split(",") if (name := text.strip())] for each in NAMES}
+        lists = {item: [name for text in getattr(self, item).split(",") if (name := text.strip())] for item in NAMES}
         return {"name": self.name, **lists, "allow": self.allow, "note": self.note}
 
 
 def rows_of(document: SovereigntyDocument) -> list[RuleRow]:
     """Return the rules of a document as rows."""
     return [
-        RuleRow(place, rule.name, *(", ".join(getattr(rule, each)) for each in NAMES), rule.allow, rule.note)
+        RuleRow(place, rule.name, *(", ".join(getattr(rule, item)) for item in NAMES), rule.allow, rule.note)
         for place, rule in enumerate(document.rules, 1)
     ]
 
 
 def sent_rows(request: HttpRequest) -> list[RuleRow]:
     """Return the rows of a form that was sent, in the order of their places, without empty and removed ones."""
-    columns = {each: request.POST.getlist(each)[: MAX_RULES + 1] for each in (*FIELDS, "effect", "place")}
+    columns = {item: request.POST.getlist(item)[: MAX_RULES + 1] for item in (*FIELDS, "effect", "place")}
     removed = set(request.POST.getlist("remove"))
     rows = []
     for at, place in enumerate(columns["place"]):
-        texts = {each: one_line(columns[each][at])[:4000] if at < len(columns[each]) else "" for each in FIELDS}
+        texts = {item: one_line(columns[item][at])[:4000] if at < len(columns[item]) else "" for item in FIELDS}
         if str(at) in removed or not any(texts.values()):
             continue
         effect = columns["effect"][at] if at < len(columns["effect"]) else ""

@@ -36,7 +36,7 @@ def connect(request: HttpRequest) -> HttpResponse:
     except (RejectedUrlError, InvalidFieldsError) as error:
         found = error.field_problems if isinstance(error, RejectedUrlError) else error.problems
         rejection = ConnectRejectedError(
-            " ".join(f"{each.path}: {each.message}" for each in found), "Correct the form."
+            " ".join(f"{item.path}: {item.message}" for item in found), "Correct the form."
         )
     return topology_page(
         request, actor, seen_pools(actor), drawer=connect_drawer(request.POST, rejection=rejection), status=422
@@ -56,7 +56,7 @@ def _next_step(request: HttpRequest, actor: Actor) -> HttpResponse:
         drawer = connect_drawer(posted, plan=plan, facts=facts, others=len(found) - 1)
         return topology_page(request, actor, seen_pools(actor), drawer=drawer)
     with transaction.atomic():
-        engine, *others = [make_connection(plan_connection(*each, wishes_of(posted)), actor=actor) for each in found]
+        engine, *others = [make_connection(plan_connection(*item, wishes_of(posted)), actor=actor) for item in found]
     note = f"{engine.name} registered; it serves as soon as its preflight passes."
     if others:
         note = (

@@ -69,7 +69,7 @@ def engine_drawer(
     """Return what the drawer of one engine shows; `do` is what the person is about to do."""
     now = time.time()
     seen = sample_of(sample, engine.engine_id, now)
-    pool = next((each for each in pools if each.pk == engine.pool_id), engine.pool)
+    pool = next((item for item in pools if item.pk == engine.pool_id), engine.pool)
     row = EngineRow(engine.pk, engine.engine_id, engine.name, engine.url, pool, engine.desired_state, seen, engine.role)
     preflight = preflight_of(engine)
     silent = never_answered(seen)
@@ -244,8 +244,8 @@ def _requests(bound: int) -> str:
 def _others_serving(engine: Engine, sample: FleetSample | None) -> int | None:
     if sample is None:
         return None
-    peers = [each for each in sample.engines if each.pool_id == engine.pool.slug and each.engine_id != engine.engine_id]
-    return sum(1 for each in peers if each.state in TAKING_WORK)
+    peers = [item for item in sample.engines if item.pool_id == engine.pool.slug and item.engine_id != engine.engine_id]
+    return sum(1 for peer in peers if peer.state in TAKING_WORK)
 
 
 def _elsewhere(others: int | None) -> str:

@@ -49,11 +49,11 @@ def pool_drawer(
         "why": "",
     }
     sample = fleet_feed().latest
-    live = [each for each in sample.pools if each.pool_id == pool.slug] if sample is not None else []
+    live = [item for item in sample.pools if item.pool_id == pool.slug] if sample is not None else []
     return {
         "kind": "pool",
-        "owners": [words for each in live for words in owner_words(each)],
-        "alone": [words for each in live for words in alone_words(each)],
+        "owners": [words for item in live for words in owner_words(item)],
+        "alone": [words for item in live for words in alone_words(item)],
         "pool": pool,
         "engine": None,
         "observes": pool.mode == PoolMode.OBSERVE,

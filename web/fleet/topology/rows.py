@@ -196,7 +196,7 @@ def _tree(
     live = {pool.pool_id: pool for pool in sample.pools} if sample else {}
     placed: list[tuple[Pool, dict[str, Any] | None]] = [(row.pool, line) for row, line in zip(page, lines, strict=True)]
     placed += [(pool, None) for pool in empty]
-    placed.sort(key=lambda each: (each[0].region.slug, each[0].slug))
+    placed.sort(key=lambda item: (item[0].region.slug, item[0].slug))
     tree: list[dict[str, Any]] = []
     before: Pool | None = None
     for pool, line in placed:

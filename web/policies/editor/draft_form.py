@@ -132,7 +132,7 @@ class DraftForm:
     @property
     def shown_problems(self) -> tuple[ShownProblem, ...]:
         """All problems in the form's order, each with the control it belongs to."""
-        targets = {each.path: each.id for each in self._controls()}
+        targets = {control.path: control.id for control in self._controls()}
         order = list(targets)
         problems = [ShownProblem(one.path, one.message, targets.get(one.path, "document")) for one in self.problems]
         problems.sort(key=lambda one: order.index(one.path) if one.path in targets else len(order))
@@ -147,13 +147,13 @@ class DraftForm:
 
     def _told(self, fields: tuple[PolicyFormField, ...]) -> tuple[PolicyFormField, ...]:
         return tuple(
-            replace(each, problems=tuple(one.message for one in self.problems if one.path == each.path))
-            for each in fields
+            replace(field, problems=tuple(one.message for one in self.problems if one.path == field.path))
+            for field in fields
         )
 
     def _controls(self) -> list[PolicyFormField]:
-        chosen = [each for group in self.groups for rule in group.rules if rule.chosen for each in rule.fields]
-        return [*(each for group in self.groups for each in group.fields), *chosen]
+        chosen = [field for group in self.groups for rule in group.rules if rule.chosen for field in rule.fields]
+        return [*(field for group in self.groups for field in group.fields), *chosen]
 
 
 def form_of_version(live: PolicyVersion | None, draft: PolicyVersion | None) -> DraftForm:

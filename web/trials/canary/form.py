@@ -35,7 +35,7 @@ def canary_fields(policy: Policy, version: str = "") -> list[FormField]:
         _candidate(policy, version),
         FormField(
             "steps", "Share of sessions", help="Increasing percentages; a session keeps its side.", unit="%",
-            chosen=(", ".join(f"{each * 100:g}" for each in DEFAULT_STEPS),), limit=80,
+            chosen=(", ".join(f"{item * 100:g}" for item in DEFAULT_STEPS),), limit=80,
         ),
         FormField(
             "min_dwell_s", "Min step duration", NUMBER, unit="s", chosen=(f"{DEFAULT_DWELL_S:g}",), limit=8,
@@ -57,7 +57,7 @@ def canary_fields(policy: Policy, version: str = "") -> list[FormField]:
 def asked_from(posted: QueryDict, policy: Policy) -> tuple[PolicyVersion | Pool, dict[str, Any]]:
     """Return the candidate and the course that the form asks for; raises InvalidFieldsError."""
     wrong: list[FieldProblem] = []
-    steps = [_number("steps", each, wrong) for each in posted.get("steps", "").split(",") if each.strip()]
+    steps = [_number("steps", part, wrong) for part in posted.get("steps", "").split(",") if part.strip()]
     dwell_s = _number("min_dwell_s", posted.get("min_dwell_s", ""), wrong)
     guardrails: dict[str, float] = {}
     for name in ("late_more", "failed_more", "ttft_ratio", "tail_ratio"):
@@ -70,14 +70,17 @@ def asked_from(posted: QueryDict, policy: Policy) -> tuple[PolicyVersion | Pool,
     except InvalidFieldsError as error:
         wrong += error.problems
     course: dict[str, Any] = {
-        "steps": [each / 100.0 for each in steps],
+        "steps": [step / 100.0 for step in steps],
         "min_dwell_s": dwell_s,
         "advance": posted.get("advance", "by_hand"),
         "guardrails": guardrails,
     }
-    unread = {each.path for each in wrong}
-    found = [FieldProblem(each.path.removeprefix("guardrails."), each.message) for each in course_problems(**course)]
-    wrong += [each for each in found if each.path not in unread]
+    unread = {item.path for item in wrong}
+    found = [
+        FieldProblem(course_problem.path.removeprefix("guardrails."), course_problem.message)
+        for course_problem in course_problems(**course)
+    ]
+    wrong += [item for item in found if item.path not in unread]
     if wrong or tried is None:
         raise InvalidFieldsError(wrong)
     return tried, course
@@ -92,7 +95,7 @@ def _candidate(policy: Policy, chosen: str) -> FormField:
         return field
     words = "Pool {}, with the other pools of its model"
     options = (*field.options, *(FieldOption(POOL + pool.slug, words.format(pool.slug)) for pool in waiting))
-    known = chosen if chosen in [each.value for each in options] else options[0].value
+    known = chosen if chosen in [option.value for option in options] else options[0].value
     return replace(
         field, label="Version or pool", help=f"Of a version: {only.lower()}", options=options, chosen=(known,)
     )

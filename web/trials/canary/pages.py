@@ -66,18 +66,18 @@ class CanaryPages(TrialPages):
         return {
             "rows": [
                 {
-                    "canary": each,
-                    "candidate": words.candidate(each),
-                    "baseline": words.baseline(each),
-                    "state": words.STATES[CanaryState(each.state)],
-                    "share": words.percent_words(each.share),
-                    "at": moment(each.started_at, now),
+                    "canary": item,
+                    "candidate": words.candidate(item),
+                    "baseline": words.baseline(item),
+                    "state": words.STATES[CanaryState(item.state)],
+                    "share": words.percent_words(item.share),
+                    "at": moment(item.started_at, now),
                 }
-                for each in found
+                for item in found
             ],
-            "slices": [words.slice_row(each, now) for each in visible_slices(actor)],
-            "running": sum(each.running for each in found),
-            "may_new": any(each.may_publish for each in policies)
+            "slices": [words.slice_row(visible_slice, now) for visible_slice in visible_slices(actor)],
+            "running": sum(item.running for item in found),
+            "may_new": any(policy.may_publish for policy in policies)
             or (not policies and may_somewhere(actor, Role.OPERATOR)),
         }
 
@@ -91,7 +91,7 @@ class CanaryPages(TrialPages):
         return {
             "standing": chosen,
             "chosen": ("policy", chosen.policy.slug) if chosen else None,
-            "picks": [each.policy.slug for each in policies_of(actor) if each.may_publish][:20],
+            "picks": [policy.policy.slug for policy in policies_of(actor) if policy.may_publish][:20],
             "fields": self.fields(request, chosen, actor) if chosen else (),
         }
 
@@ -166,14 +166,14 @@ class CanaryPages(TrialPages):
 def _chosen(request: HttpRequest, actor: Actor) -> PolicyStanding | None:
     """Return the policy that is asked for, else the first that the actor may publish, else the first."""
     known, wanted = policies_of(actor), sent_or_asked(request, "policy")
-    named = [each for each in known if each.policy.slug == wanted]
-    return next(iter([*named, *(each for each in known if each.may_publish), *known]), None)
+    named = [item for item in known if item.policy.slug == wanted]
+    return next(iter([*named, *(item for item in known if item.may_publish), *known]), None)
 
 
 def _figures(found: Canary, look: CanaryEvaluation) -> dict[str, Any]:
     limits = msgspec.convert(found.guardrails, prepared(GuardrailDocument))
     return {
-        "reasons": [sentence(each.text) for each in look.reasons],
+        "reasons": [sentence(reason.text) for reason in look.reasons],
         "figures": words.figure_lines(look),
         "guardrails": words.guard_lines(look, limits, known_guardrails(look, limits, found.step_at)),
         "keys": (("draft", "Canary"), ("base", "Live" if found.pool is None else "Other pools")),

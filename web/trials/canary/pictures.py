@@ -17,13 +17,13 @@ _ROWS = 12
 
 def distribution(look: CanaryEvaluation) -> Picture | None:
     """Return which share of the requests had its first token after how long; None: neither arm had any."""
-    ends_s = [bucket_end_s(each) for side in (look.base, look.tried) for each in side.ttft]
+    ends_s = [bucket_end_s(item) for side in (look.base, look.tried) for item in side.ttft]
     if not ends_s:
         return None
     return ttft_picture(
         ends_s,
         lambda x: (*_steps("base", look.base, x), *_steps("draft", look.tried, x)),
-        ((f"p{each * 100:.0f}", _at(look.base, each), _at(look.tried, each)) for each in _SHARES),
+        ((f"p{item * 100:.0f}", _at(look.base, item), _at(look.tried, item)) for item in _SHARES),
         f"Times to first token: half within {_at(look.tried, 0.5)} in the canary and "
         f"{_at(look.base, 0.5)} live; 90{NARROW_SPACE}% within {_at(look.tried, 0.9)} and {_at(look.base, 0.9)}",
     )
@@ -35,27 +35,27 @@ def late_course(look: CanaryEvaluation) -> Picture | None:
     if len(points) < 2:
         return None
     first, last = points[0].at, points[-1].at
-    shares = [each for point in points for each in (point.base_late, point.tried_late) if each is not None]
+    shares = [item for point in points for item in (point.base_late, point.tried_late) if item is not None]
     top = max(0.1, math.ceil(max(shares, default=0.0) * 10 - 1e-9) / 10)
 
     def runs(side: str, read: Callable[[EvaluationPoint], float | None]) -> Iterator[Line]:
         """Yield one polyline per stretch without gaps."""
         found: list[list[str]] = [[]]
-        for each in points:
-            value = read(each)
+        for item in points:
+            value = read(item)
             if value is None:
                 found.append([])
                 continue
-            found[-1].append(point(LEFT + (each.at - first) / (last - first) * (RIGHT - LEFT), value / top))
+            found[-1].append(point(LEFT + (item.at - first) / (last - first) * (RIGHT - LEFT), value / top))
         return (Line(side, " ".join(run)) for run in found if run)
 
     ticks = [(LEFT + 4, first), ((LEFT + RIGHT) / 2, first + (last - first) / 2), (RIGHT - 4, last)]
     return Picture(
         across=tuple(Tick(place(at), clock_time(moment)) for at, moment in ticks),
-        up=tuple(Tick(place(y(each)), f"{each * top * 100:g}") for each in (0.0, 0.5, 1.0)),
-        lines=(*runs("base", lambda each: each.base_late), *runs("draft", lambda each: each.tried_late)),
+        up=tuple(Tick(place(y(number)), f"{number * top * 100:g}") for number in (0.0, 0.5, 1.0)),
+        lines=(*runs("base", lambda item: item.base_late), *runs("draft", lambda item: item.tried_late)),
         rows=tuple(
-            (clock_time(each.at), percent(each.base_late), percent(each.tried_late)) for each in points[-_ROWS:]
+            (clock_time(item.at), percent(item.base_late), percent(item.tried_late)) for item in points[-_ROWS:]
         ),
         summary=f"Share of late requests over {duration(last - first)}: at the end "
         f"{percent(points[-1].tried_late)} in the canary, {percent(points[-1].base_late)} live",

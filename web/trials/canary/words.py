@@ -106,7 +106,7 @@ def slice_row(stored: Holdback, now: datetime) -> dict[str, Any]:
 def figure_lines(look: CanaryEvaluation) -> list[tuple[str, str, str]]:
     """Return the figures of both arms: label, baseline, candidate."""
     arms = look.base, look.tried
-    judged = sum(each.requests for each in arms)
+    judged = sum(item.requests for item in arms)
     figures: tuple[tuple[str, Callable[[ArmFigures], str]], ...] = (
         ("Requests judged", lambda arm: f"{arm.requests:,}"),
         ("Share of them", lambda arm: percent(arm.requests / judged if judged else None)),

@@ -48,7 +48,7 @@ class ShadowPages(TrialPages):
     @override
     def rows(self, found: list[Shadow], actor: Actor, now: datetime) -> dict[str, Any]:
         running = visible_shadows(actor).filter(state=ShadowState.RUNNING).count()
-        return {"rows": [_row(each, now) for each in found], "running": running}
+        return {"rows": [_row(item, now) for item in found], "running": running}
 
     @override
     def fields(self, request: HttpRequest, owner: Pool, actor: Actor) -> Sequence[FormField]:
@@ -116,7 +116,7 @@ def _fields(pool: Pool, draft: str) -> list[FormField]:
         version_field("draft", "Draft", beside, drafts, draft, version_words),
         FormField(
             "minutes", "Ends after", SELECT, help="It also ends when another version goes live.",
-            options=tuple(FieldOption(*each) for each in LENGTHS), chosen=("60",),
+            options=tuple(FieldOption(*item) for item in LENGTHS), chosen=("60",),
         ),
         FormField(
             "max_per_s", "At most", NUMBER, unit="requests/s", limit=4, chosen=("50",),
@@ -150,7 +150,7 @@ def _answer(found: Shadow, figures: ShadowFigures, now: datetime) -> dict[str, A
     names = dict(Engine.objects.filter(pool=found.pool).values_list("engine_id", "name"))
     sample = figures.disagreements
     kept = set(
-        DecisionIndex.objects.filter(decision_id__in=[each.decision_id for each in sample]).values_list(
+        DecisionIndex.objects.filter(decision_id__in=[item.decision_id for item in sample]).values_list(
             "decision_id", flat=True
         )
     )
@@ -164,7 +164,7 @@ def _answer(found: Shadow, figures: ShadowFigures, now: datetime) -> dict[str, A
         ),
         "shifts": engine_shifts(figures, names),
         "hidden_engines": max(0, len(figures.engines) - SHOWN_ENGINES),
-        "examples": [_example(each, each.decision_id in kept, names, now) for each in sample],
+        "examples": [_example(item, item.decision_id in kept, names, now) for item in sample],
     }
 
 

@@ -42,8 +42,10 @@ def gain_picture(figures: ShadowFigures) -> dict[str, Any] | None:
 
 def engine_shifts(figures: ShadowFigures, names: Mapping[str, str]) -> list[tuple[str, ShadowEngineShare, str]]:
     """Return by name the engines whose share changes most, with the change in points; `names` by engine id."""
-    ranked = sorted(figures.engines, key=lambda each: (-abs(each[1].shadow_requests - each[1].live_requests), each[0]))
-    shown = sorted(ranked[:SHOWN_ENGINES], key=lambda each: names.get(each[0], each[0]))
+    ranked = sorted(
+        figures.engines, key=lambda engine: (-abs(engine[1].shadow_requests - engine[1].live_requests), engine[0])
+    )
+    shown = sorted(ranked[:SHOWN_ENGINES], key=lambda item: names.get(item[0], item[0]))
     return [(names.get(engine_id, engine_id), share, _change(share, figures)) for engine_id, share in shown]
 
 

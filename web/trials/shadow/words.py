@@ -54,7 +54,7 @@ def finding(shadow: Shadow, figures: ShadowFigures) -> TrialFinding:
 def tiles(figures: ShadowFigures) -> list[dict[str, str]]:
     """Return the figures above the pictures: label, number, unit, and a line of context."""
     tally = figures.tally
-    low, middle, high = (figures.gain_quantile_s(each) for each in (0.1, 0.5, 0.9))
+    low, middle, high = (figures.gain_quantile_s(number) for number in (0.1, 0.5, 0.9))
     spread = f"p10 {_gain(low)}, p90 {_gain(high)}" if low is not None and high is not None else "no disagreement yet"
     cpu_s = figures.cpu_s
     longest = f"longest {duration(tally.cpu_max_s)}" if cpu_s is not None else "of the shadow only"
@@ -75,7 +75,7 @@ def _tile(label: str, figure: str, context: str) -> dict[str, str]:
 
 def uncompared_words(figures: ShadowFigures) -> str:
     """Name the parts of the policy that a shadow cannot judge; empty where there are none."""
-    parts = [_PARTS.get(each, each.replace("_", " ")) for each in figures.uncompared]
+    parts = [_PARTS.get(item, item.replace("_", " ")) for item in figures.uncompared]
     if not parts:
         return ""
     named = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

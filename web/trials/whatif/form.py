@@ -40,10 +40,10 @@ def whatif_fields(actor: Actor, pool: Pool, draft: str = "", recording: str = ""
     """Return the form for one pool; `draft` and `recording` are chosen beforehand."""
     live = pool.policy.live_version
     versions = listed_versions(pool.policy)
-    drafts = sorted(versions, key=lambda each: each.pk == pool.policy.live_version_id)
+    drafts = sorted(versions, key=lambda version: version.pk == pool.policy.live_version_id)
     recordings = visible_recordings(actor).filter(pool=pool)[:_LISTED_RECORDINGS]
     windows = [FieldOption(f"last-{minutes}", words) for minutes, words in WINDOWS.items()]
-    kept = [FieldOption(str(each.pk), f"{each.name} ({count(each.requests, 'request')})") for each in recordings]
+    kept = [FieldOption(str(item.pk), f"{item.name} ({count(item.requests, 'request')})") for item in recordings]
     return [
         FormField(
             "recording", "Traffic", SELECT, help=recorded_words(), options=(*windows, *kept),
@@ -57,7 +57,7 @@ def whatif_fields(actor: Actor, pool: Pool, draft: str = "", recording: str = ""
         ),
         FormField(
             "seeds", "Seeds", SELECT, help="Repeats per policy; more give tighter ranges.",
-            options=tuple(FieldOption(each, each) for each in _SEEDS), chosen=("3",),
+            options=tuple(FieldOption(item, item) for item in _SEEDS), chosen=("3",),
         ),
         FormField("engine_model", "Engine model", SELECT, options=_MODELS, chosen=(AUTO,)),
         FormField(
@@ -100,7 +100,7 @@ def _recording(text: str, pool: Pool, actor: Actor) -> Recording:
         try:
             return record_window(pool, now - timedelta(minutes=int(minutes)), now, actor=actor)
         except InvalidFieldsError as error:
-            raise InvalidFieldsError([FieldProblem("recording", each.message) for each in error.problems]) from error
+            raise InvalidFieldsError([FieldProblem("recording", item.message) for item in error.problems]) from error
     number = row_number(text, 9)
     found = None if number is None else visible_recordings(actor).filter(pool=pool, pk=number).first()
     if found is None:

@@ -58,7 +58,10 @@ class WhatIfPages(TrialPages):
     @override
     def rows(self, found: list[WhatIf], actor: Actor, now: datetime) -> dict[str, Any]:
         standings = standings_of(found)
-        return {"rows": [_row(each, now) for each in standings], "waiting": sum(each.unfinished for each in standings)}
+        return {
+            "rows": [_row(standing, now) for standing in standings],
+            "waiting": sum(standing.unfinished for standing in standings),
+        }
 
     @override
     def fields(self, request: HttpRequest, owner: Pool, actor: Actor) -> Sequence[FormField]:
@@ -130,7 +133,7 @@ def _answer(standing: WhatIfStanding) -> dict[str, Any]:
         "model_is_far": is_far,
         "coarse": coarse_words(result),
         "rows": figure_rows(result),
-        "keys": (("draft", "Draft"), ("base", whatif.base_name), *(("actual", each) for each in actual)),
+        "keys": (("draft", "Draft"), ("base", whatif.base_name), *(("actual", item) for item in actual)),
         "picture": distribution(result),
         "sides": (*actual, *sides),
         "bands": band_picture(result),

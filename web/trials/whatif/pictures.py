@@ -25,9 +25,9 @@ def distribution(result: WhatIfResult) -> Picture:
         return duration(side.ttft_quantiles_s[percentile])
 
     return ttft_picture(
-        [each for _, side in known for each in side.ttft_quantiles_s if each > 0] or [1.0],
+        [ttft_quantile for _, side in known for ttft_quantile in side.ttft_quantiles_s if ttft_quantile > 0] or [1.0],
         lambda x: (Line(name, _points(side, x)) for name, side in known),
-        ((f"p{each}", *(within(side, each) for _, side in known)) for each in _PERCENTILES),
+        ((f"p{item}", *(within(side, item) for _, side in known)) for item in _PERCENTILES),
         "Times to first token: "
         + "; ".join(
             f"{name} half within {within(side, 50)}, 90{NARROW_SPACE}% within {within(side, 90)}"
@@ -40,7 +40,7 @@ def distribution(result: WhatIfResult) -> Picture:
 def band_picture(result: WhatIfResult) -> dict[str, Any]:
     """Return the shares on time by prompt length."""
     shares = [
-        each for band in result.bands for each in (band.base.low, band.draft.low, band.actual) if each is not None
+        item for band in result.bands for item in (band.base.low, band.draft.low, band.actual) if item is not None
     ]
     floor = min(max(0.0, math.floor(min(shares, default=0.0) * 10 - 1e-9) / 10), 0.9)
 

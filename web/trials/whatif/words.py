@@ -27,7 +27,7 @@ _TIMES = (TTFT_MEAN, TTFT_P50, TTFT_P90, TTFT_P99)
 def finding(result: WhatIfResult, draft: int, base: str) -> TrialFinding:
     """Return what the runs found, judged only where all seeds agree; `base` names what the draft is compared with."""
     found = headline(result)
-    told = {each.figure: each for each in result.differences}
+    told = {difference.figure: difference for difference in result.differences}
     main = (*found.better, *found.worse, ON_TIME)[0]
     sentence = " ".join(
         part for part in (_sentence(told[main], draft, base, result.seeds), _price(told, found.worse, main)) if part
@@ -75,19 +75,21 @@ def figure_rows(result: WhatIfResult) -> list[dict[str, str]]:
         GOODPUT: "Goodput",
     }
     rows = []
-    for each in result.differences:
-        known = result.actual.figures.get(each.figure) if result.actual is not None else None
+    for difference in result.differences:
+        known = result.actual.figures.get(difference.figure) if result.actual is not None else None
         rows.append(
             {
-                "label": labels[each.figure],
-                "actual": value_words(each.figure, known.mean) if known is not None else UNKNOWN,
-                "base": value_words(each.figure, each.base.mean),
-                "base_spread": _spread_words(each.figure, each.base),
-                "draft": value_words(each.figure, each.draft.mean),
-                "draft_spread": _spread_words(each.figure, each.draft),
-                "change": change_words(each),
-                "verdict": verdict_of(each, result.seeds),
-                "agree": f"{max(each.better, each.worse)} of {result.seeds}" if each.better or each.worse else "equal",
+                "label": labels[difference.figure],
+                "actual": value_words(difference.figure, known.mean) if known is not None else UNKNOWN,
+                "base": value_words(difference.figure, difference.base.mean),
+                "base_spread": _spread_words(difference.figure, difference.base),
+                "draft": value_words(difference.figure, difference.draft.mean),
+                "draft_spread": _spread_words(difference.figure, difference.draft),
+                "change": change_words(difference),
+                "verdict": verdict_of(difference, result.seeds),
+                "agree": f"{max(difference.better, difference.worse)} of {result.seeds}"
+                if difference.better or difference.worse
+                else "equal",
             }
         )
     return rows

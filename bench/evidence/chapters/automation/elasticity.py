@@ -29,19 +29,19 @@ def plans(label: str) -> list[Row]:
 
 def course(label: str, first_s: float, last_s: float) -> list[list[float]]:
     """Return (start, requests, share on time, hits) of the windows that begin within a span."""
-    return [each for each in row(label)["course"] if first_s <= each[0] < last_s]
+    return [item for item in row(label)["course"] if first_s <= item[0] < last_s]
 
 
 def on_time(label: str, first_s: float, last_s: float) -> float:
     """Return the share of the requests of a span that were on time."""
     part = course(label, first_s, last_s)
-    return sum(each[1] * each[2] for each in part) / sum(each[1] for each in part)
+    return sum(item[1] * item[2] for item in part) / sum(item[1] for item in part)
 
 
 def hits(label: str) -> float:
     """Return the hits of the first seconds after the change of the fleet."""
     part = course(label, FIXED_CHANGE_S, FIXED_CHANGE_S + DIP_S)
-    return sum(each[1] * (each[3] or 0.0) for each in part) / sum(each[1] for each in part)
+    return sum(item[1] * (item[3] or 0.0) for item in part) / sum(item[1] for item in part)
 
 
 def dip(name: str, change: str) -> float:
@@ -53,7 +53,7 @@ def recovered_s(label: str) -> float:
     """Return the seconds from the start of the overload until nine in ten of all later requests of it are on time."""
     start_s, end_s = overload()
     for window in course(label, start_s, end_s):
-        if window[2] >= 0.9 and min(each[2] for each in course(label, window[0], end_s)) >= 0.9:
+        if window[2] >= 0.9 and min(item[2] for item in course(label, window[0], end_s)) >= 0.9:
             return window[0] - start_s
     return float("inf")
 
@@ -88,7 +88,7 @@ def figures() -> dict[str, Any]:
 
 
 def _remap(change: str) -> Remap:
-    before, after = (int(each) for each in change.split("→"))
+    before, after = (int(part) for part in change.split("→"))
     return remap_of(engine_names(before), engine_names(after))
 
 

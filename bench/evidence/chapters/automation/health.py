@@ -46,7 +46,7 @@ def healthy() -> list[Row]:
 
 def wrongly_quarantined() -> int:
     """Return how many engines were quarantined in the hours without a fault."""
-    return sum(len(each["wrongly"]) for each in healthy())
+    return sum(len(item["wrongly"]) for item in healthy())
 
 
 def figures() -> dict[str, Any]:
@@ -67,6 +67,6 @@ def figures() -> dict[str, Any]:
         "rows": rows,
         "hours": len(hours),
         "wrongly": wrongly_quarantined(),
-        "suspects": sum(each["suspects"] for each in hours),
-        "worst": min(each["on_time"] for each in hours),
+        "suspects": sum(hour["suspects"] for hour in hours),
+        "worst": min(hour["on_time"] for hour in hours),
     }

@@ -28,8 +28,8 @@ def swept(prefill: int) -> Row:
 
 def figures() -> dict[str, Any]:
     """Return the figures of the text."""
-    named = [(f"{each} : {ENGINES - each}", fixed(each)) for each in FIXED]
-    named += [(f"controller, seed {each['seed']}", each) for each in controlled()]
+    named = [(f"{item} : {ENGINES - item}", fixed(item)) for item in FIXED]
+    named += [(f"controller, seed {item['seed']}", item) for item in controlled()]
     return {
         "engines": ENGINES,
         "day_minutes": DAY_S / 60,

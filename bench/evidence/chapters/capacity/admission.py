@@ -40,8 +40,8 @@ def figures() -> dict[str, Any]:
         "margin": measured.MARGIN,
         "short_s": measured.SHORT_S,
         "rows": [
-            cell(*each, mode) | {"setting": SETTING_NAMES[each[0]], "rule": NAMES[mode]}
-            for each in SETTINGS
+            cell(*item, mode) | {"setting": SETTING_NAMES[item[0]], "rule": NAMES[mode]}
+            for item in SETTINGS
             for mode in measured.MODES
         ],
         "admitted": {
@@ -91,7 +91,7 @@ def cell(load_name: str, slo_s: float, mode: str) -> Row:
 
 def values(mode: str, figure: str) -> list[float]:
     """Return a figure of a rule in every setting."""
-    return [cell(*each, mode)[figure] for each in SETTINGS]
+    return [cell(*item, mode)[figure] for item in SETTINGS]
 
 
 def over_baseline(mode: str, figure: str) -> list[float]:

@@ -41,7 +41,7 @@ def figures() -> dict[str, Any]:
         "requests_gained": [row["requests"] for row in gains],
         "longest_gained": [row["longest"] for row in gains],
         "late_binding": [
-            100 * (_shares(_at(*each, _LATE))["longest"] - _shares(_at(*each, _SHED))["longest"]) for each in LOADS
+            100 * (_shares(_at(*item, _LATE))["longest"] - _shares(_at(*item, _SHED))["longest"]) for item in LOADS
         ],
         "limits": [
             {"limit_s": limit_s, "share": _limited(_FORGETTING, limit_s)}

@@ -59,7 +59,7 @@ def cycle_tokens() -> int:
 
 
 def _both(order: str, tokens: int, groups: int = GROUPS) -> list[float]:
-    return [hit_share(order, tokens, each, groups) for each in ("lru", "rlt")]
+    return [hit_share(order, tokens, name, groups) for name in ("lru", "rlt")]
 
 
 def figures() -> dict[str, Any]:
@@ -88,9 +88,9 @@ def _trace(trace: str, qps: float, rule: tuple[str, str]) -> dict[str, Any]:
         "trace": trace,
         "rule": rule_name(*rule),
         "qps": qps,
-        "hits": [trace_mean(trace, *rule, each, "token_hit_rate") for each in evictions],
-        "on_time": [trace_mean(trace, *rule, each, "slo_share") for each in evictions],
-        "goodput": [goodput(trace, *rule, each) for each in evictions],
+        "hits": [trace_mean(trace, *rule, eviction, "token_hit_rate") for eviction in evictions],
+        "on_time": [trace_mean(trace, *rule, eviction, "slo_share") for eviction in evictions],
+        "goodput": [goodput(trace, *rule, eviction) for eviction in evictions],
     }
 
 

@@ -46,7 +46,7 @@ _HALF_LIFE_S = Lbgr().decay_interval_s * log(2) / -log(Lbgr().decay)
 """Of the load by which LBGR routes, with the paper's constants."""
 SWEEP_VALUES: dict[str, tuple[float, ...]] = {
     **{kind: values for kind, (_, values) in (SWEEPS | BATCH_SWEEPS).items()},
-    "decay": tuple(float(each) for each in DECAY_MS),
+    "decay": tuple(float(item) for item in DECAY_MS),
 }
 _DRAWN = (*PAPER, STANDING, "min_ttft + RLT", "least_cost + LRU")
 

@@ -89,7 +89,7 @@ def measure(jobs: int) -> Result:
         settings={
             "trace": TRACE,
             "max_input_tokens": MAX_INPUT,
-            "phases": [list(each) for each in PHASES],
+            "phases": [list(item) for item in PHASES],
             "slo_ttft_s": SLO_TTFT_S,
             "fixed_qps": FIXED_QPS,
             "fixed_change_s": FIXED_CHANGE_S,
@@ -174,8 +174,8 @@ def _course(records: Sequence[RequestRecord]) -> list[list[float | None]]:
         windows.setdefault(int(record.request.arrived_s // STEP_S), []).append(record)
     course: list[list[float | None]] = []
     for at, part in sorted(windows.items()):
-        on_time = sum(each.first_token_s is not None and each.first_token_s <= each.request.deadline_s for each in part)
-        tokens = sum(each.request.prompt_tokens for each in part if each.hit_tokens is not None)
-        hits = sum(each.hit_tokens or 0 for each in part)
+        on_time = sum(item.first_token_s is not None and item.first_token_s <= item.request.deadline_s for item in part)
+        tokens = sum(item.request.prompt_tokens for item in part if item.hit_tokens is not None)
+        hits = sum(item.hit_tokens or 0 for item in part)
         course.append([at * STEP_S, len(part), on_time / len(part), hits / tokens if tokens else None])
     return course

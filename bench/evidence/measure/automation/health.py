@@ -134,7 +134,7 @@ def _automation(health: bool) -> AutomationPolicy:
 
 
 def _schedule(simulation: FleetSimulation, kind: str) -> None:
-    faults: dict[str, FaultKind] = {each: each for each in KINDS if each not in ("flap", "compile")}  # type: ignore[misc]
+    faults: dict[str, FaultKind] = {item: item for item in KINDS if item not in ("flap", "compile")}  # type: ignore[misc]
     if kind == "flap":
         for at in range(int((HEALED_S - FAULT_S) / FLAP_EVERY_S)):
             restart_at(simulation, FAULT_S + at * FLAP_EVERY_S, SICK)
@@ -154,7 +154,10 @@ def _schedule(simulation: FleetSimulation, kind: str) -> None:
 def _figures(simulation: FleetSimulation, automation: FleetAutomation, kind: str) -> Row:
     fault_s = FAULT_S if kind != "none" else END_S * 1000
     found = [
-        (plan.at_s, each) for plan in automation.health for each in plan.verdicts if each.engine_id in plan.changed
+        (plan.at_s, verdict)
+        for plan in automation.health
+        for verdict in plan.verdicts
+        if verdict.engine_id in plan.changed
     ]
     out = [(at_s, each) for at_s, each in found if each.state == QUARANTINED]
     sick = [(at_s, each.code) for at_s, each in out if each.engine_id == SICK and at_s >= fault_s]
@@ -164,7 +167,7 @@ def _figures(simulation: FleetSimulation, automation: FleetAutomation, kind: str
     ]
     suspects = [each for _, each in found if each.state == "suspect" and each.engine_id != SICK]
     records = simulation.history
-    during = [each for each in records if FAULT_S <= each.request.arrived_s < HEALED_S]
+    during = [record for record in records if FAULT_S <= record.request.arrived_s < HEALED_S]
     return {
         "requests": len(records),
         "quarantined_after_s": sick[0][0] - fault_s if sick else None,
@@ -174,18 +177,20 @@ def _figures(simulation: FleetSimulation, automation: FleetAutomation, kind: str
         "quarantines": len(sick),
         "wrongly": wrongly,
         "suspects": len(suspects),
-        "lost_without_first_token": sum(each.status == FAILED and each.first_token_s is None for each in records),
-        "broken_off": sum(each.status == FAILED and each.first_token_s is not None for each in records),
-        "on_time_during": sum(on_time(each, None) for each in during) / len(during),
-        "on_time": sum(on_time(each, None) for each in records) / len(records),
-        "worst_ttft_s": max((each.ttft_s or 0.0) for each in records),
+        "lost_without_first_token": sum(record.status == FAILED and record.first_token_s is None for record in records),
+        "broken_off": sum(record.status == FAILED and record.first_token_s is not None for record in records),
+        "on_time_during": sum(on_time(item, None) for item in during) / len(during),
+        "on_time": sum(on_time(record, None) for record in records) / len(records),
+        "worst_ttft_s": max((record.ttft_s or 0.0) for record in records),
         "well_again_after_s": _well_again(automation, FAULT_S + COMPILE_S if kind == "compile" else HEALED_S),
     }
 
 
 def _well_again(automation: FleetAutomation, healed_s: float) -> float | None:
     """Return the seconds from the end of the fault until the engine has its full share; None: it never lost it."""
-    seen = [(plan.at_s, each) for plan in automation.health for each in plan.verdicts if each.engine_id == SICK]
+    seen = [
+        (plan.at_s, verdict) for plan in automation.health for verdict in plan.verdicts if verdict.engine_id == SICK
+    ]
     out = [at_s for at_s, each in seen if each.load_share < 1.0]
     back = [at_s for at_s, each in seen if out and at_s > out[-1] and each.load_share == 1.0]
     return back[0] - healed_s if back else None

@@ -160,9 +160,9 @@ def run_one(asked: Run) -> Row:
 
 
 def _figures(asked: Run, records: list[RequestRecord], automation: FleetAutomation) -> Row:
-    good = [on_time(each, SLO_TPOT_S) for each in records]
-    tpots = sorted(each.tpot_s for each in records if each.tpot_s is not None)
-    ttfts = sorted(each.ttft_s for each in records if each.ttft_s is not None)
+    good = [on_time(record, SLO_TPOT_S) for record in records]
+    tpots = sorted(record.tpot_s for record in records if record.tpot_s is not None)
+    ttfts = sorted(record.ttft_s for record in records if record.ttft_s is not None)
     flips = [(plan.at_s, plan.flips[0].after) for plan in automation.ratio if plan.flips]
     row: Row = {
         "kind": asked.kind,
@@ -173,11 +173,13 @@ def _figures(asked: Run, records: list[RequestRecord], automation: FleetAutomati
         "capacity": sum(good) / len(good),
         "ttft_mean_s": fmean(ttfts),
         "ttft_p90_s": ttfts[int(0.9 * len(ttfts))],
-        "ttft_on_time": sum(each.first_token_s is not None and (each.ttft_s or 0) <= SLO_TTFT_S for each in records)
+        "ttft_on_time": sum(
+            record.first_token_s is not None and (record.ttft_s or 0) <= SLO_TTFT_S for record in records
+        )
         / len(records),
         "tpot_mean_s": fmean(tpots),
         "tpot_p90_s": tpots[int(0.9 * len(tpots))],
-        "tpot_on_time": sum(each <= SLO_TPOT_S for each in tpots) / len(tpots),
+        "tpot_on_time": sum(tpot <= SLO_TPOT_S for tpot in tpots) / len(tpots),
         "flips": len(flips),
         "turns": sum(a != b for (_, a), (_, b) in pairwise(flips)),
     }

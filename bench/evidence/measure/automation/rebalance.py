@@ -90,22 +90,22 @@ def run_one(asked: Run) -> Row:
     )
     simulation, automation = run_automated(spec, Workload(hot_prefix(asked.seed), seed=asked.seed), policy)
     plans = plan_rows(automation)
-    hot = [each for each in simulation.history if HOT_FROM_S <= each.request.arrived_s < HOT_TO_S]
-    ttfts = sorted(each.ttft_s or 0.0 for each in hot)
-    tokens = sum(each.request.prompt_tokens for each in hot)
+    hot = [item for item in simulation.history if HOT_FROM_S <= item.request.arrived_s < HOT_TO_S]
+    ttfts = sorted(item.ttft_s or 0.0 for item in hot)
+    tokens = sum(item.request.prompt_tokens for item in hot)
     return {
         "adaptive": asked.adaptive,
         "rebalance": asked.rebalance,
         "seed": asked.seed,
         "requests": len(simulation.history),
-        "on_time": sum(on_time(each, None) for each in hot) / len(hot),
+        "on_time": sum(on_time(item, None) for item in hot) / len(hot),
         "ttft_p90_s": ttfts[int(0.9 * len(ttfts))],
-        "hits": sum(each.hit_tokens or 0 for each in hot) / tokens,
+        "hits": sum(item.hit_tokens or 0 for item in hot) / tokens,
         "mean_cv": simulation.samples.mean_cv,
-        "migrations": sum(each.migrations for each in hot),
-        "widened": sum(not each.what.startswith("0 prefixes wider") for each in plans),
+        "migrations": sum(item.migrations for item in hot),
+        "widened": sum(not plan.what.startswith("0 prefixes wider") for plan in plans),
         "still_wide": len(simulation.router.view.roster.widened),
         "plans": [
-            [each.at_s, each.what, each.why] for each in plans if not each.what.startswith("0 prefixes wider, 0 ")
+            [plan.at_s, plan.what, plan.why] for plan in plans if not plan.what.startswith("0 prefixes wider, 0 ")
         ],
     }

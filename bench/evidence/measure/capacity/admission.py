@@ -121,8 +121,8 @@ def _watch(loads: list[tuple[float, float]], slo_s: float, simulation: FleetSimu
 
 def _row(asked: Asked, spec: RunSpec, simulation: FleetSimulation, loads: list[tuple[float, float]]) -> Row:
     records = simulation.history[WARMUP:]
-    rejected = [each for each in records if each.status == REJECTED]
-    admitted = [each for each in records if each.status != REJECTED]
+    rejected = [record for record in records if record.status == REJECTED]
+    admitted = [record for record in records if record.status != REJECTED]
     prefill, decode = [each for each, _ in loads], [each for _, each in loads]
     row: Row = {
         "load": asked.load,
@@ -132,10 +132,10 @@ def _row(asked: Asked, spec: RunSpec, simulation: FleetSimulation, loads: list[t
         "uniform_s": asked.uniform_s,
         "requests": len(records),
         "rejected": len(rejected),
-        "rejected_after_prefill": sum(each.first_token_s is not None for each in rejected),
-        "served_on_time": sum(on_time(each, spec.slo_tpot_s) for each in records),
-        "admitted_prompt_tokens": fmean(each.request.prompt_tokens for each in admitted),
-        "admitted_output_tokens": fmean(each.output_tokens for each in admitted),
+        "rejected_after_prefill": sum(item.first_token_s is not None for item in rejected),
+        "served_on_time": sum(on_time(record, spec.slo_tpot_s) for record in records),
+        "admitted_prompt_tokens": fmean(item.request.prompt_tokens for item in admitted),
+        "admitted_output_tokens": fmean(item.output_tokens for item in admitted),
         "prefill_load": fmean(prefill),
         "prefill_load_sd": pstdev(prefill),
         "decode_load": fmean(decode),
@@ -152,10 +152,10 @@ def measure(jobs: int) -> Result:
     """Run every rule at every load and TTFT objective; t_d is known once early rejection has run."""
     places = [(load, slo_s) for load in SETTINGS for slo_s in OBJECTIVES_S]
     shorts = {UNIFORM_SHORT: SHORT_S}
-    asked = [Asked(*each, mode, shorts.get(mode, 0.0)) for each in places for mode in MODES if mode != UNIFORM]
+    asked = [Asked(*place, mode, shorts.get(mode, 0.0)) for place in places for mode in MODES if mode != UNIFORM]
     rows = run_all(measure_one, asked, jobs=jobs, title="admission")
     means = {(row["load"], row["ttft_slo_s"]): row["decode_s"] for row in rows if row["mode"] == EARLY}
-    again = [Asked(*each, UNIFORM, means[each]) for each in places]
+    again = [Asked(*place, UNIFORM, means[place]) for place in places]
     rows += run_all(measure_one, again, jobs=jobs, title="with the mean decode time")
     return measured(
         name="admission",

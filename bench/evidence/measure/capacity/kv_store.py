@@ -94,7 +94,7 @@ def _sequence(name: str) -> list[tuple[TraceRow, tuple[int, ...]]]:
         rows = whole_trace(each)
         keys = keys_of_rows(rows, seed)
         found += [(at / len(rows), pair) for at, pair in enumerate(zip(rows, keys, strict=True))]
-    return [pair for _, pair in sorted(found, key=lambda each: each[0])]
+    return [pair for _, pair in sorted(found, key=lambda item: item[0])]
 
 
 def sharing(asked: Asked) -> Row:
@@ -112,12 +112,12 @@ def sharing(asked: Asked) -> Row:
     )
     simulation = run(spec, rows)
     simulation.check()
-    served = [each for each in simulation.history if each.hit_tokens is not None]
-    hits = [(each.request.prompt_tokens, each.hit_tokens or 0) for each in served]
+    served = [item for item in simulation.history if item.hit_tokens is not None]
+    hits = [(item.request.prompt_tokens, item.hit_tokens or 0) for item in served]
     return {
         "hit_rate": sum(hit for _, hit in hits) / sum(tokens for tokens, _ in hits),
-        "prefill_mean_s": sum(profile.prefill_s(*each) for each in hits) / len(hits),
-        "ttft_mean_s": sum(each.ttft_s or 0.0 for each in served) / len(served),
+        "prefill_mean_s": sum(profile.prefill_s(*item) for item in hits) / len(hits),
+        "ttft_mean_s": sum(item.ttft_s or 0.0 for item in served) / len(served),
     }
 
 
@@ -170,7 +170,9 @@ def layers(asked: Asked) -> Row:
         began_s = _until_idle(prefill)[0] + 1000.0
     prefill.submit(PromptSequence("asked", keys, tokens, DECODED), began_s)
     ended_s = _until_idle(prefill)[0]
-    (handover,) = [each for each in prefill.take_handovers() if each.sequence.request_id == "asked"]
+    (handover,) = [
+        take_handover for take_handover in prefill.take_handovers() if take_handover.sequence.request_id == "asked"
+    ]
     decode = DecodeRole(profile)
     decode.submit(handover.sequence, handover.ready_s)
     finished_s = _until_idle(decode)[1]

@@ -57,5 +57,5 @@ def _fullest(throw: Throw, seed: int) -> int:
     everyone = range(throw.engines)
     for _ in range(PER_ENGINE * throw.engines):
         candidates = rings.candidates(rng.getrandbits(64)) if rings is not None else rng.sample(everyone, throw.d)
-        loads[min(candidates, key=lambda each: (loads[each], each))] += 1
+        loads[min(candidates, key=lambda candidate: (loads[candidate], candidate))] += 1
     return max(loads)

@@ -71,7 +71,7 @@ def sweeps() -> list[Sweep]:
         for tokens in SIZES
         for eviction in EVICTIONS
     ]
-    return made + [Sweep(order="round_robin", tokens=PAPER_TOKENS, eviction=each, groups=128) for each in EVICTIONS]
+    return made + [Sweep(order="round_robin", tokens=PAPER_TOKENS, eviction=item, groups=128) for item in EVICTIONS]
 
 
 def trace_cells(seeds: int) -> list[Cell]:
@@ -171,5 +171,5 @@ def loop_misses(loop: tuple[int, int]) -> Row:
         "lru": misses(LruLeaves),
         "opt": misses(partial(BeladyLeaves, paths=paths)),
         "rlt": sum(rlt) / len(rlt),
-        "bound": 2 * sum(1 / each for each in range(1, leaves + 1)),
+        "bound": 2 * sum(1 / item for item in range(1, leaves + 1)),
     }

@@ -14,8 +14,8 @@ SYSTEMS = ("recompute", "sticky", "symphony", "ours")
 
 def asked() -> list[Case]:
     """Return all cases."""
-    found = [each for users, files in PROJECTS for each in cases(SYSTEMS, (users,), "agents", files=files)]
-    return [msgspec.structs.replace(each, figures=(*FIGURES, "project_s")) for each in found]
+    found = [case for users, files in PROJECTS for case in cases(SYSTEMS, (users,), "agents", files=files)]
+    return [msgspec.structs.replace(item, figures=(*FIGURES, "project_s")) for item in found]
 
 
 def measure(jobs: int) -> Result:

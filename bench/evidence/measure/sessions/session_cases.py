@@ -32,7 +32,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 def cases(systems: Iterable[str], users: Iterable[int], workload: str = "chat", **options: Any) -> list[Case]:
     """Return every system at every number of users."""
-    return [Case(workload=workload, system=system, users=each, options=options) for each in users for system in systems]
+    return [Case(workload=workload, system=system, users=user, options=options) for user in users for system in systems]
 
 
 def run_case(case: Case) -> Row:

@@ -26,17 +26,17 @@ def asked() -> list[Case]:
     """Return all cases; what they are compared with is in session_loads where nothing is changed."""
     return [
         *cases(("ours",), (896,), hbm_tokens=SHORT_MEMORY),
-        *(each for missed in (0.1, 1.0) for each in cases(("ours",), MISSED_USERS, missed=missed)),
+        *(case for missed in (0.1, 1.0) for case in cases(("ours",), MISSED_USERS, missed=missed)),
         *cases(("ours",), (LIMIT_USERS,), dram_gb=AMPLE_GB),
         *(
-            each
+            case
             for gb in (AMPLE_GB, SHORT_GB)
-            for each in cases(("ours",), (LIMIT_USERS,), spurious=SPURIOUS, dram_gb=gb)
+            for case in cases(("ours",), (LIMIT_USERS,), spurious=SPURIOUS, dram_gb=gb)
         ),
         *cases(("ours",), (LIMIT_USERS,), **ON_DISK),
         *cases(("ours", "recompute"), (FRESH_USERS,), fresh=True),
         *cases(("symphony", *ABLATED), ABLATION_USERS, hbm_tokens=SHORT_MEMORY),
-        *(each for missed in (0.1, 1.0) for each in cases(("symphony",), MISSED_USERS, missed=missed)),
+        *(case for missed in (0.1, 1.0) for case in cases(("symphony",), MISSED_USERS, missed=missed)),
         *cases(("symphony",), SPURIOUS_USERS_13B, spurious=SPURIOUS, model="13b"),
     ]
 

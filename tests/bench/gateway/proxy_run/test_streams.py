@@ -45,9 +45,9 @@ async def test_an_answer_that_is_no_stream_is_an_error() -> None:
 
 def test_prompts_share_their_openings_and_nothing_else() -> None:
     made = bodies(32)
-    assert all(1900 < len(each) < 3000 for each in made)
+    assert all(1900 < len(item) < 3000 for item in made)
     assert len(set(made)) == 32
-    assert len({each[:900] for each in made}) == 16
+    assert len({item[:900] for item in made}) == 16
 
 
 def test_cpu_of_children_counts_while_they_run_and_when_they_have_ended() -> None:

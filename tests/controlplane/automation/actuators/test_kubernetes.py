@@ -106,7 +106,7 @@ def test_a_start_keeps_the_scale_it_wants_before_it_patches_and_names_the_engine
     assert second.engine.name == "vllm-3"
     assert second.engine.url == "http://vllm-3.vllm.llm.svc:8000"
     assert second.engine.kv_events_endpoint == "tcp://vllm-3.vllm.llm.svc:5557"
-    patch = next(each for each in asked if each[0] == "PATCH")
+    patch = next(item for item in asked if item[0] == "PATCH")
     assert json.loads(patch[3]) == {"metadata": {"resourceVersion": "41"}, "spec": {"replicas": 4}}
 
 

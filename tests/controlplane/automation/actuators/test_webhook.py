@@ -73,7 +73,7 @@ def test_a_call_over_the_wire_is_signed_and_carries_the_order_s_key(order: Engin
 
 
 def test_the_signature_depends_on_secret_time_and_body() -> None:
-    told = {signature(*each) for each in (("a", "1", b"x"), ("b", "1", b"x"), ("a", "2", b"x"), ("a", "1", b"y"))}
+    told = {signature(*item) for item in (("a", "1", b"x"), ("b", "1", b"x"), ("a", "2", b"x"), ("a", "1", b"y"))}
     assert len(told) == 4
 
 

@@ -24,7 +24,7 @@ ACTOR = program("tests")
 def test_a_pool_says_how_it_steers_itself(api: Api) -> None:
     told = api.get("pools/pool-a/automation").json()
     assert (told["pool"], told["frozen"], told["override_engines"]) == ("pool-a", False, None)
-    modes = {each["job"]: (each["mode"], each["in_force"]) for each in told["automations"]}
+    modes = {item["job"]: (item["mode"], item["in_force"]) for item in told["automations"]}
     assert modes == {
         "engine_health": ("act", "act"),
         "rebalance": ("advise", "advise"),
@@ -39,7 +39,7 @@ def test_freezing_shows_at_once_and_is_in_the_audit(api: Api) -> None:
     told = api.post("pools/pool-a/freeze", {"why": "an incident"}).json()
     assert told["frozen"]
     assert (told["changed_by"], told["why"]) == ("admin", "an incident")
-    assert {each["in_force"] for each in told["automations"]} == {"frozen"}
+    assert {item["in_force"] for item in told["automations"]} == {"frozen"}
     event = AuditEvent.objects.get(verb="pool.freeze")
     assert (event.before["frozen"], event.after["frozen"], event.why) == (False, True, "an incident")
     assert not api.post("pools/pool-a/unfreeze", {}).json()["frozen"]
@@ -48,7 +48,7 @@ def test_freezing_shows_at_once_and_is_in_the_audit(api: Api) -> None:
 def test_an_override_is_checked_and_ends(api: Api) -> None:
     until = (timezone.now() + timedelta(hours=1)).isoformat()
     told = api.post("pools/pool-a/override", {"engines": 3, "until": until}).json()
-    scaling = next(each for each in told["automations"] if each["job"] == "scaling")
+    scaling = next(item for item in told["automations"] if item["job"] == "scaling")
     assert (told["override_engines"], scaling["in_force"]) == (3, "override")
     assert api.post("pools/pool-a/end_override", {}).json()["override_engines"] is None
     for body, path in (
@@ -62,7 +62,7 @@ def test_an_override_is_checked_and_ends(api: Api) -> None:
     ):
         answer = api.post("pools/pool-a/override", body)
         assert answer.status_code == 400
-        assert [each["path"] for each in answer.json()["errors"]][:1] == [path]
+        assert [item["path"] for item in answer.json()["errors"]][:1] == [path]
 
 
 def test_orders_are_answered_once(api: Api) -> None:
@@ -118,11 +118,11 @@ def test_advice_is_shown_with_its_key_and_followed_once(api: Api, world: World) 
     )
     EngineAction.objects.filter(pool__slug="pool-a").delete()
     told = api.get("pools/pool-a/automation").json()["automations"]
-    assert {each["job"]: each["advice"] for each in told if each["advice"]} == {"scaling": "+mixed"}
+    assert {item["job"]: item["advice"] for item in told if item["advice"]} == {"scaling": "+mixed"}
     stale = api.post("pools/pool-a/follow_advice", {"job": "scaling", "advice": "+mixed,+mixed"})
     assert (stale.status_code, EngineAction.objects.filter(pool__slug="pool-a").count()) == (409, 0)
     followed = api.post("pools/pool-a/follow_advice", {"job": "scaling", "advice": "+mixed", "why": "agreed"}).json()
-    assert [(each["kind"], each["by"]) for each in followed["orders"]] == [("start", "admin")]
+    assert [(item["kind"], item["by"]) for item in followed["orders"]] == [("start", "admin")]
     assert AuditEvent.objects.get(verb="pool.follow_advice").why == "agreed"
     again = api.post("pools/pool-a/follow_advice", {"job": "scaling", "advice": "+mixed"})
     assert "started since" in again.json()["detail"]

@@ -33,7 +33,7 @@ def silence(world: World, name: str) -> None:
 
 
 def published(name: str) -> str:
-    return next(each.health for each in build_snapshot(0.0).engines if each.engine_id == name)
+    return next(engine.health for engine in build_snapshot(0.0).engines if engine.engine_id == name)
 
 
 def test_healthy_engines_have_no_verdict_and_a_minute_of_calm_is_few_rows(world: World) -> None:

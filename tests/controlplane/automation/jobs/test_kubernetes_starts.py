@@ -151,7 +151,7 @@ def test_an_engine_whose_name_moves_is_followed_and_published(world: World, apps
     after = Engine.objects.get(engine_id=order.key)
     assert (before.connect_url, after.connect_url) == ("http://10.0.0.3:8000", "http://10.0.7.9:8000")
     assert after.kv_events_endpoint == "tcp://10.0.7.9:5557"
-    (entry,) = (each for each in build_snapshot(at=0.0).engines if each.engine_id == order.key)
+    (entry,) = (engine for engine in build_snapshot(at=0.0).engines if engine.engine_id == order.key)
     assert (entry.url, entry.kv_events_endpoint) == ("http://10.0.7.9:8000", "tcp://10.0.7.9:5557")
     assert AuditEvent.objects.filter(verb="engine.move", object_id=order.key).count() == 1
     assert follow_addresses() == 0

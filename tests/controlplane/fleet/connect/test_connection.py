@@ -158,13 +158,15 @@ RANKED = replace(
 
 def test_each_rank_behind_an_address_becomes_a_target_of_its_own() -> None:
     found = targets(RANKED, at(URL))
-    engines = [make_connection(plan_connection(*each, Wishes()), actor=ACTOR) for each in found]
-    assert [(each.name, each.url, each.connect_url, each.rank, each.kv_events_endpoint) for each in engines] == [
+    engines = [make_connection(plan_connection(*item, Wishes()), actor=ACTOR) for item in found]
+    assert [
+        (engine.name, engine.url, engine.connect_url, engine.rank, engine.kv_events_endpoint) for engine in engines
+    ] == [
         ("10-3-0-7-8000-rank-0", f"{URL}#0", URL, 0, "tcp://10.3.0.7:5557"),
         ("10-3-0-7-8000-rank-1", f"{URL}#1", URL, 1, "tcp://10.3.0.7:5558"),
     ]
-    assert {each.pool.slug for each in engines} == {"llama-3-1-8b"}
-    assert [each[1].url for each in targets(RANKED, at(f"{URL}#1"))] == [f"{URL}#1"], "one that is named, alone"
+    assert {engine.pool.slug for engine in engines} == {"llama-3-1-8b"}
+    assert [target[1].url for target in targets(RANKED, at(f"{URL}#1"))] == [f"{URL}#1"], "one that is named, alone"
     assert targets(FACTS, at(URL)) == [(FACTS, at(URL))]
     with pytest.raises(ConnectRejectedError, match="no data-parallel rank 2"):
         targets(RANKED, at(f"{URL}#2"))

@@ -38,9 +38,9 @@ def test_a_file_lists_engines_as_they_are_pasted(tmp_path: Path) -> None:
 
 def test_addresses_of_a_file_are_as_engines_have_them(tmp_path: Path) -> None:
     found = of_text(tmp_path, "a, http://Engine.Internal./\nb, https://[FD00::1]/path/\n")
-    assert [each.url for each in found] == ["http://engine.internal:80", "https://[fd00::1]:443/path"]
-    assert [check_engine_url(each.url, ANYWHERE, lambda *_: ["10.0.0.1"]).url for each in found] == [
-        each.url for each in found
+    assert [item.url for item in found] == ["http://engine.internal:80", "https://[fd00::1]:443/path"]
+    assert [check_engine_url(item.url, ANYWHERE, lambda *_: ["10.0.0.1"]).url for item in found] == [
+        item.url for item in found
     ]
 
 
@@ -62,7 +62,7 @@ NAME = DiscoverySource("chat", "dns", "vllm.internal", port=8000)
 
 def test_a_name_lists_an_engine_per_address() -> None:
     found = engines_of_name(NAME, lambda *_: ["10.0.0.2", "fd00::1", "10.0.0.2"])
-    assert [(each.name, each.url) for each in found] == [
+    assert [(item.name, item.url) for item in found] == [
         ("10-0-0-2-8000", "http://10.0.0.2:8000"),
         ("fd00-1-8000", "http://[fd00::1]:8000"),
     ]
@@ -122,7 +122,7 @@ GATEWAYS = DiscoverySource("chat", "inferencepool", "llm", "llama")
 
 def test_a_selector_lists_pods_that_run_with_how_far_they_are() -> None:
     found, query = listed(SELECTED, {PODS_PATH: PODS})
-    assert [(each.name, each.url, each.presence) for each in found] == [
+    assert [(item.name, item.url, item.presence) for item in found] == [
         ("vllm-0", "http://10.1.0.1:8000", Presence.READY),
         ("vllm-1", "http://10.1.0.2:8000", Presence.WAITING),
         ("vllm-2", "http://10.1.0.3:8000", Presence.LEAVING),

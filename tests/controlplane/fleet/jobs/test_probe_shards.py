@@ -23,7 +23,7 @@ def test_no_shard_holds_more_than_a_quarter_above_the_average_and_all_are_used()
 
 
 def test_one_more_shard_moves_engines_only_to_itself() -> None:
-    moved = [(shard_of(each, 20), shard_of(each, 21)) for each in ENGINES if shard_of(each, 20) != shard_of(each, 21)]
+    moved = [(shard_of(item, 20), shard_of(item, 21)) for item in ENGINES if shard_of(item, 20) != shard_of(item, 21)]
     assert {after for _, after in moved} == {20}
     assert len(moved) < 2000 / 21 * 1.4
 

@@ -34,11 +34,11 @@ def pool_word(requests: int = 40, rings: RingPlan | None = None) -> PoolCacheLoc
         span_s=60.0, accepting=ENGINES, rings=rings, keys={"00000000000004d2": 30},
         engines=tuple(
             EngineCacheLocality(
-                engine_id=each, name=f"name-{each}", accepts=True, requests=10, split=(span,), trust="degraded",
+                engine_id=item, name=f"name-{item}", accepts=True, requests=10, split=(span,), trust="degraded",
                 trust_reason="it had 50% of the tokens", trust_since=1_700_000_000.0, cause="eviction", compared=20,
                 differing=12, believed_tokens=1000, reported_tokens=500,
             )
-            for each in ENGINES
+            for item in ENGINES
         ),
         prefixes=(SharedPrefix("aa" * 8, -1, 0, 1, 4, 30, ("e-a",), 2), SharedPrefix("bb" * 8, 0, 1, 5, 6, 10)),
     )  # fmt: skip
@@ -61,12 +61,12 @@ def test_rings_tell_shares_and_what_a_leaving_engine_moves(api: Api, heard: InPr
     publish(heard, pool_word(rings=RingPlan(2, 100, True)))
     told = api.get("pools/pool-a/rings").json()
     assert (told["rings"], told["virtual_nodes"], told["ideal"], told["moved"]) == (2, 100, 0.25, None)
-    assert sum(each["share"] for each in told["engines"]) == pytest.approx(1)
-    assert {each["granted"] for each in told["engines"]} == {0.25}
+    assert sum(item["share"] for item in told["engines"]) == pytest.approx(1)
+    assert {item["granted"] for item in told["engines"]} == {0.25}
     for name in ("e-3", "name-e-3"):
         gone = api.get(f"pools/pool-a/rings?without={name}").json()
         assert gone["without"] == "e-3"
-        assert sum(each["gain"] for each in gone["engines"] if each["gain"] is not None) == pytest.approx(gone["moved"])
+        assert sum(item["gain"] for item in gone["engines"] if item["gain"] is not None) == pytest.approx(gone["moved"])
         assert gone["keys_changed"] == pytest.approx(2 * gone["moved"])
     rejected = api.get("pools/pool-a/rings?without=e-99")
     assert rejected.status_code == 400
@@ -77,14 +77,14 @@ def test_a_pool_without_rings_tells_its_engines_requests(api: Api, heard: InProc
     publish(heard, pool_word())
     told = api.get("pools/pool-a/rings").json()
     assert (told["rings"], told["ideal"]) == (0, None)
-    assert [(each["share"], each["granted"]) for each in told["engines"]] == [(None, 0.25)] * 4
+    assert [(item["share"], item["granted"]) for item in told["engines"]] == [(None, 0.25)] * 4
     assert api.get("pools/pool-a/rings?without=e-3").status_code == 400
 
 
 def test_prefixes_ttft_and_hits_are_told(api: Api, heard: InProcessBus) -> None:
     publish(heard, pool_word())
     told = api.get("pools/pool-a/cache_locality").json()
-    assert [(each["parent"], each["share"]) for each in told["prefixes"]] == [(None, 0.75), ("aa" * 8, 0.25)]
+    assert [(item["parent"], item["share"]) for item in told["prefixes"]] == [(None, 0.75), ("aa" * 8, 0.25)]
     assert told["engines"][0]["ttft"][0]["p90"] == {"queue_s": 0.5, "transfer_s": 0.0, "prefill_s": 0.6}
     hits = api.get("engines/e-a/hits").json()
     assert (hits["ratio"], hits["trust"], hits["cause"], hits["differing"]) == (0.5, "degraded", "eviction", 12)

@@ -137,7 +137,10 @@ def test_a_problem_carries_the_id_of_its_request(world: World, api: Api) -> None
 
 def test_every_view_is_closed_unless_it_says_who_may(world: World) -> None:
     for name, view in VIEWS.items():
-        assert [each.__name__ for each in view.authentication_classes] == ["KeyAuthentication", "SessionAuthentication"]
+        assert [authentication_class_.__name__ for authentication_class_ in view.authentication_classes] == [
+            "KeyAuthentication",
+            "SessionAuthentication",
+        ]
         assert view.initial.__qualname__ == "ApiView.initial", name
     assert len({str(pattern.pattern) for pattern in urlpatterns}) == len(urlpatterns)
 

@@ -59,7 +59,7 @@ def aim(case: schemathesis.Case) -> None:
     elif case.path.endswith("/route"):
         case.body = answerable(case.body)
     elif isinstance(case.body.get("requests"), list):
-        case.body["requests"] = [answerable(each) for each in case.body["requests"]]
+        case.body["requests"] = [answerable(item) for item in case.body["requests"]]
 
 
 def answerable(asked: Any) -> Any:
@@ -87,7 +87,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveFleet]:
 
 
 def test_the_document_holds_every_door_of_the_decision_api() -> None:
-    doors = {f"{each.method.upper()} {each.path}" for each in (found.ok() for found in schema.get_all_operations())}
+    doors = {f"{item.method.upper()} {item.path}" for item in (found.ok() for found in schema.get_all_operations())}
     assert doors >= {
         "POST /api/v1/route",
         "POST /api/v1/route/batch",

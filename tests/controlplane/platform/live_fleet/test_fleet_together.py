@@ -36,7 +36,7 @@ def test_work_on_an_engine_adds_up() -> None:
 
 def test_engines_that_only_one_gateway_knows_are_there_in_the_order_of_their_names() -> None:
     found = together(g1=sample(START, engine("b")), g2=sample(START, engine("c"), engine("a")))
-    assert [each.name for each in found.engines] == ["a", "b", "c"]
+    assert [item.name for item in found.engines] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_percentiles_are_of_all_requests_together(sizes: tuple[int, int]) -> Non
     ordered = sorted(fast + slow)
     for share, found in ((0.5, seen.ttft_p50_s), (0.9, seen.ttft_p90_s), (0.99, seen.ttft_p99_s)):
         assert found is not None
-        rank = sum(each <= found for each in ordered) / len(ordered)
+        rank = sum(item <= found for item in ordered) / len(ordered)
         assert share - 0.02 <= rank <= share + 0.02 + 1 / len(ordered)
     assert seen.ttft_count == sum(sizes)
 
@@ -184,7 +184,7 @@ def test_prefixes_of_gateways_are_one_list_the_busiest_first() -> None:
     )
     other = pool(prefixes=(PrefixCounts(key="k", work_s_by_engine={"a": 1.0, "b": 2.0}, tokens=9),))
     (seen,) = together(g1=sample(START, pools=(one,)), g2=sample(START, pools=(other,))).pools
-    assert [each.key for each in seen.prefixes] == ["k", "z"]
+    assert [prefix.key for prefix in seen.prefixes] == ["k", "z"]
     assert (seen.prefixes[0].work_s_by_engine, seen.prefixes[0].tokens) == ({"a": 2.0, "b": 2.0}, 9)
 
 

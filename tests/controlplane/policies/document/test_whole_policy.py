@@ -31,14 +31,14 @@ def test_both_halves_are_stored_complete() -> None:
 def test_errors_of_both_halves_come_together_with_their_paths() -> None:
     with pytest.raises(InvalidPolicyError) as caught:
         validated({"ttft_slo_s": -1, "automation": {"scaling": {"mode": "perhaps"}, "helath": {}}})
-    assert [each.path for each in caught.value.found] == [
+    assert [item.path for item in caught.value.found] == [
         "ttft_slo_s",
         "automation.helath",
         "automation.scaling.mode",
     ]
     with pytest.raises(InvalidPolicyError) as caught:
         validated({"automation": {"scaling": {"min_engines": 9, "max_engines": 3}}})
-    assert [each.path for each in caught.value.found] == ["automation.scaling.min_engines"]
+    assert [item.path for item in caught.value.found] == ["automation.scaling.min_engines"]
 
 
 @pytest.mark.django_db
@@ -47,7 +47,7 @@ def test_publishing_and_rolling_back_treat_both_halves_as_one(policy: Policy, bu
     scaled = draft(policy, {"automation": {"scaling": {"mode": "act"}}}, actor=ACTOR)
     publish_version(scaled, instead_of=1, actor=ACTOR)
     copy = roll_back(policy, 1, instead_of=2, actor=ACTOR)
-    modes = {each.number: each.automation_document["scaling"]["mode"] for each in PolicyVersion.objects.all()}
+    modes = {object_.number: object_.automation_document["scaling"]["mode"] for object_ in PolicyVersion.objects.all()}
     assert modes == {1: "advise", 2: "act", 3: "advise"}
     assert copy.document["ttft_slo_s"] == 2.0
     assert copy.document["automation"] == copy.automation_document

@@ -38,7 +38,7 @@ def test_two_nodes_share_the_engines_and_stay_where_they_are(secrets: FirstRunSe
     engines, nodes = seeded()
     assert [node.name for node in nodes] == ["kv-1", "kv-2"]
     assert [engine.kv_node for engine in engines] == ["kv-1", "kv-2"] * 4
-    ports = [port for each in engines for port in engine_ports(each)] + [p for node in nodes for p in node_ports(node)]
+    ports = [port for item in engines for port in engine_ports(item)] + [p for node in nodes for p in node_ports(node)]
     assert len(set(ports)) == 8 * 3 + 2 * 3
     again = seeded()[1]
     assert [node_ports(node) for node in again] == [node_ports(node) for node in nodes]

@@ -23,8 +23,8 @@ def child(name: str, role: str = "mixed") -> ChildSpec:
 
 
 async def running(supervisor: Supervisor, *names: str) -> dict[str, int | None]:
-    await until(lambda: {each.name for each in supervisor.statuses() if each.state == "running"} == set(names))
-    return {each.name: each.pid for each in supervisor.statuses()}
+    await until(lambda: {status.name for status in supervisor.statuses() if status.state == "running"} == set(names))
+    return {status.name: status.pid for status in supervisor.statuses()}
 
 
 async def test_processes_come_go_and_restart_with_the_topology(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_one_decision_is_told_in_full(recorded: World) -> None:
     told = detail(recorded)
     assert told["stored"] is True
     assert told["story"]["title"].startswith("Sent to e-17 for its cache; e-04")
-    assert [each["engine_id"] for each in told["record"]["decision"]["candidates"]] == ["engine-17", "engine-04"]
+    assert [item["engine_id"] for item in told["record"]["decision"]["candidates"]] == ["engine-17", "engine-04"]
     assert told["record"]["regret"]["trade_s"] == pytest.approx(2.03)
     assert told["record"]["known"][0]["report_age_s"] == 0.062
 

@@ -125,7 +125,7 @@ def kept_segments() -> int:
 def read_recorded_rows(count: int) -> list:
     from controlplane.request_log.recordings.recorded_row import Resalting
 
-    return [Resalting(b"x").recorded(each, START) for each in rows(count)]
+    return [Resalting(b"x").recorded(row, START) for row in rows(count)]
 
 
 @pytest.mark.django_db
@@ -157,7 +157,7 @@ def test_any_machine_reads_a_recording(pool: Pool, tmp_path: Path, monkeypatch: 
         assert path.is_relative_to(tmp_path / "of another machine")
         assert path.stat().st_mode & 0o777 == 0o600
         assert len(list(read_recorded(path))) == made.requests == 20
-        assert [each.name for each in path.parent.iterdir()] == [path.name]
+        assert [item.name for item in path.parent.iterdir()] == [path.name]
 
 
 @pytest.mark.django_db

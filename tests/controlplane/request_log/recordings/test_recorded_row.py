@@ -45,11 +45,11 @@ def test_an_uploaded_name_is_not_stored() -> None:
 
 def test_a_recording_is_a_trace_for_other_tools(tmp_path: Path) -> None:
     names = Resalting(b"a")
-    made = written(names.recorded(each, START) for each in reversed(rows(20)))
+    made = written(names.recorded(item, START) for item in reversed(rows(20)))
     path = tmp_path / "trace.jsonl.gz"
     path.write_bytes(made.packed)
     trace = read_trace(path)
-    assert [each.timestamp for each in trace] == [1000.0 * number for number in range(20)]
+    assert [item.timestamp for item in trace] == [1000.0 * number for number in range(20)]
     assert (trace[3].input_length, trace[3].output_length) == (1500, 20)
     told = list(read_recorded(path))
     assert (told[0].ttft_s, told[0].cached_tokens, told[0].outcome, told[0].engines) == (0.5, 512, "completed", 4)

@@ -20,7 +20,7 @@ def line(**fields: Any) -> bytes:
 def rejected(data: bytes) -> list[tuple[str, str]]:
     with pytest.raises(BadTraceError) as caught:
         checked_rows(io.BytesIO(data))
-    return [(each.path, each.message) for each in caught.value.problems]
+    return [(problem.path, problem.message) for problem in caught.value.problems]
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])

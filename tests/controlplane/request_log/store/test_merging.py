@@ -70,7 +70,7 @@ def stored_seconds(clock: Clock, count: int, at_once: int = 1) -> None:
     """Store a batch per second, `at_once` in one run of the job."""
     for number in range(0, count, at_once):
         clock.passed_s = float(number)
-        store([second(each) for each in range(number, min(number + at_once, count))])
+        store([second(item) for item in range(number, min(number + at_once, count))])
 
 
 def merge(clock: Clock) -> None:
@@ -83,15 +83,15 @@ def live(retention: Retention) -> int:
 
 
 def arrivals() -> list[float]:
-    return [each.arrived_at - START for each in recorded_traffic(START - 1, START + 10 * HOUR_S)]
+    return [item.arrived_at - START for item in recorded_traffic(START - 1, START + 10 * HOUR_S)]
 
 
 def assert_whole(count: int, every: int = 1) -> None:
     """Have all traffic, and one in so many decisions, been read as they were stored."""
     assert arrivals() == [float(number) for number in range(count)]
     rows = list(DecisionIndex.objects.order_by("decision_id"))
-    assert [each.decision_id for each in rows] == [f"d-{number:06}" for number in range(count)]
-    assert all(read_decision(each).decision.decision_id == each.decision_id for each in rows[::every])
+    assert [item.decision_id for item in rows] == [f"d-{number:06}" for number in range(count)]
+    assert all(read_decision(item).decision.decision_id == item.decision_id for item in rows[::every])
 
 
 def test_two_hours_of_one_request_per_second_are_a_segment_per_minute_and_class(
@@ -132,9 +132,9 @@ def test_who_had_listed_the_segments_before_a_merge_reads_all_of_them(clock: Clo
     merge(clock)
     clock.passed_s += READERS_MS / 1000
     assert drop_merged(clock.ms) == 0
-    read += [each.arrived_at - START for each in reading]
+    read += [item.arrived_at - START for item in reading]
     assert read == [float(number) for number in range(150)]
-    assert [read_decision(each).decision.decision_id for each in rows] == [each.decision_id for each in rows]
+    assert [read_decision(item).decision.decision_id for item in rows] == [item.decision_id for item in rows]
     clock.passed_s += 1
     assert drop_merged(clock.ms) == 2 * 120
     assert_whole(150)
@@ -236,10 +236,10 @@ def test_what_another_process_has_merged_meanwhile_stays(clock: Clock, monkeypat
 def test_one_in_so_many_rows_is_read_of_every_time(clock: Clock) -> None:
     stored_seconds(clock, 2401, at_once=10)
     merge(clock)
-    sampled = [each.arrived_at - START for each in recorded_traffic(START, START + 2401, segments=2, rows=5)]
+    sampled = [item.arrived_at - START for item in recorded_traffic(START, START + 2401, segments=2, rows=5)]
     assert len(sampled) == pytest.approx(240, rel=0.1)
     per_five_minutes = Counter(int(at // 300) for at in sampled)
-    assert all(per_five_minutes[each] == pytest.approx(30, rel=0.5) for each in range(8))
+    assert all(per_five_minutes[number] == pytest.approx(30, rel=0.5) for number in range(8))
 
 
 def test_names_are_kept_as_few_spans() -> None:

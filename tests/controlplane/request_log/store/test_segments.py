@@ -128,7 +128,7 @@ def test_a_class_keeps_its_own_bounds() -> None:
     for hours in range(4):
         record(rows(1, hours * 3600))
     assert shrink(Retention.TRAFFIC, 1 << 20, START + 3600) == 1
-    assert [each.arrived_at - START for each in within(0, 10**6)] == [3600, 7200, 10800]
+    assert [item.arrived_at - START for item in within(0, 10**6)] == [3600, 7200, 10800]
     assert shrink(Retention.TRAFFIC, 0) == 3
     assert DecisionIndex.objects.count() == 3
 
@@ -137,7 +137,7 @@ def test_dropping_reads_no_data() -> None:
     keep(*many(3))
     with CaptureQueriesContext(connection) as asked:
         assert shrink(Retention.DECISIONS, 0) == 1
-    assert not [each["sql"] for each in asked if '"data"' in each["sql"]]
+    assert not [item["sql"] for item in asked if '"data"' in item["sql"]]
 
 
 def test_traffic_comes_back_by_its_arrival() -> None:

@@ -72,7 +72,7 @@ def test_going_on_without_evidence_takes_force_and_a_reason(world: World) -> Non
 def test_what_cannot_be_tried_is_rejected_by_its_field(world: World, body: dict[str, object], path: str) -> None:
     answer = Api(world).post("canaries", body)
     assert answer.status_code == 400
-    assert [each["path"] for each in answer.json()["errors"]] == [path]
+    assert [item["path"] for item in answer.json()["errors"]] == [path]
     assert Canary.objects.count() == 1
 
 
@@ -104,4 +104,4 @@ def test_a_pool_gets_a_share_of_its_service_and_gives_it_back(world: World) -> N
 def test_what_is_tried_is_a_version_or_a_pool(world: World, body: dict[str, object], path: str) -> None:
     answer = Api(world).post("canaries", body)
     assert answer.status_code == 400
-    assert [each["path"] for each in answer.json()["errors"]] == [path]
+    assert [item["path"] for item in answer.json()["errors"]] == [path]

@@ -94,8 +94,8 @@ def test_results_from_before_the_step_do_not_count(pool: Pool, policy: Policy, b
     canary = started(policy)
     with told(canary.step_at) as made:
         made.now_s -= 100.0
-        for each in slices(1, 40, 40, 6, slower=9.0):
-            made.tell(each, LIVE, CANARY)
+        for slice_ in slices(1, 40, 40, 6, slower=9.0):
+            made.tell(slice_, LIVE, CANARY)
         made.now_s = canary.step_at.timestamp() + 2.0
         look_at_all(made.intake, clock=made.clock)
     canary.refresh_from_db()
@@ -109,8 +109,8 @@ def test_a_policy_that_loses_to_the_simple_rule_gives_way_and_comes_back(pool: P
     assert first.published_at is not None
     seen = []
     with told(first.published_at) as made:
-        for each in slices(1, 12, 10, 20, slower=8.0) + slices(1, 30, 10, 20):
-            made.tell(each, CONTROL, LIVE)
+        for slice_ in slices(1, 12, 10, 20, slower=8.0) + slices(1, 30, 10, 20):
+            made.tell(slice_, CONTROL, LIVE)
             look_at_slices(made.intake, clock=made.clock)
             state = Holdback.objects.get().state
             if not seen or seen[-1][0] != state:
@@ -128,7 +128,7 @@ def test_a_frozen_pool_keeps_whoever_serves(pool: Pool, policy: Policy, bus: Bus
     freeze(pool, actor=ACTOR)
     assert first.published_at is not None
     with told(first.published_at) as made:
-        for each in slices(1, 20, 6, 40, slower=6.0):
-            made.tell(each, CONTROL, LIVE)
+        for slice_ in slices(1, 20, 6, 40, slower=6.0):
+            made.tell(slice_, CONTROL, LIVE)
             look_at_slices(made.intake, clock=made.clock)
     assert Holdback.objects.get().state == "slice"

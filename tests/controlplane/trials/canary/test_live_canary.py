@@ -78,14 +78,14 @@ async def _ask(gateway: ServedGateway, key: str, session: int, unlike: int) -> N
 @contextmanager
 def engines(*speeds: float) -> Iterator[list[SimulatedEngine]]:
     """Start engines, each at so many times the speed of a real one."""
-    made = [SimulatedEngine(events=False, extra=("--time-scale", f"{each:g}")) for each in speeds]
+    made = [SimulatedEngine(events=False, extra=("--time-scale", f"{speed:g}")) for speed in speeds]
     try:
-        for each in made:
-            each.start()
+        for item in made:
+            item.start()
         yield made
     finally:
-        for each in made:
-            each.stop()
+        for item in made:
+            item.stop()
 
 
 def watch(bus: Bus, traffic: Traffic) -> None:
@@ -134,9 +134,9 @@ def test_a_pool_of_slow_engines_is_aborted_and_its_share_goes_back(
             register_engine(of, f"e-{number}", each.url, actor=ACTOR)
         guardrails = {"min_requests": 20, "window_s": 20}
         canary = start_canary(slow, steps=(0.2,), guardrails=guardrails, actor=ACTOR)
-        assert {each.pool_id: each.arm for each in publish().pools} == {"chat": "live", "slow": "canary"}
+        assert {item.pool_id: item.arm for item in publish().pools} == {"chat": "live", "slow": "canary"}
         watch(bus, Traffic(bus, tmp_path, key))
     canary.refresh_from_db()
     assert canary.state == "aborted", canary.look
     assert "pool slow" in canary.reason
-    assert {each.pool_id: (each.arm, each.weight) for each in publish().pools} == {"chat": ("", 100), "slow": ("", 0)}
+    assert {item.pool_id: (item.arm, item.weight) for item in publish().pools} == {"chat": ("", 100), "slow": ("", 0)}

@@ -47,7 +47,7 @@ def fresh(pool: Pool, policy: Policy, bus: Bus) -> Pool:
 def pools() -> dict[str, tuple[str, float]]:
     """Return arm and weight of each pool as a gateway reads them."""
     read = decode_snapshot(encode_snapshot(build_snapshot(0.0)))
-    return {each.pool_id: (each.arm, round(each.weight, 6)) for each in read.pools}
+    return {pool.pool_id: (pool.arm, round(pool.weight, 6)) for pool in read.pools}
 
 
 def tell(made: Told, given: ArmSlice, *, also: Iterable[ArmRow] = ()) -> None:
@@ -62,8 +62,8 @@ def tell(made: Told, given: ArmSlice, *, also: Iterable[ArmRow] = ()) -> None:
 
 
 def watch(made: Told, count: int, **figures: float) -> None:
-    for each in slices(1, count, 20, 6, **figures):  # type: ignore[arg-type]
-        tell(made, each)
+    for slice_ in slices(1, count, 20, 6, **figures):  # type: ignore[arg-type]
+        tell(made, slice_)
         look_at_all(made.intake, clock=made.clock)
 
 

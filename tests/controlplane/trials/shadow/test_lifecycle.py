@@ -201,7 +201,7 @@ def test_reports_of_several_gateways_add_up_and_late_ones_change_nothing(shadow:
     assert figures.mean_gain_hit_tokens == pytest.approx(-40 * 3 / 10)
     assert figures.cpu_s == pytest.approx(20e-6)
     assert [name for name, _ in figures.engines] == ["e-1", "e-2"]
-    assert [each.decision_id for each in figures.disagreements] == ["d-5", "d-4", "d-3"]
+    assert [disagreement.decision_id for disagreement in figures.disagreements] == ["d-5", "d-4", "d-3"]
     assert store_reports([report(shadow, at=11.0, tally=tally(9, 0, 0))]) == 1
     shadow.refresh_from_db()
     assert figures_of(shadow).tally.compared == 13

@@ -71,7 +71,7 @@ def test_it_is_answered_and_kept(asked: WhatIf) -> None:
     result = answer(asked)
     assert (result.requests, result.counted, result.seeds, result.engines) == (120, 96, 2, 3)
     assert (result.costs, result.engine_model) == ("written", "chunked")
-    told = {each.figure: each for each in result.differences}
+    told = {difference.figure: difference for difference in result.differences}
     assert told[TTFT_MEAN].better + told[TTFT_MEAN].worse <= 2
     assert told[ON_TIME].change.low <= told[ON_TIME].change.mean <= told[ON_TIME].change.high
     assert len(result.draft.ttft_quantiles_s) == 101
@@ -128,13 +128,19 @@ def test_it_promises_no_transfer_that_no_live_engine_makes(pool: Pool) -> None:
         for name in ("min_ttft", "mooncake")
     ]
     result = answer(start_whatif(crowded, two[1], two[0], QUICK, actor=ACTOR))
-    assert all((each.better, each.worse, each.change.mean) == (0, 0, 0.0) for each in result.differences)
+    assert all(
+        (difference.better, difference.worse, difference.change.mean) == (0, 0, 0.0)
+        for difference in result.differences
+    )
 
 
 def test_a_policy_against_itself_differs_in_nothing(pool: Pool, recording: Recording) -> None:
     live, _ = live_and_draft(pool)
     result = answer(start_whatif(recording, live, live, QUICK, actor=ACTOR))
-    assert all((each.better, each.worse, each.change.mean) == (0, 0, 0.0) for each in result.differences)
+    assert all(
+        (difference.better, difference.worse, difference.change.mean) == (0, 0, 0.0)
+        for difference in result.differences
+    )
 
 
 def test_both_sides_are_judged_by_the_same_objective(pool: Pool, recording: Recording) -> None:
@@ -143,7 +149,7 @@ def test_both_sides_are_judged_by_the_same_objective(pool: Pool, recording: Reco
     base = draft(pool.policy, plain, actor=ACTOR, message="first come, first served")
     strict = draft(pool.policy, {**plain, "ttft_slo_s": 0.001}, actor=ACTOR, message="and strict")
     result = answer(start_whatif(recording, strict, base, QUICK, actor=ACTOR))
-    assert {each.figure: each.change.mean for each in result.differences}[ON_TIME] == 0.0
+    assert {difference.figure: difference.change.mean for difference in result.differences}[ON_TIME] == 0.0
 
 
 def test_of_several_stand_ins_the_closest_to_what_happened_is_taken(pool: Pool, in_this_process: list[RunTask]) -> None:
@@ -193,10 +199,10 @@ def test_running_requests_have_the_memory_that_engines_report(
 ) -> None:
     live, better = live_and_draft(pool)
     asked = start_whatif(recording, better, live, QUICK, actor=ACTOR)
-    assert {each.profile.device_tokens for each in plan_of(asked).engine_candidates} == {0}
+    assert {engine_candidate.profile.device_tokens for engine_candidate in plan_of(asked).engine_candidates} == {0}
     monkeypatch.setattr(reading, "reported_kv_tokens", lambda *_: 1_000_000)
     engines = plan_of(asked).engine_candidates
-    assert {(each.profile.device_tokens, each.profile.num_blocks) for each in engines} == {
+    assert {(engine.profile.device_tokens, engine.profile.num_blocks) for engine in engines} == {
         (1_000_000, 1_000_000 // 512)
     }
 
@@ -287,7 +293,7 @@ def test_a_baseline_can_place_the_other_side(pool: Pool, in_this_process: list[R
     against = msgspec.structs.replace(QUICK, base_placement="preble")
     asked = start_whatif(recording, better, live, against, actor=ACTOR)
     result = answer(asked)
-    run = [(each.spec.policy.placement.name, each.spec.policy.order.name) for each in in_this_process]
+    run = [(item.spec.policy.placement.name, item.spec.policy.order.name) for item in in_this_process]
     assert set(run) == {("preble", "late_last"), ("least_cost", "late_last")}
     # The draft decided then, so it is what the simulation is checked by.
     own = result.draft.figures[TTFT_MEAN].mean
@@ -320,7 +326,7 @@ def test_the_oldest_answers_leave(asked: WhatIf, recording: Recording) -> None:
     answer(asked)
     later = [start_whatif(recording, asked.draft, None, QUICK, actor=ACTOR) for _ in range(3)]
     assert forget_whatifs(2) == 1
-    assert list(WhatIf.objects.values_list("pk", flat=True)) == [each.pk for each in reversed(later)]
+    assert list(WhatIf.objects.values_list("pk", flat=True)) == [item.pk for item in reversed(later)]
 
 
 def test_the_answer_survives_json(asked: WhatIf) -> None:

@@ -23,8 +23,8 @@ def queued(router: Router, number: int, blocks: range, *, at: float = 0.0, slo: 
 
 def queue_of(queued_requests: list[Reservation], order: LateBinding | None = None) -> LateQueue:
     queue = (order or LateBinding()).pool_queue()
-    for each in queued_requests:
-        queue.add(each)
+    for queued_request in queued_requests:
+        queue.add(queued_request)
     return queue
 
 

@@ -12,15 +12,17 @@ JOBS = st.lists(st.tuples(st.floats(0.05, 3.0), st.floats(0.1, 12.0)), min_size=
 def most_on_time(queued_requests: list[Reservation], at_s: float) -> int:
     """Return how many can be on time at all: Moore's algorithm, from scratch."""
     kept: list[float] = []
-    for each in sorted(queued_requests, key=lambda one: one.request.deadline_s):
-        kept.append(each.compute_s)
-        if at_s + sum(kept) > each.request.deadline_s:
+    for queued_request in sorted(queued_requests, key=lambda one: one.request.deadline_s):
+        kept.append(queued_request.compute_s)
+        if at_s + sum(kept) > queued_request.request.deadline_s:
             kept.remove(max(kept))
     return len(kept)
 
 
 def on_time(order: list[int], queued_requests: list[Reservation], at_s: float) -> int:
-    by_number = {int(each.request.request_id.split("-")[1]): each for each in queued_requests}
+    by_number = {
+        int(queued_request.request.request_id.split("-")[1]): queued_request for queued_request in queued_requests
+    }
     count = 0
     for number in order:
         at_s += by_number[number].compute_s

@@ -89,9 +89,9 @@ async def test_nodes_learn_routing_keys_tenant_and_who_came(start_engine: StartE
         page = await asyncio.to_thread(client.call, address(manager), ContentsPage(0, 100))
         assert isinstance(page, PageOf)
         facts = [each for each, _ in page.blocks]
-        assert [each.routing_key for each in facts] == KEYS
-        assert {each.tenant for each in facts} == {"acme"}
-        assert [each.parent for each in facts] == [b"", *(each.key for each in facts[:-1])]
+        assert [fact.routing_key for fact in facts] == KEYS
+        assert {fact.tenant for fact in facts} == {"acme"}
+        assert [fact.parent for fact in facts] == [b"", *(fact.key for fact in facts[:-1])]
         name = f"127.0.0.1:{first.settings.port}"
         assert manager.server.links.links()[name].received_bytes == BLOCKS * BLOCK * 64
 
@@ -110,7 +110,7 @@ async def test_a_stream_tells_the_outcome_in_its_last_chunk(start_engine: StartE
             async with second.http.post(second.url + path, json=asked) as response:
                 lines = [line async for line in response.content if line.startswith(b"data: {")]
             outcomes = [outcome_in(json.loads(line[6:]).get("kv_transfer_params")) for line in lines]
-            assert [each is not None for each in outcomes] == [False] * (len(lines) - 1) + [True]
+            assert [outcome is not None for outcome in outcomes] == [False] * (len(lines) - 1) + [True]
 
 
 async def test_another_salt_finds_nothing(start_engine: StartEngine) -> None:

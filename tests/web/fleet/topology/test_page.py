@@ -377,7 +377,7 @@ def test_an_engine_is_idle_only_when_it_generates_nothing_either(
 ) -> None:
     show(feed, sample_of(make_engines(pool, 1), e_0001={"in_flight_tokens": 0, "in_flight_s": 0.0} | engine))
     text = page(operator)
-    loads = {each for each in ("decoding", "idle", "4.0k tok, 0.3\u202fs") if each in text}
+    loads = {name for name in ("decoding", "idle", "4.0k tok, 0.3\u202fs") if name in text}
     assert loads == {words}
 
 

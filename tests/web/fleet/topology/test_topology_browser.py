@@ -142,8 +142,8 @@ def test_what_is_being_typed_is_never_replaced(page: Page) -> None:
 
 def test_a_second_editor_is_shown_both_versions(page: Page) -> None:
     other = page.context.new_page()
-    for each in (page, other):
-        each.goto(f"{page.url.split('/topology')[0]}/topology?engine=e-07&do=change")
+    for item in (page, other):
+        item.goto(f"{page.url.split('/topology')[0]}/topology?engine=e-07&do=change")
     other.fill("#field-speed", "1.1")
     other.click("text=Save and check")
     expect(other.locator("#note")).to_contain_text("e-07 changed.")

@@ -15,15 +15,15 @@ CURVE = [0.1 + number / 50 for number in range(101)]
 
 def changed(figure: str, base: float, *drafts: float) -> Difference:
     """Return a figure that is the same in all seeds under the base."""
-    changes = [each - base for each in drafts]
+    changes = [draft - base for draft in drafts]
     sign = -1 if figure == TTFT_MEAN else 1
     return Difference(
         figure=figure,
         base=Spread(base, base, base),
         draft=Spread(sum(drafts) / len(drafts), min(drafts), max(drafts)),
         change=Spread(sum(changes) / len(changes), min(changes), max(changes)),
-        better=sum(sign * each > 0 for each in changes),
-        worse=sum(sign * each < 0 for each in changes),
+        better=sum(sign * change > 0 for change in changes),
+        worse=sum(sign * change < 0 for change in changes),
     )
 
 
