@@ -29,8 +29,8 @@ CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max
 PAGES = (
     "/", "/decisions", "/cache-locality", "/cache-locality/p", "/policies", "/policies/golden", "/trials",
     "/trials/shadows", "/trials/canaries", "/trials/recordings", "/topology", "/access", "/access/keys",
-    "/access/people", "/access/tenants", "/access/you", "/access/sessions", "/audit", "/jobs", "/automation", "/regions",
-    "/sovereignty", "/capacity", "/kv",
+    "/access/people", "/access/tenants", "/access/you", "/access/sessions", "/audit", "/jobs", "/automation",
+    "/regions",    "/sovereignty", "/capacity", "/kv",
 )  # fmt: skip
 
 

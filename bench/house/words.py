@@ -1,8 +1,11 @@
-"""Words of our own that the field has other ones for, and the names in contracts that keep them."""
+"""Words that the code does not use: terms of our own where the field has one, and figures of speech for data flow."""
 
 from __future__ import annotations
 
+import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -10,7 +13,7 @@ WORDS = {
     r"[Tt]ickets?|TICKETS?": "queued request",
     r"[Hh]opeless": "SLO-infeasible",
     r"(?<![A-Za-z])[Pp]ark(?:s|ed|ing)?(?![a-z])|PARKED": "deferred",
-    r"[Ll]ate[ _]?[Bb]inding": "pull scheduling",
+    r"(?<!`)[Ll]ate[ _]?[Bb]inding(?!`)": "pull scheduling",
     r"[Cc]ontrol[ _]?[Ss]lices?": "holdback",
     r"[Pp]ass(?:ed|ing)[ _]over": "starvation limit",
     r"[Pp]ush[ _]?[Gg]ate": "dispatch limit",
@@ -21,44 +24,78 @@ WORDS = {
     r"[Jj]ourneys?": "release timeline",
     r"(?:[Bb]ase|[Tt]ried) arm": "baseline, candidate",
     r"AgentHints|hint that a request": "advisory",
-    r"(?<![A-Za-z])[Tt]bt(?![a-z])|TBT": "TPOT, ITL",
+    r"(?<![A-Za-z])[Tt]bt(?![a-z])": "TPOT, ITL",
     r"[Oo]utstanding|OUTSTANDING": "in-flight work",
-    r"[Rr]efus(?:e[sd]?|als?|ing)": "reject, rejection",
+    r"(?<![\"'|])[Rr]efusals?|\w_refused\b": "reject, rejection",
+    r"(?<![A-Za-z])[Ss]teering": "automation",
+    r"(?<![A-Za-z])[Ee]xperiments?(?![a-z])": "trial",
+    r"\bstand[ _-]?ins?\b": "candidate",
 }
 """A pattern and what to say instead."""
 
 CONTRACTS = (
-    # Settings of policy documents and their values, which are stored and sent.
-    r"(?:\b|__)(?:max_tickets|refuse_hopeless|control_slice|max_passed_over_s|max_outstanding|tbt_slo_s)\b",
-    r"OUTSTANDING|mode outstanding|outstanding: fewer",
-    # Metrics, and names of log events.
-    r"\bheadway_\w+|\b\w+_refused\b(?=\")",
-    # Queue orders, policies of regions, and the reasons and outcomes that decisions and plans are stored with.
-    r"\b(?:late_binding|LateBinding|no_tickets|hopeless_last|passed_over_bound)\b|sglang_outstanding_|\b_outstanding\b",
-    r"[\"'`](?:hopeless|parked|refused|outstanding|tbt)[\"'`]|\bhopeless:",
-    # Table, constraint and actor of the holdback.
-    r"\bControlSlice\b|control_slice_state_known|\"control slice\"",
-    # Fields of what gateways and node managers send, of the frames to browsers, of the API and of run reports.
-    r"\b(?:outstanding_(?:tokens|s)|refusals_per_s|refused_(?:share|samples)|journey|get_journey|JourneyStepShape)\b",
-    r"\b(?:tbt_(?:s|samples|p\d+_s|p)|slo_tbt\w*)\b",
-    # Plain English, and the operating system's word for a port that nothing listens on.
-    r"\b[Rr]efus\w+ to\b|Connect(?:ion)?RefusedError|ECONNREFUSED|connections_refused",
-    r"[Cc]onnections? (?:is |was )?refused|refuses? connections?",
+    # The name of a queue order, as its papers call it.
+    r"late_binding|LateBinding",
+    # Mooncake's word, said where it is defined.
+    r"sglang_in_flight_",
 )
-ENFORCED = [word for word in WORDS if "efus" not in word and "TBT" not in word]
-"""Those that tests/house/test_words.py forbids; TBT is the papers' word, and refusals are of more than requests."""
+"""Names that other products or papers set."""
+
+SPEECH = "told|tells?|telling|hears?|heard|hearing|looks?|looked|looking|whoever|nobody|somebody|stands|anew"
+"""Verbs of speech for data flow, of standing for state, persons for null: what docstrings, comments and test names lack."""
+_PROSE = re.compile(rf"\b(?:{SPEECH})\b", re.IGNORECASE)
+_NAME = re.compile(rf"(?:^|_)(?:{SPEECH}|found|each|places?|standings?)(?=_|$)", re.IGNORECASE)
+_TEST_NAME = re.compile(rf"_(?:{SPEECH})(?=_|$)")
+DECIDES = {"place", "place_at_once"}
+"""Methods that place a request; as a variable, `place` would be an index."""
 
 SUFFIXES = {".py", ".html", ".js", ".css", ".md"}
 SKIPPED = {"migrations", "node_modules", "static", "results", "dist", "__pycache__"}
 
 
-def broken_words(tree: Path, parts: Sequence[str], words: Sequence[str] = ()) -> Iterator[tuple[str, list[str]]]:
-    """Yield each line under `parts` that has such words, as "path:line", with the words; contracts' names are none."""
-    pattern = re.compile("|".join(words or WORDS))
-    contracts = re.compile("|".join(CONTRACTS))
+def broken_words(tree: Path, parts: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield each line under `parts` that has terms of our own, as "path:line", with the terms."""
+    pattern, contracts = re.compile("|".join(WORDS)), re.compile("|".join(CONTRACTS))
+    for path in _files(tree, parts, SUFFIXES):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if pattern.search(line) and (words := pattern.findall(contracts.sub("", line))):
+                yield f"{path.relative_to(tree)}:{number}", words
+
+
+def spoken(tree: Path, parts: Sequence[str]) -> Iterator[str]:
+    """Yield "path:line: kind text" of each Python name, docstring, and comment under `parts` with a figure of speech."""
+    for path in _files(tree, parts, {".py"}):
+        source = path.read_text()
+        for line, kind, text in (*_names(ast.parse(source)), *_prose(source)):
+            yield f"{path.relative_to(tree)}:{line}: {kind} {text}"
+
+
+def _files(tree: Path, parts: Sequence[str], suffixes: set[str]) -> Iterator[Path]:
     for part in parts:
         for path in sorted((tree / part).rglob("*")):
-            if path.suffix in SUFFIXES and not SKIPPED & set(path.parts):
-                for number, line in enumerate(path.read_text().splitlines(), 1):
-                    if pattern.search(line) and (found := pattern.findall(contracts.sub("", line))):
-                        yield f"{path.relative_to(tree)}:{number}", found
+            if path.suffix in suffixes and not SKIPPED & set(path.parts):
+                yield path
+
+
+def _names(module: ast.Module) -> Iterator[tuple[int, str, str]]:
+    for node in ast.walk(module):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if name.startswith("test_"):
+                if _TEST_NAME.search(name):
+                    yield node.lineno, "test", name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                if _NAME.search(name) and name.strip("_") not in DECIDES:
+                    yield node.lineno, "definition", name
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name) | ast.Attribute(attr=name, ctx=ast.Store()):
+                if _NAME.search(name):
+                    yield node.lineno, "name", name
+
+
+def _prose(source: str) -> Iterator[tuple[int, str, str]]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            if _PROSE.search(node.value.value):
+                yield node.lineno, "docstring", node.value.value.strip().splitlines()[0]
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT and _PROSE.search(token.string):
+            yield token.start[0], "comment", token.string

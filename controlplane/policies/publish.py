@@ -105,8 +105,9 @@ def publish_version(version: PolicyVersion, *, instead_of: int | None, actor: Ac
     require_all_pools(actor, version.policy)
     validated(version.document)
     with transaction.atomic():
-        _make_live(version, instead_of, PUBLISH, actor, why)
+        policy = _locked(version, instead_of)
         require_approved(version)
+        _activate(policy, version, PUBLISH, actor, why)
     return version
 
 
@@ -121,7 +122,7 @@ def roll_back(policy: Policy, number: int, *, instead_of: int | None, actor: Act
         document = validated(old.document)
         message = why or f"Roll back to version {number}"
         copy = _next_version(policy, document, actor, message, instead_of, copies=number)
-        _make_live(copy, instead_of, ROLL_BACK, actor, why)
+        _activate(_locked(copy, instead_of), copy, ROLL_BACK, actor, why)
     return copy
 
 
@@ -153,11 +154,17 @@ def _next_version(
     return version
 
 
-def _make_live(version: PolicyVersion, instead_of: int | None, verb: str, actor: Actor, why: str) -> None:
+def _locked(version: PolicyVersion, instead_of: int | None) -> Policy:
+    """Return the version's policy, locked; raises StalePolicyError unless version `instead_of` is live."""
     policy = Policy.objects.select_for_update(of=("self",)).select_related("live_version").get(pk=version.policy_id)
     live = policy.live_version
     if (live.number if live else None) != instead_of:
         raise StalePolicyError(policy, live)
+    return policy
+
+
+def _activate(policy: Policy, version: PolicyVersion, verb: str, actor: Actor, why: str) -> None:
+    live = policy.live_version
     changed = Policy.objects.filter(pk=policy.pk, live_version=live).update(
         live_version=version, revision=models.F("revision") + 1
     )
@@ -182,11 +189,11 @@ def create_live_policy(slug: str, name: str, *, actor: Actor, document: Any = No
     """
     with transaction.atomic():
         policy = create_policy(slug, name, actor=actor, why=why)
-        make_live(policy, actor=actor, document=document)
+        publish_first_version(policy, actor=actor, document=document)
     return policy
 
 
-def make_live(policy: Policy, *, actor: Actor, document: Any = None) -> None:
+def publish_first_version(policy: Policy, *, actor: Actor, document: Any = None) -> None:
     """Publish a first version of a policy that has none live."""
     first = draft(policy, document or {}, actor=actor, message="The defaults of this program")
     publish_version(first, instead_of=None, actor=actor)

@@ -77,8 +77,8 @@ def plan_health(
 ) -> tuple[HealthPlan, HealthMemory]:
     """Return a verdict on each engine, and the memory for the next round.
 
-    Engines that are not meant to serve (starting, draining, out) are not judged and begin anew afterwards. Over
-    `newcomer_slow_start_s` (ScalingDocument.slow_start_s) an engine that has just begun to serve gets a growing share of the load.
+    Engines that are not meant to serve (starting, draining, out) are not judged and begin again afterwards. Over
+    `newcomer_slow_start_s` (ScalingDocument.slow_start_s) a new engine gets a growing share of the load.
     """
     now_s = facts.now_s
     active = [engine for engine in facts.engines if engine.standing == ACTIVE]

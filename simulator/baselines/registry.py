@@ -8,6 +8,7 @@ from routing import registry
 from simulator.baselines.aibrix_prefix import AibrixPrefix
 from simulator.baselines.dynamo_kv import DynamoKv
 from simulator.baselines.llmd_weighted import LlmdWeighted
+from simulator.baselines.mooncake_transfers import MooncakeTransfers
 from simulator.baselines.preble import Preble
 from simulator.baselines.production_stack_load_aware import ProductionStackLoadAware
 from simulator.baselines.ray_prefix import RayPrefix
@@ -30,8 +31,11 @@ _AFTER: dict[str, dict[str, type[msgspec.Struct]]] = {
 }
 """The baselines, by the live rule that they follow in reports."""
 
+_FULLER: dict[str, type[msgspec.Struct]] = {"mooncake": MooncakeTransfers}
+"""Rules that can do more in a simulated fleet than in a live one."""
+
 PLACEMENTS: dict[str, type[msgspec.Struct]] = {
-    name: kind
+    name: _FULLER.get(name, kind)
     for live, own in registry.PLACEMENTS.items()
     for name, kind in ((live, own), *_AFTER.get(live, {}).items())
 }

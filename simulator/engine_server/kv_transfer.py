@@ -98,7 +98,7 @@ class KvTransfer:
         )
 
     async def give(self, request_id: str) -> int:
-        """Return the tokens of a prompt once the link has delivered them; raises EngineApiError 404 where it is not held."""
+        """Return a prompt's tokens once the link has delivered them; raises EngineApiError 404 if it is not held."""
         await self.stall()
         if request_id.startswith(ROOM):
             room = request_id
@@ -138,7 +138,7 @@ class KvTransfer:
     # -- the receiving end
 
     async def fetch(self, params: KvTransferParams) -> None:
-        """Return when the prompt has come; raises EngineApiError 400 for an address we do not go to, 500 on a failure."""
+        """Return once the prompt is here; raises EngineApiError 400 for an address not allowed, 500 on a failure."""
         host, port, name = params.remote_host, params.remote_port, params.remote_request_id
         if host is None or port is None or name is None or not self._may_reach(host):
             raise EngineApiError(

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from bench.house.features import folders_per_feature
-from bench.house.words import broken_words
+from bench.house.words import broken_words, spoken
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOM = {
@@ -18,7 +18,7 @@ ROOM = {
     "gateway/one/a.py": "import gateway.two.b\n\n\ndef longer() -> int:\n    return 1\n",
     "gateway/one/c.py": "import gateway.one.a\n\n\ndef short() -> int:\n    return 1\n",
     "gateway/two/__init__.py": "",
-    "gateway/two/b.py": "import gateway.one.c\n# A ticket that is rejected; `queue_limit` stays.\n",
+    "gateway/two/b.py": "import gateway.one.c\n# A ticket that nobody hears.\n",
 }
 
 
@@ -36,11 +36,23 @@ def test_pairs_circles_sizes_and_words_are_counted(tree: Path) -> None:
     table = subprocess.check_output(command, cwd=ROOT, text=True).splitlines()
     (row,) = [line for line in table if line.startswith("| gateway |")]
     before = [cell.partition(" → ")[0].strip("| ") for cell in row.split(" | ")]
-    assert before == ["gateway", "6", "12", "5", "2 · 2", "2 (one/)", "1", "1 (3 files)", "2"]
+    assert before == ["gateway", "6", "12", "5", "2 · 2", "2 (one/)", "1", "1 (3 files)", "1"]
 
 
-def test_words_are_told_with_their_lines(tree: Path) -> None:
-    assert list(broken_words(tree, ["gateway"])) == [("gateway/two/b.py:2", ["ticket", "rejected"])]
+def test_words_are_listed_with_their_lines(tree: Path) -> None:
+    assert list(broken_words(tree, ["gateway"])) == [("gateway/two/b.py:2", ["ticket"])]
+
+
+def test_names_docstrings_and_comments_with_figures_of_speech_are_listed(tree: Path) -> None:
+    code = '''"""Whoever asks."""\n\n\ndef tell(place: int, *, found: int) -> None:\n    each, rest = place, found\n'''
+    (tree / "gateway/two/c.py").write_text(
+        code + "\n\ndef test_nobody_looks() -> None:\n    x.told = 1\n\n\ndef place() -> None: ...\n"
+    )
+    kinds = [line.partition(": ")[2] for line in spoken(tree, ["gateway/two"])]
+    assert kinds == [
+        "comment # A ticket that nobody hears.", "definition tell", "test test_nobody_looks", "name place", "name found",
+        "name each", "name told", "docstring Whoever asks.",
+    ]  # fmt: skip
 
 
 def test_a_feature_by_layer_has_a_folder_per_layer_and_one_by_feature_has_one() -> None:

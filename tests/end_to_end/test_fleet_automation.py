@@ -1,4 +1,4 @@
-"""PoolAutomation from the engine drawer over the real program: drain under traffic, and back; the past is kept meanwhile."""
+"""Draining from the engine drawer of the real program, under traffic, and back; the past is kept meanwhile."""
 
 from __future__ import annotations
 

@@ -48,7 +48,8 @@ from tests.gateway.served_gateway import snapshot
 BUS = [
     wire
     for module in (
-        advisory, cache_locality_sample, arm_results, cost_reports, engine_report, fleet_sample, forward_head, key_usage,
+        advisory, arm_results, cache_locality_sample, cost_reports, engine_report, fleet_sample, forward_head,
+        key_usage,
         kv_move, owner_messages, peer_calls, peer_directory, peer_link, quota_shares, rebalance_order, recent_question,
         region_facts, region_takeover, request_batch, shadow_report, stored_decision, traffic_row,
     )

@@ -137,7 +137,7 @@ def test_an_order_serves_every_queued_request_once_and_only_looks(
 def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(
         PolicyStageError,
-        match=r"order\.name: 'edff' is unknown; known are edf, fifo, late_binding, priority, shed, slack",
+        match=r"order\.name: 'edff' is unknown; known are edf, fifo, late_binding, late_last, priority, slack",
     ):
         build_queue_order(Stage(name="edff"))
 

@@ -19,7 +19,7 @@ TEMPLATE = (
 )
 CONTEXT_TOKENS = 8192
 LAYERS = 2
-TEXT = Path(__file__).resolve().parents[2] / "ARCHITECTURE.md"
+TEXTS = [str(Path(__file__).resolve().parents[2] / "docs" / name) for name in ("kv-store.md", "regions.md")]
 
 
 def make_tokenizer(folder: Path) -> int:
@@ -32,7 +32,7 @@ def make_tokenizer(folder: Path) -> int:
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=2000, special_tokens=SPECIAL, initial_alphabet=alphabet)
-    tokenizer.train([str(TEXT)], trainer)
+    tokenizer.train(TEXTS, trainer)
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>", chat_template=TEMPLATE
     )

@@ -1,4 +1,4 @@
-"""The Cache locality pages: which prompts go where in a pool, which engines hold what, and how far the index is right."""
+"""The Cache locality pages: which prompts go where in a pool, which engines hold what, and how exact the index is."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ BURST = 4
 """Conversations that begin at once."""
 ANSWER_TOKENS = 16
 HOT_WORDS, HOT_ANSWER_TOKENS = 2000, 128
-_VOCABULARY = Path(__file__).resolve().parents[3] / "ARCHITECTURE.md"
+_TEXT = Path(__file__).resolve().parents[3] / "docs/kv-store.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def hot_prefix(count: int, seed: int) -> list[Asked]:
 
 
 def _vocabulary() -> list[str]:
-    return sorted({word for word in _VOCABULARY.read_text().split() if word.isalpha()})
+    return sorted({word for word in _TEXT.read_text().split() if word.isalpha()})
 
 
 def _turns(

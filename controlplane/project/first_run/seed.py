@@ -32,7 +32,7 @@ from controlplane.platform.models.api_key import ApiKey, hash_api_key
 from controlplane.platform.models.tenant import Tenant
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.publish import DEFAULT as POLICY
-from controlplane.policies.publish import create_policy, make_live
+from controlplane.policies.publish import create_policy, publish_first_version
 from controlplane.project.first_run.demo_names import POOL, SERVED_MODEL, TENANT
 from controlplane.project.first_run.secrets import FirstRunSecrets, new_api_key, new_password, new_secret
 
@@ -70,7 +70,7 @@ def seed(secrets: FirstRunSecrets, *, demo: bool = False) -> None:
             create_region(REGION, "Local", actor=ACTOR)
         policy = Policy.objects.filter(slug=POLICY).first() or create_policy(POLICY, "Default", actor=ACTOR)
         if policy.live_version is None:
-            make_live(policy, actor=ACTOR, document=DEMO_DOCUMENT if demo else None)
+            publish_first_version(policy, actor=ACTOR, document=DEMO_DOCUMENT if demo else None)
 
 
 def refilled(secrets: FirstRunSecrets, *, demo: bool) -> FirstRunSecrets:

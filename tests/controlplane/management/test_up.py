@@ -300,7 +300,8 @@ def ask_for(state_dir: Path, *, engines: int) -> None:
     """Override the demo pool's number of engines, as an operator does in the console."""
     with sqlite3.connect(state_dir / "headway.sqlite3", timeout=10) as database:
         database.execute(
-            "INSERT INTO controlplane_poolautomation (pool_id, frozen, override_engines, override_until, changed_by, why,"
+            "INSERT INTO controlplane_poolautomation (pool_id, frozen, override_engines, override_until, changed_by,"
+            " why,"
             " revision) SELECT id, 0, ?, '2100-01-01 00:00:00', '', '', 1 FROM controlplane_pool",
             (engines,),
         )

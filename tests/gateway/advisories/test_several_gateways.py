@@ -61,7 +61,7 @@ async def two(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         by_id = {f"engine-{number}": each for number, each in enumerate(engines)}
         fleets = [Fleet(gateway, by_id, first, bus) for gateway in gateways]
         for fleet in fleets:
-            await until(lambda item=item: item.holding("a") and item.holding("b"))  # type: ignore[misc]
+            await until(lambda fleet=fleet: fleet.holding("a") and fleet.holding("b"))  # type: ignore[misc]
         try:
             yield fleets
         finally:

@@ -1,28 +1,12 @@
-from typing import Any
-
 import pytest
 
-from routing.cost.cost_model import PrefillCost
 from routing.placements.min_ttft import MinTtft
 from routing.placements.mooncake import Mooncake
-from routing.router import Router
-from routing.values import reasons
-from routing.values.decision import Dispatched, Queued
-from routing.values.inference_request import InferenceRequest
-from routing.values.observation import FirstToken
+from simulator.baselines.mooncake_transfers import MooncakeTransfers
 from tests.routing import pools
-from tests.routing.pools import BLOCK, busy, choice_of, request
+from tests.routing.pools import busy, choice_of, request
 
 LONG = range(20)
-BLOCK_S = 512 * 57_344 * 8 / 100e9
-"""One block's transfer: 2.35 ms."""
-
-
-def pool(placement: str = "least_cost", **settings: Any) -> Router:
-    """Return a pool whose engines can transfer blocks."""
-    router = pools.pool(placement, **settings)
-    router.view.roster.transfers_possible = True
-    return router
 
 
 @pytest.mark.parametrize("held", [0, 5, 20])
@@ -34,120 +18,6 @@ def test_where_nobody_transfers_it_chooses_as_min_ttft_and_counts_on_nothing(hel
     busy(router, "e-02", wait_s=0.2)
     assert choice_of(router, Mooncake(), asked) == choice_of(router, MinTtft(), asked)
     router.view.roster.transfers_possible = True
-    assert choice_of(router, Mooncake(), asked).fetch is not None
-
-
-def test_a_narrowed_view_and_a_shadow_s_view_say_the_same_of_transfers() -> None:
-    router = pool(size=3)
-    assert router.view.without(frozenset({"e-01"})).roster.transfers_possible
-    assert router.view.twin(PrefillCost.of(router.policy.prefill_cost)).roster.transfers_possible
-
-
-def test_an_idle_engine_fetches_what_a_busy_one_holds() -> None:
-    router, asked = pool(size=2), request(1, LONG)
-    router.blocks_stored("e-01", asked.keys)
-    busy(router, "e-01", wait_s=0.5)
-    choice = choice_of(router, Mooncake(), asked)
-    assert (router.view.roster.engine_ids[choice.target], choice.reason) == ("e-02", reasons.FETCH)
-    assert choice.fetch is not None
-    assert (choice.fetch.source_engine_id, choice.fetch.blocks) == ("e-01", 20)
-    assert choice.fetch.seconds == pytest.approx(20 * BLOCK_S)
-    best = choice.candidates[0]
-    assert best.compute_s == pytest.approx(20 * BLOCK_S + router.view.compute_s(asked, 1, 20 * BLOCK))
-    assert (best.hit_tokens, best.blocks) == (20 * BLOCK, 0)
-
-
-def test_a_short_queue_is_better_than_a_transfer() -> None:
-    router, asked = pool(size=2), request(1, LONG)
-    router.blocks_stored("e-01", asked.keys)
-    busy(router, "e-01", wait_s=0.04)
-    choice = choice_of(router, Mooncake(), asked)
-    assert (choice.target, choice.reason, choice.fetch) == (0, reasons.LEAST_TTFT, None)
-
-
-@pytest.mark.parametrize(("threshold", "fetched"), [(1.2, None), (1.0, 20)])
-def test_a_match_that_is_not_much_longer_is_not_worth_a_fetch(threshold: float, fetched: int | None) -> None:
-    router, asked = pool(size=2), request(1, LONG)
-    router.blocks_stored("e-01", asked.keys)
-    router.blocks_stored("e-02", asked.keys[:17])
-    busy(router, "e-01", wait_s=2.0)
-    choice = choice_of(router, Mooncake(threshold=threshold), asked)
-    assert choice.target == 1
-    assert (choice.fetch.blocks if choice.fetch is not None else None) == fetched
-
-
-def test_blocks_on_their_way_count_for_the_engine_but_cannot_be_fetched() -> None:
-    router = pool("mooncake", size=2)
-    first = router.submit(request(1, LONG), 0.0)
-    assert isinstance(first, Dispatched)
-    choice = choice_of(router, Mooncake(), request(2, LONG))
-    assert choice.fetch is None
-
-
-def waiting_fetch() -> tuple[Router, InferenceRequest]:
-    router, asked = pool("mooncake", size=2, prefill_window_tokens=1), request(9, LONG)
-    router.blocks_stored("e-01", asked.keys)
-    for number, engine_id in ((1, "e-01"), (2, "e-02")):
-        work = request(number, range(100 * number, 100 * number + 20))
-        router.submit(work, 0.0, hold=False, excluded=frozenset({"e-01", "e-02"}) - {engine_id})
-    return router, asked
-
-
-def test_at_its_grant_a_queued_request_fetches_what_the_source_holds_by_then() -> None:
-    router, asked = waiting_fetch()
-    busy(router, "e-01", wait_s=3.0)
-    queued = router.submit(asked, 0.1)
-    assert isinstance(queued, Queued)
-    assert queued.decision.fetch is not None
-    router.blocks_removed("e-01", asked.keys[12:])
-    dispatches = router.observe(FirstToken("request-00000002"), 1.0)
-    assert isinstance(dispatches[0], Dispatched)
-    fetch = dispatches[0].decision.fetch
-    assert fetch is not None
-    assert (fetch.source_engine_id, fetch.blocks) == ("e-01", 12)
-    assert fetch.seconds == pytest.approx(12 * BLOCK_S)
-    assert dispatches[0].decision.hit_tokens == 12 * BLOCK
-    router.check()
-
-
-def test_at_its_grant_a_queued_request_fetches_nothing_from_an_engine_that_is_gone() -> None:
-    router, asked = waiting_fetch()
-    busy(router, "e-01", wait_s=3.0)
-    assert isinstance(router.submit(asked, 0.1), Queued)
-    router.blocks_cleared("e-01")
-    dispatches = router.observe(FirstToken("request-00000002"), 1.0)
-    assert isinstance(dispatches[0], Dispatched)
-    assert (dispatches[0].decision.fetch, dispatches[0].decision.hit_tokens) == (None, 0)
-    router.check()
-
-
-def test_a_busy_link_counts_and_a_free_holder_is_asked_first() -> None:
-    router = pool("mooncake", size=3, params={"congestion": True})
-    asked = request(1, range(40))
-    for engine in ("e-01", "e-02"):
-        router.blocks_stored(engine, asked.keys)
-        busy(router, engine, wait_s=9.0)
-    choice = choice_of(router, Mooncake(congestion=True), asked)
-    assert choice.fetch is not None
-    idle_s = choice.candidates[0].compute_s
-    first = router.fleet.known_target(choice.fetch.source_engine_id)
-    router.view.load.sending_until[first] = 0.1
-    other = choice_of(router, Mooncake(congestion=True), asked)
-    assert other.fetch is not None
-    assert other.fetch.source_engine_id != choice.fetch.source_engine_id
-    for target in router.view.roster.accepting:
-        router.view.load.sending_until[target] = 0.1
-    late = choice_of(router, Mooncake(congestion=True), asked)
-    assert late.candidates[0].compute_s == pytest.approx(idle_s + 0.1)
-
-
-def test_a_granted_fetch_keeps_its_sender_s_link_busy() -> None:
-    router = pool("mooncake", size=2)
-    asked = request(1, range(40))
-    router.blocks_stored("e-01", asked.keys)
-    busy(router, "e-01", wait_s=9.0)
-    outcome = router.submit(asked, 5.0)
-    assert isinstance(outcome, Dispatched)
-    assert outcome.decision.fetch is not None
-    sender = router.fleet.known_target("e-01")
-    assert router.view.load.sending_until[sender] == pytest.approx(5.0 + outcome.decision.fetch.seconds)
+    assert choice_of(router, Mooncake(), asked) == choice_of(router, MinTtft(), asked)
+    if not held:
+        assert choice_of(router, MooncakeTransfers(), asked).fetch is not None

@@ -272,7 +272,7 @@ def test_every_system_answers_and_leaves_nothing_behind(system: str) -> None:
     sessions = [bench.session(1_000 * (number + 1), engine=number % 8) for number in range(12)]
     for session in sessions[::2]:
         bench.fleet.advise(session, 11.0)
-    asks: list[Callable[[], object]] = [lambda item=item: bench.ask(item, answer=20) for entry in sessions]  # type: ignore[misc]
+    asks: list[Callable[[], object]] = [lambda session=session: bench.ask(session, answer=20) for session in sessions]  # type: ignore[misc]
     for number, ask in enumerate(asks):
         bench.clock.at(2.0 + number * 0.05, ask)
     bench.run(120.0)

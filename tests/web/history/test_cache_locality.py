@@ -1,4 +1,4 @@
-"""The Cache locality pages: rings and what a leaving engine moves, shared prefixes, parts of TTFT, hits; tables beside."""
+"""The Cache locality pages: rings and what a leaving engine moves, shared prefixes, parts of TTFT, hits, tables."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ LOADS = {
 }
 """Past the cliff of FIFO, where the orders differ, requests/s."""
 SEEDS = range(5)
-"""`late_last` and its variant are as close as ties broken otherwise may bring them: their means over these are compared."""
+"""`late_last` and its variant are as close as other tie-breaking may bring them: means over these seeds count."""
 LARGE, LARGE_LOADS = 32, (96.0, 110.0)
 PASSED_OVER_S = (3.0, 10.0, 30.0)
 """Starvation limits, tried against the longest prompts' lateness."""

@@ -1,0 +1,85 @@
+"""Algorithm 1 of Mooncake between engines: blocks are fetched from other engines (§4.2), as the paper simulates it.
+
+No engine sends blocks to another one in a live pool: they load them from node managers, which the live rule covers.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, override
+
+from routing.ledger.fleet_view import FleetView, tie_salt
+from routing.placements.candidate_scores import KEPT, blocks_held
+from routing.placements.mooncake import Mooncake
+from routing.policy.setting import about, number
+from routing.values import reasons
+from routing.values.decision import Candidate, Choice, Fetch
+from routing.values.inference_request import InferenceRequest
+
+
+class MooncakeTransfers(Mooncake, frozen=True, forbid_unknown_fields=True):
+    """Least time to first token, counting blocks that can be fetched from another engine."""
+
+    bytes_per_token: Annotated[
+        int,
+        about("KV bytes per token", "Bytes of one token's KV in all layers of the served model."),
+        number("B per tok", ge=1, le=100_000_000, usual=(20_000, 400_000)),
+    ] = 57_344
+    bandwidth_gbps: Annotated[
+        float,
+        about("Transfer bandwidth", "Send bandwidth of one engine."),
+        number("Gbit/s", gt=0, le=10_000, usual=(25, 800)),
+    ] = 100.0
+    congestion: Annotated[
+        bool, about("Sender queues", "Counts a sender's current transfers, and fetches from the least busy holder.")
+    ] = False
+
+    @override
+    def without_loads(self, request: InferenceRequest, view: FleetView, now: float) -> Choice:
+        """Return the engine of least TTFT, with the fetch that this TTFT counts on."""
+        if not view.roster.transfers_possible:
+            return super().without_loads(request, view, now)
+        held, resident = blocks_held(view, view.match(request)), view.resident_match(request)
+        salt, best = tie_salt(request), resident.longest
+        source = self._source(view, resident.groups[0][1], now) if best else -1
+        link_s = max(view.load.sending_until[source] - now, 0.0) if self.congestion and best else 0.0
+        scored = []
+        for target in view.roster.accepting:
+            own = held[target]
+            fetches = best > self.threshold * own
+            transfer_s = (best - own) * self._block_s(request) if fetches else 0.0
+            wait_s = link_s if fetches else 0.0
+            hit = view.hit_tokens(request, target, best if fetches else own)
+            compute_s = wait_s + transfer_s + view.compute_s(request, target, hit)
+            ttft_s = view.wait_s(target, now) + compute_s
+            scored.append((ttft_s, target ^ salt, target, compute_s, hit, transfer_s if fetches else None))
+        scored.sort()
+        kept = [
+            Candidate(view.roster.engine_ids[target], hit, view.wait_s(target, now), compute_s, ttft_s, held[target])
+            for ttft_s, _, target, compute_s, hit, _ in scored[:KEPT]
+        ]
+        target, transfer = scored[0][2], scored[0][5]
+        if transfer is None:
+            return Choice(target, reasons.LEAST_TTFT, tuple(kept))
+        return Choice(target, reasons.FETCH, tuple(kept), Fetch(view.roster.engine_ids[source], best, transfer))
+
+    def _source(self, view: FleetView, holders: int, now: float) -> int:
+        """Return the holder whose link is free first; of those the one with the least to prefill."""
+        if not self.congestion:
+            return _least_waiting(view, holders)
+        free = {
+            target: max(view.load.sending_until[target], now)
+            for target in view.roster.accepting
+            if holders >> target & 1
+        }
+        first = min(free.values())
+        return _least_waiting(view, sum(1 << target for target, at in free.items() if at == first))
+
+    def _block_s(self, request: InferenceRequest) -> float:
+        return request.block_tokens * self.bytes_per_token * 8 / (self.bandwidth_gbps * 1e9)
+
+
+def _least_waiting(view: FleetView, holders: int) -> int:
+    """Return the holder with the least to do, as its own prefills fill its memory and its link."""
+    return min(
+        (target for target in view.roster.accepting if holders >> target & 1), key=view.load.ready_at.__getitem__
+    )
