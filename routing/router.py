@@ -370,9 +370,7 @@ class Router:
             for request_id in self.reservations.expired(now):
                 self._dispatcher.release(request_id, now)
                 self.admission.book.end(request_id, now, finished=False)
-            self._dispatcher.next_expiry_s = min(
-                (reservation.expires_s for reservation in self.reservations), default=NEVER
-            )
+            self._dispatcher.next_expiry_s = min((item.expires_s for item in self.reservations), default=NEVER)
             if self.pairs is not None:
                 self._dispatcher.next_expiry_s = min(self._dispatcher.next_expiry_s, self.pairs.expire(now))
         outcomes += self.migration.relieve(now)

@@ -27,9 +27,8 @@ WORDS = {
     r"(?<![A-Za-z])[Tt]bt(?![a-z])": "TPOT, ITL",
     r"[Oo]utstanding|OUTSTANDING": "in-flight work",
     r"(?<![\"'|])[Rr]efusals?|\w_refused\b": "reject, rejection",
-    r"(?<![A-Za-z])[Ss]teering": "automation",
+    r"/steering|\bSteering\b": "automation",
     r"(?<![A-Za-z])[Ee]xperiments?(?![a-z])": "trial",
-    r"\bstand[ _-]?ins?\b": "candidate",
 }
 """A pattern and what to say instead."""
 
@@ -42,7 +41,7 @@ CONTRACTS = (
 """Names that other products or papers set."""
 
 SPEECH = "told|tells?|telling|hears?|heard|hearing|looks?|looked|looking|whoever|nobody|somebody|stands|anew"
-"""Verbs of speech for data flow, of standing for state, persons for null: what docstrings, comments and test names lack."""
+"""Verbs of speech for data flow, of standing for state, and persons for null."""
 _PROSE = re.compile(rf"\b(?:{SPEECH})\b", re.IGNORECASE)
 _NAME = re.compile(rf"(?:^|_)(?:{SPEECH}|found|each|places?|standings?)(?=_|$)", re.IGNORECASE)
 _TEST_NAME = re.compile(rf"_(?:{SPEECH})(?=_|$)")
@@ -63,7 +62,7 @@ def broken_words(tree: Path, parts: Sequence[str]) -> Iterator[tuple[str, list[s
 
 
 def spoken(tree: Path, parts: Sequence[str]) -> Iterator[str]:
-    """Yield "path:line: kind text" of each Python name, docstring, and comment under `parts` with a figure of speech."""
+    """Yield "path:line: kind text" of each name, docstring, and comment of Python with a figure of speech."""
     for path in _files(tree, parts, {".py"}):
         source = path.read_text()
         for line, kind, text in (*_names(ast.parse(source)), *_prose(source)):
@@ -93,9 +92,9 @@ def _names(module: ast.Module) -> Iterator[tuple[int, str, str]]:
 
 def _prose(source: str) -> Iterator[tuple[int, str, str]]:
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            if _PROSE.search(node.value.value):
-                yield node.lineno, "docstring", node.value.value.strip().splitlines()[0]
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))) if _PROSE.search(text):
+                yield node.lineno, "docstring", text.strip().splitlines()[0]
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT and _PROSE.search(token.string):
             yield token.start[0], "comment", token.string

@@ -5,7 +5,9 @@ No engine sends blocks to another one in a live pool: they load them from node m
 
 from __future__ import annotations
 
-from typing import Annotated, override
+from typing import Annotated
+
+from typing_extensions import override
 
 from routing.ledger.fleet_view import FleetView, tie_salt
 from routing.placements.candidate_scores import KEPT, blocks_held

@@ -51,8 +51,8 @@ class CanaryShape(ModelShape):
     )
 
     evidence = serializers.SerializerMethodField(
-        help_text="What is known at its step: dwell_s and requests that are yet to come; guardrails, each with the verdict "
-        "holds, not_yet or broken and, of not_yet, wait_s, about how long until it can be known; missing, in "
+        help_text="What is known at its step: dwell_s and requests that are yet to come; guardrails, each with the "
+        "verdict holds, not_yet or broken and, of not_yet, wait_s, about how long until it can be known; missing, in "
         "sentences; wait_s over all of it (null: no estimate). Empty: it has ended.",
     )
 

@@ -62,7 +62,8 @@ def _record(engine: EngineSample, engines: Sequence[EngineSample], rng: random.R
     name = f"{age:02d}{rng.getrandbits(96):024x}"
     decision = Decision(
         name, engine.pool_id, engine.engine_id, 1, "least_cost", "late_last", 41, rng.choice(REASONS), prompt, hit,
-        wait,        compute, 0.0, wait / 3, tuple(candidates), queue_reason=reasons.SHORTEST_FEASIBLE if wait > 0.4 else "",
+        wait, compute, 0.0, wait / 3, tuple(candidates),
+        queue_reason=reasons.SHORTEST_FEASIBLE if wait > 0.4 else "",
         overtook=2 if wait > 0.4 else 0,
     )  # fmt: skip
     ended = age > 1

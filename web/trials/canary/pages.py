@@ -1,4 +1,4 @@
-"""The pages of canaries: the list with the holdbacks, the form, and the page of each with its guardrails and figures."""
+"""The pages of canaries: the list with the holdbacks, the form, and the page of each with guardrails and figures."""
 
 from __future__ import annotations
 
