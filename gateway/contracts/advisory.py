@@ -13,7 +13,7 @@ PEER_TOPIC = "advisories"
 
 USEFUL, LATE, SPURIOUS, OVERRULED = "useful", "late", "spurious", "overruled"
 WITHDRAWN, REPLACED = "withdrawn", "replaced"
-UNKNOWN, SHED, IGNORED, FORWARDED = "unknown", "late_last", "ignored", "forwarded"
+UNKNOWN, SHED, IGNORED, FORWARDED = "unknown", "shed", "ignored", "forwarded"
 OUTCOMES = (USEFUL, LATE, SPURIOUS, OVERRULED, WITHDRAWN, REPLACED, UNKNOWN, SHED, IGNORED, FORWARDED)
 """useful: its request came and found all in place; late: before what was moved for it; overruled: the reserved engine
 took no work by then, or another one was clearly cheaper; spurious: no request came in time; withdrawn: by its sender;

@@ -1,4 +1,4 @@
-"""Blocks of queued requests that shed gave up draw nobody, until the queued request is dispatched after all."""
+"""Blocks of queued requests that `late_last` gave up draw nobody, until the queued request is dispatched after all."""
 
 from __future__ import annotations
 

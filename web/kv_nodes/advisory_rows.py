@@ -29,13 +29,13 @@ def _pool(tally: PoolTally, name: str) -> dict[str, Any]:
 
 
 def _source(tally: SourceTally, pools: Mapping[str, str], keys: Mapping[str, str]) -> dict[str, Any]:
-    shed = tally.outcomes.get("late_last", 0)
+    shed = tally.outcomes.get("shed", 0)
     return {
         "name": keys.get(tally.source, tally.source),
         "tally": tally,
         "pool": pools.get(tally.pool_id, tally.pool_id) or _NO_POOL,
         "received": tally.received + shed if tally.pool_id else sum(tally.outcomes.values()),
         "judged": sum(tally.outcomes.get(name, 0) for name in _JUDGED),
-        "late_last": shed,
+        "shed": shed,
         **{name: tally.outcomes.get(name, 0) for name in _JUDGED},
     }

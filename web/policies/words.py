@@ -73,7 +73,7 @@ def change_lines(places: Iterable[MergedPlace]) -> list[ChangeLine]:
 
 
 def change_summary(places: Iterable[MergedPlace]) -> str:
-    """Return changes in one line: TTFT objective 5 → 2, Queue order fifo → shed and 2 more."""
+    """Return changes in one line: TTFT objective 5 → 2, Queue order fifo → late_last and 2 more."""
     return some_names([f"{line.title} {line.was} → {line.now}" for line in change_lines(places)], _LISTED_CHANGES)
 
 

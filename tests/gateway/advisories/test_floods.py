@@ -90,7 +90,7 @@ async def test_a_gateway_that_is_behind_sheds_all_advisories_and_serves_requests
             fleet.gateway.gateway.advisories._lag = Behind()  # type: ignore[assignment]  # all that is asked of it
             status, answer = await advise(fleet)
             assert (status, answer["error"]["code"]) == (429, "advisory_shed")
-            assert fleet.gateway.gateway.metrics.advisories.value("pool", "late_last") == 1
+            assert fleet.gateway.gateway.metrics.advisories.value("pool", "shed") == 1
             assert (await asked(fleet)).outcome == "completed"
 
 

@@ -36,7 +36,7 @@ def test_a_run_writes_its_report_and_shows_a_table(trace: Path, capsys: pytest.C
         120,
     )
     assert report["detail"]["counted"] == 100
-    assert "least_loaded + shed" in capsys.readouterr().out
+    assert "least_loaded + late_last" in capsys.readouterr().out
 
 
 def test_the_same_seed_writes_the_same_report(trace: Path) -> None:

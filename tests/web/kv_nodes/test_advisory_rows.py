@@ -35,7 +35,7 @@ def test_what_several_gateways_count_adds_up() -> None:
 
 
 def test_a_flood_for_sessions_that_nobody_knows_is_seen() -> None:
-    flood = SourceTally("", "acme", "key-1", outcomes={"unknown": 100, "late_last": 900})
+    flood = SourceTally("", "acme", "key-1", outcomes={"unknown": 100, "shed": 900})
     told = together([AdvisoryTallies("one", 0.0, 1.0, [flood], [])])
     page = shown(advisory_table(told, {}, {"key-1": "chat backend"}))
     assert "sessions not known 1.0k 0 0 0 0 900 0 B 0" in page

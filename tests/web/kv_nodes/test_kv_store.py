@@ -158,7 +158,7 @@ def test_a_matrix_holds_those_that_moved_the_most() -> None:
 
 def test_it_shows_orders_and_what_each_was_worth(viewer: Client, pool: Pool) -> None:
     two_nodes(pool)
-    assert "No orders yet" in text(viewer)
+    assert "No moves yet" in text(viewer)
     told(
         row("o-1", loads=2, saved_tokens=4096, worth="useful"),
         row("o-2", planner="replicate", worth="useless", asked_at=1_800_000_001.0),
@@ -173,9 +173,9 @@ def test_it_shows_orders_and_what_each_was_worth(viewer: Client, pool: Pool) -> 
     assert "SSD of kv-2 → kv-2" in page
     assert "Not loaded yet" in page
     assert (
-        "Prefetch: 3 orders, 131 KiB moved, 4.1k tokens saved; 100.0 % of those judged were useful, 0 useless." in page
+        "Prefetch: 3 moves, 131 KiB moved, 4.1k tokens saved; 100.0 % of those judged were useful, 0 useless." in page
     )
-    assert "Replication: 1 order, 64.0 KiB moved, 0 tokens saved; 0.0 % of those judged were useful, 1 useless." in page
+    assert "Replication: 1 move, 64.0 KiB moved, 0 tokens saved; 0.0 % of those judged were useful, 1 useless." in page
 
 
 def test_a_cold_copy_that_went_is_an_order_too(viewer: Client, pool: Pool) -> None:
@@ -192,7 +192,7 @@ def test_a_cold_copy_that_went_is_an_order_too(viewer: Client, pool: Pool) -> No
     assert "Freed 64.0 KiB 64 of 64 blocks 12 ms Missed: asked for again" in page
     assert "Freed 64.0 KiB 64 of 64 blocks 12 ms Not missed yet" in page
     assert "Kept 0 B 0 of 64 blocks" in page
-    assert "Cold copies: 4 orders, 192 KiB freed; 50.0 % of those judged were not missed, 1 missed." in page
+    assert "Cold copies: 4 moves, 192 KiB freed; 50.0 % of those judged were not missed, 1 missed." in page
 
 
 def test_many_orders_are_shortened(viewer: Client, pool: Pool) -> None:
