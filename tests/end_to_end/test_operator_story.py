@@ -132,7 +132,7 @@ def every_error_of_a_draft_is_told_with_its_path(cast: Cast) -> None:
     expect(errors).to_have_count(3)
     paths = errors.evaluate_all("(items) => items.map((item) => item.dataset.path)")
     assert sorted(paths) == ["prefill_window_tokens", "order.name", "ttft_slo_s"]
-    expect(page.locator("#error-summary")).to_contain_text('order.name "late_lst" is unknown; did you mean shed?')
+    expect(page.locator("#error-summary")).to_contain_text('order.name "late_lst" is unknown; did you mean late_last?')
     expect(page.locator("#error-summary")).to_contain_text("ttft_slo_s 9,000 is above 3,600 s")
     assert serious_violations(page) == []
 

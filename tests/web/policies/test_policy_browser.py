@@ -83,7 +83,7 @@ def test_errors_are_all_seen_and_a_valid_draft_goes_live_and_is_followed(
     summary = admin.locator("#error-summary")
     expect(summary).to_be_focused()
     expect(summary.locator("li")).to_have_count(3)
-    expect(summary).to_contain_text('order.name "late_lst" is unknown; did you mean shed?')
+    expect(summary).to_contain_text('order.name "late_lst" is unknown; did you mean late_last?')
     expect(summary).to_contain_text("ttft_slo_s 9,000 is above 3,600 s")
     expect(summary).to_contain_text('prefill_window_tokens "many" is not a number')
     expect(admin.locator("#field-ttft_slo_s-error")).to_contain_text("9,000 is above 3,600 s")
