@@ -83,7 +83,7 @@ def _ring_engine(line: RingLine) -> dict[str, Any]:
     return {
         "engine": line.engine_id,
         "name": line.name,
-        "granted": line.granted,
+        "dispatched": line.dispatched,
         **{name: getattr(line.on_rings, name, otherwise) for name, otherwise in _NOT_PLACED.items()},
     }
 

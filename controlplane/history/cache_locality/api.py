@@ -26,7 +26,7 @@ class RingEngineShape(serializers.Serializer):
     by_ring = serializers.ListField(child=serializers.FloatField(), help_text="Exact share of each ring.")
     share = serializers.FloatField(allow_null=True, help_text="Share of all key positions; a key has one per ring.")
     traffic = serializers.FloatField(allow_null=True, help_text="Share of key positions of observed requests.")
-    granted = serializers.FloatField(allow_null=True, help_text="Share of observed requests.")
+    dispatched = serializers.FloatField(allow_null=True, help_text="Share of observed requests.")
     gain = serializers.FloatField(allow_null=True, help_text="Gain in share if the other engine leaves.")
     traffic_gain = serializers.FloatField(allow_null=True)
 
@@ -41,7 +41,7 @@ class PoolRingsShape(serializers.Serializer):
     rings = serializers.IntegerField(help_text="0: the placement uses none.")
     virtual_nodes = serializers.IntegerField()
     ideal = serializers.FloatField(allow_null=True, help_text="Ideal share per engine.")
-    requests = serializers.IntegerField(help_text="Window of traffic and granted.")
+    requests = serializers.IntegerField(help_text="Window of traffic and dispatched.")
     without = serializers.CharField(help_text="Engine to remove; empty: none.")
     moved = serializers.FloatField(allow_null=True, help_text="Share of key positions that would move.")
     keys_changed = serializers.FloatField(allow_null=True, help_text="Share of keys whose candidates would change.")

@@ -17,7 +17,7 @@ class RingLine:
     name: str
     on_rings: EngineShare | None
     requests: int
-    granted: float | None
+    dispatched: float | None
     """Its share of the requests that were seen, 0..1; None: none was."""
 
 

@@ -21,7 +21,7 @@ CHANGES_OF_HEIGHT = """() => new Promise((done) => {
   setTimeout(() => done(changes), 1000);
 })"""
 """How often the panel sets its own height within a second while nothing changes."""
-ROWS = ("waiting", "granted", "rejected")
+ROWS = ("waiting", "dispatched", "rejected")
 
 
 @pytest.fixture(scope="module")

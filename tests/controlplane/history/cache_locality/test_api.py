@@ -62,7 +62,7 @@ def test_rings_tell_shares_and_what_a_leaving_engine_moves(api: Api, heard: InPr
     told = api.get("pools/pool-a/rings").json()
     assert (told["rings"], told["virtual_nodes"], told["ideal"], told["moved"]) == (2, 100, 0.25, None)
     assert sum(item["share"] for item in told["engines"]) == pytest.approx(1)
-    assert {item["granted"] for item in told["engines"]} == {0.25}
+    assert {item["dispatched"] for item in told["engines"]} == {0.25}
     for name in ("e-3", "name-e-3"):
         gone = api.get(f"pools/pool-a/rings?without={name}").json()
         assert gone["without"] == "e-3"
@@ -77,7 +77,7 @@ def test_a_pool_without_rings_tells_its_engines_requests(api: Api, heard: InProc
     publish(heard, pool_word())
     told = api.get("pools/pool-a/rings").json()
     assert (told["rings"], told["ideal"]) == (0, None)
-    assert [(item["share"], item["granted"]) for item in told["engines"]] == [(None, 0.25)] * 4
+    assert [(item["share"], item["dispatched"]) for item in told["engines"]] == [(None, 0.25)] * 4
     assert api.get("pools/pool-a/rings?without=e-3").status_code == 400
 
 
