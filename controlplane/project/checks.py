@@ -1,4 +1,4 @@
-"""Rejects to start on settings that would lose data, split the fleet's state or open a door."""
+"""Rejects settings at the start that would lose data, split the fleet's state, or open a door."""
 
 from __future__ import annotations
 
