@@ -1,8 +1,8 @@
-"""What a pool's queue owner costs: CPU per request that another gateway asks it about, and the pool's ceiling.
+"""The cost of a pool's queue owner: CPU per request that another gateway sends it, and the pool's ceiling.
 
-`python -m bench.gateway.owner --json OUT`. Two gateways, each a process of its own, share one pool over a local bus
-and a real link. The one that does not own it asks as fast as it is answered; the owner measures the CPU time of its
-whole process. Engines are only health checks: nothing is relayed.
+`python -m bench.gateway.owner --json OUT`. Two gateways, each a process of its own, share one pool over a local bus and
+a real link. The one that does not own it asks as fast as it is answered; the owner measures the CPU time of its whole
+process. Engines are only health checks: nothing is relayed.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def main() -> int:
 
 
 def _gateway(name: str, directory: str, requests: int, parent: multiprocessing.connection.Connection) -> None:
-    # What is measured is CPU time; on a busy machine an owner that is late still answers.
+    # The figure is CPU time; on a busy machine a late owner still answers.
     asks.ANSWER_S = ownership.SILENT_S = PATIENCE_S
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(name, Path(directory), requests, parent))
@@ -133,7 +133,7 @@ def _role(gateway: Gateway) -> str:
 
 
 async def _told(parent: multiprocessing.connection.Connection) -> Any:
-    """Return what the parent says; the loop goes on meanwhile."""
+    """Return the parent's next message; the loop runs on meanwhile."""
     while not parent.poll():  # noqa: ASYNC110  # a pipe of multiprocessing has no event
         await asyncio.sleep(0.01)
     return parent.recv()
@@ -161,7 +161,7 @@ def _own_decisions(gateway: Gateway, pool: LivePool) -> float:
 
 
 async def _ask(gateway: Gateway, pool: LivePool, requests: int) -> dict[str, float]:
-    """Ask one by one, then many at once; return what the second took, and how long one answer takes alone."""
+    """Ask one by one, then many at once; return the owner's cost of the second, and the duration of a single answer."""
     waits_us = []
     for number in range(ALONE_REQUESTS):
         began = time.perf_counter()

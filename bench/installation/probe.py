@@ -1,7 +1,7 @@
-"""What probing costs: CPU of one worker process that watches 500 engines, light reads at 100 ms, full ones at 2 s.
+"""The cost of probing: CPU of one worker process that watches 500 engines, light reads at 100 ms, full ones at 2 s.
 
-The engines are one child process that answers GET /load, /metrics and /health with bytes as vLLM sends
-them, so that only the reader's time counts here. Five shards run in one loop, as in the probe job.
+The engines are one child process that answers GET /load, /metrics and /health with bytes as vLLM sends them, so that
+only the reader's time counts here. Five shards run in one loop, as in the probe job.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ def _every(entries: list[EngineEntry], shard: int) -> list[EngineEntry]:
 
 
 async def measure(port: int, warm_up_s: float, seconds: float) -> tuple[float, list[int], Counter[str]]:
-    """Return CPU seconds per second, reads of each engine, and what went wrong by reason."""
+    """Return CPU seconds per second, reads of each engine, and the number of failures by reason."""
     bus, stop = InProcessBus(), asyncio.Event()
     names = [f"e-{number:03d}" for number in range(ENGINES)]
     entries = [EngineEntry(engine_id=n, name=n, pool_id="p", url=f"http://127.0.0.1:{port}/{n}") for n in names]
     reads: Counter[str] = Counter()
-    # Publishing is part of a worker's work, hearing is the gateways': the count is all that hears here.
+    # Publishing is a worker's work and receiving the gateways', so the subscriber only counts.
     bus.subscribe("load/", lambda topic, _: reads.update((topic,)))
     shards = [
         asyncio.create_task(

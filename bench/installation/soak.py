@@ -1,10 +1,10 @@
 """An installation under random kills: `python -m bench.installation.soak --minutes M --seed S --json OUT --log FILE`.
 
 Starts web, two workers and their beat, two gateways, four engines, PostgreSQL and Redis; clients send requests while
-processes are killed by chance, policy versions are published, and a pool behind a webhook is told to have more and
-fewer engines. Afterwards the history of every request and every effect of a job is checked: nothing lost before its
-first byte, each order once in effect, no decision by a version that is not published or older than the one before, no
-process left, memory bounded. Exits with 1 where something is wrong.
+processes are killed at random, policy versions are published, and the size of a pool behind a webhook changes.
+Afterwards the history of every request and every effect of a job is checked: nothing lost before its first byte, each
+order once in effect, no decision by a version that is not published or older than the one before, no process left,
+memory bounded. Exits with 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ WISH_S = 12.0
 MOST_HOOKED = 3
 SETTLE_S = 90.0
 FIRST_VERSION = 1
-"""Of the policy that a new installation has."""
+"""The policy version of a new installation."""
 MEMORY_MIB = 500.0
-"""No process may be larger at any time."""
+"""Memory limit of each process at any time."""
 _OPERATOR = """
 import sys, time
 from datetime import timedelta
@@ -66,7 +66,7 @@ for line in sys.stdin:
 
 
 class Soak:
-    """One run. Mutable: the clients' history, the kills, the wishes of the operator, samples of memory."""
+    """One run. Mutable: the clients' history, the kills, the operator's orders, samples of memory."""
 
     def __init__(self, installation: Installation, service: EngineService, api_key: str, seed: int) -> None:
         urls = installation.gateway_urls
@@ -82,11 +82,11 @@ class Soak:
 
     @property
     def decided(self) -> list[Decided]:
-        """What gateways said of decisions while they were there to be asked."""
+        """Decisions that gateways reported while they were reachable."""
         return [item.decided for item in self.clients.asked if item.decided is not None]
 
     async def run(self, seconds: float) -> None:
-        """Run everything for so long, and then until all is quiet."""
+        """Run everything for `seconds`, and then until all is quiet."""
         stop, settled = asyncio.Event(), asyncio.Event()
         async with asyncio.TaskGroup() as parts:
             parts.create_task(self.clients.run(_rate, stop))
@@ -101,13 +101,13 @@ class Soak:
             settled.set()
 
     def gateway_away(self) -> list[tuple[float, float]]:
-        """Return from when to when a gateway was away, in seconds of the decisions' history."""
+        """Return the spans in which a gateway was away, in seconds of the decisions' history."""
         later_s = self.clients.began - self.decisions.began
         kills = [kill for kill in self.killer.kills if kill.name.startswith("gateway")]
         return [(kill.at_s + later_s, kill.back_s + later_s) for kill in kills]
 
     async def _wish(self, stop: asyncio.Event) -> None:
-        """Say how many engines the pool behind the webhook shall have, and publish a policy version with each word.
+        """Set the wanted number of engines behind the webhook, and publish a policy version with each change.
 
         Ends with one engine wanted.
         """
@@ -157,14 +157,14 @@ def _rate(now_s: float) -> float:
 
 
 def found(installation: Installation) -> dict[str, list[tuple[Any, ...]]]:
-    """Return what the installation's database says of orders, engines, and things done twice."""
+    """Return the rows of orders, engines, and duplicates in the installation's database."""
     queries = {**DOUBLES, "orders": ORDERS, "engines": ENGINES}
     with psycopg.connect(installation.environment["DATABASE_URL"]) as database:
         return {name: database.execute(query).fetchall() for name, query in queries.items()}
 
 
 def soak(minutes: float, seed: int) -> tuple[dict[str, float], list[str], list[str]]:
-    """Return the figures, everything that is wrong, and the log's lines."""
+    """Return the figures, all violations, and the log's lines."""
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         directory = Path(folder)
         with postgresql() as server, own_database(server) as database, private_redis(directory) as redis:
@@ -232,7 +232,7 @@ def _line(asked: Asked) -> str:
 
 
 def main() -> int:
-    """Soak, report, and return whether anything was wrong."""
+    """Soak, report, and return 1 if a check failed."""
     parser = command_line("soak", __doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)

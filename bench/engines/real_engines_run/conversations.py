@@ -13,7 +13,7 @@ SYSTEM_WORDS = (150, 700)
 TURN_WORDS = (30, 250)
 DOCUMENT_WORDS = (1200, 3800)
 DOCUMENT_SHARE = 0.2
-"""Of conversations: those that begin with a document."""
+"""Share of conversations that begin with a document."""
 MAX_WORDS = 4000
 """A word is about two tokens of the tiny tokenizer, and the context has 8,192."""
 MAX_TURNS = 6
@@ -26,14 +26,14 @@ _TEXT = Path(__file__).resolve().parents[3] / "docs/kv-store.md"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request: when, as a multiple of the mean gap between requests, and its messages."""
+    """One request: its time, as a multiple of the mean gap between requests, and its messages."""
 
     at: float
     messages: list[dict[str, str]]
     answer_tokens: int = ANSWER_TOKENS
 
     def body(self, model: str, run: str) -> bytes:
-        """Return the body; `run` begins the prompt, so that no run finds what another one has cached."""
+        """Return the body; `run` begins the prompt, so that no run hits the cache of another."""
         first, *others = self.messages
         told = {"role": "system", "content": f"{run} {first['content']}"}
         fields = {"model": model, "messages": [told, *others], "max_tokens": self.answer_tokens, "ignore_eos": True}
@@ -44,7 +44,7 @@ class Asked:
 def conversations(count: int, seed: int) -> list[Asked]:
     """Return the first `count` requests of conversations that begin in bursts, in order of time.
 
-    Answers within the prompts are written beforehand, so that every router gets the same prompts at the same times.
+    Answers within the prompts are written in advance, so that every router gets the same prompts at the same times.
     """
     rng = random.Random(seed)
     vocabulary = _vocabulary()

@@ -1,4 +1,4 @@
-"""Repeats that are measured in several sittings: each is stored once it is whole, and the report is made of all."""
+"""Repeats measured in several sittings: each is stored once it is whole, and the report covers all."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ import msgspec
 from bench.engines.real_engines_run.answers import RunFigures
 
 Figures = Mapping[str, Mapping[float, RunFigures]]
-"""What one repeat comes to, by router and rate."""
+"""The figures of one repeat, by router and rate."""
 _LOOK_S = 3.0
 
 
 class Repeats:
-    """The stored repeats of one way to measure; those of another commit or other settings are left alone."""
+    """The stored repeats of one commit and one set of settings; those of others are left alone."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self._folder = folder
         self._settings = json.loads(json.dumps(settings))
 
     def missing(self, wanted: int) -> list[int]:
-        """Return the numbers of the repeats that are still to be measured."""
+        """Return the numbers of the repeats that are not measured yet."""
         return [number for number in range(wanted) if self._read(number) is None]
 
     def keep(self, number: int, figures: Figures, told: Mapping[str, float]) -> None:
-        """Store one whole repeat; `told` is what else is known of it."""
+        """Store one whole repeat and the conditions it was measured under."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        # Rates are keys here, and no answer in time is Infinity, which JSON of this module can hold.
+        # Rates are keys here; a share without any answer in time is Infinity, which Python's JSON can hold.
         runs = {
             name: {f"{rate:g}": msgspec.to_builtins(each) for rate, each in rates.items()}
             for name, rates in figures.items()
@@ -42,7 +42,7 @@ class Repeats:
         path.with_suffix(".part").rename(path)
 
     def together(self, wanted: int) -> dict[str, dict[float, list[RunFigures]]]:
-        """Return the figures of all repeats in their order; raises LookupError while one is missing."""
+        """Return the figures of all repeats in order; raises LookupError while one is missing."""
         found: dict[str, dict[float, list[RunFigures]]] = {}
         for number in range(wanted):
             kept = self._read(number)
@@ -54,7 +54,7 @@ class Repeats:
         return found
 
     def told(self, wanted: int) -> list[dict[str, float]]:
-        """Return what else is known of each repeat."""
+        """Return the conditions of each repeat."""
         kept = [self._read(number) for number in range(wanted)]
         return [item["told"] for item in kept if item is not None]
 

@@ -1,8 +1,8 @@
-"""An engine that answers each request at once with the same few tokens, and what else routers and the agent ask of it.
+"""An engine that answers each request at once with the same tokens, and the routers' and the agent's queries.
 
 A streamed chat gets CHUNKS chunks, one every CHUNK_S.
 
-`python -m bench.gateway.proxy_run.instant_engine PORT [OTHER_PORT …]`: the fleet that it tells the agent is all these.
+`python -m bench.gateway.proxy_run.instant_engine PORT [OTHER_PORT …]`: the agent's fleet is the engines at all ports.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Connection(asyncio.Protocol):
             )
 
     def _stream(self, left: int) -> None:
-        """Send a chunk, and the others in their time; the last ones tell the usage."""
+        """Send a chunk, and schedule the others; the last one reports the usage."""
         if self._transport.is_closing():
             return
         head = _STREAM_HEAD if left == CHUNKS else b""

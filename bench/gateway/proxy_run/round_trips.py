@@ -12,7 +12,7 @@ from bench.gateway.proxy_run.instant_engine import MODEL
 
 PREFIXES, PROMPTS = 16, 64
 PAUSE_S = 0.004
-"""Between two requests, so that reports on one are not in the way of the next: real answers take longer than this."""
+"""Pause between requests, so that reports on one do not delay the next: real answers take longer than this."""
 
 
 def requests(kilobytes: int) -> list[bytes]:
@@ -38,7 +38,7 @@ def requests(kilobytes: int) -> list[bytes]:
 def p50_us(port: int, asked: list[bytes]) -> float:
     """Return the median microseconds of a round trip; raises RuntimeError for an answer other than 200.
 
-    Answers 429 of a busy gateway are left out; raises RuntimeError where they are more than half.
+    A busy gateway's answers with 429 are left out; raises RuntimeError if they are more than half.
     """
     took: list[float] = []
     with socket.create_connection(("127.0.0.1", port), 30.0) as connection:

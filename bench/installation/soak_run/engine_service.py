@@ -1,4 +1,4 @@
-"""The operator's service behind a webhook actuator: starts and stops real engines, and counts what it was told.
+"""The operator's service behind a webhook actuator: starts and stops real engines, and counts the orders it receives.
 
 It is the model of "once in effect": the same idempotency key never starts or stops twice, and all keys are kept.
 """
@@ -22,7 +22,7 @@ _OPTIONS = ("--served-model-name", MODEL, "--time-scale", "50", "--block-size", 
 
 
 class EngineService:
-    """Mutable: `started` and `stopped` by idempotency key, calls per key, and the processes by engine name."""
+    """The service. Mutable: keys in `started` and `stopped`, calls per key, and the processes by engine name."""
 
     def __init__(self, root: Path) -> None:
         self.started: dict[str, dict[str, str]] = {}
@@ -46,7 +46,7 @@ class EngineService:
 
             @override
             def log_message(self, *_args: object) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
@@ -54,7 +54,7 @@ class EngineService:
         self._thread.start()
 
     def told(self, order: dict[str, object]) -> dict[str, object]:
-        """Carry an order out, once for each key, and answer the same at each repetition."""
+        """Execute an order once for each key, and repeat the same answer for repetitions."""
         key = str(order["idempotency_key"])
         with self._lock:
             self.calls[key] = self.calls.get(key, 0) + 1

@@ -10,7 +10,7 @@ from bench.live.client_history import Decided
 
 
 class Published(msgspec.Struct, frozen=True):
-    """One publication. `begun_at` in unix seconds: no gateway can know the version before."""
+    """One publication. `begun_at` in unix seconds: no gateway can use the version before."""
 
     number: int
     begun_at: float
