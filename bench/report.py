@@ -22,7 +22,7 @@ _OPERATORS: dict[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A measured value and the bound it is to keep; `op` is one of <=, >=, < and >."""
+    """A measured value and its bound; `op` is one of <=, >=, < and >."""
 
     value: float
     op: str
@@ -30,12 +30,12 @@ class Target:
 
     @property
     def holds(self) -> bool:
-        """Whether the value keeps the bound."""
+        """Whether the value is within the bound."""
         return _OPERATORS[self.op](self.value, self.target)
 
 
 def command_line(name: str, description: str | None) -> argparse.ArgumentParser:
-    """Return the command line of a benchmark: --json says where the result goes."""
+    """Return the command line of a benchmark; --json names the output file."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", type=Path, default=Path(f"var/bench/{name}.json"), metavar="OUT")
     return parser
@@ -77,7 +77,7 @@ def _machine() -> str:
 
 
 def commit() -> str:
-    """Return the short name of the commit that is checked out; `unknown` where git does not say."""
+    """Return the short name of the checked-out commit; `unknown` if git does not report one."""
     try:
         done = subprocess.run(
             ["git", "rev-parse", "--short", "HEAD"],

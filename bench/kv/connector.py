@@ -1,9 +1,9 @@
-"""What loading a prompt's KV saves a real engine: `eval export $(.ci/setup-vllm); python -m bench.kv.connector`.
+"""Time that loading a prompt's KV saves a real engine: `eval export $(.ci/setup-vllm); python -m bench.kv.connector`.
 
 Two vLLM engines for CPUs, of one model of random weights, and a node manager, all on this machine. The first engine
 computes a prompt and stores its blocks; the second loads the same prompt, and computes another one of the same length.
-Printed is the time to the first token of each, the median of `--repeats`, and what the connector says of the load. The
-ratio is one of this machine and this small model: it says what the path costs, and nothing of GPUs.
+The output is the time to the first token of each, the median of `--repeats`, and the connector's own figures of the
+load. The ratio holds for this machine and this small model: it shows the cost of the path, and nothing of GPUs.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
 
 
 class Row(NamedTuple):
-    """One prompt length."""
+    """The figures of one prompt length."""
 
     tokens: int
     mib: float
     computed_s: float
-    """Time to the first token where all is computed."""
+    """Time to the first token if all is computed."""
     loaded_s: float
-    """Time to the first token where all full blocks are loaded."""
+    """Time to the first token if all full blocks are loaded."""
     load_s: float
-    """Of it, what the connector waited for the bytes and wrote them."""
+    """Part of it in which the connector waited for the bytes and wrote them."""
 
 
 def main() -> None:
@@ -108,7 +108,7 @@ def _measured(engines: Sequence[RealEngine], store: StoreProcess, length: int, r
 
 
 def _first_token(engine: RealEngine, prompt: list[int], order: LoadInstruction | None) -> tuple[float, dict[str, Any]]:
-    """Return the seconds until an answer of one token was there, and the answer."""
+    """Return the seconds until an answer of one token, and the answer."""
     body: dict[str, Any] = {"model": "tiny", "prompt": prompt, "max_tokens": 1, "temperature": 0}
     if order is not None:
         body["kv_transfer_params"] = {FIELD: msgspec.to_builtins(order)}

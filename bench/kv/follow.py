@@ -1,7 +1,7 @@
-"""How long a gateway takes to know what node managers hold: `python -m bench.kv.follow [--nodes 8] [--blocks 100000]`.
+"""Time until a gateway knows the content of node managers: `python -m bench.kv.follow [--nodes 8] [--blocks 100000]`.
 
-The nodes run in this process, so that they share its CPU with the gateway's followers; over a network they do not. The
-CPU time of the event loop's longest turn is what requests wait for meanwhile.
+The nodes run in this process, so that they share its CPU with the gateway's followers; over a network they do not.
+Requests wait meanwhile for as long as the CPU time of the event loop's longest turn.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def _filled(stack: ExitStack, name: str, first: int, count: int) -> KvNodeEntry:
-    """Start a node that holds so many blocks."""
+    """Start a node that holds this many blocks."""
     events_port, replay_port = _free_ports(2)
     catalog = CatalogSettings(
         dram_slots=count, ssd_slots=0, slot_bytes=SLOT_BYTES, tenant_quota_bytes=1 << 40, pin_quota_bytes=1 << 40

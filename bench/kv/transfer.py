@@ -1,11 +1,11 @@
-"""What reading a block from a node costs beside a raw socket: `python -m bench.kv.transfer --json OUT`.
+"""The cost of reading a block from a node, compared with a raw socket: `python -m bench.kv.transfer --json OUT`.
 
 A node manager and a raw TCP server run in processes of their own, over loopback; both send the same bytes into a buffer
-that is used again. Ours checks xxh3_128 of each block. Rounds of the two alternate, so that both meet the same machine.
-The SSD tier is read beside `preadv` of the same file, whose pages the kernel holds.
+that is reused. Ours checks xxh3_128 of each block. Rounds of the two alternate, so that both meet the same machine. The
+SSD tier is compared with `preadv` of the same file, whose pages the kernel holds.
 
 `--mooncake` reads blocks of the same sizes from Mooncake Store in the same run as well, over TCP from another process
-into a registered buffer that is used again; rounds of the two alternate. It is installed where it is missing.
+into a registered buffer that is reused; rounds of the two alternate. It is installed if it is missing.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def measure_beside_mooncake(node: str) -> dict[str, float]:
 
 
 def measure_ssd(directory: Path) -> dict[str, float]:
-    """Return what a checked read of 1 MiB from the slot file takes beside a bare one, and a scan of its headers."""
+    """Return the times of a checked read of 1 MiB from the slot file, of a bare one, and of a scan of its headers."""
     slots, view = 20_000, memoryview(bytearray(1 << 20))
     file = SlotFile(directory, slots, 1 << 20)
     payload = memoryview(os.urandom(1 << 20))

@@ -1,4 +1,4 @@
-"""Checks what gateways of several regions logged: no request in two places, at most one hop, one holder per epoch."""
+"""Checks the logs of several regions' gateways: one engine per request, at most one hop, one holder per epoch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from gateway.regions.work_lease import SILENCE_S
 
 CLOCK_S = 0.02
-"""Log lines are dated to the millisecond, and written a little after what they tell."""
+"""Log lines are dated to the millisecond, and written shortly after their event."""
 
 Event = Mapping[str, Any]
 
@@ -20,13 +20,13 @@ def seconds(event: Event) -> float:
 
 
 def problems(events: Iterable[Event], ends: Mapping[str, Iterable[float]]) -> list[str]:
-    """Return what is wrong, a sentence each; `ends` are the moments at which each region's gateway was killed."""
+    """Return a sentence for each violation; `ends` are the moments at which each region's gateway was killed."""
     listed = list(events)
     return [*_two_places(listed, ends), *_hops(listed), *_epochs(listed), *_stale_picks(listed)]
 
 
 def _two_places(events: list[Event], ends: Mapping[str, Iterable[float]]) -> list[str]:
-    """A request is at work on one engine at a time; the death of its gateway ends its work."""
+    """Check that a request is at work on one engine at a time; the death of its gateway ends its work."""
     running: dict[str, tuple[str, str, float]] = {}
     found = []
     for event in events:

@@ -1,4 +1,4 @@
-"""Follows from outside which engines a running program keeps out of rotation, and for what reason."""
+"""Observes from outside which engines a running program keeps out of rotation, and why."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _EVERY_S = 0.2
 
 
 class RotationWatch:
-    """Reads the gateway's metrics and the verdicts five times a second. Mutable: `words`, what each engine is now,
-    and `history` of (monotonic second, engine, word).
+    """Reads the gateway's metrics and the verdicts five times a second.
 
-    Words: in; suspect and probation (in, and watched); lost (the gateway's breaker); otherwise the verdict's code.
+    Mutable: `words`, the current state of each engine, and `history` of (monotonic second, engine, word). Words: in;
+    suspect and probation (in, and watched); lost (the gateway's breaker); otherwise the verdict's code.
     """
 
     def __init__(self, url: str, database: Path) -> None:
@@ -45,11 +45,11 @@ class RotationWatch:
         return self.words.get(engine_id, "in") not in ("in", "suspect", "probation")
 
     async def until(self, engine_id: str, *, out: bool, limit_s: float) -> float | None:
-        """Return the seconds until the engine is out, or back in; None: it was not within the limit."""
+        """Return the seconds until the engine is out, or back in; None if it was not within the limit."""
         return await self._until(lambda: self.is_out(engine_id) == out, limit_s)
 
     async def until_word(self, engine_id: str, word: str, limit_s: float) -> float | None:
-        """Return the seconds until that is the engine's word; None: it was not within the limit."""
+        """Return the seconds until the engine has this word; None if it had not within the limit."""
         return await self._until(lambda: self.words.get(engine_id) == word, limit_s)
 
     async def _until(self, holds: Callable[[], bool], limit_s: float) -> float | None:

@@ -1,4 +1,4 @@
-"""Stands before a node on a port that stays when the node comes back on another one, and cuts connections."""
+"""Forwards a fixed port to a node, whose own port changes with restarts, and cuts connections."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import threading
 
 _CHUNK = 16 << 10
 _CUT_WITHIN = 200_000
-"""A connection that is to be cut ends within so many bytes, so that cuts hit every place of a frame."""
+"""A connection to be cut ends within this many bytes, so that cuts hit every part of a frame."""
 
 
 class FaultProxy:
-    """Mutable: `port_behind`, where the node listens (0: nowhere), and the open pairs of sockets."""
+    """The proxy. Mutable: `port_behind`, where the node listens (0: nowhere), and the open pairs of sockets."""
 
     def __init__(self, seed: str) -> None:
         self.port_behind = 0
@@ -27,7 +27,7 @@ class FaultProxy:
         threading.Thread(target=self._accept, name=f"proxy-{self.address}", daemon=True).start()
 
     def cut(self, later: int) -> None:
-        """Cut all connections now, and so many of the next ones somewhere within their bytes."""
+        """Cut all connections now, and the next `later` ones somewhere within their bytes."""
         with self._lock:
             pairs, self._cut_next = list(self._open), later
             self.cuts += len(pairs)
@@ -35,7 +35,7 @@ class FaultProxy:
             _end(*pair)
 
     def close(self) -> None:
-        """Accept nothing more and cut what is open."""
+        """Accept nothing more and cut open connections."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

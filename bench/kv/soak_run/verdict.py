@@ -16,14 +16,14 @@ _WRITES = ("put", "pull", "commit")
 
 
 def wrong_operations(history: Sequence[Operation], nodes: int, kills: Sequence[Kill]) -> list[str]:
-    """Return what contradicts the contract, in words; empty: nothing."""
+    """Return a sentence for each violation of the contract."""
     wrong = [_line(item, "other bytes than were put", item.wrong) for item in history if item.wrong]
     wrong += [_line(item, "took effect", item.names) for item in history if _must_fail(item) and _done(item)]
     return wrong + wrong_hits(history, nodes) + wrong_locks(history, kills)
 
 
 def wrong_hits(history: Sequence[Operation], nodes: int) -> list[str]:
-    """Return gets that found a block which nobody had put there since it was purged everywhere."""
+    """Return gets that hit a block which no client had put since it was purged everywhere."""
     writes: dict[str, list[Operation]] = defaultdict(list)
     for item in history:
         if item.kind in _WRITES and not _had_no_effect(item) and not _must_fail(item):
@@ -41,7 +41,7 @@ def wrong_hits(history: Sequence[Operation], nodes: int) -> list[str]:
 
 
 def whole_purges(history: Iterable[Operation], nodes: int) -> dict[str, list[tuple[float, float]]]:
-    """Return per tenant when purges began and ended that every node, one after the other, said it has done."""
+    """Return, by tenant, the beginning and end of purges that every node, one after the other, reported as done."""
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
     rows: dict[str, list[Operation]] = defaultdict(list)
     for item in history:
@@ -57,7 +57,7 @@ def whole_purges(history: Iterable[Operation], nodes: int) -> dict[str, list[tup
 
 
 def wrong_locks(history: Sequence[Operation], kills: Sequence[Kill]) -> list[str]:
-    """Return what got a new block that another transaction had locked for all of the time."""
+    """Return operations that got a new block which another transaction had locked all the time."""
     ends = {item.tx_id: item.began for item in history if item.kind in ("commit", "abort")}
     held: dict[tuple[int, str], list[tuple[float, float]]] = defaultdict(list)
     purges = [(item.node, item.tenant, item.began, _end(item)) for item in history if item.kind == "purge"]
@@ -91,21 +91,21 @@ def _is_explained(get: Operation, writes: Sequence[Operation], purges: Sequence[
 
 
 def _end(operation: Operation) -> float:
-    """Return when it was over; what was broken off may still take effect at the node."""
+    """Return when it ended; a broken operation may still take effect at the node."""
     return inf if operation.ended is None or operation.outcome == "broken" else operation.ended
 
 
 def _had_no_effect(operation: Operation) -> bool:
-    """Return whether nothing can have come of it.
+    """Return whether it cannot have had any effect.
 
-    A client asks again where a kept connection breaks. Its second attempt may find the blocks locked by the first,
-    which the node is still carrying out.
+    A client retries when a kept connection breaks. Its second attempt may meet blocks that the first one has locked and
+    that the node is still processing.
     """
     return operation.outcome == "rejected" and operation.reason != "locked"
 
 
 def _must_fail(operation: Operation) -> bool:
-    """Return whether it puts what no node may take."""
+    """Return whether it puts data that a node must reject."""
     return operation.kind == "put" and operation.names[0].startswith(("ephemeral-", "damaged-"))
 
 
