@@ -55,7 +55,7 @@ class Sweep:
 
 @dataclass(slots=True)
 class Answer:
-    """One streamed answer: when it was sent, when each piece arrived (also one without text), and its reported usage."""
+    """One streamed answer: when it was sent, when each piece arrived (also one without text), and its usage."""
 
     sent_s: float
     pieces_s: list[float] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Filters that write figures into the document's templates."""
+"""Filters that format figures in the document's templates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ register = Library()
 
 @register.filter
 def num(value: object, spec: str = "") -> str:
-    """Return a figure in Python's format specification; nothing where there is none."""
+    """Return a figure in Python's format specification; empty if there is none."""
     return "" if value is None else format(value, spec)
 
 

@@ -1,4 +1,4 @@
-"""The questions to the program: management API, decisions, proxy and pages, with the mistakes that a caller can make."""
+"""The questions to the program: management API, decisions, proxy and pages, with the mistakes of callers."""
 
 from __future__ import annotations
 

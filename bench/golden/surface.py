@@ -1,4 +1,4 @@
-"""The parts of the program that show without serving a request: API, metrics, addresses, tables, options, simulations."""
+"""The program's surface without serving a request: API, metrics, addresses, tables, options, simulations."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def ways(scratch: Path, engines: Sequence[RealEngine], speed: Speed) -> Iterator
 
 
 def register(workers: str, urls: Sequence[str]) -> None:
-    """Wait until sglang-router has both engines: it drops an engine that does not answer its first questions in time."""
+    """Wait until sglang-router has both engines: it drops one that does not answer its first questions in time."""
     until = time.monotonic() + READY_S
     while True:
         with urllib.request.urlopen(workers, timeout=60) as answer:  # noqa: S310 - our own loopback address

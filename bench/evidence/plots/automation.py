@@ -1,4 +1,4 @@
-"""How a pool steers itself: attainment and engines over time, hits at a change of the fleet, roles over a day."""
+"""Automation of a pool: attainment and engines over time, hits at a change of the fleet, roles over a day."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIXED = "#8a94a3"
 
 
 def column(row: Row, name: str, at: int) -> list[float]:
-    """Return one column of a table that a row holds; a value that is not there is NaN, and leaves a gap."""
+    """Return one column of a table in a row; a missing value is NaN, and leaves a gap."""
     return [math.nan if line[at] is None else line[at] for line in row[name]]
 
 
@@ -66,7 +66,7 @@ def hits_at_change(result: Result, changes: Sequence[str], change_s: float, file
 
 
 def day(result: Result, prefill: int, file: str) -> None:
-    """Draw roles over the controlled day, and the share within both objectives beside a fixed ratio (Fig. 8)."""
+    """Draw roles over the controlled day, and the share within both objectives next to a fixed ratio (Fig. 8)."""
     figure, axes = panels(2, height_in=3.0)
     row = result.find(kind="day", controlled=True, seed=1)
     hours = [24 * moment / _end(row) for moment in column(row, "tide", 0)]
@@ -122,7 +122,7 @@ def _percent(values: Sequence[float]) -> list[float]:
 
 
 def _smooth(values: Sequence[float], width: int = 3) -> list[float]:
-    """Return running means over so many windows."""
+    """Return running means over `width` windows."""
     found: list[float] = []
     for at in range(len(values)):
         part = [value for value in values[max(0, at - width + 1) : at + 1] if not math.isnan(value)]

@@ -25,7 +25,7 @@ LOOKS: dict[str, tuple[str, str | tuple[float, tuple[float, float]]]] = {
 _COLUMNS = 4
 
 Point = Callable[[str, float], float]
-"""Returns a figure of a rule at a value."""
+"""A function that returns a figure of a rule at a value."""
 
 
 def over_speed(
@@ -66,7 +66,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sweeps(shown: Sequence[Sweep], label: str, file: str, *, log: bool) -> None:
-    """Draw one figure over everything that is varied, a panel for each."""
+    """Draw one figure over each varied parameter, a panel for each."""
     lines = -(-len(shown) // _COLUMNS)
     figure = Figure(figsize=(WIDTH_IN, 2.1 * lines + 0.5), layout="constrained")
     axes: list[Axes] = list(figure.subplots(lines, _COLUMNS, squeeze=False).flat)

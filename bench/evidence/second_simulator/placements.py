@@ -1,4 +1,4 @@
-"""The placements of the second simulator: scheduling study §8, and DualMap as far as that section goes into it."""
+"""The placements of the second simulator: scheduling study §8, and DualMap as far as that section describes it."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _NODES, _WINDOW, _LEAST_SEEN = 100, 1000, 50
 
 
 class Reading(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How to take what the study's text leaves open."""
+    """A reading of what the study's text leaves open."""
 
     infeasible_wait: bool = True
-    """Whether requests that will be served last count in the wait of newcomers, which are served before them."""
+    """Whether requests to be served last count in the wait of new ones, which are served before them."""
     infeasible_coming: bool = True
-    """Whether the blocks of requests that will be served last count as on their way to the engine."""
+    """Whether the blocks of requests to be served last count as on their way to the engine."""
     estimates: Literal["bound", "asked"] = "bound"
     """When an order's estimates are made: once, when a request is bound, or each time that an engine asks."""
     ties: Literal["request", "first"] = "request"
-    """Who wins of equals: one by a hash of request and engine, or always the first engine."""
+    """Tie-break: by a hash of request and engine, or always the first engine."""
     sent: Literal["new", "all"] = "new"
-    """Which blocks sent to an engine `sglang_cache_aware` counts: those not held there, or every one."""
+    """Blocks sent to an engine that `sglang_cache_aware` counts: those not held there, or every one."""
     rings: int = 0
-    """Where DualMap's rings lie."""
+    """Seed of the positions on DualMap's rings."""
 
 
 Place = Callable[[Job, Sequence[Station], float], int]
@@ -75,7 +75,7 @@ def _cache_aware(reading: Reading) -> Place:
 
 
 class _DualMap:
-    """Two rings, adaptive keys, the SLO switch; without migration, which moves a handful of requests at most.
+    """Two rings, adaptive keys, and the SLO switch; without migration, which moves a handful of requests at most.
 
     Mutable: the window of requests over which a prefix's share is counted.
     """

@@ -1,4 +1,4 @@
-"""A run of the second simulator, and the largest rate that a rule sustains in it."""
+"""Runs the second simulator, and searches for the largest rate that a rule sustains in it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OnTime(msgspec.Struct, frozen=True):
-    """Shares after the warm-up whose first token came in time."""
+    """Shares of requests and of prompt tokens after the warm-up whose first token was on time."""
 
     requests: float
     tokens: float

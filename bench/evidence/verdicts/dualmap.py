@@ -20,7 +20,7 @@ from bench.evidence.verdicts.verdict import BY_CONSTRUCTION, Judged, judged
 _TRACE = "conversation"
 _AT, _PAST = SHOWN[_TRACE], PAST[_TRACE]
 _PAPER_GAIN = {"conversation": 0.143, "toolagent_like": 0.167}
-"""The least that DualMap's Fig. 3 has over the best baseline."""
+"""The least gain of DualMap's Fig. 3 over the best baseline."""
 _PAPER_CAPACITY = {"conversation": 0.406, "toolagent_like": 0.0}
 
 
@@ -84,7 +84,7 @@ def latency(figure: str) -> Judged:
 
 
 def hit_rates() -> Judged:
-    """Hits as a share of the bound, at loads that DualMap bears."""
+    """Hits as a share of the bound, at loads that DualMap sustains."""
     found = [hits("conversation", 10.0, "dual_map"), hits("toolagent_like", 18.0, "dual_map")]
     met = [abs(ours - paper) < 0.08 for ours, paper in zip(found, (0.625, 0.964), strict=True)]
     return {
@@ -103,7 +103,7 @@ def preble() -> Judged:
 
 
 def skew() -> Judged:
-    """Fixed affinity under skewed prefixes, from a low load on."""
+    """Fixed affinity under skewed prefixes, from a low load up."""
     trace, high = "toolagent_like", 18
     shares = [
         {"qps": qps, "share": point(trace, float(qps), "cache_affinity")["slo_share"]}
@@ -174,7 +174,7 @@ def capacity(trace: str) -> Judged:
 
 
 def cache_locality_queues() -> Judged:
-    """TTFT of always the better match of two."""
+    """TTFT of a rule that always takes the better match of two."""
     p50, p90 = ({label: at(_TRACE, label, _AT, f"ttft_{name}_s") for label in PAPER} for name in ("p50", "p90"))
     return {
         "qps": _AT,
@@ -221,7 +221,7 @@ def switch() -> Judged:
 
 
 def rebalance() -> Judged:
-    """What rebalancing adds to the tail."""
+    """The effect of rebalancing on the tail."""
     loads = (_AT, _PAST)
     changes = [
         at(_TRACE, FULL, qps, "ttft_p90_s") / at(_TRACE, WITHOUT_REBALANCE, qps, "ttft_p90_s") - 1 for qps in loads

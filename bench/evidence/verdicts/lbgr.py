@@ -72,7 +72,7 @@ def turns() -> Judged:
 
 
 def sweep(kind: str) -> Judged:
-    """Median and P95 of TTFT against cache-aware + LRU over one thing that the paper varies."""
+    """Median and P95 of TTFT against cache-aware + LRU over one parameter that the paper varies."""
     values = SWEEP_VALUES[kind]
     behind = [
         value

@@ -14,7 +14,7 @@ from bench.evidence.verdicts.verdict import BY_CONSTRUCTION, Judged, judged
 
 _TRACE = "conversation"
 _TURNS = 3
-"""Turns of direction that follow the day and no more."""
+"""Turns of direction that merely follow the day."""
 
 
 def claims() -> dict[str, Any]:
@@ -139,7 +139,7 @@ def sweep() -> Judged:
 
 
 def peak() -> Judged:
-    """Where capacity peaks over the ratio."""
+    """The ratio at which capacity peaks."""
     found = {item: pd_ratio.swept(item)["capacity"] for item in SWEPT}
     best = max(found.values())
     return {

@@ -69,7 +69,7 @@ def infeasible() -> Judged:
 
 
 def learned_costs() -> Judged:
-    """Learned costs in place of written ones that are blind to hits."""
+    """Learned costs instead of written ones that ignore hits."""
     qps = COST_QPS[-1]
     written = knowledge.cost_share("flat", "fixed", "slack", qps)
     learned = knowledge.cost_share("flat", "fitted", "slack", qps)
@@ -79,7 +79,7 @@ def learned_costs() -> Judged:
 
 
 def old_reports() -> Judged:
-    """What reports too old to be taken cost, and what they cost taken as fresh."""
+    """The cost of reports too old to be used, and their cost when used as fresh."""
     cells = [(model, order) for model in AGE_LOADS for order in AGE_ORDERS]
     fresh = [knowledge.age_share(*cell, 0.0) for cell in cells]
     lost = [now - knowledge.ignored(*cell) for now, cell in zip(fresh, cells, strict=True)]

@@ -9,7 +9,7 @@ from typing import Any
 from bench.evidence.store import Result, Row, load
 
 TOLERANCE, PAST_SATURATION, TTFT_TOLERANCE = 0.03, 0.10, 0.15
-"""Of a median ratio, up to 768 users and above; and of mean TTFT."""
+"""Tolerances: of a median ratio, up to 768 users and above; and of mean TTFT."""
 SIZE = 1.25
 """Two figures are about the same size within this factor."""
 
@@ -43,5 +43,5 @@ def ratio(over: Row, of: Row, figure: str) -> float:
 
 
 def tolerance(users: int) -> float:
-    """Return by how much a median ratio may miss a bar at this number of users."""
+    """Return the tolerance of a median ratio at this number of users."""
     return TOLERANCE if users <= 768 else PAST_SATURATION

@@ -1,9 +1,9 @@
 """SYMPHONY's claims on conversations (§4.2 to §4.5); `symphony` is the system as its paper describes it.
 
-All ratios are medians of the seeds' paired ratios. A claim of `up to X times` is *reproduced* where no load shows the
-opposite beyond the tolerance, the greatest ratio is at least X / 1.25 and the least at most X * 1.25; *partly* where
-some load shows the direction beyond the tolerance. The other definitions stand at their functions. All were written
-before the runs, but for the least ratio's limit, which makes verdicts stricter.
+All ratios are medians of the seeds' paired ratios. A claim of `up to X times` is *reproduced* if no load shows the
+opposite beyond the tolerance, the greatest ratio is at least X / 1.25 and the least at most X * 1.25; *partly* if some
+load shows the direction beyond the tolerance. Each function has its own claim's definition. All were written before the
+runs, except the least ratio's limit, which makes verdicts stricter.
 """
 
 from __future__ import annotations
@@ -70,8 +70,11 @@ def claims() -> dict[str, Any]:
 
 
 def within(over: str, paper: tuple[float, float], users: Sequence[int], middle: int, **options: Any) -> Judged:
-    """TPOT of a system over `symphony`; *reproduced*: the middle load's ratio is within the paper's range, give or take
-    a quarter, and no load shows the opposite; *partly*: the middle load shows the direction."""
+    """TPOT of a system over `symphony`, a range of ratios in the paper.
+
+    *reproduced*: the middle load's ratio is within the paper's range, to within a quarter, and no load shows the opposite;
+    *partly*: the middle load shows the direction.
+    """
     found = [_ratio(over, user, "tpot_ms", options) for user in users]
     at = found[list(users).index(middle)]
     return _told(users, found) | {
@@ -86,13 +89,15 @@ def within(over: str, paper: tuple[float, float], users: Sequence[int], middle: 
 def up_to(
     over: str, paper: float, users: Sequence[int], figure: str = "tpot_ms", workload: str = "chat", **options: Any
 ) -> Judged:
-    """A system's figure over that of `symphony`, which the paper says is up to so many times as large."""
+    """A system's figure over that of `symphony`, up to `paper` times as large according to the paper."""
     return _up_to([_ratio(over, user, figure, options, workload) for user in users], paper, users)
 
 
 def users_at_equal_tpot() -> Judged:
-    """Most users with a mean TPOT of at most 20.5 ms, `symphony` over `recompute`; *reproduced*: 4 times as many, give
-    or take the step between two loads; *partly*: twice."""
+    """Most users with a mean TPOT of at most 20.5 ms, `symphony` over `recompute`.
+
+    *reproduced*: 4 times as many, within the step between two loads; *partly*: twice.
+    """
     loads = {"recompute": USERS[:-1], "symphony": USERS, "ours": USERS}
     tpot = {system: {load: median(case(system, load)["tpot_ms"]) for load in loads[system]} for system in loads}
     most = {
@@ -111,8 +116,11 @@ def compressed() -> Judged:
 
 
 def imbalance() -> Judged:
-    """Most requests at an engine over the median at 256 users; *reproduced*: `sticky` at least 3.1 / 1.25, `recompute`
-    and `symphony` both a third lower; *partly*: `sticky` so, and one of them a third lower."""
+    """Most requests at an engine over the median at 256 users.
+
+    *reproduced*: `sticky` at least 3.1 / 1.25, and `recompute` and `symphony` both a third lower; *partly*: `sticky` so,
+    and one of them a third lower.
+    """
     found = {
         system: median(case(system, _MIDDLE)["max_over_median_requests"])
         for system in ("sticky", "recompute", "symphony", "ours")
@@ -127,7 +135,7 @@ def imbalance() -> Judged:
 
 
 def agents(over: str, paper: float) -> Judged:
-    """Time of a project of agents over that under `symphony`; `sticky` stands for Parrot, and has more memory."""
+    """Time of a project of agents over that under `symphony`; `sticky` represents Parrot, and has more memory."""
     found = [
         ratio(project(over, users, files), project("symphony", users, files), "project_s") for users, files in PROJECTS
     ]

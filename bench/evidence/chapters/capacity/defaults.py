@@ -1,4 +1,4 @@
-"""Figures: what decides the default of a new pool."""
+"""Figures: the case for the default of a new pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures: how long adaptive keys become."""
+"""Figures: the length of adaptive keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures: where the two simulators differ, and which reading of the study's text gives which of its figures."""
+"""Figures: differences between the two simulators, and the reading of the study's text behind each of its figures."""
 
 from __future__ import annotations
 

@@ -41,9 +41,9 @@ PAPER_HITS = {
 }
 """Table 2: hit tokens as a share of prompt tokens."""
 KEEPS_UP_S = 1.0
-"""Median TTFT above which a fleet has a queue that stands."""
+"""Median TTFT above which a fleet has a persistent queue."""
 _HALF_LIFE_S = Lbgr().decay_interval_s * log(2) / -log(Lbgr().decay)
-"""Of the load by which LBGR routes, with the paper's constants."""
+"""Half-life of LBGR's load estimate, with the paper's constants."""
 SWEEP_VALUES: dict[str, tuple[float, ...]] = {
     **{kind: values for kind, (_, values) in (SWEEPS | BATCH_SWEEPS).items()},
     "decay": tuple(float(item) for item in DECAY_MS),
@@ -52,7 +52,7 @@ _DRAWN = (*PAPER, STANDING, "min_ttft + RLT", "least_cost + LRU")
 
 
 def by_seed(name: str, kind: str, rule: str, value: float = 0.0, speed: int | None = None) -> list[float]:
-    """Return a figure of a rule at one value of what is varied, for each seed."""
+    """Return a figure of a rule at one value of the varied parameter, for each seed."""
     rows = load("shared_prefix").where(kind=kind, rule=rule)
     found = [row[name] for row in rows if row["value"] == value and speed in (None, row["tokens_per_s"])]
     if not found:
@@ -66,13 +66,13 @@ def mean(name: str, kind: str, rule: str, value: float = 0.0, speed: int | None 
 
 
 def seconds(found: list[float]) -> str:
-    """Return times as one where the seeds agree, else as the least and the most."""
+    """Return times as one if the seeds agree, else as the least and the most."""
     low, high = min(found), max(found)
     return f"{low:.2f} to {high:.2f} s" if high > 2 * low else f"{fmean(found):.2f} s"
 
 
 def ttft(rule: str, speed: int) -> float:
-    """Return the median of TTFT (s) in Table 2's setting with engines of a speed."""
+    """Return the median of TTFT (s) in Table 2's setting with engines of this speed."""
     return mean("ttft_p50_s", "table", rule, speed)
 
 
@@ -134,7 +134,7 @@ def _row(rule: str, speeds: list[int]) -> dict[str, Any]:
 
 
 def draw() -> None:
-    """Draw both figures over the speed of the engines, and over what the paper varies."""
+    """Draw both figures over the speed of the engines, and over the paper's varied parameters."""
     plots.over_speed(
         _DRAWN,
         TABLE_SPEEDS,
