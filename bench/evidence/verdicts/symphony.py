@@ -72,8 +72,8 @@ def claims() -> dict[str, Any]:
 def within(over: str, paper: tuple[float, float], users: Sequence[int], middle: int, **options: Any) -> Judged:
     """TPOT of a system over `symphony`, a range of ratios in the paper.
 
-    *reproduced*: the middle load's ratio is within the paper's range, to within a quarter, and no load shows the opposite;
-    *partly*: the middle load shows the direction.
+    It is *reproduced* if the middle load's ratio is within the paper's range, to within a quarter, and no load shows
+    the opposite; *partly* if the middle load shows the direction.
     """
     found = [_ratio(over, user, "tpot_ms", options) for user in users]
     at = found[list(users).index(middle)]
@@ -96,7 +96,7 @@ def up_to(
 def users_at_equal_tpot() -> Judged:
     """Most users with a mean TPOT of at most 20.5 ms, `symphony` over `recompute`.
 
-    *reproduced*: 4 times as many, within the step between two loads; *partly*: twice.
+    It is *reproduced* if they are 4 times as many, within the step between two loads; *partly* if twice as many.
     """
     loads = {"recompute": USERS[:-1], "symphony": USERS, "ours": USERS}
     tpot = {system: {load: median(case(system, load)["tpot_ms"]) for load in loads[system]} for system in loads}
@@ -118,8 +118,8 @@ def compressed() -> Judged:
 def imbalance() -> Judged:
     """Most requests at an engine over the median at 256 users.
 
-    *reproduced*: `sticky` at least 3.1 / 1.25, and `recompute` and `symphony` both a third lower; *partly*: `sticky` so,
-    and one of them a third lower.
+    It is *reproduced* if `sticky` has at least 3.1 / 1.25, and `recompute` and `symphony` both a third less; *partly*
+    if `sticky` has that, and one of them a third less.
     """
     found = {
         system: median(case(system, _MIDDLE)["max_over_median_requests"])
