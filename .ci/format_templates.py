@@ -132,7 +132,7 @@ COST = {BLOCK: 0, SPACE: 0, ATTRIBUTE: 6, WORD: 40, LAST_RESORT: 60}
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A point where a line may be broken: its offset, its kind, its nesting depth, and whether a closing tag follows."""
+    """A point where a line may be broken: its offset, kind, nesting depth, and whether a closing tag follows."""
 
     at: int
     kind: int

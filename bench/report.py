@@ -49,8 +49,8 @@ def report(name: str, figures: Mapping[str, float], targets: Mapping[str, Target
         "commit": commit(),
         "figures": dict(figures),
         "targets": {
-            key: {"value": each.value, "op": each.op, "target": each.target, "holds": each.holds}
-            for key, each in targets.items()
+            key: {"value": target.value, "op": target.op, "target": target.target, "holds": target.holds}
+            for key, target in targets.items()
         },
     }
 
@@ -65,9 +65,9 @@ def write_report(name: str, figures: Mapping[str, float], targets: Mapping[str, 
     print(f"{name}: {result['machine']}, commit {result['commit']}")
     for key, value in figures.items():
         print(f"  {key:<{width}}  {value:.5g}")
-    for key, each in targets.items():
-        verdict = "holds" if each.holds else "MISSED"
-        print(f"  {key:<{width}}  {each.value:.5g} {each.op} {each.target:.5g}: {verdict}")
+    for key, target in targets.items():
+        verdict = "holds" if target.holds else "MISSED"
+        print(f"  {key:<{width}}  {target.value:.5g} {target.op} {target.target:.5g}: {verdict}")
     return all(target.holds for target in targets.values())
 
 

@@ -1,4 +1,4 @@
-"""The meaning of Headway's answers, and the fallback without one. No I/O: both clients and the endpoint picker use it."""
+"""The meaning of Headway's answers, and the fallback without one; I/O-free, for both clients and the picker."""
 
 from __future__ import annotations
 

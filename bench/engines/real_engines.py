@@ -94,19 +94,19 @@ def one_repeat(
 
     Repeat -1 is a short warm-up.
     """
-    found: dict[str, dict[float, RunFigures]] = {name: {} for name in known}
+    results: dict[str, dict[float, RunFigures]] = {name: {} for name in known}
     asked = WORKLOADS[options.workload][0](options.requests if repeat >= 0 else 12, options.seed + repeat)
     tokens = statistics.mean(counted(engines[0], item) for item in asked)
     for rate in options.rates if repeat >= 0 else options.rates[:1]:
         for name in _rotated(list(known), repeat):
             bodies = [item.body(MODEL, f"{repeat} {rate} {name}") for item in asked]
             gap_s = 1.0 / (rate * speed.answers_per_s) if speed.answers_per_s else tokens / (rate * speed.tokens_per_s)
-            schedule = [(each.at * gap_s, body) for each, body in zip(asked, bodies, strict=True)]
+            schedule = [(request.at * gap_s, body) for request, body in zip(asked, bodies, strict=True)]
             until_idle(engines)
             answers = asyncio.run(answers_of(known[name], schedule, {"authorization": f"Bearer {API_KEY}"}))
-            found[name][rate] = figures(answers, speed.objective_s, speed.tpot_objective_s)
-            print(f"{repeat} {rate:g} {name} {found[name][rate]}", flush=True)
-    return found
+            results[name][rate] = figures(answers, speed.objective_s, speed.tpot_objective_s)
+            print(f"{repeat} {rate:g} {name} {results[name][rate]}", flush=True)
+    return results
 
 
 def measure(repeats: Repeats, options: argparse.Namespace) -> None:
@@ -144,10 +144,10 @@ def measure(repeats: Repeats, options: argparse.Namespace) -> None:
                 print(f"{speed.__dict__}", flush=True)
                 known = stack.enter_context(ways(scratch, engines, speed))
                 one_repeat(known, engines, speed, options, -1)
-            found = one_repeat(known, engines, speed, options, repeat)
+            results = one_repeat(known, engines, speed, options, repeat)
             until_idle(engines)
             repeats.keep(
-                repeat, found, {**speed.__dict__, "busy_before": busy, "busy_after": max(busy_share() - own, 0.0)}
+                repeat, results, {**speed.__dict__, "busy_before": busy, "busy_after": max(busy_share() - own, 0.0)}
             )
             longest_s = max(longest_s, time.monotonic() - begins)
 
@@ -161,28 +161,28 @@ def _rotated(names: list[str], by: int) -> list[str]:
     return names[by % len(names) :] + names[: by % len(names)]
 
 
-def verdict(found: Mapping[str, Mapping[float, Sequence[RunFigures]]]) -> tuple[dict[str, float], float]:
+def verdict(results: Mapping[str, Mapping[float, Sequence[RunFigures]]]) -> tuple[dict[str, float], float]:
     """Return the figures by name, and our median lead over the best rival at the rate that counts."""
-    told: dict[str, float] = {}
-    for name, by_rate in found.items():
+    reported: dict[str, float] = {}
+    for name, by_rate in results.items():
         for rate, runs in by_rate.items():
             for field in (item for item in RunFigures.__struct_fields__ if item != "prompt_tokens"):
                 values = sorted(float(getattr(run, field)) for run in runs)
                 head = f"{name}_{rate:g}_{field}"
-                told |= {head: statistics.median(values), f"{head}_least": values[0], f"{head}_most": values[-1]}
-    rates = list(found[OURS])
-    best = {rate: max(RIVALS, key=lambda name: told[f"{name}_{rate:g}_on_time_share"]) for rate in rates}
-    counts = min(rates, key=lambda rate: abs(told[f"{best[rate]}_{rate:g}_on_time_share"] - WANTED_SHARE))
+                reported |= {head: statistics.median(values), f"{head}_least": values[0], f"{head}_most": values[-1]}
+    rates = list(results[OURS])
+    best = {rate: max(RIVALS, key=lambda name: reported[f"{name}_{rate:g}_on_time_share"]) for rate in rates}
+    counts = min(rates, key=lambda rate: abs(reported[f"{best[rate]}_{rate:g}_on_time_share"] - WANTED_SHARE))
     for name in OUR_WAYS:
         for rate in rates:
             leads = [
                 ours.on_time_share - theirs.on_time_share
-                for ours, theirs in zip(found[name][rate], found[best[rate]][rate], strict=True)
+                for ours, theirs in zip(results[name][rate], results[best[rate]][rate], strict=True)
             ]
-            told[f"{name}_{rate:g}_lead"] = statistics.median(leads)
-            told |= {f"{name}_{rate:g}_lead_least": min(leads), f"{name}_{rate:g}_lead_most": max(leads)}
-    told["rate_that_counts"] = counts
-    return told, told[f"{OURS}_{counts:g}_lead"]
+            reported[f"{name}_{rate:g}_lead"] = statistics.median(leads)
+            reported |= {f"{name}_{rate:g}_lead_least": min(leads), f"{name}_{rate:g}_lead_most": max(leads)}
+    reported["rate_that_counts"] = counts
+    return reported, reported[f"{OURS}_{counts:g}_lead"]
 
 
 def main() -> None:
@@ -203,12 +203,12 @@ def main() -> None:
         measure(repeats, options)
     if missing := repeats.missing(options.repeats):
         sys.exit(f"Repeats {', '.join(map(str, missing))} are missing. The same command goes on with them.")
-    told, lead = verdict(repeats.together(options.repeats))
-    for repeat in repeats.told(options.repeats):
+    reported, lead = verdict(repeats.together(options.repeats))
+    for repeat in repeats.conditions(options.repeats):
         for name, value in repeat.items():
-            told[f"{name}_most"] = max(value, told.get(f"{name}_most", value))
-            told[f"{name}_least"] = min(value, told.get(f"{name}_least", value))
-    write_report("real_engines", told, {"lead": Target(value=lead, op=">=", target=GOAL)}, options.json)
+            reported[f"{name}_most"] = max(value, reported.get(f"{name}_most", value))
+            reported[f"{name}_least"] = min(value, reported.get(f"{name}_least", value))
+    write_report("real_engines", reported, {"lead": Target(value=lead, op=">=", target=GOAL)}, options.json)
 
 
 def _options() -> argparse.Namespace:

@@ -130,10 +130,10 @@ def _at(sizes: Sequence[tuple[float, int]], moment_s: float) -> int:
 
 def _plans(state_dir: Path, began_unix: float) -> list[object]:
     with sqlite3.connect(f"file:{state_dir}/headway.sqlite3?mode=ro", uri=True) as database:
-        found = database.execute(_PLANS).fetchall()
+        rows = database.execute(_PLANS).fetchall()
     return [
         {"at_s": round(at - began_unix, 1), "reasons": [item["text"] for item in msgspec.json.decode(reasons)]}
-        for at, reasons in found
+        for at, reasons in rows
         if at >= began_unix
     ]
 

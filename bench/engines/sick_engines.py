@@ -28,7 +28,7 @@ from bench.report import command_line
 ENGINES = 4
 MODEL = "loopback-8b"
 QPS, BURST_QPS, PERIOD_S, BURST_S = 5.0, 12.0, 20.0, 5.0
-FOUND_LIMIT_S, BACK_LIMIT_S, FULL_LIMIT_S = 45.0, 150.0, 60.0
+DETECTED_LIMIT_S, BACK_LIMIT_S, FULL_LIMIT_S = 45.0, 150.0, 60.0
 WARM_S = 6.0
 SERVING_S, ILL_S = 12.0, 6.0
 """Duration of a fault whose engine still serves, and of another fault once it is detected."""
@@ -69,15 +69,19 @@ class SickRun:
         name = f"e{victim}"
         began, before = self._clients.now(), len(self._watch.history)
         heal = await self._strike(kind, victim)
-        out_s = await self._watch.until(name, out=True, limit_s=SERVING_S if kind in SERVING else FOUND_LIMIT_S)
-        flapping_s = await self._watch.until_word(name, "flapping", FOUND_LIMIT_S) if kind.startswith("flap") else None
+        out_s = await self._watch.until(name, out=True, limit_s=SERVING_S if kind in SERVING else DETECTED_LIMIT_S)
+        flapping_s = (
+            await self._watch.until_word(name, "flapping", DETECTED_LIMIT_S) if kind.startswith("flap") else None
+        )
         if out_s is not None and flapping_s is None:
             await asyncio.sleep(ILL_S)
-        words = [word for _, each, word in self._watch.history[before:] if each == name]
+        words = [word for _, engine, word in self._watch.history[before:] if engine == name]
         await heal()
         back_s = await self._watch.until(name, out=False, limit_s=BACK_LIMIT_S) if out_s is not None else None
         others = [
-            f"{each}: {word}" for _, each, word in self._watch.history[before:] if each != name and word not in _IN
+            f"{engine}: {word}"
+            for _, engine, word in self._watch.history[before:]
+            if engine != name and word not in _IN
         ]
         return {
             "kind": kind,

@@ -92,10 +92,10 @@ def run_cell(cell: Cell) -> Row:
 
 def search_cell(cell: Cell, rows: Workload | None = None) -> Row:
     """Search for the largest rate with 90 % on time, from the cell's rate on; the row has no rate of its own."""
-    found = find_goodput(spec_of(cell), workload(cell.trace) if rows is None else rows)
+    goodput = find_goodput(spec_of(cell), workload(cell.trace) if rows is None else rows)
     row = names_of(cell)
     del row["qps"]
-    return row | {"goodput_qps": found.by_requests, "goodput_both_qps": found.by_both}
+    return row | {"goodput_qps": goodput.by_requests, "goodput_both_qps": goodput.by_both}
 
 
 def names_of(cell: Cell) -> Row:

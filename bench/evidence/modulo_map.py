@@ -27,13 +27,13 @@ class ModuloCandidates:
 
     def candidates(self, key: int) -> list[int]:
         """Return the positions of the key's candidates."""
-        found: list[int] = []
+        chosen: list[int] = []
         for seed in range(1, self._candidates + 1):
             at = xxh3_64_intdigest(key.to_bytes(8, "little"), seed) % self._engines
-            while at in found:
+            while at in chosen:
                 at = (at + 1) % self._engines
-            found.append(at)
-        return found
+            chosen.append(at)
+        return chosen
 
 
 class ModuloMap(DualMap):

@@ -27,10 +27,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     def find(self, **wanted: object) -> Row:
         """Return the one row with these values; raises LookupError unless there is exactly one."""
-        found = self.where(**wanted)
-        if len(found) != 1:
-            raise LookupError(f"{self.name}: {len(found)} rows have {wanted}; measure it again")
-        return found[0]
+        rows = self.where(**wanted)
+        if len(rows) != 1:
+            raise LookupError(f"{self.name}: {len(rows)} rows have {wanted}; measure it again")
+        return rows[0]
 
     def where(self, **wanted: object) -> list[Row]:
         """Return all rows with these values, in order."""
@@ -74,7 +74,7 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, dict):
-        return {name: _rounded(each) for name, each in value.items()}
+        return {name: _rounded(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
         return [_rounded(item) for item in value]
     return value

@@ -24,5 +24,5 @@ def nums(values: Iterable[object], spec: str = "") -> str:
 @register.filter
 def span(values: Iterable[float], spec: str = "") -> str:
     """Return the least and the greatest of several figures."""
-    found = list(values)
-    return f"{min(found):{spec}} to {max(found):{spec}}"
+    numbers = list(values)
+    return f"{min(numbers):{spec}} to {max(numbers):{spec}}"

@@ -42,7 +42,7 @@ TURNS = 30
 DECISIONS_PER_S = 40.0
 SESSIONS = 8
 _AT_ONCE = 32
-_STANDS = 200
+_STEADY = 200
 """Rejected advisories after which the flood counts as steady."""
 _START_S = 60.0
 _SHED = re.compile(rf'^headway_advisories_total\{{[^}}]*outcome="{SHED}"[^}}]*\}} (\S+)$', re.MULTILINE)
@@ -150,7 +150,7 @@ def flooded(fleet: LiveFleet) -> Iterator[None]:
     process = subprocess.Popen([sys.executable, "-m", "bench.gateway.advisories", "--flood", fleet.url])
     try:
         before, until_s = shed(fleet), time.monotonic() + _START_S
-        while shed(fleet) - before < _STANDS:
+        while shed(fleet) - before < _STEADY:
             if time.monotonic() > until_s:
                 raise TimeoutError("the flood does not stand")
             time.sleep(0.2)
@@ -168,7 +168,7 @@ def one_round(fleet: LiveFleet, name: str) -> Round:
 
 def pairs(fleet: LiveFleet) -> list[tuple[Round, Round]]:
     """Return rounds without and with a flood, in pairs of alternating order."""
-    found = []
+    rounds = []
     for number in range(PAIRS):
         both: dict[bool, Round] = {}
         for floods in (number % 2 == 1, number % 2 == 0):
@@ -178,8 +178,8 @@ def pairs(fleet: LiveFleet) -> list[tuple[Round, Round]]:
             else:
                 both[floods] = one_round(fleet, f"round {number} quiet")
         print(f"quiet {both[False]}, flooded {both[True]}", flush=True)
-        found.append((both[False], both[True]))
-    return found
+        rounds.append((both[False], both[True]))
+    return rounds
 
 
 def _sha256(text: str) -> str:
@@ -204,9 +204,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as state, live_fleet(Path(state), policy, engines=2, more_keys=keys) as fleet:
         if not asyncio.run(measured(fleet, "warm-up"))[-1]:
             raise RuntimeError("no prompt token was cached: there is nothing to lose")
-        found = pairs(fleet)
-    quiet, loud = zip(*found, strict=True)
-    ratios = [other.p99_s / one.p99_s for one, other in found]
+        rounds = pairs(fleet)
+    quiet, loud = zip(*rounds, strict=True)
+    ratios = [other.p99_s / one.p99_s for one, other in rounds]
     figures = {
         "p99_s": statistics.median(item.p99_s for item in quiet),
         "p99_flood_s": statistics.median(item.p99_s for item in loud),
@@ -221,12 +221,12 @@ def main() -> int:
     targets = {
         "p99_ratio": Target(value=statistics.median(ratios), op="<", target=2.0),
         "unqueued_p99_ratio": Target(
-            value=statistics.median(other.unqueued_p99_s / one.unqueued_p99_s for one, other in found),
+            value=statistics.median(other.unqueued_p99_s / one.unqueued_p99_s for one, other in rounds),
             op="<",
             target=2.0,
         ),
         "hit_share_lost": Target(
-            value=statistics.median(one.hit_share - other.hit_share for one, other in found), op="<", target=0.02
+            value=statistics.median(one.hit_share - other.hit_share for one, other in rounds), op="<", target=0.02
         ),
         # The gateway accepts at the limit and rejects everything beyond it.
         "flood_over_limit": Target(value=1 + figures["shed_per_s"] / PER_S, op=">=", target=9.0),

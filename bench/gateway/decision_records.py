@@ -86,9 +86,9 @@ class Gate:
         self.desk = cast(Any, self.app._route_api._lifecycle)
         # Decisions without a pause are the load here, and no reason to reject any.
         self.desk.reject_if_late = lambda *_: None
-        self.told = self.desk._tell
-        told = (getattr(self.told, moment) for moment in _MOMENTS)
-        silent = [tuple(call for call in calls if call.__self__ is not gateway.requests) for calls in told]
+        self.listeners = self.desk._tell
+        by_moment = (getattr(self.listeners, moment) for moment in _MOMENTS)
+        silent = [tuple(call for call in calls if call.__self__ is not gateway.requests) for calls in by_moment]
         self.silent = SimpleNamespace(**dict(zip(_MOMENTS, silent, strict=True)))
         """The request's listeners without the one that records."""
         caller = authenticate(f"Bearer {API_KEY}".encode(), gateway, time.time())
@@ -108,7 +108,7 @@ class Gate:
     def decide(self, bodies: list[bytes], *, recorded: bool) -> float:
         """Decide and complete the requests, and return the CPU seconds."""
         recent, desk = self.app.recent, self.desk
-        desk._tell = self.told if recorded else self.silent
+        desk._tell = self.listeners if recorded else self.silent
         begin = time.process_time()
         for body in bodies:
             name, now = new_id(), time.monotonic()
@@ -156,9 +156,9 @@ async def spend(gate: Gate, rate: int, kept_per_s: float, costs: Costs, records:
     """Decide and record the requests of some intervals, then store them; `records` gets the first kept decisions."""
     from controlplane.request_log.store.segments import store
 
-    heard: list[bytes] = []
+    received: list[bytes] = []
     outbox, per_interval, slices = gate.gateway.requests, rate // 2, max(1, rate // 2 // SLICE)
-    unsubscribe = gate.gateway._bus.subscribe(TOPIC, lambda _topic, value: heard.append(value))
+    unsubscribe = gate.gateway._bus.subscribe(TOPIC, lambda _topic, value: received.append(value))
     few = per_interval // slices
     for _ in range(INTERVALS):
         for _ in range(slices):
@@ -177,11 +177,11 @@ async def spend(gate: Gate, rate: int, kept_per_s: float, costs: Costs, records:
     unsubscribe()
     # Storing runs in another process in the program; here it comes last, so that the gateway's caches stay warm.
     begin = time.process_time()
-    requests = store(heard).requests
+    requests = store(received).requests
     costs.storing.append((time.process_time() - begin) / requests)
     if requests != per_interval * INTERVALS:
         raise RuntimeError(f"{requests} of {per_interval * INTERVALS} requests were recorded")
-    for batch in heard if len(records) < SAMPLES else ():
+    for batch in received if len(records) < SAMPLES else ():
         records += decode_decisions(decode_batch(batch).decisions)
 
 
@@ -232,8 +232,8 @@ def an_hour(records: list[StoredDecision], budget: int) -> dict[str, float]:
     at, total = time.time() - HOUR_S, HOUR_RATE * HOUR_S
     for number in range(0, total, STORED_AT_ONCE):
         part = [
-            _another(records[rng.randrange(len(records))], at + (number + place) / HOUR_RATE)
-            for place in range(STORED_AT_ONCE)
+            _another(records[rng.randrange(len(records))], at + (number + offset) / HOUR_RATE)
+            for offset in range(STORED_AT_ONCE)
         ]
         store([encode_batch(request_batch(uuid.uuid4().hex, (), part))])
         if number // STORED_AT_ONCE % SHRINK_EVERY == 0:

@@ -114,13 +114,13 @@ def ways(scratch: Path) -> Iterator[Mapping[str, Way]]:
 
 def one_round(known: Mapping[str, Way], asked: Sequence[bytes]) -> dict[str, float]:
     """Return the CPU milliseconds of one request in each proxy."""
-    found = {}
+    figures = {}
     for name, way in known.items():
         before = cpu_s(way.pid)
         url = f"http://127.0.0.1:{way.port}/v1/chat/completions"
         asyncio.run(stream_all(url, asked, {"authorization": f"Bearer {API_KEY}"}))
-        found[f"{name}_cpu_ms"] = (cpu_s(way.pid) - before) / len(asked) * 1e3
-    return found
+        figures[f"{name}_cpu_ms"] = (cpu_s(way.pid) - before) / len(asked) * 1e3
+    return figures
 
 
 def main() -> None:

@@ -110,16 +110,16 @@ async def _serve(name: str, directory: Path, requests: int, parent: multiprocess
     parent.send(_role(gateway))
     pool = gateway.pools["pool"]
     if _role(gateway) == OWNER:
-        await _told(parent)
+        await _next_message(parent)
         began_s = time.process_time()
         parent.send("go")
-        await _told(parent)
+        await _next_message(parent)
         cpu_s = time.process_time() - began_s
         parent.send({"cpu_s": cpu_s, "own_us": _own_decisions(gateway, pool)})
     else:
-        await _told(parent)
+        await _next_message(parent)
         parent.send(await _ask(gateway, pool, requests))
-    await _told(parent)
+    await _next_message(parent)
     await gateway.stop()
     await runner.cleanup()
     bus.close()
@@ -132,7 +132,7 @@ def _role(gateway: Gateway) -> str:
     return role if role in (OWNER, ASKS) else ""
 
 
-async def _told(parent: multiprocessing.connection.Connection) -> Any:
+async def _next_message(parent: multiprocessing.connection.Connection) -> Any:
     """Return the parent's next message; the loop runs on meanwhile."""
     while not parent.poll():  # noqa: ASYNC110  # a pipe of multiprocessing has no event
         await asyncio.sleep(0.01)

@@ -135,24 +135,24 @@ def ways(scratch: Path) -> Iterator[Mapping[str, int]]:
 
 def one_round(ports: Mapping[str, int]) -> dict[str, float]:
     """Return the p50 of each path and size, in microseconds."""
-    found = {}
+    figures = {}
     for size in SIZES_KB:
         asked = requests(size) * REPEATS
         for name, port in ports.items():
-            found[f"{name}_{size}kb_us"] = p50_us(port, asked)
-    return found
+            figures[f"{name}_{size}kb_us"] = p50_us(port, asked)
+    return figures
 
 
 def added(figures: Mapping[str, float]) -> dict[str, float]:
     """Return the latency that the decision and the peer add, and the ratio of the two, by size."""
-    found: dict[str, float] = {}
+    added_us: dict[str, float] = {}
     for size in SIZES_KB:
         for of in ("", "_median"):
             ours = figures[f"nginx_decided_{size}kb_us{of}"] - figures[f"nginx_{size}kb_us{of}"]
             theirs = figures[f"sglang_router_{size}kb_us{of}"] - figures[f"engine_{size}kb_us{of}"]
-            found |= {f"added_{size}kb_us{of}": ours, f"peer_added_{size}kb_us{of}": theirs}
-            found[f"added_{size}kb_over_peer{of}"] = ours / theirs
-    return found
+            added_us |= {f"added_{size}kb_us{of}": ours, f"peer_added_{size}kb_us{of}": theirs}
+            added_us[f"added_{size}kb_over_peer{of}"] = ours / theirs
+    return added_us
 
 
 def main() -> None:

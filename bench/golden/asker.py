@@ -44,15 +44,15 @@ class Asker:
         status, headers, text = self.ask(method, path, body, key, how.get("headers"))
         content_type = headers.get("content-type", "")
         if only := how.get("only"):
-            told = series_of(text) if only == "series" else shape_of(json.loads(text)) if only == "shape" else None
+            recorded = series_of(text) if only == "series" else shape_of(json.loads(text)) if only == "shape" else None
         else:
-            told = body_of(content_type, text)
+            recorded = body_of(content_type, text)
         shown = body.decode()[:80] if isinstance(body, bytes) else body
         self.seen.append({
             "request": masked([f"{method} {path}", key, shown, how.get("headers")]),
             "status": status,
             "headers": {n: masked(v) if n in STABLE_HEADERS else "…" for n, v in sorted(headers.items())},
-            "body": told,
+            "body": recorded,
         })  # fmt: skip
         return json.loads(text) if "json" in content_type else text
 

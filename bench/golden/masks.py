@@ -91,19 +91,19 @@ class Outline(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.lines: dict[str, None] = {}
-        self._heard = False
+        self._in_text = False
 
     @override
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._heard = tag in self.TEXTS
+        self._in_text = tag in self.TEXTS
         if tag in self.TAGS or "-" in tag:
-            told = [
+            shown = [
                 f'{name}="{re.sub("[0-9]+", "N", masked(value or ""))}"' for name, value in attrs if name in self.SHOWN
             ]
-            self.lines[" ".join([tag, *told])] = None
+            self.lines[" ".join([tag, *shown])] = None
 
     @override
     def handle_data(self, data: str) -> None:
-        if self._heard and data.strip():
+        if self._in_text and data.strip():
             self.lines["  " + re.sub("[0-9.]+", "N", " ".join(data.split()))] = None
-        self._heard = False
+        self._in_text = False

@@ -52,7 +52,7 @@ def metrics(state_dir: Path) -> list[dict[str, Any]]:
         state=SimpleNamespace(connected=True, since_s=0.0, connections=0, dropped=0, unreadable=0)
     )
     BusMetrics(registry, bus)
-    found = [
+    families = [
         {
             "name": family.name,
             "type": family.type,
@@ -61,7 +61,7 @@ def metrics(state_dir: Path) -> list[dict[str, Any]]:
         }
         for family in registry.collect()
     ]
-    return sorted(found, key=lambda item: item["name"])
+    return sorted(families, key=lambda item: item["name"])
 
 
 def _labels(family: Any) -> set[str]:

@@ -60,7 +60,7 @@ def _room(tree: Path, room: str, paths: Sequence[Path], graph: grimp.ImportGraph
         "mutual pairs": str(len(_mutual(imports, graph))),
         "circles": _circles(imports, graph),
         "words": str(
-            sum(len(found) for _, found in broken_words(tree, (room, "templates") if room == "web" else (room,)))
+            sum(len(words) for _, words in broken_words(tree, (room, "templates") if room == "web" else (room,)))
         ),
     }
 

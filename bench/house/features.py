@@ -25,12 +25,12 @@ SHARED = re.compile(r"(platform|project|management|doctor|migrations|shell|live|
 
 
 def _feature(name: PurePosixPath) -> str:
-    found = [
+    matches = [
         (match.start(), -len(match[0]), feature)
         for feature, words in FEATURES.items()
         if (match := re.search(words, str(name)))
     ]
-    return min(found)[2] if found else ""
+    return min(matches)[2] if matches else ""
 
 
 def folders_per_feature(names: Sequence[PurePosixPath]) -> str:

@@ -109,13 +109,13 @@ class Pair:
 
 async def one_round(program: LiveProgram, seconds: float) -> Round:
     """Ask and stream for this many seconds."""
-    found = Round([], [])
+    measured_s = Round([], [])
     headers = {"Authorization": f"Bearer {program.secrets.api_key}"}
     until = time.monotonic() + seconds
     async with aiohttp.ClientSession(headers=headers) as client, asyncio.TaskGroup() as all_:
-        all_.create_task(_decide(client, program.url, until, found.decisions))
-        all_.create_task(_stream(client, program.url, until, found.first_bytes))
-    return found
+        all_.create_task(_decide(client, program.url, until, measured_s.decisions))
+        all_.create_task(_stream(client, program.url, until, measured_s.first_bytes))
+    return measured_s
 
 
 async def _decide(client: aiohttp.ClientSession, url: str, until: float, took: list[float]) -> None:
@@ -179,7 +179,7 @@ def other_work(program: LiveProgram) -> Iterator[None]:
     reader = subprocess.Popen(["nice", "-n", "10", *command], stdout=subprocess.PIPE)
     try:
         if reader.stdout is None or reader.stdout.readline() != b"reading\n":
-            raise RuntimeError("nobody reads pages")
+            raise RuntimeError("the page reader did not start")
         time.sleep(SETTLE_S)
         yield
     finally:

@@ -112,7 +112,7 @@ def main() -> int:
     options = parser.parse_args()
     samples, requests = measure(options.minutes)
     warm = [sample for sample in samples if sample[0] >= warm_min(options.minutes)]
-    every = [samples[place] for place in range(0, len(samples), max(1, len(samples) // 24))]
+    every = [samples[index] for index in range(0, len(samples), max(1, len(samples) // 24))]
     figures = {
         "minutes": options.minutes,
         "warm_up_minutes": warm_min(options.minutes),

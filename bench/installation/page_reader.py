@@ -24,7 +24,7 @@ async def sign_in(client: aiohttp.ClientSession, url: str, password: str) -> Non
     form = {"csrfmiddlewaretoken": token[1], "username": "admin", "password": password}
     async with client.post(f"{url}/login", data=form, headers={"referer": url}) as answer:
         if answer.url.path != "/":
-            raise RuntimeError(f"nobody was signed in: {answer.status}")
+            raise RuntimeError(f"the sign-in failed: {answer.status}")
 
 
 async def read(url: str, password: str, per_s: float) -> None:

@@ -65,10 +65,10 @@ class _Engine(asyncio.Protocol):
         self._transport.write(answer)  # type: ignore[attr-defined]
 
 
-def _serve(tell: Connection) -> None:
+def _serve(sender: Connection) -> None:
     async def serve() -> None:
         server = await asyncio.get_running_loop().create_server(_Engine, "127.0.0.1", 0, backlog=1024)
-        tell.send(server.sockets[0].getsockname()[1])
+        sender.send(server.sockets[0].getsockname()[1])
         await server.serve_forever()
 
     uvloop.run(serve())
@@ -117,11 +117,11 @@ def main() -> None:
     parser = command_line("probe", __doc__)
     parser.add_argument("--seconds", type=float, default=10.0)
     options = parser.parse_args()
-    hear, tell = multiprocessing.Pipe(duplex=False)
-    engines = multiprocessing.Process(target=_serve, args=(tell,), daemon=True)
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    engines = multiprocessing.Process(target=_serve, args=(sender,), daemon=True)
     engines.start()
     try:
-        cpu_share, counts, wrong = uvloop.run(measure(hear.recv(), 3.0, options.seconds))
+        cpu_share, counts, wrong = uvloop.run(measure(receiver.recv(), 3.0, options.seconds))
     finally:
         engines.kill()
         engines.join()

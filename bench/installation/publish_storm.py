@@ -68,10 +68,10 @@ class Storm:
 
     def staleness_s(self, decided_at: float, version: int) -> float | None:
         """Return for how long the version had been replaced when it was used; None if it was never live before."""
-        for position, each in enumerate(self.publications):
-            if each.version != version:
+        for position, publication in enumerate(self.publications):
+            if publication.version != version:
                 continue
-            if decided_at < each.asked_at - 0.05:
+            if decided_at < publication.asked_at - 0.05:
                 return None
             after = self.publications[position + 1 : position + 2]
             return max(0.0, decided_at - after[0].answered_at) if after else 0.0
@@ -101,7 +101,7 @@ async def storm(program: LiveProgram, key: str, *, seconds: float, per_minute: f
             tasks.create_task(_publish_on(program, editor, result, seconds, 60.0 / per_minute))
             tasks.create_task(_replay(program, client, key, result, seconds, qps))
         result.seconds = time.monotonic() - started
-        await _look_up(program, editor, result)
+        await _read_decisions(program, editor, result)
     return result
 
 
@@ -184,7 +184,7 @@ async def _replay(
             tasks.create_task(send(number))
 
 
-async def _look_up(program: LiveProgram, session: aiohttp.ClientSession, result: Storm) -> None:
+async def _read_decisions(program: LiveProgram, session: aiohttp.ClientSession, result: Storm) -> None:
     for decision_id in result.decision_ids:
         async with session.get(f"{program.url}/api/v1/explain/{decision_id}") as answer:
             if answer.status == 200:

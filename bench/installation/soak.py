@@ -121,13 +121,13 @@ class Soak:
         wanted = 0
         while not stop.is_set():
             wanted = self._rng.choice([number for number in range(1, MOST_HOOKED + 1) if number != wanted])
-            await self._tell(operator, wanted)
+            await self._order(operator, wanted)
             await asyncio.sleep(WISH_S)
-        await self._tell(operator, 1)
+        await self._order(operator, 1)
         operator.stdin.close()
         await operator.wait()
 
-    async def _tell(self, operator: asyncio.subprocess.Process, wanted: int) -> None:
+    async def _order(self, operator: asyncio.subprocess.Process, wanted: int) -> None:
         if operator.stdin is None or operator.stdout is None:
             raise RuntimeError("the operator's shell has no input")
         operator.stdin.write(f"{wanted}\n".encode())
@@ -141,7 +141,7 @@ class Soak:
     async def _settle(self) -> None:
         deadline = time.monotonic() + SETTLE_S
         while time.monotonic() < deadline:
-            rows = await asyncio.to_thread(found, self._installation)
+            rows = await asyncio.to_thread(rows_of, self._installation)
             if not wrong_effects(self._service, 1, rows):
                 return
             await asyncio.sleep(1.0)
@@ -156,7 +156,7 @@ def _rate(now_s: float) -> float:
     return BURST_QPS if now_s % 20.0 < 4.0 else QPS
 
 
-def found(installation: Installation) -> dict[str, list[tuple[Any, ...]]]:
+def rows_of(installation: Installation) -> dict[str, list[tuple[Any, ...]]]:
     """Return the rows of orders, engines, and duplicates in the installation's database."""
     queries = {**DOUBLES, "orders": ORDERS, "engines": ENGINES}
     with psycopg.connect(installation.environment["DATABASE_URL"]) as database:
@@ -174,7 +174,7 @@ def soak(minutes: float, seed: int) -> tuple[dict[str, float], list[str], list[s
                 api_key = installation.start_all(service.url)
                 run = Soak(installation, service, api_key, seed)
                 asyncio.run(run.run(60 * minutes))
-                rows = found(installation)
+                rows = rows_of(installation)
                 wrong = wrong_requests(run.clients.asked, run.killer.kills) + wrong_effects(service, 1, rows)
                 wrong += wrong_versions(run.decided, run.published)
             finally:
@@ -221,9 +221,9 @@ def _log(run: Soak, rows: Mapping[str, Sequence[tuple[Any, ...]]], wrong: Sequen
     lines = [(kill.at_s, f"k {kill.name} back {kill.back_s:.1f}") for kill in run.killer.kills]
     lines += [(at_s, f"w {wanted}") for at_s, wanted in run.wishes]
     lines += [(item.sent_s, _line(item)) for item in run.clients.asked]
-    told = [f"{at_s:.2f} {text}" for at_s, text in sorted(lines)]
-    told += [f"order {number} {kind} {state}" for number, (_, kind, state, _) in enumerate(rows["orders"])]
-    return [*told, *(f"WRONG {item}" for item in wrong)]
+    listed = [f"{at_s:.2f} {text}" for at_s, text in sorted(lines)]
+    listed += [f"order {number} {kind} {state}" for number, (_, kind, state, _) in enumerate(rows["orders"])]
+    return [*listed, *(f"WRONG {item}" for item in wrong)]
 
 
 def _line(asked: Asked) -> str:

@@ -38,9 +38,9 @@ def main() -> None:
             empty.append(started(program))
             filled.append(started(program))
     figures = {
-        f"{name}_{what}": statistics.median(each)
+        f"{name}_{what}": statistics.median(values)
         for name, measured in (("empty", empty), ("filled", filled))
-        for what, each in zip(("cpu_s", "wall_s"), zip(*measured, strict=True), strict=True)
+        for what, values in zip(("cpu_s", "wall_s"), zip(*measured, strict=True), strict=True)
     }
     write_report("start", figures, {}, arguments.json)
 

@@ -82,8 +82,8 @@ def main() -> None:
         for length in options.lengths:
             row = _measured(engines, store, length, options.repeats)
             ratio = row.loaded_s / row.computed_s
-            told = f"{row.computed_s:>11.3f} {row.loaded_s:>9.3f} {ratio:>6.2f} {row.load_s:>7.3f}"
-            print(f"{row.tokens:>7} {row.mib:>7.1f} {told}", flush=True)
+            columns = f"{row.computed_s:>11.3f} {row.loaded_s:>9.3f} {ratio:>6.2f} {row.load_s:>7.3f}"
+            print(f"{row.tokens:>7} {row.mib:>7.1f} {columns}", flush=True)
 
 
 def _measured(engines: Sequence[RealEngine], store: StoreProcess, length: int, repeats: int) -> Row:
@@ -91,7 +91,7 @@ def _measured(engines: Sequence[RealEngine], store: StoreProcess, length: int, r
     blocks = (length - 1) // BLOCK_TOKENS
     for turn in range(repeats):
         seed = length * 100 + 2 * turn
-        keys = [(seed << 32) + place + 1 for place in range(length // BLOCK_TOKENS)]
+        keys = [(seed << 32) + index + 1 for index in range(length // BLOCK_TOKENS)]
         prompt = _prompt(seed, length)
         _first_token(engines[0], prompt, LoadInstruction(keys=packed_keys(keys)))
         store.wait_for_blocks(keys[:blocks])

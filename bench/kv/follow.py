@@ -36,11 +36,11 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=8)
     parser.add_argument("--blocks", type=int, default=100_000)
     options = parser.parse_args()
-    each = options.blocks // options.nodes
+    per_node = options.blocks // options.nodes
     with ExitStack() as stack:
-        entries = [_filled(stack, f"n{number}", number * each, each) for number in range(options.nodes)]
-        complete_s, turn_s = asyncio.run(_follow(entries, each * options.nodes))
-    print(f"{options.nodes} nodes, {each * options.nodes:,} blocks: complete after {complete_s:.2f} s, ", end="")
+        entries = [_filled(stack, f"n{number}", number * per_node, per_node) for number in range(options.nodes)]
+        complete_s, turn_s = asyncio.run(_follow(entries, per_node * options.nodes))
+    print(f"{options.nodes} nodes, {per_node * options.nodes:,} blocks: complete after {complete_s:.2f} s, ", end="")
     print(f"{1000 * turn_s:.1f} ms of CPU in the longest turn of the event loop")
     return 0
 

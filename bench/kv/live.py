@@ -125,7 +125,7 @@ def mooncake_windows(folder: Path, windows: int, requests: int, speed: float) ->
     """Return each window's times; the order of the two live runs alternates."""
     profile = EngineProfile(recompute_last_block=True, num_blocks=72)
     shape = KvFleetShape(homes=(0, 1, 0, 1), profile=profile, speed=speed)
-    found = []
+    measured = []
     with kv_fleet(folder, shape) as fleet:
         for seed in range(1, windows + 1):
             rows = documents(seed, requests=requests, documents=24, blocks=20, gap_s=0.25)
@@ -134,10 +134,10 @@ def mooncake_windows(folder: Path, windows: int, requests: int, speed: float) ->
                 fleet.forget()
                 with fleet.gateway(_policy(fleet), loads=loads):
                     live[loads] = speed * (sent(fleet, rows)[0].ttft_mean_s or 0.0)
-            told = [predicted(rows, shape, loads=loads) for loads in (True, False)]
-            found.append(Window(live[True], live[False], *told))
-            print(f"window {seed}: {found[-1]}", file=sys.stderr)
-    return found
+            predictions = [predicted(rows, shape, loads=loads) for loads in (True, False)]
+            measured.append(Window(live[True], live[False], *predictions))
+            print(f"window {seed}: {measured[-1]}", file=sys.stderr)
+    return measured
 
 
 # -- replicas
@@ -149,7 +149,7 @@ def replica_pairs(folder: Path, pairs: int, seconds: float, speed: float) -> lis
     Node 1 alone has the prefix, from an engine that then leaves; the others have node 2. Links have 25 Gbit/s.
     """
     profile = EngineProfile(recompute_last_block=True, num_blocks=32, link_bytes_per_s=3.125e9)
-    shape, found = KvFleetShape(homes=(0, 1, 1, 1), profile=profile, speed=speed), []
+    shape, measured = KvFleetShape(homes=(0, 1, 1, 1), profile=profile, speed=speed), []
     with kv_fleet(folder, shape) as fleet:
         for pair in range(1, pairs + 1):
             p90: dict[bool, float] = {}
@@ -162,11 +162,11 @@ def replica_pairs(folder: Path, pairs: int, seconds: float, speed: float) -> lis
                     if replicates:
                         made = fleet.gateway_sum("headway_kv_moves_total", 'planner="replicate"', 'outcome="moved"')
                 p90[replicates] = hot.ttft_p90_s or 0.0
-            found.append((p90[True], p90[False], made))
+            measured.append((p90[True], p90[False], made))
             print(
                 f"replicas {pair}: p90 {p90[True]:.3f} s with {made:.0f}, {p90[False]:.3f} s without", file=sys.stderr
             )
-    return found
+    return measured
 
 
 def planted_prefix(base: int) -> TraceRow:
@@ -207,11 +207,11 @@ def prefetch_runs(folder: Path, repeats: int, speed: float) -> list[tuple[float,
     """Return for each run the tokens that prefetch reports as saved, those that the own node sent, and both TTFTs."""
     profile = EngineProfile(recompute_last_block=True, num_blocks=72)
     shape = KvFleetShape(homes=(0, 1, 1), profile=profile, speed=speed)
-    found = []
+    measured = []
     with kv_fleet(folder, shape) as fleet:
         for repeat in range(1, repeats + 1):
             ttft: dict[bool, float] = {}
-            said = told = 0.0
+            saved_tokens = sent_tokens = 0.0
             for prefetches in (True, False) if repeat % 2 else (False, True):
                 base = 20_000_000 * (2 * repeat + prefetches)
                 planted = planted_documents(base)
@@ -220,11 +220,11 @@ def prefetch_runs(folder: Path, repeats: int, speed: float) -> list[tuple[float,
                 with fleet.gateway(_policy(fleet), engines=(1, 2), planners=[PREFETCH] if prefetches else []):
                     ttft[prefetches] = sent(fleet, burst(planted, base))[0].ttft_mean_s or 0.0
                     if prefetches:
-                        said = fleet.gateway_sum("headway_kv_move_saved_tokens_total", 'planner="prefetch"')
-                        told = (fleet.sent_bytes(1) - before) / BYTES_PER_TOKEN
-            found.append((said, told, ttft[True], ttft[False]))
-            print(f"prefetch {repeat}: {found[-1]}", file=sys.stderr)
-    return found
+                        saved_tokens = fleet.gateway_sum("headway_kv_move_saved_tokens_total", 'planner="prefetch"')
+                        sent_tokens = (fleet.sent_bytes(1) - before) / BYTES_PER_TOKEN
+            measured.append((saved_tokens, sent_tokens, ttft[True], ttft[False]))
+            print(f"prefetch {repeat}: {measured[-1]}", file=sys.stderr)
+    return measured
 
 
 def planted_documents(base: int) -> list[TraceRow]:

@@ -177,7 +177,7 @@ def _figures(run: Soak, history: Sequence[Operation]) -> dict[str, float]:
         "operations": len(history),
         **dict(sorted(Counter(item.kind for item in history).items())),
         "blocks_asked": asked,
-        "hit_ratio": round(sum(len(get.found) for get in gets) / max(asked, 1), 3),
+        "hit_ratio": round(sum(len(get.hits) for get in gets) / max(asked, 1), 3),
         "rejected": sum(item.outcome == "rejected" for item in history),
         "broken": sum(item.outcome == "broken" for item in history),
         "unknown": sum(not item.outcome for item in history),
@@ -199,10 +199,11 @@ def _log(run: Soak, history: Sequence[Operation], wrong: Sequence[str]) -> list[
     return [*(f"{at_s:.3f} {text}" for at_s, text in sorted(lines)), *(f"WRONG {item}" for item in wrong)]
 
 
-def _line(each: Operation) -> str:
-    end = "-" if each.ended is None else f"{each.ended:.3f}"
-    said = f"{each.outcome or '-'} {each.reason or '-'}"
-    return f"o {each.client} {each.kind} {each.node} {end} {said} {','.join(each.names)} {len(each.found)}"
+def _line(operation: Operation) -> str:
+    end = "-" if operation.ended is None else f"{operation.ended:.3f}"
+    outcome = f"{operation.outcome or '-'} {operation.reason or '-'}"
+    blocks = f"{','.join(operation.names)} {len(operation.hits)}"
+    return f"o {operation.client} {operation.kind} {operation.node} {end} {outcome} {blocks}"
 
 
 def main() -> int:

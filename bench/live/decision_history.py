@@ -13,7 +13,7 @@ import aiohttp
 import msgspec
 
 PATIENCE_S = 20.0
-_LOOK_S = 0.1
+_READY_EVERY_S = 0.1
 _PAUSE_S = 0.02
 
 
@@ -32,7 +32,7 @@ class AskedDecision(msgspec.Struct, gc=False):
     decision_id: str = ""
     why: str = ""
     """Why the first call failed."""
-    told: int = 0
+    report_status: int = 0
     """Status of the report of its end, sent to another gateway if there is one; 0: the connection failed."""
 
     @property
@@ -66,7 +66,7 @@ class DecisionHistory:
             aiohttp.ClientSession(headers=self._headers, connector=aiohttp.TCPConnector(limit=0)) as session,
             asyncio.TaskGroup() as all_,
         ):
-            all_.create_task(self._look(session, stop))
+            all_.create_task(self._watch_ready(session, stop))
             for _ in range(callers):
                 all_.create_task(self._call(session, stop))
 
@@ -76,20 +76,20 @@ class DecisionHistory:
             self.decided.append(decided)
             await self._decide(session, decided)
             if decided.status == 200:
-                await self._tell(session, decided)
+                await self._report(session, decided)
             await asyncio.sleep(_PAUSE_S)
 
     async def _decide(self, session: aiohttp.ClientSession, decided: AskedDecision) -> None:
         headers = {"X-Request-Id": uuid4().hex}
         body = {"model": self._model, "token_ids": [decided.number] * 256, "wait": False}
-        heard_s = decided.asked_s
-        while not decided.status and self.now() - heard_s < PATIENCE_S:
+        answered_s = decided.asked_s
+        while not decided.status and self.now() - answered_s < PATIENCE_S:
             url = (self._up or self._urls)[decided.number % len(self._up or self._urls)]
             try:
                 async with session.post(f"{url}/api/v1/route", json=body, headers=headers) as answer:
                     if answer.status == 429:
                         decided.throttled += 1
-                        heard_s = self.now()
+                        answered_s = self.now()
                         await asyncio.sleep(float(answer.headers.get("Retry-After", 1)))
                         continue
                     decided.decision_id = (await answer.json()).get("decision_id", "")
@@ -101,14 +101,14 @@ class DecisionHistory:
                 self._up = [item for item in self._up if item != url]
         decided.answered_s = self.now()
 
-    async def _tell(self, session: aiohttp.ClientSession, decided: AskedDecision) -> None:
+    async def _report(self, session: aiohttp.ClientSession, decided: AskedDecision) -> None:
         up = self._up or self._urls
         path = f"/api/v1/requests/{decided.decision_id}/complete"
         with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
             async with session.post(f"{up[(decided.number + 1) % len(up)]}{path}", json={}) as answer:
-                decided.told = answer.status
+                decided.report_status = answer.status
 
-    async def _look(self, session: aiohttp.ClientSession, stop: asyncio.Event) -> None:
+    async def _watch_ready(self, session: aiohttp.ClientSession, stop: asyncio.Event) -> None:
         while not stop.is_set():
             for url in [item for item in self._urls if item not in self._up]:
                 try:
@@ -117,7 +117,7 @@ class DecisionHistory:
                             self._up = [*self._up, url]
                 except (aiohttp.ClientError, OSError, TimeoutError):
                     continue
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_READY_EVERY_S)
 
 
 def p99_s(decided: Sequence[AskedDecision]) -> float:
@@ -139,7 +139,7 @@ def figures(decided: Sequence[AskedDecision], disturbed: Sequence[tuple[float, f
         "decisions_throttled": sum(item.throttled > 0 for item in decided),
         "decisions_lost": sum(not item.status for item in decided),
         "decisions_rejected": sum(item.status not in (0, 200) for item in decided),
-        "reports_not_taken": sum(item.status == 200 and item.told != 200 for item in decided),
+        "reports_not_taken": sum(item.status == 200 and item.report_status != 200 for item in decided),
         "decision_p99_s": round(calm, 4),
         "decision_p99_gateway_away_s": round(p99_s(away), 4),
         "decision_p99_ratio": round(p99_s(away) / calm, 2) if calm else 0.0,

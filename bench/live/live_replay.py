@@ -15,7 +15,7 @@ from simulator.replay.replay_options import ReplayOptions
 from simulator.replay.replay_summary import ReplaySummary
 from simulator.workloads.trace import TraceRow
 
-_SLO_S, _LOOK_AHEAD_S = 5.0, 0.05
+_SLO_S, _LOOKAHEAD_S = 5.0, 0.05
 
 
 class Fleet(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ def policy_of(placement: str, order: str = "fifo", *, speed: float = 1.0) -> Rou
         placement=Stage(name=placement),
         order=Stage(name=order),
         ttft_slo_s=_SLO_S / speed,
-        lookahead_s=_LOOK_AHEAD_S / speed,
+        lookahead_s=_LOOKAHEAD_S / speed,
     )
 
 

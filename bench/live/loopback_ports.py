@@ -6,7 +6,7 @@ import itertools
 import os
 import socket
 
-_OF_WORKERS, _EACH, _WORKERS = 10_000, 500, 8
+_OF_WORKERS, _PER_WORKER, _WORKERS = 10_000, 500, 8
 _OF_OTHERS, _MANY = 14_000, 4_000
 """Below the kernel's ephemeral ports, so that no connection takes a port between its choice and its use."""
 
@@ -17,7 +17,7 @@ def _candidates() -> list[int]:
     The workers of one test run share none; other processes begin at different offsets.
     """
     worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
-    first, many = (_OF_WORKERS + _EACH * (int(worker) % _WORKERS), _EACH) if worker else (_OF_OTHERS, _MANY)
+    first, many = (_OF_WORKERS + _PER_WORKER * (int(worker) % _WORKERS), _PER_WORKER) if worker else (_OF_OTHERS, _MANY)
     start = os.getpid() * 37 % many
     return [first + (start + offset) % many for offset in range(many)]
 

@@ -72,8 +72,8 @@ def worst_ratio(measured: Sequence[Pair]) -> float:
     for one in measured:
         for other in measured:
             truth = one.live.ttft_mean_s / other.live.ttft_mean_s
-            told = one.simulated.ttft_mean_s / other.simulated.ttft_mean_s
-            worst = max(worst, abs(told / truth - 1))
+            simulated_ratio = one.simulated.ttft_mean_s / other.simulated.ttft_mean_s
+            worst = max(worst, abs(simulated_ratio / truth - 1))
     return worst
 
 

@@ -90,12 +90,12 @@ class RegionFleet:
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield the gateways' log events, each with the region of its gateway, in order of time."""
-        found: list[dict[str, Any]] = []
+        logged: list[dict[str, Any]] = []
         for region in REGIONS:
             lines = self.log(region).read_text().splitlines()
-            found += [{**json.loads(line), "gateway": region} for line in lines if line.startswith("{")]
-        found.sort(key=lambda event: str(event["at"]))
-        yield from found
+            logged += [{**json.loads(line), "gateway": region} for line in lines if line.startswith("{")]
+        logged.sort(key=lambda event: str(event["at"]))
+        yield from logged
 
 
 @asynccontextmanager

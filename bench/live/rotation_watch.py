@@ -37,7 +37,7 @@ class RotationWatch:
         """Follow until cancelled."""
         async with aiohttp.ClientSession() as session:
             while True:
-                await self._look(session)
+                await self._read(session)
                 await asyncio.sleep(_EVERY_S)
 
     def is_out(self, engine_id: str) -> bool:
@@ -60,7 +60,7 @@ class RotationWatch:
             await asyncio.sleep(_EVERY_S / 2)
         return time.monotonic() - start
 
-    async def _look(self, session: aiohttp.ClientSession) -> None:
+    async def _read(self, session: aiohttp.ClientSession) -> None:
         try:
             async with session.get(f"{self._url}/metrics", timeout=aiohttp.ClientTimeout(total=2)) as answer:
                 text = await answer.text()
@@ -68,10 +68,10 @@ class RotationWatch:
         except (aiohttp.ClientError, OSError, TimeoutError, sqlite3.OperationalError):
             return
         for labels in _STATE.findall(text):
-            found = dict(_LABEL.findall(labels))
-            engine_id = found["engine"]
+            series = dict(_LABEL.findall(labels))
+            engine_id = series["engine"]
             state, code = verdicts.get(engine_id, ("healthy", ""))
-            shown = {"lost": "lost", "quarantined": "suspected"}.get(found["state"], state)
+            shown = {"lost": "lost", "quarantined": "suspected"}.get(series["state"], state)
             word = code if state == "quarantined" else shown
             word = "in" if word == "healthy" else word
             if self.words.get(engine_id) != word:

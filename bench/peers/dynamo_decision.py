@@ -85,8 +85,8 @@ def theirs(rounds: int) -> dict[str, float]:
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, cwd=folder)
     if done.returncode:
         raise RuntimeError("Dynamo's selection failed:\n" + "\n".join(done.stderr.splitlines()[-5:]))
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    medians: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return medians
 
 
 def _round() -> dict[str, float]:
@@ -103,11 +103,11 @@ def main() -> None:
     parser = command_line("dynamo_decision", __doc__)
     parser.add_argument("--rounds", type=int, default=LEAST_ROUNDS)
     options = parser.parse_args()
-    found = quietest_and_median([_round() for _ in range(options.rounds)])
-    found |= ratios(found, "match_us", "dynamo_match_us", "match_ratio")
-    found |= ratios(found, "dual_map_us", "dynamo_select_us", "dual_map_ratio")
-    found |= ratios(found, "least_cost_us", "dynamo_select_us", "least_cost_ratio")
-    figures = {name: round(value, 3) for name, value in found.items()}
+    times = quietest_and_median([_round() for _ in range(options.rounds)])
+    times |= ratios(times, "match_us", "dynamo_match_us", "match_ratio")
+    times |= ratios(times, "dual_map_us", "dynamo_select_us", "dual_map_ratio")
+    times |= ratios(times, "least_cost_us", "dynamo_select_us", "least_cost_ratio")
+    figures = {name: round(value, 3) for name, value in times.items()}
     figures["least_cost_1000_over_32"] = round(measure("least_cost", 1000)[0] / measure("least_cost", ENGINES)[0], 3)
     figures["long_prompt_us"] = round(long_prompt_us(), 1)
     targets = {

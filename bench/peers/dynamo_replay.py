@@ -66,11 +66,11 @@ def theirs(blocks: int, speed: float) -> dict[str, dict[str, float]]:
     summaries: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return {
         mode: {
-            "reuse": each["prefix_cache_reused_ratio"],
-            "ttft_mean": each["mean_ttft_ms"] / 1000,
-            "ttft_p99": each["p99_ttft_ms"] / 1000,
+            "reuse": summary["prefix_cache_reused_ratio"],
+            "ttft_mean": summary["mean_ttft_ms"] / 1000,
+            "ttft_p99": summary["p99_ttft_ms"] / 1000,
         }
-        for mode, each in summaries.items()
+        for mode, summary in summaries.items()
     }
 
 
@@ -78,7 +78,7 @@ def ours(blocks: int, speed: float) -> dict[str, dict[str, float]]:
     """Return our figures under round robin and Dynamo's rule, with immediate dispatch as in Dynamo."""
     faster = [msgspec.structs.replace(row, timestamp=int(row.timestamp / speed)) for row in whole_trace("conversation")]
     workload = Workload(faster)
-    found = {}
+    by_mode = {}
     for mode, placement in (("round_robin", "round_robin"), ("kv_router", "dynamo_kv")):
         policy = RoutingPolicy(
             placement=Stage(name=placement),
@@ -93,8 +93,8 @@ def ours(blocks: int, speed: float) -> dict[str, dict[str, float]]:
         report = report_of(spec, workload, run(spec, workload), 0.0)
         if report.ttft_mean_s is None or report.ttft_p99_s is None:
             raise RuntimeError("nothing was served")
-        found[mode] = {"reuse": report.token_hit_rate, "ttft_mean": report.ttft_mean_s, "ttft_p99": report.ttft_p99_s}
-    return found
+        by_mode[mode] = {"reuse": report.token_hit_rate, "ttft_mean": report.ttft_mean_s, "ttft_p99": report.ttft_p99_s}
+    return by_mode
 
 
 def row_of(simulator: str, setting: str, figures: dict[str, dict[str, float]]) -> Row:

@@ -188,12 +188,12 @@ def _serves(event: dict[str, Any], engines: str, gateways: set[str]) -> bool:
     )
 
 
-async def _until(fleet: RegionFleet, found: Callable[[dict[str, Any]], bool]) -> float:
+async def _until(fleet: RegionFleet, matches: Callable[[dict[str, Any]], bool]) -> float:
     """Return when the first matching event was logged; inf if none is within the limit."""
     deadline = time.monotonic() + _LIMIT_S
     while time.monotonic() < deadline:
         for event in await asyncio.to_thread(lambda: list(fleet.events())):
-            if found(event):
+            if matches(event):
                 return seconds(event)
         await asyncio.sleep(0.25)
     return float("inf")

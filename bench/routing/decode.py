@@ -71,9 +71,9 @@ def workload(name: str) -> Workload:
 
 def profile_of(name: str) -> EngineProfile:
     """Return the engine profile, in the blocks of the traces."""
-    found = read_profile(Path(PROFILES) / f"{name}.json")
-    blocks = found.num_blocks * found.block_tokens // BLOCK_TOKENS
-    return msgspec.structs.replace(found, num_blocks=blocks, block_tokens=BLOCK_TOKENS)
+    profile = read_profile(Path(PROFILES) / f"{name}.json")
+    blocks = profile.num_blocks * profile.block_tokens // BLOCK_TOKENS
+    return msgspec.structs.replace(profile, num_blocks=blocks, block_tokens=BLOCK_TOKENS)
 
 
 def spec_of(cell: Cell) -> RunSpec:
@@ -133,8 +133,8 @@ def main() -> None:
     cells = [Cell(profile, name, rule) for name in ROWS for profile in PROFILE_NAMES for rule in options.rules]
     cells = [item for item in cells if options.rows is None or item.row in options.rows]
     figures: dict[str, float] = {}
-    for cell, found in zip(cells, run_all(goodput, cells, jobs=options.jobs, title="goodput"), strict=True):
-        figures[f"{cell.row}_{cell.rule}_qps"] = found
+    for cell, qps in zip(cells, run_all(goodput, cells, jobs=options.jobs, title="goodput"), strict=True):
+        figures[f"{cell.row}_{cell.rule}_qps"] = qps
     targets: dict[str, Target] = {}
     for row in dict.fromkeys(item.row for item in cells):
         of = {rule: figures[f"{row}_{rule}_qps"] for rule in options.rules}

@@ -55,7 +55,7 @@ CACHE_TOKENS = 1_000_000
 """Cache size of each engine."""
 SEEDS = 3
 """Seeds that what-if takes its mean over."""
-_LOOKS, _LOOK_S = 20, 1.0
+_CHECKS, _CHECK_S = 20, 1.0
 _KEEP = """
 import json
 from datetime import timedelta
@@ -80,8 +80,8 @@ def recorded(rows: Sequence[TraceRow], folder: Path, block_tokens: int) -> tuple
         summary = asyncio.run(replay(rows, options))
         if summary.ok != len(rows):
             raise RuntimeError(f"{summary.ok} of {len(rows)} requests were answered: {summary.errors}")
-        for _ in range(_LOOKS):
-            time.sleep(_LOOK_S)
+        for _ in range(_CHECKS):
+            time.sleep(_CHECK_S)
             *_, document, kept = program.shell(_KEEP).strip().splitlines()
             if len(list(read_recorded(Path(kept)))) == len(rows):
                 # The state directory is deleted with the program.
@@ -116,10 +116,12 @@ def engine_model(policy: RoutingPolicy, window: Path, rows: list[RecordedRow]) -
     if actual_s is None:
         raise RuntimeError("the window was not routed by the program's first policy")
     trials = [do_task(plan.with_engine(number).task(BASE, 0)) for number in range(len(ENGINE_MODELS))]
-    found = ENGINE_MODELS[closest(trials, actual_s)]
-    told = ", ".join(f"{name} {each.ttft_mean_s or 0:.3f} s" for name, each in zip(ENGINE_MODELS, trials, strict=True))
-    print(f"recorded mean TTFT {actual_s:.3f} s; {told}: {found}", file=sys.stderr)
-    return found
+    closest_model = ENGINE_MODELS[closest(trials, actual_s)]
+    trials_text = ", ".join(
+        f"{name} {trial.ttft_mean_s or 0:.3f} s" for name, trial in zip(ENGINE_MODELS, trials, strict=True)
+    )
+    print(f"recorded mean TTFT {actual_s:.3f} s; {trials_text}: {closest_model}", file=sys.stderr)
+    return closest_model
 
 
 def predicted(placement: str, window: Path, rows: list[RecordedRow], model: str) -> Measured:
@@ -157,11 +159,9 @@ def compared(
     measured: dict[str, list[Measured]] = {placement: [] for placement in placements}
     for _ in range(repeats):
         for placement in placements:
-            found = asyncio.run(live(placement, kept, fleet))
-            measured[placement].append(found)
-            print(
-                f"{placement}: live mean TTFT {found.ttft_mean_s:.3f} s, hit rate {found.hit_rate:.3f}", file=sys.stderr
-            )
+            run = asyncio.run(live(placement, kept, fleet))
+            measured[placement].append(run)
+            print(f"{placement}: live mean TTFT {run.ttft_mean_s:.3f} s, hit rate {run.hit_rate:.3f}", file=sys.stderr)
     model = engine_model(policy, window, kept)
     return [
         Pair(placement, middle(measured[placement]), predicted(placement, window, kept, model))

@@ -95,7 +95,7 @@ class ChatBackend:
         return web.json_response({"text": text, "note": note(explained), "decision_id": decision_id})
 
     async def _asked(self, body: dict[str, Any]) -> tuple[str, str]:
-        """Return the decision's id and the answer's text; the answer is streamed, so that Headway sees its first token."""
+        """Return the decision's id and the answer's text, streamed so that Headway sees its first token."""
         text = ""
         async with self._session().post(f"{self._gateway}/v1/chat/completions", json=body) as answer:
             if answer.status != 200:

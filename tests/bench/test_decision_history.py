@@ -23,7 +23,7 @@ def test_what_was_asked_again_rejected_or_lost_is_counted_apart() -> None:
         decision(1, 2.0, 0.1, attempts=2),
         decision(2, 3.0, 0.1, status=503),
         decision(3, 4.0, 20.0, status=0, attempts=9),
-        decision(4, 5.0, 0.1, told=404),
+        decision(4, 5.0, 0.1, report_status=404),
     ]
     found = figures(history, [])
     assert found["decisions"] == 5

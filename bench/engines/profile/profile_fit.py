@@ -124,13 +124,13 @@ def _solve(rows: Sequence[Sequence[float]], columns: Sequence[int]) -> list[floa
     """Return the least-squares solution for targets of 1, by the normal equations; None if columns are dependent."""
     size = len(columns)
     matrix = [[sum(row[a] * row[b] for row in rows) for b in columns] + [sum(row[a] for row in rows)] for a in columns]
-    for place in range(size):
-        pivot = max(range(place, size), key=lambda line: abs(matrix[line][place]))
-        if abs(matrix[pivot][place]) < 1e-12:
+    for column in range(size):
+        pivot = max(range(column, size), key=lambda line: abs(matrix[line][column]))
+        if abs(matrix[pivot][column]) < 1e-12:
             return None
-        matrix[place], matrix[pivot] = matrix[pivot], matrix[place]
+        matrix[column], matrix[pivot] = matrix[pivot], matrix[column]
         for line in range(size):
-            if line != place:
-                factor = matrix[line][place] / matrix[place][place]
-                matrix[line] = [a - factor * b for a, b in zip(matrix[line], matrix[place], strict=True)]
-    return [matrix[place][size] / matrix[place][place] for place in range(size)]
+            if line != column:
+                factor = matrix[line][column] / matrix[column][column]
+                matrix[line] = [a - factor * b for a, b in zip(matrix[line], matrix[column], strict=True)]
+    return [matrix[column][size] / matrix[column][column] for column in range(size)]

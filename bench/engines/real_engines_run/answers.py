@@ -70,7 +70,7 @@ async def answers_of(
             await asyncio.sleep(max(began + at_s - time.monotonic(), 0.0))
             return await _answer(session, urls[number % len(urls)], body)
 
-        return await asyncio.gather(*(send(number, *each) for number, each in enumerate(schedule)))
+        return await asyncio.gather(*(send(number, *entry) for number, entry in enumerate(schedule)))
 
 
 async def _answer(session: aiohttp.ClientSession, url: str, body: bytes) -> Answered:

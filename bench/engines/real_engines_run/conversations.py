@@ -35,8 +35,8 @@ class Asked:
     def body(self, model: str, run: str) -> bytes:
         """Return the body; `run` begins the prompt, so that no run hits the cache of another."""
         first, *others = self.messages
-        told = {"role": "system", "content": f"{run} {first['content']}"}
-        fields = {"model": model, "messages": [told, *others], "max_tokens": self.answer_tokens, "ignore_eos": True}
+        system = {"role": "system", "content": f"{run} {first['content']}"}
+        fields = {"model": model, "messages": [system, *others], "max_tokens": self.answer_tokens, "ignore_eos": True}
         usage = {"stream": True, "stream_options": {"include_usage": True}, "temperature": 0}
         return json.dumps({**fields, **usage}).encode()
 
@@ -49,15 +49,15 @@ def conversations(count: int, seed: int) -> list[Asked]:
     rng = random.Random(seed)
     vocabulary = _vocabulary()
     systems = [_text(rng, vocabulary, SYSTEM_WORDS) for _ in range(SYSTEM_PROMPTS)]
-    found: list[tuple[float, list[dict[str, str]]]] = []
+    turns: list[tuple[float, list[dict[str, str]]]] = []
     at = 0.0
-    while len(found) < 2 * count:
+    while len(turns) < 2 * count:
         at += rng.expovariate(1.0)
         for _ in range(rng.randint(1, 2 * BURST - 1)):
-            found += _turns(rng, vocabulary, rng.choices(systems, [1 / (1 + n) for n in range(len(systems))])[0], at)
-    found.sort(key=lambda item: item[0])
-    scale = count / found[count - 1][0]
-    return [Asked(at * scale, messages) for at, messages in found[:count]]
+            turns += _turns(rng, vocabulary, rng.choices(systems, [1 / (1 + n) for n in range(len(systems))])[0], at)
+    turns.sort(key=lambda item: item[0])
+    scale = count / turns[count - 1][0]
+    return [Asked(at * scale, messages) for at, messages in turns[:count]]
 
 
 def hot_prefix(count: int, seed: int) -> list[Asked]:
@@ -82,15 +82,15 @@ def _turns(
     if rng.random() < DOCUMENT_SHARE:
         messages.append({"role": "user", "content": _text(rng, vocabulary, DOCUMENT_WORDS)})
         messages.append({"role": "assistant", "content": "Read."})
-    found = []
+    turns = []
     for _ in range(rng.randint(1, MAX_TURNS)):
         messages = [*messages, {"role": "user", "content": _text(rng, vocabulary, TURN_WORDS)}]
         if sum(len(message["content"].split()) for message in messages) > MAX_WORDS:
             break
-        found.append((at, messages))
+        turns.append((at, messages))
         at += rng.expovariate(1.0)
         messages = [*messages, {"role": "assistant", "content": _text(rng, vocabulary, (10, 20))}]
-    return found
+    return turns
 
 
 def _text(rng: random.Random, vocabulary: Sequence[str], words: tuple[int, int]) -> str:

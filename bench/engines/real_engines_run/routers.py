@@ -38,10 +38,10 @@ def keep_snapshot(
     """Write and return the snapshot that one of our gateways starts from."""
     entries = tuple(
         EngineEntry(
-            engine_id=f"engine-{number}", name=f"e{number}", pool_id="pool", url=each.url,
-            kv_events_endpoint=each.events, kv_replay_endpoint=each.replay,
+            engine_id=f"engine-{number}", name=f"e{number}", pool_id="pool", url=engine.url,
+            kv_events_endpoint=engine.events, kv_replay_endpoint=engine.replay,
         )
-        for number, each in enumerate(engines)
+        for number, engine in enumerate(engines)
     )  # fmt: skip
     pool = PoolEntry(
         pool_id="pool", name="pool", region="here", served_model=MODEL, block_tokens=BLOCK_TOKENS, policy=policy,
@@ -112,7 +112,7 @@ def register(workers: str, urls: Sequence[str]) -> None:
             raise TimeoutError(f"sglang-router does not take {missing}")
         for url in missing:
             body, head = json.dumps({"url": url}).encode(), {"content-type": "application/json"}
-            told = urllib.request.Request(workers, body, head)  # noqa: S310 - our own loopback address
+            request = urllib.request.Request(workers, body, head)  # noqa: S310 - our own loopback address
             with suppress(urllib.error.HTTPError):  # its registration is still under way
-                urllib.request.urlopen(told, timeout=60).close()  # noqa: S310
+                urllib.request.urlopen(request, timeout=60).close()  # noqa: S310
         time.sleep(5)

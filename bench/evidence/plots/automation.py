@@ -25,9 +25,9 @@ def elasticity(result: Result, labels: Sequence[str], fixed: str, file: str) -> 
     still = result.find(label=fixed)
     for panel, label in zip(axes, labels, strict=True):
         row = result.find(label=label)
-        for each, colour, name in ((still, FIXED, fixed), (row, COLOURS["dual_map"], label)):
-            at = [moment / 60 for moment in column(each, "course", 0)]
-            panel.plot(at, _percent(column(each, "course", 2)), color=colour, label=name, linewidth=1.2)
+        for run, colour, name in ((still, FIXED, fixed), (row, COLOURS["dual_map"], label)):
+            at = [moment / 60 for moment in column(run, "course", 0)]
+            panel.plot(at, _percent(column(run, "course", 2)), color=colour, label=name, linewidth=1.2)
         panel.set_title(label)
         panel.set_xlabel("minutes")
         panel.set_ylabel("on time, %")
@@ -84,9 +84,9 @@ def day(result: Result, prefill: int, file: str) -> None:
     other.grid(visible=False)
     left.legend(loc="upper left")
     fixed = result.find(kind="day", controlled=False, prefill=prefill, seed=1)
-    for each, colour, name in ((fixed, FIXED, f"{prefill} prefill, fixed"), (row, COLOURS["dual_map"], "controller")):
-        at_hour = [24 * moment / _end(row) for moment in column(each, "course", 0)]
-        right.plot(at_hour, _percent(column(each, "course", 2)), color=colour, label=name)
+    for run, colour, name in ((fixed, FIXED, f"{prefill} prefill, fixed"), (row, COLOURS["dual_map"], "controller")):
+        at_hour = [24 * moment / _end(row) for moment in column(run, "course", 0)]
+        right.plot(at_hour, _percent(column(run, "course", 2)), color=colour, label=name)
     right.set_title("Requests within both objectives")
     right.set_xlabel("hour of the day")
     right.set_ylabel("%")
@@ -123,8 +123,8 @@ def _percent(values: Sequence[float]) -> list[float]:
 
 def _smooth(values: Sequence[float], width: int = 3) -> list[float]:
     """Return running means over `width` windows."""
-    found: list[float] = []
+    means: list[float] = []
     for at in range(len(values)):
         part = [value for value in values[max(0, at - width + 1) : at + 1] if not math.isnan(value)]
-        found.append(sum(part) / len(part) if part else math.nan)
-    return found
+        means.append(sum(part) / len(part) if part else math.nan)
+    return means

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from bench.evidence.plots.style import COLOURS, INK, WIDTH_IN, legend_below, line, panels, plain_numbers, write
 
-LOOKS: dict[str, tuple[str, str | tuple[float, tuple[float, float]]]] = {
+STYLES: dict[str, tuple[str, str | tuple[float, tuple[float, float]]]] = {
     "random + LRU": (COLOURS["random"], "-"),
     "cache-aware + LRU": (COLOURS["sglang_cache_aware"], "-"),
     "cache-aware + RLT": (COLOURS["sglang_cache_aware"], (0, (4, 1.5))),
@@ -42,7 +42,7 @@ def over_speed(
         _line(left, rule, speeds, ttft)
         _line(right, rule, speeds, hit_percent)
     for rule, seconds in paper.items():
-        left.axhline(seconds, color=LOOKS[rule][0], linewidth=0.9, linestyle=":")
+        left.axhline(seconds, color=STYLES[rule][0], linewidth=0.9, linestyle=":")
         left.annotate(f"paper, {rule}", (speeds[-1], seconds), ha="right", va="bottom", fontsize=7, color=INK)
     left.set_yscale("log")
     plain_numbers(left.yaxis)
@@ -97,6 +97,6 @@ def _tick(value: float) -> str:
 
 
 def _line(panel: Axes, rule: str, values: Sequence[float], point: Point) -> None:
-    colour, dash = LOOKS[rule]
+    colour, dash = STYLES[rule]
     points = [(value, point(rule, value)) for value in values]
     line(panel, points, color=colour, linestyle=dash, linewidth=1.3, label=rule)

@@ -91,10 +91,10 @@ def trace_panels(xlabel: str, ylabel: str, *, height_in: float = 3.2) -> tuple[F
     return figure, dict(zip(TITLES, axes, strict=True))
 
 
-def line(panel: Axes, points: Iterable[tuple[float, float]], *, size: float = 2.5, **look: Any) -> None:
+def line(panel: Axes, points: Iterable[tuple[float, float]], *, size: float = 2.5, **options: Any) -> None:
     """Draw a line through (x, y) with a mark at each."""
-    found = list(points)
-    panel.plot([x for x, _ in found], [y for _, y in found], marker="o", markersize=size, **look)
+    drawn = list(points)
+    panel.plot([x for x, _ in drawn], [y for _, y in drawn], marker="o", markersize=size, **options)
 
 
 def legend_below(figure: Figure, axes: Axes, *, columns: int = 5) -> None:

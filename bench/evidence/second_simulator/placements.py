@@ -33,10 +33,10 @@ class Reading(msgspec.Struct, frozen=True, omit_defaults=True):
     """Seed of the positions on DualMap's rings."""
 
 
-Place = Callable[[Job, Sequence[Station], float], int]
+Placement = Callable[[Job, Sequence[Station], float], int]
 
 
-def placement(name: str, reading: Reading, engines: int) -> Place:
+def placement(name: str, reading: Reading, engines: int) -> Placement:
     """Return the rule of that name."""
     if name == "dual_map":
         return _DualMap(reading, engines)
@@ -47,7 +47,7 @@ def _tie(reading: Reading, job: Job, engine: int) -> int:
     return engine if reading.ties == "first" else _hash(f"tie {job.number} {engine}")
 
 
-def _least_cost(reading: Reading) -> Place:
+def _least_cost(reading: Reading) -> Placement:
     def place(job: Job, stations: Sequence[Station], now: float) -> int:
         def cost(engine: int) -> tuple[float, int]:
             station = stations[engine]
@@ -60,7 +60,7 @@ def _least_cost(reading: Reading) -> Place:
     return place
 
 
-def _cache_aware(reading: Reading) -> Place:
+def _cache_aware(reading: Reading) -> Placement:
     def place(job: Job, stations: Sequence[Station], now: float) -> int:
         requests = [station.in_flight for station in stations]
         if max(requests) - min(requests) > 32 and max(requests) > 1.0001 * min(requests):

@@ -70,11 +70,11 @@ class Station:
 
     def load(self, now: float) -> float:
         """Return the pending uncached tokens: of waiting requests, and the unfinished share of the running one."""
-        standing = float(sum(job.uncached for job in self.waiting) + sum(job.uncached for job in self.infeasible))
+        pending = float(sum(job.uncached for job in self.waiting) + sum(job.uncached for job in self.infeasible))
         if self.running is not None:
             share = max(self.free_s - now, 0.0) / (self.free_s - self.started_s)
-            standing += self.running.uncached * share
-        return standing
+            pending += self.running.uncached * share
+        return pending
 
     def bind(self, job: Job) -> None:
         """Queue a request here, with the current estimate."""

@@ -59,10 +59,10 @@ def capacity() -> Judged:
 
 def sharing() -> Judged:
     """Hits and prefill time with a shared store over those with separate memories."""
-    found = []
+    gains = []
     for trace in RATES:
         own, shared = (load("kv_store").find(kind="sharing", name=trace, number=number) for number in (0, 1))
-        found.append(
+        gains.append(
             {
                 "name": NAMES[trace],
                 "hits": [own["hit_rate"], shared["hit_rate"]],
@@ -70,13 +70,13 @@ def sharing() -> Judged:
                 "less": shared["prefill_mean_s"] / own["prefill_mean_s"] - 1,
             }
         )
-    better = [item for item in found if item["more"] > 0 and item["less"] < 0]
+    better = [item for item in gains if item["more"] > 0 and item["less"] < 0]
     return {
         "engines": ENGINES,
-        "traces": found,
+        "traces": gains,
         "verdict": judged(
-            reproduced=len(better) == len(found) and max(item["more"] for item in found) >= SIZEABLE,
-            partly=len(better) == len(found),
+            reproduced=len(better) == len(gains) and max(item["more"] for item in gains) >= SIZEABLE,
+            partly=len(better) == len(gains),
         ),
     }
 

@@ -18,8 +18,8 @@ _results = cache(load)
 
 def case(system: str, users: int, workload: str = "chat", result: str = "session_loads", **options: Any) -> Row:
     """Return the row of one case."""
-    found: Result = _results(result)
-    return found.find(workload=workload, system=system, users=users, options=options)
+    rows: Result = _results(result)
+    return rows.find(workload=workload, system=system, users=users, options=options)
 
 
 def project(system: str, users: int, files: int) -> Row:

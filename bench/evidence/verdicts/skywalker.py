@@ -79,8 +79,8 @@ _OURS = (
 
 def bounded(keys: Iterable[str], *, direction: float | None = None) -> Judged:
     """Judge figures by their bounds; also partly if all are above `direction`, as the paper's is."""
-    found = [report("region_policies").targets[key] for key in keys]
-    values, met = [item.value for item in found], [item.holds for item in found]
+    bounds = [report("region_policies").targets[key] for key in keys]
+    values, met = [item.value for item in bounds], [item.holds for item in bounds]
     agree = direction is not None and min(values) > direction
     return {"found": values, **_counted(met), "verdict": judged(reproduced=all(met), partly=any(met) or agree)}
 
@@ -94,9 +94,9 @@ def twice(keys: Sequence[str]) -> Judged:
 
 def hit_rates(paper: dict[str, float]) -> Judged:
     """Judge hit rates by their distance from the paper's."""
-    found = {name: report("region_policies").figures[f"hits_{name}"] for name in paper}
-    met = [abs(found[name] - paper[name]) <= NEAR_POINTS for name in paper]
-    return {"found": list(found.values()), **_counted(met)}
+    rates = {name: report("region_policies").figures[f"hits_{name}"] for name in paper}
+    met = [abs(rates[name] - paper[name]) <= NEAR_POINTS for name in paper]
+    return {"found": list(rates.values()), **_counted(met)}
 
 
 def hash_gap() -> Judged:
@@ -126,11 +126,11 @@ def skew() -> Judged:
 def days() -> Judged:
     """Saving by sharing among regions with different days, with the paper's own spread over five regions."""
     figures = report("diurnal_capacity").figures
-    found = [figures[f"saving_5_regions_paper_{peaks}"] for peaks in ("broad", "sharp")]
+    savings = [figures[f"saving_5_regions_paper_{peaks}"] for peaks in ("broad", "sharp")]
     every = [value for name, value in figures.items() if name.startswith("saving_")]
-    verdict = judged(reproduced=max(found) >= 0.385, partly=min(every) <= 0.405 <= max(every))
+    verdict = judged(reproduced=max(savings) >= 0.385, partly=min(every) <= 0.405 <= max(every))
     on_demand = [value for name, value in figures.items() if name.startswith("on_demand_")]
-    return {"found": found, "every": every, "on_demand": on_demand, "verdict": verdict}
+    return {"found": savings, "every": every, "on_demand": on_demand, "verdict": verdict}
 
 
 def _counted(met: list[bool]) -> Judged:

@@ -58,7 +58,7 @@ def answers(ports: list[str]) -> dict[bytes, bytes]:
         {"engine_id": f"engine-{port}", "pool": "pool", "connect_url": f"http://127.0.0.1:{port}"} for port in ports
     ]
     pools = [{"slug": "pool", "served_model": MODEL, "isolated": False}]
-    told = {
+    bodies = {
         b"/v1/chat/completions": _CHAT,
         b"/v1/models": {"object": "list", "data": [{"id": MODEL, "object": "model"}]},
         b"/get_model_info": {"model_path": MODEL, "is_generation": True},
@@ -66,7 +66,7 @@ def answers(ports: list[str]) -> dict[bytes, bytes]:
         b"/api/v1/engines": {"results": engines, "next": None},
         b"/api/v1/pools": {"results": pools, "next": None},
     }
-    return {path: json.dumps(body).encode() for path, body in told.items()}
+    return {path: json.dumps(body).encode() for path, body in bodies.items()}
 
 
 class Connection(asyncio.Protocol):
@@ -85,8 +85,8 @@ class Connection(asyncio.Protocol):
         self._buffer += data
         while (end := self._buffer.find(b"\r\n\r\n")) >= 0:
             head = bytes(self._buffer[:end]).lower()
-            _, found, length = head.partition(b"content-length: ")
-            total = end + 4 + (int(length.partition(b"\r\n")[0]) if found else 0)
+            _, header, length = head.partition(b"content-length: ")
+            total = end + 4 + (int(length.partition(b"\r\n")[0]) if header else 0)
             if len(self._buffer) < total:
                 return
             asked = bytes(self._buffer[end + 4 : total])

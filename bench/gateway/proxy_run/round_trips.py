@@ -63,9 +63,9 @@ def _read(connection: socket.socket) -> int:
     while (end := buffer.find(b"\r\n\r\n")) < 0:
         buffer += _more(connection)
     head = bytes(buffer[:end]).lower()
-    _, found, length = head.partition(b"content-length: ")
-    total = end + 4 + int(length.partition(b"\r\n")[0]) if found else 0
-    while len(buffer) < total if found else not buffer.endswith(b"0\r\n\r\n"):
+    _, header, length = head.partition(b"content-length: ")
+    total = end + 4 + int(length.partition(b"\r\n")[0]) if header else 0
+    while len(buffer) < total if header else not buffer.endswith(b"0\r\n\r\n"):
         buffer += _more(connection)
     return int(head.split(b" ", 2)[1])
 

@@ -37,7 +37,7 @@ class EngineService:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                said = json.dumps(service.told(body)).encode()
+                said = json.dumps(service.execute(body)).encode()
                 self.send_response(200)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(said)))
@@ -53,7 +53,7 @@ class EngineService:
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 
-    def told(self, order: dict[str, object]) -> dict[str, object]:
+    def execute(self, order: dict[str, object]) -> dict[str, object]:
         """Execute an order once for each key, and repeat the same answer for repetitions."""
         key = str(order["idempotency_key"])
         with self._lock:

@@ -161,13 +161,13 @@ class Installation:
 
     def orphans(self) -> list[str]:
         """Return the command lines of processes of this soak that still run, after a moment's grace."""
-        found: list[str] = []
+        left: list[str] = []
         for _ in range(50):
-            found = _marked(self.mark)
-            if not found:
+            left = _marked(self.mark)
+            if not left:
                 break
             time.sleep(0.1)
-        return found
+        return left
 
     def _all_commands(self, web_ports: Sequence[int], gateway_ports: Sequence[int]) -> dict[str, list[str]]:
         commands = {
@@ -188,11 +188,11 @@ class Installation:
 
 
 def _marked(mark: str) -> list[str]:
-    found = []
+    commands = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if int(folder.name) != os.getpid() and f"{MARK}={mark}".encode() in (folder / "environ").read_bytes():
-                found.append((folder / "cmdline").read_text().replace("\0", " ")[:200])
+                commands.append((folder / "cmdline").read_text().replace("\0", " ")[:200])
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
-    return found
+    return commands

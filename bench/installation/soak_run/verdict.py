@@ -52,7 +52,7 @@ def _explained(asked: Asked, kills: Sequence[Kill]) -> bool:
 
 def wrong_effects(service: EngineService, target: int, rows: Mapping[str, Sequence[tuple[Any, ...]]]) -> list[str]:
     """Return the violations in the effects of the jobs. `rows`: the results of ORDERS, ENGINES and DOUBLES by name."""
-    wrong = [f"{name}: {list(found)[:3]}" for name, found in rows.items() if name in DOUBLES and found]
+    wrong = [f"{name}: {list(doubles)[:3]}" for name, doubles in rows.items() if name in DOUBLES and doubles]
     orders = {key: (kind, state) for key, kind, state, _ in rows["orders"]}
     applied = Counter([*service.started, *service.stopped])
     wrong += [f"effect {key} belongs to no order" for key in applied if key not in orders]

@@ -35,7 +35,7 @@ class Operation(msgspec.Struct, omit_defaults=True):
     tx_id: str = ""
     lease_s: float = 0.0
     tenant: str = ""
-    found: list[str] = []
+    hits: list[str] = []
     """get: names that were hits; allocate: names that were new."""
     wrong: list[str] = []
     """get: names whose bytes differ from those put."""
@@ -68,9 +68,9 @@ class HistoryWriter:
 
 def read_history(paths: Iterable[Path]) -> list[Operation]:
     """Return all operations in order of their beginning, without a line that a killed client left unfinished."""
-    decoder, found = msgspec.json.Decoder(Operation), dict[tuple[str, int], Operation]()
+    decoder, operations = msgspec.json.Decoder(Operation), dict[tuple[str, int], Operation]()
     for path in paths:
         for line in path.read_bytes().split(b"\n")[:-1]:
             operation = decoder.decode(line)
-            found[operation.client, operation.number] = operation
-    return sorted(found.values(), key=lambda item: item.began)
+            operations[operation.client, operation.number] = operation
+    return sorted(operations.values(), key=lambda item: item.began)

@@ -42,11 +42,11 @@ def key_of(name: str) -> bytes:
 def known(name: str) -> KnownBlock:
     """Return the block of a name, `<kind>-<number>`."""
     kind, _, number = name.rpartition("-")
-    rng, place = random.Random(name), int(number)
+    rng, index = random.Random(name), int(number)
     payload = MARK + rng.randbytes(rng.randrange(1, SLOT_BYTES - len(MARK)))
-    parent = key_of(f"{kind}-{place - 1}") if place % CHAIN else b""
+    parent = key_of(f"{kind}-{index - 1}") if index % CHAIN else b""
     facts = BlockFacts(
-        key_of(name), len(payload), key_of(name), parent, 16, tenant_of(name), checksum_of(payload), place
+        key_of(name), len(payload), key_of(name), parent, 16, tenant_of(name), checksum_of(payload), index
     )
     return KnownBlock(facts, payload)
 

@@ -23,12 +23,12 @@ def leaks_of(node: NodeProcess) -> list[str]:
         Keyring.of(SECRET.encode(), kind=KV), time.monotonic, settings=TransferSettings(timeout_s=50.0)
     )
     try:
-        found = _open_things(node) + _purged(node, client) + _room(node, client)
+        leaks = _open_things(node) + _purged(node, client) + _room(node, client)
     except (PeerError, OSError) as error:
         return [f"{node.name} does not answer at the end: {error}"]
     finally:
         client.close()
-    return [f"{node.name}: {descriptor}" for descriptor in found + _descriptors(node)]
+    return [f"{node.name}: {descriptor}" for descriptor in leaks + _descriptors(node)]
 
 
 def _open_things(node: NodeProcess) -> list[str]:
@@ -70,9 +70,9 @@ def _descriptors(node: NodeProcess) -> list[str]:
     return _until(more)
 
 
-def _until(look: Callable[[], list[str]]) -> list[str]:
+def _until(check: Callable[[], list[str]]) -> list[str]:
     """Repeat the check until it reports no leak, or until the time limit."""
     ends_at = time.monotonic() + _QUIET_S
-    while (found := look()) and time.monotonic() < ends_at:
+    while (leaks := check()) and time.monotonic() < ends_at:
         time.sleep(0.2)
-    return found
+    return leaks

@@ -149,10 +149,10 @@ class NodeProcess:
             for _ in range(count):
                 header = rng.random() < 0.2
                 low, high = (_HEADERS_AT, _PAYLOADS_AT) if header else (_PAYLOADS_AT, _PAYLOADS_AT + (SSD_MIB << 20))
-                place, bit = rng.randrange(low, high), 1 << rng.randrange(8)
-                if place < size and (byte := os.pread(file.fileno(), 1, place)):
+                offset, bit = rng.randrange(low, high), 1 << rng.randrange(8)
+                if offset < size and (byte := os.pread(file.fileno(), 1, offset)):
                     with contextlib.suppress(OSError):
-                        os.pwrite(file.fileno(), bytes([byte[0] ^ bit]), place)
+                        os.pwrite(file.fileno(), bytes([byte[0] ^ bit]), offset)
 
     def metrics(self, timeout_s: float = 30.0) -> dict[str, float]:
         """Return all series, keyed by name and labels as they are written; raises OSError."""

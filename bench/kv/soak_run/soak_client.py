@@ -107,9 +107,9 @@ class SoakClient:
         with self._history.noting(Operation("get", node, names)) as operation:
             wanted = [Wanted(known(name).facts.key, view) for name, view in zip(names, into, strict=True)]
             got = self._client.get(holders, wanted)
-            found = [(name, each.payload) for name, each in zip(names, got, strict=True) if each is not None]
-            operation.found = [name for name, _ in found]
-            operation.wrong = [name for name, payload in found if payload != known(name).payload]
+            answered = [(name, block.payload) for name, block in zip(names, got, strict=True) if block is not None]
+            operation.hits = [name for name, _ in answered]
+            operation.wrong = [name for name, payload in answered if payload != known(name).payload]
             operation.outcome = "done"
 
     def _get_anywhere(self, _node: int) -> None:
@@ -143,10 +143,10 @@ class SoakClient:
                 return
             after = page.next_after
             names = [keys[facts.key] for facts, _ in page.blocks if facts.key in keys]
-            told = [facts for facts, _ in page.blocks if facts.key not in keys or not _agrees(facts, keys[facts.key])]
-            if told:
+            wrong = [facts for facts, _ in page.blocks if facts.key not in keys or not _agrees(facts, keys[facts.key])]
+            if wrong:
                 with self._history.noting(Operation("page", node, [])) as operation:
-                    operation.wrong = [facts.key.hex() for facts in told]
+                    operation.wrong = [facts.key.hex() for facts in wrong]
             self._get(node, names)
 
     # Transactions ---------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class SoakClient:
         operation = Operation("allocate", node, names, tx_id=self._tx_id, lease_s=LEASE_S)
         keys = [known(name).facts.key for name in reused]
         answer = self._ask(operation, Allocate(self._tx_id, keys, [known(name).facts for name in names], LEASE_S))
-        return operation.found if isinstance(answer, Done) else None
+        return operation.hits if isinstance(answer, Done) else None
 
     def _written(self, node: int, names: list[str]) -> bool:
         blocks = [known(name) for name in names]
@@ -188,7 +188,7 @@ class SoakClient:
     def _some(self) -> list[str]:
         """Return the first blocks of a prompt of one tenant."""
         prompt = self._rng.randrange(SHARED // CHAIN) * CHAIN
-        return [shared(prompt + place) for place in range(self._rng.randrange(1, CHAIN + 1))]
+        return [shared(prompt + index) for index in range(self._rng.randrange(1, CHAIN + 1))]
 
     def _ask(self, operation: Operation, message: Message, payload: Sequence[memoryview] = ()) -> object:
         with self._history.noting(operation):
@@ -205,7 +205,7 @@ class SoakClient:
         operation.reason = getattr(answer, "reason", "")
         if isinstance(answer, Done):
             present = set(answer.present)
-            operation.found = [name for name in operation.names if known(name).facts.key not in present]
+            operation.hits = [name for name in operation.names if known(name).facts.key not in present]
         if operation.outcome == "rejected":
             time.sleep(_PAUSE_S / 4)
 

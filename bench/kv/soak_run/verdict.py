@@ -30,19 +30,19 @@ def wrong_hits(history: Sequence[Operation], nodes: int) -> list[str]:
             for name in item.names:
                 writes[name].append(item)
     purges = whole_purges(history, nodes)
-    found = []
+    wrong = []
     for get in history:
         if get.kind != "get":
             continue
-        unexplained = [name for name in get.found if not _is_explained(get, writes[name], purges[tenant_of(name)])]
+        unexplained = [name for name in get.hits if not _is_explained(get, writes[name], purges[tenant_of(name)])]
         if unexplained:
-            found.append(_line(get, "nobody had put this", unexplained))
-    return found
+            wrong.append(_line(get, "no client had put this", unexplained))
+    return wrong
 
 
 def whole_purges(history: Iterable[Operation], nodes: int) -> dict[str, list[tuple[float, float]]]:
     """Return, by tenant, the beginning and end of purges that every node, one after the other, reported as done."""
-    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    purges: dict[str, list[tuple[float, float]]] = defaultdict(list)
     rows: dict[str, list[Operation]] = defaultdict(list)
     for item in history:
         if item.kind != "purge":
@@ -52,8 +52,8 @@ def whole_purges(history: Iterable[Operation], nodes: int) -> dict[str, list[tup
             row.clear()
         row.append(item)
         if [one.node for one in row] == list(range(nodes)) and all(_done(one) for one in row):
-            found[item.tenant].append((row[0].began, _end(row[-1])))
-    return found
+            purges[item.tenant].append((row[0].began, _end(row[-1])))
+    return purges
 
 
 def wrong_locks(history: Sequence[Operation], kills: Sequence[Kill]) -> list[str]:
@@ -65,7 +65,7 @@ def wrong_locks(history: Sequence[Operation], kills: Sequence[Kill]) -> list[str
     for item in history:
         if item.kind not in ("allocate", "put", "pull") or not _done(item):
             continue
-        for name in item.found:
+        for name in item.hits:
             before = held[item.node, name]
             if any(began < item.began and _end(item) < ended for began, ended in before):
                 wrong.append(_line(item, "another transaction had locked this", [name]))
@@ -114,6 +114,6 @@ def _done(operation: Operation) -> bool:
 
 
 def _line(operation: Operation, what: str, names: Sequence[str]) -> str:
-    place = "any node" if operation.node == EVERY_NODE else f"node {operation.node}"
+    where = "any node" if operation.node == EVERY_NODE else f"node {operation.node}"
     when = f"{operation.began:.3f}–{_end(operation):.3f}"
-    return f"{operation.client} {operation.kind} at {place} {when}: {what}: {', '.join(names[:4])}"
+    return f"{operation.client} {operation.kind} at {where} {when}: {what}: {', '.join(names[:4])}"

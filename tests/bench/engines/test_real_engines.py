@@ -91,7 +91,7 @@ def test_repeats_of_several_sittings_come_together_and_those_of_another_commit_d
     found = sitting.together(3)
     assert [item.on_time_share for item in found[OURS][0.8]] == [0.0, 0.9, 0.2]
     assert found[OURS][1.2][1] == first[OURS][1.2]
-    assert [item["busy_before"] for item in sitting.told(3)] == [0.0, 0.1, 0.0]
+    assert [item["busy_before"] for item in sitting.conditions(3)] == [0.0, 0.1, 0.0]
     for other in ({**here, "commit": "abd"}, {**here, "rates": [0.8]}):
         assert Repeats(tmp_path, other).missing(3) == [0, 1, 2]
 

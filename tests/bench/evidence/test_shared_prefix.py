@@ -6,7 +6,7 @@ import msgspec
 
 from bench.evidence.chapters.routing.shared_prefix import seconds
 from bench.evidence.measure.routing import shared_prefix
-from bench.evidence.plots.shared_prefix import LOOKS
+from bench.evidence.plots.shared_prefix import STYLES
 from bench.evidence.shared_prefix_runs import SharedPrefixRun
 from routing.policy.policy_document import Stage
 from routing.registry import build_placement, build_queue_order
@@ -40,7 +40,7 @@ def test_the_usual_cache_is_what_nine_tenths_of_the_gpu_leave() -> None:
 
 
 def test_every_rule_that_is_swept_has_a_look() -> None:
-    assert set(shared_prefix.SWEPT) | set(shared_prefix.BATCH_RULES) <= LOOKS.keys()
+    assert set(shared_prefix.SWEPT) | set(shared_prefix.BATCH_RULES) <= STYLES.keys()
 
 
 def test_seeds_that_disagree_are_told_by_their_least_and_most() -> None:

@@ -24,7 +24,7 @@ def operation(kind: str, began: float, ended: float | None = None, **fields: Any
 
 
 def hit(began: float, **fields: Any) -> Operation:
-    return operation("get", began, found=[NAME], **fields)
+    return operation("get", began, hits=[NAME], **fields)
 
 
 def purge(began: float, outcome: str = "done") -> list[Operation]:
@@ -58,7 +58,7 @@ def test_other_bytes_are_wrong() -> None:
 )
 def test_a_block_that_nobody_put_there_is_wrong(before: list[Operation]) -> None:
     (wrong,) = wrong_hits(sorted([*before, hit(2.2)], key=lambda item: item.began), NODES)
-    assert "nobody had put this: shared-3" in wrong
+    assert "no client had put this: shared-3" in wrong
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,10 @@ def test_only_a_purge_of_all_nodes_counts() -> None:
 
 
 def allocated(began: float, tx_id: str, **fields: Any) -> Operation:
-    return operation("allocate", began, began + 0.1, **{"tx_id": tx_id, "found": [NAME], "lease_s": 5.0, **fields})
+    return operation("allocate", began, began + 0.1, **{"tx_id": tx_id, "hits": [NAME], "lease_s": 5.0, **fields})
 
 
-@pytest.mark.parametrize("other", [allocated(2.0, "b"), operation("put", 2.0, found=[NAME])])
+@pytest.mark.parametrize("other", [allocated(2.0, "b"), operation("put", 2.0, hits=[NAME])])
 def test_a_block_that_is_locked_is_nobody_else_s(other: Operation) -> None:
     (wrong,) = wrong_locks([allocated(1.0, "a"), other], [])
     assert "another transaction" in wrong
@@ -102,7 +102,7 @@ def test_a_block_that_is_locked_is_nobody_else_s(other: Operation) -> None:
         ([allocated(1.0, "a"), allocated(2.0, "b")], [(0, 0.9, 1.4)]),
         ([allocated(1.0, "a"), allocated(2.0, "b", node=1)], []),
         ([allocated(1.0, "a"), allocated(2.0, "b", outcome="rejected")], []),
-        ([allocated(1.0, "a"), allocated(2.0, "b", found=[])], []),
+        ([allocated(1.0, "a"), allocated(2.0, "b", hits=[])], []),
         ([allocated(1.0, "a"), operation("abort", 1.5, tx_id="a"), allocated(2.0, "b")], []),
         ([allocated(1.0, "a"), operation("purge", 1.2, tenant=TENANT), allocated(2.0, "b")], []),
     ],
@@ -120,7 +120,7 @@ def test_a_kill_ends_no_lock_of_another_node_or_of_the_node_s_next_life() -> Non
 def test_what_no_node_may_take_is_wrong_where_it_was_taken(kind: str) -> None:
     put = operation("put", 1.0, names=[f"{kind}-1"])
     assert len(wrong_operations([put], NODES, [])) == 1
-    assert len(wrong_hits([put, operation("get", 2.0, found=[f"{kind}-1"])], NODES)) == 1
+    assert len(wrong_hits([put, operation("get", 2.0, hits=[f"{kind}-1"])], NODES)) == 1
 
 
 def test_a_killed_client_s_history_is_read_up_to_its_last_word(tmp_path: Path) -> None:

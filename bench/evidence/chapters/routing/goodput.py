@@ -76,8 +76,8 @@ def figures() -> dict[str, Any]:
     }
     reached = zip(*(_reached(*rule) for rule in OURS), strict=True)
     marks = [
-        {"name": name, "value": mark, "spec": ".1%" if mark < 1 else ".1f", "found": found}
-        for (name, mark), found in zip(MARKS.items(), reached, strict=True)
+        {"name": name, "value": mark, "spec": ".1%" if mark < 1 else ".1f", "found": values}
+        for (name, mark), values in zip(MARKS.items(), reached, strict=True)
     ]
     return {"rules": rules, "gain": gain, "ours": [rule_name(*rule) for rule in OURS], "marks": marks}
 

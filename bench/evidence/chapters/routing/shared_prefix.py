@@ -14,9 +14,9 @@ from bench.evidence.measure.routing.shared_prefix import (
     DECAY_MS,
     DECAY_SPEEDS,
     PAPER,
+    QUEUES_KEPT,
     RULES,
     SPEED,
-    STANDING,
     SWEEPS,
     SWEPT,
     TABLE_SEEDS,
@@ -48,16 +48,16 @@ SWEEP_VALUES: dict[str, tuple[float, ...]] = {
     **{kind: values for kind, (_, values) in (SWEEPS | BATCH_SWEEPS).items()},
     "decay": tuple(float(item) for item in DECAY_MS),
 }
-_DRAWN = (*PAPER, STANDING, "min_ttft + RLT", "least_cost + LRU")
+_DRAWN = (*PAPER, QUEUES_KEPT, "min_ttft + RLT", "least_cost + LRU")
 
 
 def by_seed(name: str, kind: str, rule: str, value: float = 0.0, speed: int | None = None) -> list[float]:
     """Return a figure of a rule at one value of the varied parameter, for each seed."""
     rows = load("shared_prefix").where(kind=kind, rule=rule)
-    found = [row[name] for row in rows if row["value"] == value and speed in (None, row["tokens_per_s"])]
-    if not found:
+    values = [row[name] for row in rows if row["value"] == value and speed in (None, row["tokens_per_s"])]
+    if not values:
         raise LookupError(f"shared_prefix: no {kind} of {rule} at {value}; measure it again")
-    return found
+    return values
 
 
 def mean(name: str, kind: str, rule: str, value: float = 0.0, speed: int | None = None) -> float:
@@ -65,10 +65,10 @@ def mean(name: str, kind: str, rule: str, value: float = 0.0, speed: int | None 
     return fmean(by_seed(name, kind, rule, value, speed))
 
 
-def seconds(found: list[float]) -> str:
+def seconds(times: list[float]) -> str:
     """Return times as one if the seeds agree, else as the least and the most."""
-    low, high = min(found), max(found)
-    return f"{low:.2f} to {high:.2f} s" if high > 2 * low else f"{fmean(found):.2f} s"
+    low, high = min(times), max(times)
+    return f"{low:.2f} to {high:.2f} s" if high > 2 * low else f"{fmean(times):.2f} s"
 
 
 def ttft(rule: str, speed: int) -> float:
@@ -103,11 +103,11 @@ def figures() -> dict[str, Any]:
         "paper_ours_hits": PAPER_HITS["LBGR + RLT"],
         "half_life": _HALF_LIFE_S,
         "luck": [
-            {"speed": speed, "ttft": seconds(found)}
-            for speed, found in medians.items()
-            if min(found) < KEEPS_UP_S < max(found)
+            {"speed": speed, "ttft": seconds(times)}
+            for speed, times in medians.items()
+            if min(times) < KEEPS_UP_S < max(times)
         ],
-        "standing": seconds(by_seed("ttft_p50_s", "table", STANDING, fit)),
+        "standing": seconds(by_seed("ttft_p50_s", "table", QUEUES_KEPT, fit)),
         "speed": SPEED,
         "decay": [mean("ttft_p50_s", "decay", "LBGR + RLT", ms, SPEED) for ms in (10.0, 20.0, 80.0)],
         "least_cost": {"ttft": ttft("least_cost + LRU", fit), "hits": hits("least_cost + LRU", fit)},
@@ -117,7 +117,7 @@ def figures() -> dict[str, Any]:
 
 
 def _row(rule: str, speeds: list[int]) -> dict[str, Any]:
-    found = [
+    medians = [
         {
             "ttft": seconds(by_seed("ttft_p50_s", "table", rule, speed)),
             "hits": hits(rule, speed),
@@ -129,7 +129,7 @@ def _row(rule: str, speeds: list[int]) -> dict[str, Any]:
         "rule": rule,
         "paper_ttft": PAPER_TTFT.get(rule),
         "paper_hits": PAPER_HITS.get(rule),
-        "speeds": found,
+        "speeds": medians,
     }
 
 

@@ -163,11 +163,11 @@ def _change_at(simulation: FleetSimulation, start: int, after: int) -> None:
 
 def _changes(sizes: Sequence[tuple[float, int]]) -> list[list[float]]:
     """Return the moments at which the number of engines that accept work changed, with the number."""
-    found: list[list[float]] = []
+    changes: list[list[float]] = []
     for at_s, size in sizes:
-        if not found or found[-1][1] != size:
-            found.append([at_s, size])
-    return found
+        if not changes or changes[-1][1] != size:
+            changes.append([at_s, size])
+    return changes
 
 
 def _course(records: Sequence[RequestRecord]) -> list[list[float | None]]:

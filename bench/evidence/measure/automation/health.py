@@ -154,19 +154,21 @@ def _schedule(simulation: FleetSimulation, kind: str) -> None:
 
 def _figures(simulation: FleetSimulation, automation: FleetAutomation, kind: str) -> Row:
     fault_s = FAULT_S if kind != "none" else END_S * 1000
-    found = [
+    changes = [
         (plan.at_s, verdict)
         for plan in automation.health
         for verdict in plan.verdicts
         if verdict.engine_id in plan.changed
     ]
-    out = [(at_s, each) for at_s, each in found if each.state == QUARANTINED]
-    sick = [(at_s, each.code) for at_s, each in out if each.engine_id == SICK and at_s >= fault_s]
-    doubts = [(at_s, each.code) for at_s, each in found if each.engine_id == SICK and at_s >= fault_s]
+    out = [(at_s, verdict) for at_s, verdict in changes if verdict.state == QUARANTINED]
+    sick = [(at_s, verdict.code) for at_s, verdict in out if verdict.engine_id == SICK and at_s >= fault_s]
+    doubts = [(at_s, verdict.code) for at_s, verdict in changes if verdict.engine_id == SICK and at_s >= fault_s]
     wrongly = [
-        [at_s, each.engine_id, each.code, each.text] for at_s, each in out if each.engine_id != SICK or at_s < fault_s
+        [at_s, verdict.engine_id, verdict.code, verdict.text]
+        for at_s, verdict in out
+        if verdict.engine_id != SICK or at_s < fault_s
     ]
-    suspects = [each for _, each in found if each.state == "suspect" and each.engine_id != SICK]
+    suspects = [verdict for _, verdict in changes if verdict.state == "suspect" and verdict.engine_id != SICK]
     records = simulation.history
     during = [record for record in records if FAULT_S <= record.request.arrived_s < HEALED_S]
     return {
@@ -192,6 +194,6 @@ def _well_again(automation: FleetAutomation, healed_s: float) -> float | None:
     seen = [
         (plan.at_s, verdict) for plan in automation.health for verdict in plan.verdicts if verdict.engine_id == SICK
     ]
-    out = [at_s for at_s, each in seen if each.load_share < 1.0]
-    back = [at_s for at_s, each in seen if out and at_s > out[-1] and each.load_share == 1.0]
+    out = [at_s for at_s, change in seen if change.load_share < 1.0]
+    back = [at_s for at_s, change in seen if out and at_s > out[-1] and change.load_share == 1.0]
     return back[0] - healed_s if back else None

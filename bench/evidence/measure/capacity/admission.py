@@ -125,7 +125,7 @@ def _row(asked: Asked, spec: RunSpec, simulation: FleetSimulation, loads: list[t
     records = simulation.history[WARMUP:]
     rejected = [record for record in records if record.status == REJECTED]
     admitted = [record for record in records if record.status != REJECTED]
-    prefill, decode = [each for each, _ in loads], [each for _, each in loads]
+    prefill, decode = [load for load, _ in loads], [load for _, load in loads]
     row: Row = {
         "load": asked.load,
         "qps": SETTINGS[asked.load][0],
@@ -152,12 +152,12 @@ def _row(asked: Asked, spec: RunSpec, simulation: FleetSimulation, loads: list[t
 
 def measure(jobs: int) -> Result:
     """Run every rule at every load and TTFT objective; t_d is known once early rejection has run."""
-    places = [(load, slo_s) for load in SETTINGS for slo_s in OBJECTIVES_S]
+    settings = [(load, slo_s) for load in SETTINGS for slo_s in OBJECTIVES_S]
     shorts = {UNIFORM_SHORT: SHORT_S}
-    asked = [Asked(*place, mode, shorts.get(mode, 0.0)) for place in places for mode in MODES if mode != UNIFORM]
+    asked = [Asked(*setting, mode, shorts.get(mode, 0.0)) for setting in settings for mode in MODES if mode != UNIFORM]
     rows = run_all(measure_one, asked, jobs=jobs, title="admission")
     means = {(row["load"], row["ttft_slo_s"]): row["decode_s"] for row in rows if row["mode"] == EARLY}
-    again = [Asked(*place, UNIFORM, means[place]) for place in places]
+    again = [Asked(*setting, UNIFORM, means[setting]) for setting in settings]
     rows += run_all(measure_one, again, jobs=jobs, title="with the mean decode time")
     return measured(
         name="admission",

@@ -89,12 +89,12 @@ def capacity(asked: Asked) -> Row:
 def _sequence(name: str) -> list[tuple[TraceRow, tuple[int, ...]]]:
     """Return rows and keys of a trace, or of both in turn, each at its own pace; traces share no block."""
     names = list(RATES) if name == "both" else [name]
-    found = []
-    for seed, each in enumerate(names):
-        rows = whole_trace(each)
+    requests = []
+    for seed, trace in enumerate(names):
+        rows = whole_trace(trace)
         keys = keys_of_rows(rows, seed)
-        found += [(at / len(rows), pair) for at, pair in enumerate(zip(rows, keys, strict=True))]
-    return [pair for _, pair in sorted(found, key=lambda item: item[0])]
+        requests += [(at / len(rows), pair) for at, pair in enumerate(zip(rows, keys, strict=True))]
+    return [pair for _, pair in sorted(requests, key=lambda item: item[0])]
 
 
 def sharing(asked: Asked) -> Row:

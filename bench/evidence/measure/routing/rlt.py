@@ -94,8 +94,8 @@ def on_trace(cell: Cell) -> Row:
 
 def goodput_on_trace(cell: Cell) -> Row:
     """Search for the largest rate with 90 % on time, from the cell's rate on."""
-    found = find_goodput(spec_of(cell), workload(cell.trace))
-    return _named("goodput", cell) | {"goodput_qps": found.by_requests, "goodput_both_qps": found.by_both}
+    goodput = find_goodput(spec_of(cell), workload(cell.trace))
+    return _named("goodput", cell) | {"goodput_qps": goodput.by_requests, "goodput_both_qps": goodput.by_both}
 
 
 def _named(kind: str, cell: Cell) -> Row:

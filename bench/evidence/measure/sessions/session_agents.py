@@ -14,8 +14,8 @@ SYSTEMS = ("recompute", "sticky", "symphony", "ours")
 
 def asked() -> list[Case]:
     """Return all cases."""
-    found = [case for users, files in PROJECTS for case in cases(SYSTEMS, (users,), "agents", files=files)]
-    return [msgspec.structs.replace(item, figures=(*FIGURES, "project_s")) for item in found]
+    runs = [case for users, files in PROJECTS for case in cases(SYSTEMS, (users,), "agents", files=files)]
+    return [msgspec.structs.replace(item, figures=(*FIGURES, "project_s")) for item in runs]
 
 
 def measure(jobs: int) -> Result:
