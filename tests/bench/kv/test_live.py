@@ -18,7 +18,7 @@ def test_replicas_that_were_not_made_prove_nothing() -> None:
     assert not targets["replicas_made > 0.0"].holds
 
 
-def test_prefetch_may_not_say_more_than_was_sent() -> None:
+def test_prefetch_may_not_report_more_than_was_sent() -> None:
     assert all(target.holds for target in targets_of(prefetch_figures([(95.0, 100.0, 1.0, 1.0)])).values())
     too_much = targets_of(prefetch_figures([(101.0, 100.0, 1.0, 1.0)]))
     assert not too_much["prefetch_said_over_sent <= 1.0"].holds
