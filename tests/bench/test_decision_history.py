@@ -8,7 +8,7 @@ from bench.live.decision_history import AskedDecision, figures, p99_s
 
 
 def decision(number: int, asked_s: float, took_s: float, **more: int) -> AskedDecision:
-    known = {"attempts": 1, "status": 200, "told": 200, **more}
+    known = {"attempts": 1, "status": 200, "report_status": 200, **more}
     return AskedDecision(number, asked_s, answered_s=asked_s + took_s, **known)  # type: ignore[arg-type]
 
 
