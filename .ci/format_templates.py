@@ -181,6 +181,7 @@ class Reader:
             at = self._token(match)
         self._words(at, len(self._text))
         loose = [gap for gap, parent in self._asked if parent.name and (parent.name in LOOSE or parent.solid)]
+        # An offset can have gaps of several kinds; the cheapest kind wins.
         best: dict[int, Gap] = {}
         for gap in sorted([*self._gaps, *loose], key=lambda item: item.kind):
             best.setdefault(gap.at, gap)
@@ -216,6 +217,7 @@ class Reader:
         self.depths[start] = len(self._stack) - closes
         if self._text[start - 1 : start] in (" ", "\t"):
             self._note(start, SPACE, closes=closes)
+        # Template tags and comments draw nothing themselves.
         if token.startswith(("{", "<!")):
             self._flow(token, start, end)
             return end
@@ -263,6 +265,7 @@ class Reader:
         return end
 
     def _close(self, name: str, start: int, end: int) -> None:
+        # An empty element gets no gap inside: the white space would become its content.
         opened_here = self._text[start - 1] == ">" and self._text.rfind("<", 0, start) == self._text.rfind(
             f"<{name}", 0, start
         )

@@ -69,12 +69,14 @@ class AsyncHeadway:
                 if error.retry_after_s is None or time.monotonic() + error.retry_after_s > until:
                     raise
                 blocks = isinstance(self._http, httpx.Client)
+                # time.sleep returns None, which `_waited` passes through, so a blocking client never suspends.
                 await _waited((time if blocks else asyncio).sleep(error.retry_after_s))
 
     async def report(self, route: Route, verb: str, usage: Mapping[str, int] | None = None) -> None:
         """Report the outcome of a request: first_token, complete (with usage), fail, or cancel. Never raises."""
         if verb == "fail":
             self.decisions.avoid(route.engine_url, time.monotonic())
+        # A gateway that just failed to answer would only delay the caller by another timeout.
         if route.decision_id and self.decisions.away(time.monotonic()):
             self.lost_reports += 1
         elif route.decision_id:
@@ -158,6 +160,7 @@ class HeadwayTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
             after = {} if error.retry_after_s is None else {"retry-after": f"{error.retry_after_s:.0f}"}
             headers = {"content-type": "application/json", **after}
             return httpx.Response(error.status, headers=headers, content=error.body)
+        # The caller's key is for Headway; engines get their own, or none.
         kept = {name: value for name, value in request.headers.items() if name not in _OWNED_HEADERS}
         headers, body = {**kept, **self._own, **route.headers}, route.merged(body)
         options: dict[str, Any] = {"headers": headers, "content": body, "extensions": request.extensions}

@@ -83,6 +83,7 @@ class Decisions:
         if status == 200:
             with suppress(ValueError, KeyError, TypeError):
                 return self._decided(model, json.loads(body), now)
+        # Rejections are final; 409 (the pool only observes) and server errors fail open, unless there is no engine.
         elif status != 409 and (status < 500 or b'"no_engine"' in body):
             raise RejectedError(status, body, float(retry_after) if retry_after and retry_after.isdigit() else None)
         return self.fallback(model, "observes" if status == 409 else "error", now)
@@ -94,6 +95,7 @@ class Decisions:
         `down` and `late`, Headway is not asked for AWAY_S.
         """
         self._away_until = now + AWAY_S if reason in ("down", "late") else self._away_until
+        # A salted model without a decision has no salt to send.
         urls = [] if model in self._salted or model.endswith(_SALTED) else self.known(model, now, among)
         self.fail_opens[reason if urls else "impossible"] += 1
         if not urls:
@@ -139,11 +141,13 @@ class AnswerTail:
 
     def first_token(self, chunk: bytes) -> bool:
         """Take the next chunk; return whether it brought the first token (in a stream, the first content)."""
+        # A pattern may span two chunks, so the search includes the previous tail.
         seen = self.tail + chunk
         self.tail = seen[-4096:]
         if self.begun or self.failed or not (begin := seen.lstrip()):
             return False
         self._is_whole = begin.startswith(b"{") if self._is_whole is None else self._is_whole
+        # Too short to distinguish an error from an answer: wait for the next chunk.
         if self._is_whole and len(begin) < _ERROR_BYTES:
             return False
         self.failed = bool(_ERROR_BODY.match(begin) if self._is_whole else _ERROR.search(seen))

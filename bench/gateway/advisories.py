@@ -64,6 +64,7 @@ async def flood(url: str) -> None:
     async with aiohttp.ClientSession(headers=headers) as client:
         for session in range(SESSIONS):
             body = {"model": MODEL, "prompt": f"flood {session} " * 600, "session_id": f"f-{session}", "max_tokens": 1}
+            # An advisory needs a session with an earlier request.
             await (await client.post(f"{url}/v1/completions", json=body)).read()
     host, _, port = url.removeprefix("http://").partition(":")
     began, number = time.monotonic(), 0
@@ -152,7 +153,7 @@ def flooded(fleet: LiveFleet) -> Iterator[None]:
         before, until_s = shed(fleet), time.monotonic() + _START_S
         while shed(fleet) - before < _STEADY:
             if time.monotonic() > until_s:
-                raise TimeoutError("the flood does not stand")
+                raise TimeoutError("the flood is not steady")
             time.sleep(0.2)
         yield
     finally:
@@ -171,6 +172,7 @@ def pairs(fleet: LiveFleet) -> list[tuple[Round, Round]]:
     rounds = []
     for number in range(PAIRS):
         both: dict[bool, Round] = {}
+        # The order alternates, so that slow changes of the machine favor neither.
         for floods in (number % 2 == 1, number % 2 == 0):
             if floods:
                 with flooded(fleet):

@@ -148,6 +148,7 @@ def _request(gateway: Gateway, number: int) -> InferenceRequest:
 
 def _own_decisions(gateway: Gateway, pool: LivePool) -> float:
     """Return the CPU time of a decision and its end without any peer, in microseconds."""
+    # The first pass warms caches up.
     for measured in (False, True):
         began_s = time.process_time()
         for number in range(ALONE_REQUESTS * 10):
@@ -178,6 +179,7 @@ async def _ask(gateway: Gateway, pool: LivePool, requests: int) -> dict[str, flo
     cpu_s, wall_s = time.process_time() - cpu_s, time.perf_counter() - wall_s
     cuts = statistics.quantiles(waits_us, n=100)
     asked = gateway.metrics.owner_asks.value("pool", "answered")
+    # A request that its own gateway decided would make the owner look cheaper.
     if asked != requests + ALONE_REQUESTS:
         raise RuntimeError(f"the owner answered {asked:.0f} of {requests + ALONE_REQUESTS} requests; measure again")
     return {"requests": asked, "cpu_s": cpu_s, "wall_s": wall_s, "p50_us": cuts[49], "p99_us": cuts[98]}

@@ -92,6 +92,7 @@ class Soak:
             parts.create_task(self.clients.run(_rate, stop))
             parts.create_task(self.decisions.run(DECIDERS, stop))
             parts.create_task(self.killer.run(stop))
+            # Awaited before settling: the last wish sets the target.
             wishes = parts.create_task(self._wish(stop))
             parts.create_task(self._sample(settled))
             await asyncio.sleep(seconds)
@@ -102,6 +103,7 @@ class Soak:
 
     def gateway_away(self) -> list[tuple[float, float]]:
         """Return the spans in which a gateway was away, in seconds of the decisions' history."""
+        # Kills are dated in the clients' history, which begins at another moment.
         later_s = self.clients.began - self.decisions.began
         kills = [kill for kill in self.killer.kills if kill.name.startswith("gateway")]
         return [(kill.at_s + later_s, kill.back_s + later_s) for kill in kills]
@@ -123,6 +125,7 @@ class Soak:
             wanted = self._rng.choice([number for number in range(1, MOST_HOOKED + 1) if number != wanted])
             await self._order(operator, wanted)
             await asyncio.sleep(WISH_S)
+        # A known target, against which the effects of all orders are checked.
         await self._order(operator, 1)
         operator.stdin.close()
         await operator.wait()
@@ -181,9 +184,7 @@ def soak(minutes: float, seed: int) -> tuple[dict[str, float], list[str], list[s
                 stubborn = installation.stop_all()
                 service.close()
             orphans = installation.orphans()
-    wrong += [f"{item} did not end when it was told to" for item in stubborn] + [
-        f"left over: {orphan}" for orphan in orphans
-    ]
+    wrong += [f"{item} did not end on SIGTERM" for item in stubborn] + [f"left over: {orphan}" for orphan in orphans]
     wrong += [f"{name} grew to {size:.0f} MiB" for name, size in installation.peak_mib.items() if size > MEMORY_MIB]
     figures = _figures(run, service, rows, installation.peak_mib) | {
         "minutes": minutes,

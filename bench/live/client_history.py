@@ -116,6 +116,7 @@ class ClientHistory:
                 await self._send(session, url, asked, body)
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 asked.why = type(error).__name__
+                # After the first byte a retry would repeat tokens that the client has already received.
                 if asked.first_s is None and self.now() - asked.sent_s < _PATIENCE_S:
                     await asyncio.sleep(_PAUSE_S)
                     continue
@@ -168,7 +169,7 @@ async def _explained(session: aiohttp.ClientSession, url: str, decision: str) ->
         async with session.get(f"{url}/api/v1/explain/{decision}", timeout=aiohttp.ClientTimeout(total=5.0)) as answer:
             if answer.status != 200:
                 return None
-            said = await answer.json()
+            explained = await answer.json()
     except (aiohttp.ClientError, OSError, TimeoutError):
         return None
-    return Decided(url, said["decided_at"], said["decision"]["policy_version"])
+    return Decided(url, explained["decided_at"], explained["decision"]["policy_version"])

@@ -89,6 +89,7 @@ class DecisionHistory:
                 async with session.post(f"{url}/api/v1/route", json=body, headers=headers) as answer:
                     if answer.status == 429:
                         decided.throttled += 1
+                        # A 429 is an answer: only silence counts against the patience.
                         answered_s = self.now()
                         await asyncio.sleep(float(answer.headers.get("Retry-After", 1)))
                         continue

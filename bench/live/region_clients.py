@@ -90,6 +90,7 @@ class RegionClients:
     async def _send(self, region: str, seed: int, shared: int) -> None:
         made = random.Random(seed)
         head = random.Random(shared)
+        # Half of the prompt is shared within the region, half is the request's own.
         tokens = [head.randrange(30_000) for _ in range(PROMPT_TOKENS // 2)]
         tokens += [made.randrange(30_000) for _ in range(PROMPT_TOKENS // 2)]
         body = {"model": MODEL, "prompt": tokens, "max_tokens": OUTPUT_TOKENS, "stream": True}

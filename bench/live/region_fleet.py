@@ -65,6 +65,7 @@ class RegionFleet:
             "HEADWAY_REGION": region,
             "HEADWAY_PEER_LISTEN": f"127.0.0.1:{self.peer_ports[region]}",
             "HEADWAY_REGION_PEERS": peers,
+            # The history of requests is read from debug events.
             "HEADWAY_LOG_LEVEL": "DEBUG",
         }
         command = [sys.executable, "-m", "gateway", "--state-dir", str(state_dir), "--port", str(self.ports[region])]
@@ -78,6 +79,7 @@ class RegionFleet:
 
     def cut(self, region: str, other: str, *, cut: bool = True) -> None:
         """Block all bytes from one region's gateway to another's, or let them pass again."""
+        # The links are stalled, not reset: a partition shows only as silence.
         self.links[region, other].there.stall(cut)
         self.links[other, region].back.stall(cut)
 

@@ -82,6 +82,7 @@ async def soak(folder: Path, seconds: float, seed: int) -> tuple[list[str], dict
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
     ):
         clients, run = RegionClients(fleet, session, seed), Soak(fleet, seed)
+        # One region is overloaded, so that requests are forwarded.
         clients.rates[random.Random(seed).choice(REGIONS)] = 20.0
         sending = asyncio.create_task(clients.run())
         await run.run(seconds)

@@ -73,10 +73,12 @@ class PickerExchange:
             asked = _values(part).get(":path", "").partition("?")[0]
             self._path = next((item for item in ENDPOINTS if asked.endswith(item)), "")
             self._echoes = message.protocol_config.response_body_mode == ProcessingMode.FULL_DUPLEX_STREAMED
+            # A request without a body gets no body message, so its headers are answered at once.
             return self._unread() if part.end_of_stream else None
         if kind == "request_body":
             self._body += part.body
             if len(self._body) > MAX_BODY:
+                # The whole body is held in memory until the decision.
                 return [_immediate(413, b"")]
             return await self._picked() if part.end_of_stream else None
         if kind == "request_trailers":
@@ -107,6 +109,7 @@ class PickerExchange:
             self._counts["rejected"] += 1
             return [_immediate(error.status, error.body, error.retry_after_s)]
         self._counts["decided" if route.decision_id else "failed_open"] += 1
+        # A fallback has no fields of its own, but a client's copies must not reach the engine either.
         if OWNED_FIELDS & request.keys() and not route.body:
             body = json.dumps({name: value for name, value in request.items() if name not in OWNED_FIELDS}).encode()
         body = route.merged(body)
@@ -118,6 +121,7 @@ class PickerExchange:
         if self._allows(route.engine_url):
             return route
         model = model_of(request)
+        # The decision reserved its engine, which this request will not use.
         await self._client.report(route, "cancel")
         return self._client.decisions.fallback(model, "outside_subset", time.monotonic(), self._allows)
 
@@ -136,6 +140,7 @@ class PickerExchange:
             set_headers=[_header(name, value) for name, value in headers.items()],
             remove_headers=[item for item in _OWNED_HEADERS if item not in headers],
         )
+        # Envoy chooses a route before it calls the picker; the endpoint's header counts only for a new choice.
         common = ext_proc.CommonResponse(header_mutation=mutation, clear_route_cache=True)
         return ext_proc.ProcessingResponse(
             request_headers=ext_proc.HeadersResponse(response=common), dynamic_metadata=metadata
@@ -189,6 +194,7 @@ class PickerExchange:
             await self._client.report(route, verb, usage)
 
         self._reporting = asyncio.create_task(send())
+        # The event loop holds tasks weakly, so a report would otherwise be lost with its request.
         self._reports.add(self._reporting)
         self._reporting.add_done_callback(self._reports.discard)
 

@@ -111,6 +111,7 @@ async def _keep_health(client: AsyncHeadway, url: str, checks: Any) -> None:
                 ready = (await http.get(f"{url}/live")).status_code == 200
             except httpx.TransportError:
                 ready = False
+            # A picker that can fail open still serves requests better than none.
             ready = ready or client.decisions.can_fail_open()
             answer = health_pb2.HealthCheckResponse.SERVING if ready else health_pb2.HealthCheckResponse.NOT_SERVING
             for service in ("", "readiness", EXT_PROC):

@@ -54,6 +54,7 @@ class Agent:
         settings = self._settings
         headers = {"Authorization": f"Bearer {settings.api_key}"}
         timeout = aiohttp.ClientTimeout(total=5.0)
+        # A socket file of an earlier run would make bind fail.
         settings.feedback.unlink(missing_ok=True)
         loop = asyncio.get_running_loop()
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -88,6 +89,7 @@ class Agent:
         )
 
     def _receive(self, sock: socket.socket) -> None:
+        # A bounded batch, so that a flood of datagrams does not keep the loop from its other work.
         for _ in range(256):
             try:
                 outcome, report = read(sock.recv(65_536))

@@ -83,6 +83,7 @@ class ChatBackend:
         session, question = _name(asked), str(asked.get("question", ""))[:2000]
         turns = self._sessions.setdefault(session, [{"role": "system", "content": MANUAL}])
         self._sessions.move_to_end(session)
+        # Sessions are named by pages, which may name any number.
         while len(self._sessions) > MAX_SESSIONS:
             self._sessions.popitem(last=False)
         turns.append({"role": "user", "content": question})
@@ -90,6 +91,7 @@ class ChatBackend:
             {"model": self._model, "messages": turns, "max_tokens": 64, "session_id": session, "stream": True}
         )
         turns.append({"role": "assistant", "content": text})
+        # The manual stays, since every session's prompt begins with it.
         del turns[1:-MAX_TURNS]
         explained = await self._call("GET", f"/api/v1/explain/{decision_id}")
         return web.json_response({"text": text, "note": note(explained), "decision_id": decision_id})

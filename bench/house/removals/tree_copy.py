@@ -77,7 +77,7 @@ class TreeCopy:
         options = ["-q", "-p", "no:cacheprovider", "-p", "no:schemathesis", f"--junit-xml={report}"]
         options += ["-x"] if until_failure else []
         begin_s = time.monotonic()
-        code, said = self._run([sys.executable, "-m", "pytest", *options, *names], state_dir, limit_s)
+        code, output = self._run([sys.executable, "-m", "pytest", *options, *names], state_dir, limit_s)
         seconds = round(time.monotonic() - begin_s, 1)
         passed, failed = _cases(report, {name for _, name in tests})
         if code is None:
@@ -85,7 +85,7 @@ class TreeCopy:
         if code == 0:
             return Run(PASSED, "", seconds, passed)
         if not failed:
-            return Run(BROKEN, said[-300:], seconds, passed)
+            return Run(BROKEN, output[-300:], seconds, passed)
         return Run(FAILED, failed, seconds, passed)
 
     def _run(self, command: Sequence[str], state_dir: Path, limit_s: float) -> tuple[int | None, str]:

@@ -37,12 +37,12 @@ class EngineService:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                said = json.dumps(service.execute(body)).encode()
+                answer = json.dumps(service.execute(body)).encode()
                 self.send_response(200)
                 self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(said)))
+                self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
-                self.wfile.write(said)
+                self.wfile.write(answer)
 
             @override
             def log_message(self, *_args: object) -> None:
@@ -57,6 +57,7 @@ class EngineService:
         """Execute an order once for each key, and repeat the same answer for repetitions."""
         key = str(order["idempotency_key"])
         with self._lock:
+            # Repetitions are counted, so that the report shows how often a job retried.
             self.calls[key] = self.calls.get(key, 0) + 1
             if order["action"] == "start":
                 if key not in self.started:

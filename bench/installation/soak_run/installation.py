@@ -148,6 +148,7 @@ class Installation:
     def stop_all(self) -> list[str]:
         """End everything as an operator would; returns the processes that had to be killed."""
         stubborn = []
+        # Engines end last, so that gateways can drain their requests.
         for name in sorted(self.running, key=lambda item: item.startswith("engine")):
             self.running[name].terminate()
         for name, process in self.running.items():
@@ -162,6 +163,7 @@ class Installation:
     def orphans(self) -> list[str]:
         """Return the command lines of processes of this soak that still run, after a moment's grace."""
         left: list[str] = []
+        # Children of a killed process may take a moment to notice its end.
         for _ in range(50):
             left = _marked(self.mark)
             if not left:

@@ -52,6 +52,7 @@ class FaultProxy:
             except OSError:
                 front.close()
                 continue
+            # Only the connection attempt has a timeout; an open connection may be silent.
             back.settimeout(None)
             pair = front, back
             for item in pair:
@@ -61,6 +62,7 @@ class FaultProxy:
                 doomed = self._cut_next > 0
                 self._cut_next -= doomed
                 budgets = [self._rng.randrange(_CUT_WITHIN) if doomed else 1 << 62 for _ in range(2)]
+            # Both directions must have ended before the sockets are closed, or a reused descriptor would be read.
             ends = threading.Barrier(2, action=lambda pair=pair: self._forget(pair))  # type: ignore[misc]
             for source, target, budget in ((front, back, budgets[0]), (back, front, budgets[1])):
                 threading.Thread(target=self._copy, args=(source, target, budget, ends), daemon=True).start()
@@ -69,6 +71,7 @@ class FaultProxy:
         with contextlib.suppress(OSError):
             while data := source.recv(min(_CHUNK, budget + 1)):
                 if len(data) > budget:
+                    # The bytes up to the cut are sent, so that the peer sees a part of a frame.
                     target.sendall(data[:budget])
                     self.cuts += 1
                     break

@@ -70,7 +70,9 @@ def read_history(paths: Iterable[Path]) -> list[Operation]:
     """Return all operations in order of their beginning, without a line that a killed client left unfinished."""
     decoder, operations = msgspec.json.Decoder(Operation), dict[tuple[str, int], Operation]()
     for path in paths:
+        # The last piece is empty, or the unfinished line of a killed client.
         for line in path.read_bytes().split(b"\n")[:-1]:
             operation = decoder.decode(line)
+            # The line of an operation's end replaces that of its beginning.
             operations[operation.client, operation.number] = operation
     return sorted(operations.values(), key=lambda item: item.began)

@@ -76,6 +76,7 @@ class NodeProcess:
                 raise NodeError(f"{self.name} did not start: {' / '.join(tail)}")
             time.sleep(0.02)
         self.lives += 1
+        # The first scrape opens descriptors of its own, which must count as the node's base.
         self.metrics()
         self.base_descriptors = self.descriptors()
         self.proxy.port_behind = int(serves[0])
@@ -93,6 +94,7 @@ class NodeProcess:
     def kill(self) -> None:
         """Kill the process (SIGKILL)."""
         with contextlib.suppress(OSError):
+            # Counters end with the process, so they are read just before; a stopped node does not answer.
             self.counted += Counter(
                 {name: int(value) for name, value in self.metrics(_GLANCE_S).items() if "_total" in name}
             )
@@ -128,6 +130,7 @@ class NodeProcess:
                     filler.write(bytes(1 << 16))
             with contextlib.suppress(OSError), self._filler.open("ab", buffering=0) as filler:
                 while True:
+                    # Smaller writes fill what the large ones left.
                     filler.write(bytes(512))
         elif self.running and self._process is not None:
             size = (self.directory / "blocks.kv").stat().st_size

@@ -67,6 +67,7 @@ def wrong_locks(history: Sequence[Operation], kills: Sequence[Kill]) -> list[str
             continue
         for name in item.hits:
             before = held[item.node, name]
+            # Only a lock that surely held all the time is a violation: borders may have been crossed in between.
             if any(began < item.began and _end(item) < ended for began, ended in before):
                 wrong.append(_line(item, "another transaction had locked this", [name]))
             if item.kind == "allocate":
