@@ -51,7 +51,7 @@ class SickRun:
     def __init__(
         self, program: LiveProgram, clients: ClientHistory, watch: RotationWatch, *, to_the_end: bool = True
     ) -> None:
-        """Prepare a run; `to_the_end`: after each fault, wait until the engine has its full load share again."""
+        """Prepare a run; `to_the_end`: after each fault, wait until the engine's state is `in` again."""
         self._to_the_end = to_the_end
         self._program = program
         self._clients = clients
@@ -61,7 +61,7 @@ class SickRun:
         """Watch healthy engines; any ejection is a false positive."""
         before, began = len(self._watch.history), self._clients.now()
         await asyncio.sleep(seconds)
-        wrongly = [f"{name}: {word}" for _, name, word in self._watch.history[before:] if word not in _IN]
+        wrongly = [f"{name}: {state}" for _, name, state in self._watch.history[before:] if state not in _IN]
         return {"kind": "none", "seconds": seconds, "wrongly": [*wrongly], **self._fates(began)}
 
     async def fault(self, kind: str, victim: int) -> Row:
@@ -71,22 +71,22 @@ class SickRun:
         heal = await self._strike(kind, victim)
         out_s = await self._watch.until(name, out=True, limit_s=SERVING_S if kind in SERVING else DETECTED_LIMIT_S)
         flapping_s = (
-            await self._watch.until_word(name, "flapping", DETECTED_LIMIT_S) if kind.startswith("flap") else None
+            await self._watch.until_state(name, "flapping", DETECTED_LIMIT_S) if kind.startswith("flap") else None
         )
         if out_s is not None and flapping_s is None:
             await asyncio.sleep(ILL_S)
-        words = [word for _, engine, word in self._watch.history[before:] if engine == name]
+        states = [state for _, engine, state in self._watch.history[before:] if engine == name]
         await heal()
         back_s = await self._watch.until(name, out=False, limit_s=BACK_LIMIT_S) if out_s is not None else None
         others = [
-            f"{engine}: {word}"
-            for _, engine, word in self._watch.history[before:]
-            if engine != name and word not in _IN
+            f"{engine}: {state}"
+            for _, engine, state in self._watch.history[before:]
+            if engine != name and state not in _IN
         ]
         return {
             "kind": kind,
             "out_after_s": out_s,
-            "as": next((word for word in words if word not in _IN), words[0] if words else "unseen"),
+            "as": next((state for state in states if state not in _IN), states[0] if states else "unseen"),
             "held_as_flapping_after_s": flapping_s,
             "back_after_s": back_s,
             "full_after_s": None if back_s is None or not self._to_the_end else await self._full(name, back_s),
@@ -95,8 +95,8 @@ class SickRun:
         }
 
     async def _full(self, name: str, back_s: float) -> float | None:
-        """Return the seconds from its healing until the engine has its full load share again."""
-        more_s = await self._watch.until_word(name, "in", FULL_LIMIT_S)
+        """Return the seconds from its healing until the engine's state is `in` again."""
+        more_s = await self._watch.until_state(name, "in", FULL_LIMIT_S)
         return None if more_s is None else back_s + more_s
 
     async def _strike(self, kind: str, victim: int) -> Callable[[], Awaitable[None]]:

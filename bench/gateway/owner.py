@@ -162,7 +162,7 @@ def _own_decisions(gateway: Gateway, pool: LivePool) -> float:
 
 
 async def _ask(gateway: Gateway, pool: LivePool, requests: int) -> dict[str, float]:
-    """Ask one by one, then many at once; return the owner's cost of the second, and the duration of a single answer."""
+    """Ask one by one, then many at once; return the cost of the latter, and the duration of a single answer."""
     waits_us = []
     for number in range(ALONE_REQUESTS):
         began = time.perf_counter()

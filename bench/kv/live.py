@@ -3,14 +3,14 @@
 Gateways, engines and node managers are processes; payloads and links are scaled as in the demo (100 Gbit/s, 7B model).
 
 - `mooncake`: windows of questions on documents, more than the engines' caches hold. Each window is sent to a fleet
-with node managers, to the same fleet under a gateway that knows of no node, and to what-if's simulation of both.
-Definition of the verdict: the median over the windows of live over predicted mean TTFT is within 15 %, and that of the
-mean TTFT with loads over the one without is below 1.
+  with node managers, to the same fleet under a gateway without nodes, and to what-if's simulation of both.
+  Definition of the verdict: the median over the windows of live over predicted mean TTFT is within 15 %, and that of
+  the mean TTFT with loads over the one without is below 1.
 - `replicas`: a prefix that only the other node has is requested again and again, along with prompts that push it out
-of the engines. Definition: the median over pairs of windows of its p90 TTFT with replication over without is below 1.
+  of the engines. Definition: the median over pairs of windows of its p90 TTFT with replication over without is below 1.
 - `prefetch`: documents that only the other node has, requested faster than they are served, so that requests queue.
-Definition: the tokens that prefetch reports as saved are no more than those that the engines' own node sent to them
-(none of which it had but by prefetch), and no fewer than 90 % of them.
+  Definition: the tokens that prefetch reports as saved are no more than those that the engines' own node sent to them
+  (none of which it had but by prefetch), and no fewer than 90 % of them.
 
 Ratios are of consecutive windows on one fleet; caches are emptied between them. A slow `--speed` makes a busy machine
 matter less, but below about 0.5 a gateway sometimes takes engines with long prefills for stalled ones.

@@ -106,7 +106,7 @@ class KvFleet:
         loads: bool = True,
         planners: Sequence[str] = ("prefetch", "replicate"),
     ) -> Iterator[None]:
-        """Run a gateway over these engines (empty: all); without `loads` it knows of no node."""
+        """Run a gateway over these engines (empty: all); without `loads` it has no node."""
         state = self._folder / "gateway"
         snapshot = self._snapshot(policy, engines or range(len(self.shape.homes)), loads=loads)
         SnapshotStore(state, 3600.0).save(snapshot, time.time())

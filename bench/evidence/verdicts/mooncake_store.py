@@ -29,7 +29,7 @@ SIZEABLE = 0.68
 MUCH = 1.5
 """Least ratio of the hierarchy's hits over plain LRU's."""
 HIDDEN = 0.05
-"""Largest share of a transfer that is not hidden behind the prefill, of the time to the first token."""
+"""Largest share of the time to the first token that a transfer may take after the prefill."""
 
 
 def claims() -> dict[str, Any]:
