@@ -136,6 +136,7 @@ def _note(line: bytes, answer: Answer) -> None:
 async def measure_prefills(engine: EngineUnderTest, block_tokens: int) -> list[PrefillSample]:
     """Return cold and hot prefills of all lengths, the fastest repeat of each."""
     samples: list[PrefillSample] = []
+    # The first request after a start pays for initialization, so it is not timed.
     await engine.ask(engine.prompt(64), 2)
     for length in engine.sweep.lengths:
         fastest: dict[int, float] = {}
@@ -147,6 +148,7 @@ async def measure_prefills(engine: EngineUnderTest, block_tokens: int) -> list[P
                 opening = base[: int(length * share)]
                 if len(opening) >= block_tokens:
                     hot = await engine.ask(engine.prompt(length, opening), 1)
+                    # Engines cache whole blocks; not every engine reports its hits.
                     assumed = len(opening) // block_tokens * block_tokens
                     _keep(fastest, assumed if hot.cached_tokens is None else hot.cached_tokens, hot.ttft_s)
         samples += [PrefillSample(length, hit, seconds) for hit, seconds in sorted(fastest.items())]
@@ -165,6 +167,7 @@ async def measure_steps(engine: EngineUnderTest) -> list[StepSample]:
         decoded = engine.sweep.decoded + 2 * batch
         prompts = [engine.prompt(context) for _ in range(batch)]
         for prompt in prompts:
+            # Cached prompts, so that all sequences begin to decode at about the same time.
             await engine.ask(prompt, 1)
         answers = await asyncio.gather(*(engine.ask(prompt, decoded) for prompt in prompts))
         sample = _step_of(answers, context)
@@ -180,11 +183,13 @@ def _step_of(answers: Sequence[Answer], context: int) -> StepSample | None:
     seconds, made = [], []
     for answer in answers:
         within = [at_s for at_s in answer.pieces_s if start <= at_s <= end]
+        # A median of fewer gaps would be noise.
         if len(within) < 5:
             return None
         # An engine may send several tokens as one piece.
         tokens_per_piece = answer.completion_tokens / len(answer.pieces_s)
         seconds.append((within[-1] - within[0]) / (len(within) - 1) / tokens_per_piece)
+        # Contexts grow while they decode: the sample counts each at the middle of the overlap.
         before = sum(1 for at_s in answer.pieces_s if at_s < start)
         made.append((before + len(within) / 2) * tokens_per_piece)
     return StepSample(len(answers), round(sum(context + item for item in made)), statistics.median(seconds))

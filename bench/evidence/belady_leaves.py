@@ -36,6 +36,7 @@ class BeladyLeaves:
             raise ValueError(f"insertion {self._at} is not the one that was foretold")
         self._needed.update(zip(keys, self._uses[self._at], strict=True))
         self._at += 1
+        # The new blocks are about to become children of this one.
         spared = keys[held - 1] if held else None
         evicted: list[int] = []
         while len(evicted) < blocks and self._farthest:
@@ -45,6 +46,7 @@ class BeladyLeaves:
                 continue
             evicted.append(key)
             self._drop(key, spared)
+        # Blocks that found no room are not inserted.
         for key in keys[len(keys) - blocks + len(evicted) :]:
             del self._needed[key]
         return evicted
@@ -104,6 +106,7 @@ class BeladyLeaves:
             self._children[parent] = left
             return
         del self._children[parent]
+        # A block without children has become a leaf itself.
         if parent != spared:
             self._list_leaf(parent)
 

@@ -49,6 +49,7 @@ def belady_cache_hits(keys: Sequence[Sequence[int]], prompt_tokens: Sequence[int
             heappush(farthest, (-needed, -position, key))
         while len(held) > blocks:
             needed, position, key = heappop(farthest)
+            # Entries of earlier uses of the block are outdated.
             if held.get(key) == (-needed, -position):
                 del held[key]
     return hits
@@ -83,6 +84,7 @@ def on_time_bound(seconds: Sequence[float], engines: int, span_s: float, slo_s: 
     kept = 0
     for second in sorted(seconds):
         room -= second
+        # A prefill longer than the SLO is late even without a wait.
         if room < 0 or second > slo_s:
             break
         kept += 1

@@ -75,6 +75,7 @@ class SharedPrefixWorkload(Workload):
             seed=seed,
         )
         ids, salt = count(), key_seed(simulation_secret(seed), "simulated")
+        # Ids are given in order, so that no two groups or prompts share one by chance.
         shared = [
             tuple(islice(ids, int(shape.lengths[group % len(shape.lengths)] * shape.ratio) // block_tokens))
             for group in range(shape.groups)

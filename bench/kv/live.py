@@ -130,6 +130,7 @@ def mooncake_windows(folder: Path, windows: int, requests: int, speed: float) ->
         for seed in range(1, windows + 1):
             rows = documents(seed, requests=requests, documents=24, blocks=20, gap_s=0.25)
             live: dict[bool, float] = {}
+            # The order alternates, so that a machine that slows down favors neither.
             for loads in (True, False) if seed % 2 else (False, True):
                 fleet.forget()
                 with fleet.gateway(_policy(fleet), loads=loads):
@@ -155,6 +156,7 @@ def replica_pairs(folder: Path, pairs: int, seconds: float, speed: float) -> lis
             p90: dict[bool, float] = {}
             made = 0.0
             for replicates in (True, False) if pair % 2 else (False, True):
+                # Blocks of their own for each run, so that no run hits those of another.
                 base = 10_000_000 * (2 * pair + replicates)
                 _plant(fleet, [planted_prefix(base)])
                 with fleet.gateway(_policy(fleet), engines=(1, 2, 3), planners=[REPLICATE] if replicates else []):
@@ -213,6 +215,7 @@ def prefetch_runs(folder: Path, repeats: int, speed: float) -> list[tuple[float,
             ttft: dict[bool, float] = {}
             saved_tokens = sent_tokens = 0.0
             for prefetches in (True, False) if repeat % 2 else (False, True):
+                # Blocks of their own for each run, so that no run hits those of another.
                 base = 20_000_000 * (2 * repeat + prefetches)
                 planted = planted_documents(base)
                 _plant(fleet, planted)

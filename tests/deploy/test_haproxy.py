@@ -226,7 +226,7 @@ async def test_engines_named_by_decisions_serve_when_headway_is_gone(
         await proxy.counts("fail_open", "error", 4)
 
 
-async def test_requests_that_haproxy_cannot_rewrite_are_rejected(engines: list[ScriptedEngine], tmp_path: Path) -> None:
+async def test_requests_that_haproxy_cannot_handle_are_rejected(engines: list[ScriptedEngine], tmp_path: Path) -> None:
     async with (
         served([engine.url for engine in engines], tmp_path, isolated=True) as gateway,
         haproxy(tmp_path, gateway.url) as proxy,

@@ -87,7 +87,9 @@ def fit_non_negative(rows: Sequence[Sequence[float]], targets: Sequence[float]) 
         raise ValueError(f"{len(rows)} samples cannot fit {width} figures")
     if min(targets) <= 0:
         raise ValueError("a measured time must be above 0 s")
+    # Division by the target turns absolute errors into relative ones, with 1 as every target.
     weighted = [[value / target for value in row] for row, target in zip(rows, targets, strict=True)]
+    # Columns differ by many orders of magnitude; equal scales keep the normal equations well-conditioned.
     scales = [max(abs(row[column]) for row in weighted) or 1.0 for column in range(width)]
     scaled = [[value / scale for value, scale in zip(row, scales, strict=True)] for row in weighted]
     best, least = [0.0] * width, float(len(rows))

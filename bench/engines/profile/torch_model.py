@@ -145,6 +145,7 @@ class TimedModel:
 
     def _causal(self, computed: int, total: int) -> Any:
         """Return the causal mask: each computed token attends to all positions up to its own."""
+        # PyTorch has a faster kernel for a square causal mask than for any given one.
         if computed == total:
             return "causal"
         if self.device.type == "cuda":
@@ -206,6 +207,7 @@ class TimedModel:
         if self.device.type != "cuda" or not self._graphs:
             return step
         torch = self.torch
+        # Warm-up on a side stream, as PyTorch requires before a capture.
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.inference_mode(), torch.cuda.stream(side):

@@ -62,6 +62,7 @@ async def answers_of(
 ) -> list[Answered]:
     """Send each body at its time, to `urls` in turn, and return the outcomes."""
     timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
+    # No limit of connections: a full pool would delay requests past their time.
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector, headers=headers) as session:
         began = time.monotonic()

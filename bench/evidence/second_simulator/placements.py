@@ -63,6 +63,7 @@ def _least_cost(reading: Reading) -> Placement:
 def _cache_aware(reading: Reading) -> Placement:
     def place(job: Job, stations: Sequence[Station], now: float) -> int:
         requests = [station.in_flight for station in stations]
+        # SGLang's default thresholds of an unbalanced fleet.
         if max(requests) - min(requests) > 32 and max(requests) > 1.0001 * min(requests):
             costs = requests
         else:
@@ -92,6 +93,7 @@ class _DualMap:
         best = held.index(max(held))
         station = stations[pair[best]]
         ttft_s = station.wait_s(now, with_infeasible=True) + prefill_s(job.tokens, job.hit(held[best]))
+        # Equal matches decide nothing, and past the SLO the load decides.
         if held[0] != held[1] and ttft_s <= SLO_S:
             return pair[best]
         return min(pair, key=lambda engine: (stations[engine].load(now), _tie(self._reading, job, engine)))

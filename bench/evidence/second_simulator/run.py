@@ -40,6 +40,7 @@ def run(asked: Asked, rows: Sequence[TraceRow], qps: float) -> OnTime:
     ends: list[tuple[float, int]] = []
     at = 0
     while at < len(jobs) or ends:
+        # An end goes before an arrival at the same time, so that the arrival sees its blocks.
         if ends and (at == len(jobs) or ends[0][0] <= jobs[at].arrived_s):
             now, engine = heappop(ends)
             stations[engine].finish()

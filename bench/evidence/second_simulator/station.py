@@ -114,6 +114,7 @@ class Station:
         """Undo one `expect`."""
         self.coming.subtract(job.blocks)
         for block in job.blocks:
+            # A Counter keeps zeros, which `match` would take for blocks on their way.
             if not self.coming[block]:
                 del self.coming[block]
 

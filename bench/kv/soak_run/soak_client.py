@@ -206,6 +206,7 @@ class SoakClient:
         if isinstance(answer, Done):
             present = set(answer.present)
             operation.hits = [name for name in operation.names if known(name).facts.key not in present]
+        # A full node rejects at once; without a pause the client would do nothing else.
         if operation.outcome == "rejected":
             time.sleep(_PAUSE_S / 4)
 
@@ -223,6 +224,7 @@ def main() -> None:
     name, seed, history, *addresses = sys.argv[1:]
     client = SoakClient(name, int(seed), Path(history), addresses, kv_keyring(os.environ))
 
+    # A flag rather than an exception, so that the current operation ends and is recorded.
     def stop(*_: object) -> None:
         client.stopping = True
 
