@@ -1,10 +1,10 @@
-"""Breaks lines of templates that are over 120 columns, and only where white space does not show.
+"""Breaks lines of templates that are over 120 columns, only where white space does not show.
 
     python .ci/format_templates.py [--check] [FILE ...]
 
-White space does not show between attributes, where white space stands already, beside the tags of block elements, and
-between the parts of tables, lists and pictures. Elsewhere, as between two <span>, a line break would draw a gap. A line
-that fits stays as somebody wrote it. djlint, djade and djhtml were tried: they leave nearly all wide lines.
+White space does not show between attributes, where there is white space already, next to the tags of block elements,
+and between the parts of tables, lists and pictures. Elsewhere, as between two <span>, a line break would draw a gap. A
+line that fits is left as it is. djlint, djade and djhtml were tried: they leave nearly all wide lines.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ LOOSE = frozenset(
         "g",
     }
 )
-"""Elements whose own content is elements alone: white space between those is nothing."""
+"""Elements that contain only elements: white space between those does not show."""
 VERBATIM = frozenset({"pre", "textarea", "script", "style", "title", "code"})
 VOID = frozenset(
     {
@@ -122,17 +122,17 @@ TOKEN = re.compile(r"{%.*?%}|{{.*?}}|{#.*?#}|<!--.*?-->|<!\w[^>]*>|</[\w-]+\s*>|
 IN_TAG = re.compile(r"{%.*?%}|{{.*?}}|{#.*?#}|\s+|/?>|[^\s\"'=<>{]+|.", re.DOTALL)
 EMPTY = re.compile(r"\.([\w-]+):empty\b")
 BEFORE = re.compile(r"\.([\w-]+)::before\s*{(?![^}]*position: absolute)")
-"""Words that a style puts before the content on its line: white space after them shows."""
+"""Selectors whose style puts text before the content on its line: white space after that text shows."""
 PREFORMATTED = re.compile(r"\.([\w-]+)[^{},]*{[^}]*white-space: pre")
 WORDY = frozenset({"class", "aria-label", "aria-describedby", "aria-labelledby"})
-"""Attributes of which white space is only what separates words."""
+"""Attributes whose white space only separates words."""
 BLOCK, SPACE, ATTRIBUTE, WORD, LAST_RESORT = range(5)
 COST = {BLOCK: 0, SPACE: 0, ATTRIBUTE: 6, WORD: 40, LAST_RESORT: 60}
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A place where a line may be broken: its offset, its kind, how deep it is nested, whether what follows closes."""
+    """A point where a line may be broken: its offset, kind, nesting depth, and whether a closing tag follows."""
 
     at: int
     kind: int
@@ -142,20 +142,20 @@ class Gap:
 
 @dataclass(slots=True)
 class Node:
-    """An open element, or flow tag ("%"). Mutable: what its children are is noted as they are met."""
+    """An open element, or flow tag ("%"). Mutable: the kinds of its children are noted as they are read."""
 
     name: str
     solid: bool = True
-    """Whether all children are block elements, so that white space beside them is nothing."""
+    """Whether all children are block elements, so that white space next to them does not show."""
     tight: bool = False
-    """Whether white space shows that stands alone in the element, by its style."""
+    """Whether white space alone in the element shows, by its style."""
     preformatted: bool = False
     """Whether all white space inside shows."""
 
 
 @cache
 def classes_of(pattern: re.Pattern[str]) -> frozenset[str]:
-    """Return the classes that the style sheets name where `pattern` finds them."""
+    """Return the classes that `pattern` matches in the style sheets."""
     sheets = (path.read_text() for path in sorted((ROOT / "web/frontend").rglob("*.css")))
     return frozenset(name for sheet in sheets for name in pattern.findall(sheet))
 
@@ -171,20 +171,21 @@ class Reader:
         self._asked: list[tuple[Gap, Node]] = []
         self._stack = [Node("")]
         self.depths: dict[int, int] = {}
-        """Nesting of what begins at an offset."""
+        """Nesting depth by offset."""
 
     def gaps(self) -> list[Gap]:
-        """Return the gaps in their order."""
+        """Return the gaps in order."""
         at = 0
-        while found := TOKEN.search(self._text, at):
-            self._words(at, found.start())
-            at = self._token(found)
+        while match := TOKEN.search(self._text, at):
+            self._words(at, match.start())
+            at = self._token(match)
         self._words(at, len(self._text))
         loose = [gap for gap, parent in self._asked if parent.name and (parent.name in LOOSE or parent.solid)]
+        # An offset can have gaps of several kinds; the cheapest kind wins.
         best: dict[int, Gap] = {}
         for gap in sorted([*self._gaps, *loose], key=lambda item: item.kind):
             best.setdefault(gap.at, gap)
-        return [best[place] for place in sorted(best)]
+        return [best[offset] for offset in sorted(best)]
 
     @property
     def _parent(self) -> Node:
@@ -196,7 +197,7 @@ class Reader:
             self._gaps.append(Gap(at, kind, len(self._stack), closes))
 
     def _ask(self, at: int, *, closes: bool = False) -> None:
-        """Note a gap that is one if the element around it turns out to hold block elements alone."""
+        """Note a gap that counts if the element around it turns out to contain only block elements."""
         if not self._parent.tight and not self._parent.preformatted:
             self._asked.append((Gap(at, BLOCK, len(self._stack), closes), self._parent))
 
@@ -205,17 +206,18 @@ class Reader:
         if not words.strip():
             return
         self._parent.solid = False
-        for found in re.finditer(r"\S+", words):
-            self.depths[start + found.start()] = len(self._stack)
-        for found in re.finditer(r"[ \t]+", words):
-            self._note(start + found.end(), SPACE)
+        for match in re.finditer(r"\S+", words):
+            self.depths[start + match.start()] = len(self._stack)
+        for match in re.finditer(r"[ \t]+", words):
+            self._note(start + match.end(), SPACE)
 
-    def _token(self, found: re.Match[str]) -> int:
-        token, start, end = found[0], found.start(), found.end()
+    def _token(self, match: re.Match[str]) -> int:
+        token, start, end = match[0], match.start(), match.end()
         closes = bool(token.startswith("</") or FLOW_END.match(token) or FLOW_MIDDLE.match(token))
         self.depths[start] = len(self._stack) - closes
         if self._text[start - 1 : start] in (" ", "\t"):
             self._note(start, SPACE, closes=closes)
+        # Template tags and comments draw nothing themselves.
         if token.startswith(("{", "<!")):
             self._flow(token, start, end)
             return end
@@ -263,6 +265,7 @@ class Reader:
         return end
 
     def _close(self, name: str, start: int, end: int) -> None:
+        # An empty element gets no gap inside: the white space would become its content.
         opened_here = self._text[start - 1] == ">" and self._text.rfind("<", 0, start) == self._text.rfind(
             f"<{name}", 0, start
         )
@@ -283,8 +286,8 @@ class Reader:
     def _attributes(self, at: int) -> int:
         """Note the gaps inside a tag and return where it ends."""
         quote, before, name = "", "<", ""
-        while found := IN_TAG.match(self._text, at):
-            piece, start, at = found[0], found.start(), found.end()
+        while match := IN_TAG.match(self._text, at):
+            piece, start, at = match[0], match.start(), match.end()
             if quote:
                 quote = "" if piece == quote else quote
                 if piece.isspace() and "\n" not in piece and name in WORDY:
@@ -326,7 +329,7 @@ class LineBreaker:
         return [gap for gap in self._gaps if start < gap.at < end and self._text[start : gap.at].strip()]
 
     def _pieces(self, start: int, end: int, indent: int) -> list[str]:
-        """Break a stretch at its outermost block gaps, and what is still too wide anew."""
+        """Break a stretch at its outermost block gaps; break pieces that are still too wide again."""
         words = self._text[start:end].strip()
         if indent + len(words) <= WIDTH:
             return [" " * indent + words] if words else []
@@ -346,7 +349,7 @@ class LineBreaker:
         return made + self._pieces(begin, end, pad)
 
     def _filled(self, start: int, end: int, indent: int) -> list[str]:
-        """Break a stretch of inline markup as late as it fits, at outer gaps rather than at inner ones."""
+        """Break a stretch of inline markup as late as it fits, at outer gaps before inner ones."""
         made: list[str] = []
         begin, pad = start, indent
         while True:
@@ -365,12 +368,12 @@ class LineBreaker:
 
 
 def broken(text: str) -> str:
-    """Return a template with its wide lines broken, as far as they can be."""
+    """Return a template with its wide lines broken, as far as possible."""
     return LineBreaker(text).broken()
 
 
 def main(arguments: list[str]) -> int:
-    """Break the wide lines of the templates; with --check only tell of them. Returns the exit status."""
+    """Break the wide lines of the templates; with --check only report them. Returns the exit status."""
     check = "--check" in arguments
     files = [Path(name) for name in arguments if name != "--check"] or sorted((ROOT / "templates").rglob("*.html"))
     wide = 0

@@ -25,7 +25,7 @@ BENCHMARKS = (
 
 
 def main() -> int:
-    """Run them one after the other and return how many failed to run."""
+    """Run them one after the other and return the number of failures."""
     failed = 0
     for name in BENCHMARKS:
         print(f"== bench.{name}", flush=True)

@@ -22,7 +22,7 @@ _OPERATORS: dict[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A measured value and the bound it is to keep; `op` is one of <=, >=, < and >."""
+    """A measured value and its bound; `op` is one of <=, >=, < and >."""
 
     value: float
     op: str
@@ -30,12 +30,12 @@ class Target:
 
     @property
     def holds(self) -> bool:
-        """Whether the value keeps the bound."""
+        """Whether the value is within the bound."""
         return _OPERATORS[self.op](self.value, self.target)
 
 
 def command_line(name: str, description: str | None) -> argparse.ArgumentParser:
-    """Return the command line of a benchmark: --json says where the result goes."""
+    """Return the command line of a benchmark; --json names the output file."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", type=Path, default=Path(f"var/bench/{name}.json"), metavar="OUT")
     return parser
@@ -49,8 +49,8 @@ def report(name: str, figures: Mapping[str, float], targets: Mapping[str, Target
         "commit": commit(),
         "figures": dict(figures),
         "targets": {
-            key: {"value": each.value, "op": each.op, "target": each.target, "holds": each.holds}
-            for key, each in targets.items()
+            key: {"value": target.value, "op": target.op, "target": target.target, "holds": target.holds}
+            for key, target in targets.items()
         },
     }
 
@@ -65,9 +65,9 @@ def write_report(name: str, figures: Mapping[str, float], targets: Mapping[str, 
     print(f"{name}: {result['machine']}, commit {result['commit']}")
     for key, value in figures.items():
         print(f"  {key:<{width}}  {value:.5g}")
-    for key, each in targets.items():
-        verdict = "holds" if each.holds else "MISSED"
-        print(f"  {key:<{width}}  {each.value:.5g} {each.op} {each.target:.5g}: {verdict}")
+    for key, target in targets.items():
+        verdict = "holds" if target.holds else "MISSED"
+        print(f"  {key:<{width}}  {target.value:.5g} {target.op} {target.target:.5g}: {verdict}")
     return all(target.holds for target in targets.values())
 
 
@@ -77,7 +77,7 @@ def _machine() -> str:
 
 
 def commit() -> str:
-    """Return the short name of the commit that is checked out; `unknown` where git does not say."""
+    """Return the short name of the checked-out commit; `unknown` if git does not report one."""
     try:
         done = subprocess.run(
             ["git", "rev-parse", "--short", "HEAD"],

@@ -1,1 +1,1 @@
-"""What puts Headway's decisions behind nginx, HAProxy and Envoy. Imports nothing of Headway but its client."""
+"""The parts that put Headway's decisions behind nginx, HAProxy, and Envoy; they import only its client."""

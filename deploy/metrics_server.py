@@ -1,4 +1,4 @@
-"""Counters as Prometheus text, served on loopback beside whatever counts them."""
+"""Counters as Prometheus text, served on loopback by the process that counts."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing_extensions import override
 
 MAX_CONNECTIONS = 16
 HEAD_S = 5.0
-"""For a request's head, and for an idle connection."""
+"""Timeout of a request's head, and of an idle connection."""
 _logger = logging.getLogger("headway.metrics")
 _logger.setLevel(logging.CRITICAL)  # aiohttp logs a traceback for each malformed request
 
 
 def lines(name: str, label: str, counts: Mapping[str, int]) -> str:
-    """Return one counter with its values by label."""
+    """Return one counter with its values by label, as Prometheus text."""
     rows = (f'{name}{{{label}="{value}"}} {count}\n' for value, count in counts.items())
     return f"# TYPE {name} counter\n{''.join(rows)}"
 
 
 @asynccontextmanager
 async def serving(port: int, text: Callable[[], str]) -> AsyncIterator[None]:
-    """Serve `/metrics` on loopback while the block runs; port 0: not at all."""
+    """Serve `/metrics` on loopback while the block runs; port 0 disables it."""
 
     async def answer(_: web.Request) -> web.Response:
         return web.Response(text=text())
@@ -51,7 +51,7 @@ async def serving(port: int, text: Callable[[], str]) -> AsyncIterator[None]:
 
 
 class _Full(asyncio.Protocol):
-    """A connection too many."""
+    """Closes a connection beyond the limit."""
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -1,1 +1,1 @@
-"""Programs that customers might run beside Headway; they know it by its API alone."""
+"""Programs that customers might run with Headway; they use only its API."""

@@ -1,4 +1,7 @@
-"""Python client of Headway's decision API: decide, report, fail open. It needs httpx2 (as openai does) or httpx."""
+"""Python client of Headway's decision API: decides, reports, and fails open.
+
+It needs httpx2 (as openai does) or httpx.
+"""
 
 from headway_client.clients import AsyncHeadway, AsyncHeadwayTransport, Headway, HeadwayTransport
 from headway_client.decisions import RejectedError, Route

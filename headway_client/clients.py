@@ -1,5 +1,8 @@
-"""The clients, and transports by which one of the OpenAI API asks the engines themselves. Written once, as coroutines;
-those of blocking ones never suspend. `OpenAI(…, http_client=httpx2.Client(transport=HeadwayTransport(client)))`"""
+"""Clients of the decision API, and a transport that lets an OpenAI client send its requests straight to engines.
+
+Usage: `OpenAI(…, http_client=httpx2.Client(transport=HeadwayTransport(client)))`. The code is written once, as
+coroutines; those of a blocking client never suspend.
+"""
 
 from __future__ import annotations
 
@@ -43,19 +46,20 @@ async def _waited(result: Any) -> Any:
 
 
 class AsyncHeadway:
-    """Asks and reports on one event loop."""
+    """Asks for decisions and reports outcomes on one event loop."""
 
     def __init__(
         self, url: str, key: str, *, engines: Iterable[str] = (), late_s: float = 1.0, http: Any = None
     ) -> None:
-        """`engines`: addresses to fall back on at first; `late_s`: how long an answer may take."""
+        """Use `engines` (addresses) as fallback until a decision names others; `late_s` limits each call."""
         self.decisions, self.lost_reports, self._api = Decisions(engines), 0, f"{url.rstrip('/')}/api/v1/"
         self._http: Any = (http or httpx.AsyncClient)(headers={"Authorization": f"Bearer {key}"}, timeout=late_s)
 
     async def decide(self, request: Mapping[str, Any], *, path: str = "", patience_s: float = 0.0) -> Route:
-        """Return where a request's body should go, of a chat or completion unless `path` is another one of ENDPOINTS.
+        """Return the engine for a request, a chat or completion unless `path` is another one of ENDPOINTS.
 
-        One that is rejected is asked again after its Retry-After, if that ends in `patience_s`; raises RejectedError.
+        Retries a rejected request after its Retry-After if that ends within `patience_s`; otherwise raises
+        RejectedError.
         """
         until = time.monotonic() + patience_s
         while True:
@@ -65,32 +69,35 @@ class AsyncHeadway:
                 if error.retry_after_s is None or time.monotonic() + error.retry_after_s > until:
                     raise
                 blocks = isinstance(self._http, httpx.Client)
+                # time.sleep returns None, which `_waited` passes through, so a blocking client never suspends.
                 await _waited((time if blocks else asyncio).sleep(error.retry_after_s))
 
     async def report(self, route: Route, verb: str, usage: Mapping[str, int] | None = None) -> None:
-        """Tell what came of a request: first_token, complete (with usage), fail or cancel. Never raises."""
+        """Report the outcome of a request: first_token, complete (with usage), fail, or cancel. Never raises."""
         if verb == "fail":
             self.decisions.avoid(route.engine_url, time.monotonic())
+        # A gateway that just failed to answer would only delay the caller by another timeout.
         if route.decision_id and self.decisions.away(time.monotonic()):
             self.lost_reports += 1
         elif route.decision_id:
-            answer = await self._told("POST", f"requests/{route.decision_id}/{verb}", dict(usage or {}))
+            answer = await self._sent("POST", f"requests/{route.decision_id}/{verb}", dict(usage or {}))
             self.lost_reports += answer is None
 
     async def advise(self, session_id: str, **fields: Any) -> str:
-        """Say that a session will ask soon (fields: model, expected_arrival_s, ordered, priority). Never raises.
+        """Announce a session's next request (fields: model, expected_arrival_s, ordered, priority). Never raises.
 
-        Returns prefetching, reserved or why nothing was done; empty: nobody answered, or a limit was reached.
+        Returns `prefetching`, `reserved`, or the reason why nothing was done; empty if Headway did not answer or a
+        limit was reached.
         """
-        answer = await self._told("POST", "advisories", {"session_id": session_id, **fields})
+        answer = await self._sent("POST", "advisories", {"session_id": session_id, **fields})
         return str(answer.json()["state"]) if answer is not None and answer.status_code == 202 else ""
 
     async def withdraw(self, session_id: str) -> None:
-        """Take an advisory back, where the session will not ask after all. Never raises."""
-        await self._told("DELETE", f"advisories/{quote(session_id, safe='')}")
+        """Withdraw an advisory of a session that will send no request after all. Never raises."""
+        await self._sent("DELETE", f"advisories/{quote(session_id, safe='')}")
 
     async def advisory_token(self, session_id: str, expires_in_s: float = 900.0) -> str:
-        """Return a token by which a browser may send this session's advisories alone; raises RejectedError too."""
+        """Return a token that lets a browser send advisories for this session only; raises RejectedError."""
         body = {"session_id": session_id, "expires_in_s": expires_in_s}
         if (answer := await self._call("POST", "advisory_tokens", body)).status_code != 201:
             raise RejectedError(answer.status_code, answer.content)
@@ -115,13 +122,13 @@ class AsyncHeadway:
     async def _call(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
         return await _waited(self._http.request(method, self._api + path, json=body, **options))
 
-    async def _told(self, *what: Any) -> Any:
+    async def _sent(self, *call: Any) -> Any:
         with suppress(httpx.TransportError):
-            return await self._call(*what)
+            return await self._call(*call)
 
 
 class Headway:
-    """As AsyncHeadway, with blocking calls; may be shared between threads."""
+    """AsyncHeadway with blocking calls; threads may share it."""
 
     def __init__(self, url: str, key: str, **options: Any) -> None:
         self.calls = AsyncHeadway(url, key, http=httpx.Client, **options)
@@ -133,7 +140,7 @@ class Headway:
 
 
 class HeadwayTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
-    """Sends requests for inference (ENDPOINTS) to engines and reports on them; others go where they are addressed."""
+    """Sends inference requests (ENDPOINTS) to engines and reports their outcomes; leaves other requests as they are."""
 
     def __init__(self, client: AsyncHeadway | Headway, engine_api_key: str = "", inner: Any = None) -> None:
         blocks = isinstance(client, Headway)
@@ -153,13 +160,14 @@ class HeadwayTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
             after = {} if error.retry_after_s is None else {"retry-after": f"{error.retry_after_s:.0f}"}
             headers = {"content-type": "application/json", **after}
             return httpx.Response(error.status, headers=headers, content=error.body)
+        # The caller's key is for Headway; engines get their own, or none.
         kept = {name: value for name, value in request.headers.items() if name not in _OWNED_HEADERS}
         headers, body = {**kept, **self._own, **route.headers}, route.merged(body)
         options: dict[str, Any] = {"headers": headers, "content": body, "extensions": request.extensions}
         try:
             response = await _waited(self._send(httpx.Request("POST", route.engine_url + path, **options)))
         except BaseException as error:
-            # Cancelled or failed: the gateway must hear the end of every route that it gave.
+            # Cancelled or failed: the gateway must receive the end of every route that it gave.
             await self._calls.report(route, "fail" if isinstance(error, httpx.TransportError) else "cancel")
             raise
         response.stream = _ReportedStream(response, self._calls, route)
@@ -179,11 +187,11 @@ AsyncHeadwayTransport = HeadwayTransport
 
 
 class _ReportedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """An answer on its way. Mutable: its tail, and whether its end was told."""
+    """The body of an answer on its way. Mutable: its tail, and whether its end was reported."""
 
     def __init__(self, response: Any, calls: AsyncHeadway, route: Route) -> None:
         self._stream, self._status, self._calls, self._route = response.stream, response.status_code, calls, route
-        self._answer, self._told = AnswerTail(), False
+        self._answer, self._reported = AnswerTail(), False
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
@@ -221,7 +229,7 @@ class _ReportedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
         elif self._answer.failed:
             verb = "fail"
         elif self._answer.whole and verb == "cancel":
-            verb = "complete"  # the openai package reads no further
-        if not self._told:
-            self._told = True
+            verb = "complete"  # the openai package stops reading after [DONE]
+        if not self._reported:
+            self._reported = True
             await self._calls.report(self._route, verb, self._answer.usage() if verb == "complete" else None)

@@ -1,4 +1,4 @@
-"""What Headway's answers mean, and where to go without one. No I/O: both clients and the endpoint picker use it."""
+"""The meaning of Headway's answers, and the fallback without one; I/O-free, for both clients and the picker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 AWAY_S, AVOIDED_S, KNOWN_S = 2.0, 10.0, 600.0
-"""How long nobody asks after silence, how long an engine that failed is no fallback, how long a named one is known."""
+"""Pause after an unanswered call; how long the fallback avoids an engine that failed, and keeps a named one."""
 _SALT = "cache_salt"
 OWNED_FIELDS = {
     _SALT, "priority", "request_id", "rid", "kv_transfer_params", "ec_transfer_params", "data_parallel_rank",
@@ -21,7 +21,7 @@ OWNED_FIELDS = {
 """Body fields that only Headway sets, so that a client's copies are removed."""
 _APIS = ("chat/completions", "completions", "responses", "messages", "embeddings", "rerank", "score")
 ENDPOINTS = (*(f"/v1/{item}" for item in _APIS), "/rerank", "/v2/rerank", "/score", "/pooling", "/classify")
-"""Paths whose requests are decided; the others go to any engine."""
+"""Paths whose requests need a decision; any engine may serve the others."""
 _SALTED = "\0salted"
 _COUNT = re.compile(r'"(cached|cache_read_input|completion|output|prompt|input)_tokens"\s*:\s*(\d{1,9})')
 _CONTENT = re.compile(
@@ -33,13 +33,13 @@ _ERROR = re.compile(
     rb'^data: ?\{\s*"(?:error"\s*:\s*[{"]|object"\s*:\s*"error)|^event: ?(?:error|\S+\.failed)', re.MULTILINE
 )
 _ERROR_BODY, _ERROR_BYTES = re.compile(rb'\{\s*"error"\s*:\s*[{"]'), 16
-"""What a front can see of an answer without parsing it: its first content, or an error in its place."""
+"""Patterns for the start of an answer, matched without parsing it: its first content, or an error instead."""
 _OURS = {"cache_read_input": "cached", "completion": "output", "input": "prompt"}
-_NOBODY = b'{"error":{"message":"Headway does not answer; retry.","type":"server_error","code":"no_decision"}}'
+_NO_DECISION = b'{"error":{"message":"Headway does not answer; retry.","type":"server_error","code":"no_decision"}}'
 
 
 class RejectedError(Exception):
-    """Headway answered, and the request goes nowhere: `status`, OpenAI's error `body`, `retry_after_s`."""
+    """Headway rejected the request: `status`, OpenAI's error `body`, `retry_after_s`."""
 
     def __init__(self, status: int, body: bytes, retry_after_s: float | None = None) -> None:
         super().__init__(f"Headway rejected the request with status {status}")
@@ -48,7 +48,7 @@ class RejectedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where one request goes, and which fields and headers it gets. `decision_id` is empty where nobody decided."""
+    """The engine for one request, and the fields and headers to add. `decision_id` is empty for a fallback."""
 
     engine_url: str
     decision_id: str = ""
@@ -56,7 +56,7 @@ class Route:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def merged(self, body: bytes) -> bytes:
-        """Return a request body with the decision's fields; the same bytes where there are none."""
+        """Return a request body with the decision's fields; the same bytes if there are none."""
         if not self.body:
             return body
         kept = {name: value for name, value in json.loads(body).items() if name not in OWNED_FIELDS}
@@ -64,7 +64,7 @@ class Route:
 
 
 class Decisions:
-    """Reads answers and remembers the engines that they name. Mutable: that memory, and `fail_opens` by reason."""
+    """Parses answers and remembers the engines they name. Mutable: that memory, and `fail_opens` by reason."""
 
     def __init__(self, engines: Iterable[str] = ()) -> None:
         """`engines` are addresses to fall back on before any decision has named one."""
@@ -74,35 +74,37 @@ class Decisions:
         self._avoided: dict[str, float] = {}
 
     def away(self, now: float) -> bool:
-        """Return whether Headway did not answer a moment ago, so that nobody waits for it again."""
+        """Return whether a recent call went unanswered, so that no request waits for Headway now."""
         return now < self._away_until
 
     def answered(self, model: str, status: int, body: bytes, retry_after: str | None, now: float) -> Route:
-        """Return the decision in an answer of `/api/v1/route`, or a fallback; raises RejectedError."""
+        """Return the decision in an answer of `/api/v1/route`, or a fallback; raises RejectedError for a rejection."""
         self._away_until = 0.0
         if status == 200:
             with suppress(ValueError, KeyError, TypeError):
                 return self._decided(model, json.loads(body), now)
+        # Rejections are final; 409 (the pool only observes) and server errors fail open, unless there is no engine.
         elif status != 409 and (status < 500 or b'"no_engine"' in body):
             raise RejectedError(status, body, float(retry_after) if retry_after and retry_after.isdigit() else None)
         return self.fallback(model, "observes" if status == 409 else "error", now)
 
     def fallback(self, model: str, reason: str, now: float, among: Callable[[str], bool] = bool) -> Route:
-        """Return the next of the known engines in turn, `among` those; raises RejectedError where none may be used.
+        """Return the next known engine that `among` accepts, in turn; raises RejectedError if there is none.
 
-        Where decisions carry a cache salt none may be: without it tenants would share their caches. After `down` and
-        `late` Headway is left alone for AWAY_S.
+        There is none where decisions carry a cache salt: without the salt, tenants would share their caches. After
+        `down` and `late`, Headway is not asked for AWAY_S.
         """
         self._away_until = now + AWAY_S if reason in ("down", "late") else self._away_until
+        # A salted model without a decision has no salt to send.
         urls = [] if model in self._salted or model.endswith(_SALTED) else self.known(model, now, among)
         self.fail_opens[reason if urls else "impossible"] += 1
         if not urls:
-            raise RejectedError(503, _NOBODY, 1.0)
+            raise RejectedError(503, _NO_DECISION, 1.0)
         self._turn += 1
         return Route(urls[self._turn % len(urls)])
 
     def known(self, model: str, now: float, among: Callable[[str], bool] = bool) -> list[str]:
-        """Return the engines that may serve a model; those that failed a moment ago only where all did."""
+        """Return the engines that may serve a model; recently failed ones only if all failed."""
         urls = [url for url in sorted(self._known.get(model, ())) or self._given if among(url)]
         return [url for url in urls if self._avoided.get(url, 0.0) <= now] or urls
 
@@ -126,24 +128,26 @@ class Decisions:
 
 
 def model_of(request: Mapping[str, Any]) -> str:
-    """Return under what a request's decisions are remembered: its model, apart where it brings a cache salt."""
+    """Return the key that a request's decisions are remembered under: its model, and whether it has a cache salt."""
     return str(request.get("model", "")) + (_SALTED if _SALT in request else "")
 
 
 class AnswerTail:
-    """An answer on its way, of which only the last bytes are kept. Mutable."""
+    """The last bytes of an answer on its way. Mutable."""
 
     begun, tail, failed = False, b"", False
     """`failed`: the engine sent an error instead of an answer, whatever its status was."""
     _is_whole: bool | None = None
 
     def first_token(self, chunk: bytes) -> bool:
-        """Take the next chunk; return whether it brought the first token: of a stream, the first content."""
+        """Take the next chunk; return whether it brought the first token (in a stream, the first content)."""
+        # A pattern may span two chunks, so the search includes the previous tail.
         seen = self.tail + chunk
         self.tail = seen[-4096:]
         if self.begun or self.failed or not (begin := seen.lstrip()):
             return False
         self._is_whole = begin.startswith(b"{") if self._is_whole is None else self._is_whole
+        # Too short to distinguish an error from an answer: wait for the next chunk.
         if self._is_whole and len(begin) < _ERROR_BYTES:
             return False
         self.failed = bool(_ERROR_BODY.match(begin) if self._is_whole else _ERROR.search(seen))
@@ -152,13 +156,13 @@ class AnswerTail:
 
     @property
     def whole(self) -> bool:
-        """Whether it is a stream that told its end."""
+        """Whether a stream has sent its end marker."""
         return b"data: [DONE]" in self.tail
 
     def usage(self) -> dict[str, int]:
-        """Return the usage that the answer ends with; empty where it tells none."""
-        told = dict(_COUNT.findall(self.tail.decode("utf-8", "replace")))
-        usage = {f"{_OURS.get(name, name)}_tokens": int(tokens) for name, tokens in told.items()}
-        if "input" in told:  # Anthropic's leave out what was read from the cache
-            usage["prompt_tokens"] += int(told.get("cache_read_input", 0))
+        """Return the usage at the end of the answer; empty if it reports none."""
+        counts = dict(_COUNT.findall(self.tail.decode("utf-8", "replace")))
+        usage = {f"{_OURS.get(name, name)}_tokens": int(tokens) for name, tokens in counts.items()}
+        if "input" in counts:  # Anthropic's input count leaves out tokens read from the cache
+            usage["prompt_tokens"] += int(counts.get("cache_read_input", 0))
         return usage

@@ -1,10 +1,9 @@
 """Fits an engine profile to a running, idle engine: `python -m bench.engines.calibrate URL --out PROFILE.json`.
 
-The engine speaks vLLM's HTTP API. Prompts of token ids are sent one at a time, new ones (cold), then
-ones whose beginning is cached (hot), and their times to first token fit the prefill figures. Then
-batches of equal prompts decode together, and the time between tokens while all of them run fits the
-decode figures. Of repeated prefills the fastest counts: what disturbs a measurement only adds to it.
-Times are the client's, so that the bases include what HTTP costs.
+The engine speaks vLLM's HTTP API. Prompts of token ids are sent one at a time, first new ones (cold), then ones whose
+beginning is cached (hot); their times to first token fit the prefill figures. Then batches of equal prompts decode
+together; the time between tokens while all of them run fits the decode figures. Of repeated prefills the fastest
+counts, since disturbances only add to a measurement. Times are the client's, so the bases include the cost of HTTP.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class CalibrationError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """What is measured: prompt lengths, batches and contexts in tokens, and how often."""
+    """The sweep: prompt lengths, batches and contexts in tokens, and repeats."""
 
     lengths: Sequence[int] = LENGTHS
     shares: Sequence[float] = SHARES
@@ -51,12 +50,12 @@ class Sweep:
     decoded: int = DECODED
     repeats: int = 3
     vocabulary: int = 30_000
-    """Token ids are drawn from 1,000 up to this."""
+    """Token ids are drawn from 1,000 up to this bound."""
 
 
 @dataclass(slots=True)
 class Answer:
-    """One streamed answer: when it was sent, when each piece came (one without text too), and what the usage says."""
+    """One streamed answer: when it was sent, when each piece arrived (also one without text), and its usage."""
 
     sent_s: float
     pieces_s: list[float] = field(default_factory=list)
@@ -94,7 +93,7 @@ class EngineUnderTest:
         self._rng = random.Random(seed)
 
     def prompt(self, tokens: int, opening: Sequence[int] = ()) -> list[int]:
-        """Return token ids nobody sent before, after an opening that may have been."""
+        """Return token ids that were never sent before, after an opening that may have been."""
         more = tokens - len(opening)
         return [*opening, *(self._rng.randrange(1000, self.sweep.vocabulary) for _ in range(more))]
 
@@ -135,8 +134,9 @@ def _note(line: bytes, answer: Answer) -> None:
 
 
 async def measure_prefills(engine: EngineUnderTest, block_tokens: int) -> list[PrefillSample]:
-    """Return cold and hot prefills of all lengths, the fastest of the repeats each."""
+    """Return cold and hot prefills of all lengths, the fastest repeat of each."""
     samples: list[PrefillSample] = []
+    # The first request after a start pays for initialization, so it is not timed.
     await engine.ask(engine.prompt(64), 2)
     for length in engine.sweep.lengths:
         fastest: dict[int, float] = {}
@@ -148,6 +148,7 @@ async def measure_prefills(engine: EngineUnderTest, block_tokens: int) -> list[P
                 opening = base[: int(length * share)]
                 if len(opening) >= block_tokens:
                     hot = await engine.ask(engine.prompt(length, opening), 1)
+                    # Engines cache whole blocks; not every engine reports its hits.
                     assumed = len(opening) // block_tokens * block_tokens
                     _keep(fastest, assumed if hot.cached_tokens is None else hot.cached_tokens, hot.ttft_s)
         samples += [PrefillSample(length, hit, seconds) for hit, seconds in sorted(fastest.items())]
@@ -162,10 +163,11 @@ async def measure_steps(engine: EngineUnderTest) -> list[StepSample]:
     """Return the time of one decode step for all batches and contexts."""
     samples = []
     for batch, context in itertools.product(engine.sweep.batches, engine.sweep.contexts):
-        # The last to be prefilled must still find the first decoding.
+        # The first must still be decoding when the last has been prefilled.
         decoded = engine.sweep.decoded + 2 * batch
         prompts = [engine.prompt(context) for _ in range(batch)]
         for prompt in prompts:
+            # Cached prompts, so that all sequences begin to decode at about the same time.
             await engine.ask(prompt, 1)
         answers = await asyncio.gather(*(engine.ask(prompt, decoded) for prompt in prompts))
         sample = _step_of(answers, context)
@@ -175,24 +177,26 @@ async def measure_steps(engine: EngineUnderTest) -> list[StepSample]:
 
 
 def _step_of(answers: Sequence[Answer], context: int) -> StepSample | None:
-    """Return the median time per token while all answers were under way; None where they hardly overlapped."""
+    """Return the median time per token while all answers were under way; None if they hardly overlapped."""
     start = max(answer.pieces_s[0] for answer in answers)
     end = min(answer.pieces_s[-1] for answer in answers)
     seconds, made = [], []
     for answer in answers:
         within = [at_s for at_s in answer.pieces_s if start <= at_s <= end]
+        # A median of fewer gaps would be noise.
         if len(within) < 5:
             return None
         # An engine may send several tokens as one piece.
         tokens_per_piece = answer.completion_tokens / len(answer.pieces_s)
         seconds.append((within[-1] - within[0]) / (len(within) - 1) / tokens_per_piece)
+        # Contexts grow while they decode: the sample counts each at the middle of the overlap.
         before = sum(1 for at_s in answer.pieces_s if at_s < start)
         made.append((before + len(within) / 2) * tokens_per_piece)
     return StepSample(len(answers), round(sum(context + item for item in made)), statistics.median(seconds))
 
 
 async def calibrate(url: str, sweep: Sweep, base: EngineProfile, *, model: str | None, seed: int) -> ProfileFit:
-    """Measure the engine at `url` and return the figures that fit; raises CalibrationError."""
+    """Measure the engine at `url` and return the fitted figures; raises CalibrationError."""
     timeout = aiohttp.ClientTimeout(total=600)
     connector = aiohttp.TCPConnector(limit=0)
     try:
@@ -216,7 +220,7 @@ async def _first_model(http: aiohttp.ClientSession, url: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, fit, write the profile and print how well it fits; returns the exit status."""
+    """Measure, fit, write the profile, and print the errors of the fit; returns the exit status."""
     options = _parser().parse_args(argv)
     defaults = EngineProfile()
     base = msgspec.structs.replace(

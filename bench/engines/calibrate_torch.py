@@ -2,11 +2,11 @@
 
     python -m bench.engines.calibrate_torch --shape 8b --device cuda --out PROFILE.json
 
-Needs PyTorch, which is no requirement of this project, and beside it the standard library only, so
-that it runs on any machine with an accelerator. The model is dense and of Llama's kind: RMS norms,
-rotary positions, grouped-query attention, SwiGLU; random weights cost what trained ones cost. Timed
-are prefills of u tokens behind a cached prefix and decode steps of a batch, replayed from a CUDA graph
-as engines do; not timed are the engine's own scheduling, sampling beyond argmax, and paging.
+Needs PyTorch, which is no requirement of this project, and otherwise only the standard library, so that it runs on any
+machine with an accelerator. The model is dense and of Llama's kind: RMS norms, rotary positions, grouped-query
+attention, SwiGLU; random weights cost as much as trained ones. It times prefills of u tokens behind a cached prefix and
+decode steps of a batch, replayed from a CUDA graph as engines do. It does not time the engine's own scheduling,
+sampling beyond argmax, or paging.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ STEPS = (
     *((batch, context) for batch in (1, 8, 32, 64) for context in (512, 4096)),
     *((batch, 16_384) for batch in (1, 8)),
 )
-"""(sequences, tokens that each attends to)."""
+"""(sequences, context tokens of each sequence)."""
 
 
 def measure(shape: ModelShape, device: str, dtype: str, repeats: int, scale: int) -> tuple[ProfileFit, str]:
-    """Time a model of this shape and return the figures that fit, and what they were measured on."""
+    """Time a model of this shape; return the fitted figures and a description of the device."""
     from bench.engines.profile.torch_model import TimedModel
 
     model = TimedModel(shape, device, dtype)
@@ -54,7 +54,7 @@ def measure(shape: ModelShape, device: str, dtype: str, repeats: int, scale: int
 
 
 def profile_document(fit: ProfileFit, shape: ModelShape, description: str) -> dict[str, Any]:
-    """Return the profile as JSON's types; sizes of memory are the engine's, so they are left to the reader."""
+    """Return the profile as JSON types; memory sizes are the engine's, so the reader fills them in."""
     source = (
         f"random weights, {shape.summary}, on {description}, timed by bench/engines/calibrate_torch.py: {fit.summary}"
     )
@@ -63,7 +63,7 @@ def profile_document(fit: ProfileFit, shape: ModelShape, description: str) -> di
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, fit and write; returns the exit status, 1 where PyTorch or the device is missing."""
+    """Measure, fit and write; returns the exit status, 1 if PyTorch or the device is missing."""
     options = _parser().parse_args(argv)
     shape = options.shape
     try:

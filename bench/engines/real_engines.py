@@ -2,27 +2,27 @@
 
 It needs `eval export $(.ci/setup-vllm)`. Conversations of one to six turns over six system prompts, a fifth of them
 with a long document, begin in bursts. Prompts have about 300 to 8,000 tokens, and each engine's cache holds 12,000.
-Each run sends the same requests at the same times, answered or not, with text that no run before had. In turns:
-engines by round robin, without a proxy; sglang-router cache_aware; vllm-router kv_aware, fed by the engines' KV
-events; Headway with its default policy; Headway that queues nothing (`dispatch_limit.mode` blind); Headway that asks no
+Each run sends the same requests at the same times, answered or not, with text that no earlier run had. The routers, in
+turn: engines by round robin, without a proxy; sglang-router cache_aware; vllm-router kv_aware, fed by the engines' KV
+events; Headway with its default policy; Headway that queues nothing (`dispatch_limit.mode` blind); Headway that uses no
 engine to tokenize (`key_source` approximate, as decision 53 advises where engines compute on a CPU). Rates are
-multiples of what both engines prefill together, measured before the first round of a sitting, as are Headway's
+multiples of the prefill rate of both engines together, measured before the first round of a sitting, as are Headway's
 prefill cost and the objective: twice the time that an idle engine would need for 8,192 uncached tokens.
 
 Rates were chosen before the first repeat that counts. A series at 1.2, 1.5, and 1.8 on a busier machine brought no
 rival near 90 % (ADR 0053). On a quiet one, two runs each at 0.9 had 97 % on time or more behind every router.
 
 `--workload hot_prefix`: short questions about one system prompt of some 4,000 tokens, with answers of 128 tokens. Rates
-are multiples of the long answers that end per second while each engine decodes eight, and a request is on time if its
-time per output token is, too: within 1.5 times what it takes then. This, its objective, and the rates 0.8 and 1.1 were
-chosen before its first run.
+are multiples of the long answers that end per second while each engine decodes eight. A request is on time if its TTFT
+is, and its time per output token is within 1.5 times the time per token at that load. This definition, the objective,
+and the rates 0.8 and 1.1 were chosen before the workload's first run.
 
-On a GPU, `--shape 8b` gives the model the sizes of Llama 3's 8B, with dummy weights. Two engines on one GPU each need
-a share of its memory (`--flags`), and CUDA MPS with `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50`, or one has the whole GPU
+On a GPU, `--shape 8b` gives the model the sizes of Llama 3's 8B, with dummy weights. Two engines on one GPU each need a
+share of its memory (`--flags`), and CUDA MPS with `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50`, or one has the whole GPU
 whenever the other is idle.
 
-A repeat is stored once it is whole (beside the report, by commit), and the same command goes on with those that are
-missing: repeats can be gathered in several sittings, while the machine is quiet. None begins while others use it.
+A repeat is stored once it is whole (next to the report, by commit), and the same command continues with the missing
+ones: repeats can be gathered in several sittings, while the machine is quiet. No repeat begins while others use it.
 
 Verdict, defined before the first run: the best rival at a rate is the one with the largest median share on time. The
 rate that counts is the one at which that median is nearest to 90 %. There the median over the repeats of Headway's
@@ -60,7 +60,7 @@ from tests.vllm.real_engine import MODEL, RealEngine
 CACHE_BLOCKS = 376
 GOAL, WANTED_SHARE = 0.05, 0.9
 WORKLOADS = {"conversations": (conversations, [1.1, 1.3, 2.0]), "hot_prefix": (hot_prefix, [0.8, 1.1])}
-"""What is asked, and the default rates: the last of each is an overload."""
+"""Workloads and their default rates; the last rate of each is an overload."""
 
 
 def engine(python: str, model: Path, log: Path, flags: Sequence[str]) -> RealEngine:
@@ -90,27 +90,27 @@ def one_repeat(
     options: argparse.Namespace,
     repeat: int,
 ) -> dict[str, dict[float, RunFigures]]:
-    """Return what each router comes to at each rate; they take turns, and another one begins each repeat.
+    """Return the figures of each router at each rate; routers take turns, and each repeat begins with the next one.
 
-    Repeat -1 is there to warm up, and short.
+    Repeat -1 is a short warm-up.
     """
-    found: dict[str, dict[float, RunFigures]] = {name: {} for name in known}
+    results: dict[str, dict[float, RunFigures]] = {name: {} for name in known}
     asked = WORKLOADS[options.workload][0](options.requests if repeat >= 0 else 12, options.seed + repeat)
     tokens = statistics.mean(counted(engines[0], item) for item in asked)
     for rate in options.rates if repeat >= 0 else options.rates[:1]:
         for name in _rotated(list(known), repeat):
             bodies = [item.body(MODEL, f"{repeat} {rate} {name}") for item in asked]
             gap_s = 1.0 / (rate * speed.answers_per_s) if speed.answers_per_s else tokens / (rate * speed.tokens_per_s)
-            schedule = [(each.at * gap_s, body) for each, body in zip(asked, bodies, strict=True)]
+            schedule = [(request.at * gap_s, body) for request, body in zip(asked, bodies, strict=True)]
             until_idle(engines)
             answers = asyncio.run(answers_of(known[name], schedule, {"authorization": f"Bearer {API_KEY}"}))
-            found[name][rate] = figures(answers, speed.objective_s, speed.tpot_objective_s)
-            print(f"{repeat} {rate:g} {name} {found[name][rate]}", flush=True)
-    return found
+            results[name][rate] = figures(answers, speed.objective_s, speed.tpot_objective_s)
+            print(f"{repeat} {rate:g} {name} {results[name][rate]}", flush=True)
+    return results
 
 
 def measure(repeats: Repeats, options: argparse.Namespace) -> None:
-    """Measure the repeats that are missing, as many as there is time for, while the machine is quiet."""
+    """Measure missing repeats, as many as time allows, while the machine is quiet."""
     began = time.monotonic()
     if (busy := busy_share()) > options.busy:
         print(f"others use {busy:.0%} of the machine: nothing is measured in this sitting", flush=True)
@@ -144,16 +144,16 @@ def measure(repeats: Repeats, options: argparse.Namespace) -> None:
                 print(f"{speed.__dict__}", flush=True)
                 known = stack.enter_context(ways(scratch, engines, speed))
                 one_repeat(known, engines, speed, options, -1)
-            found = one_repeat(known, engines, speed, options, repeat)
+            results = one_repeat(known, engines, speed, options, repeat)
             until_idle(engines)
             repeats.keep(
-                repeat, found, {**speed.__dict__, "busy_before": busy, "busy_after": max(busy_share() - own, 0.0)}
+                repeat, results, {**speed.__dict__, "busy_before": busy, "busy_after": max(busy_share() - own, 0.0)}
             )
             longest_s = max(longest_s, time.monotonic() - begins)
 
 
 def counted(one: RealEngine, asked: Asked) -> int:
-    """Return a prompt's tokens as the engine counts them."""
+    """Return the number of a prompt's tokens by the engine's count."""
     return int(json.loads(one.post("/tokenize", {"model": MODEL, "messages": asked.messages})[1])["count"])
 
 
@@ -161,32 +161,32 @@ def _rotated(names: list[str], by: int) -> list[str]:
     return names[by % len(names) :] + names[: by % len(names)]
 
 
-def verdict(found: Mapping[str, Mapping[float, Sequence[RunFigures]]]) -> tuple[dict[str, float], float]:
+def verdict(results: Mapping[str, Mapping[float, Sequence[RunFigures]]]) -> tuple[dict[str, float], float]:
     """Return the figures by name, and our median lead over the best rival at the rate that counts."""
-    told: dict[str, float] = {}
-    for name, by_rate in found.items():
+    reported: dict[str, float] = {}
+    for name, by_rate in results.items():
         for rate, runs in by_rate.items():
             for field in (item for item in RunFigures.__struct_fields__ if item != "prompt_tokens"):
                 values = sorted(float(getattr(run, field)) for run in runs)
                 head = f"{name}_{rate:g}_{field}"
-                told |= {head: statistics.median(values), f"{head}_least": values[0], f"{head}_most": values[-1]}
-    rates = list(found[OURS])
-    best = {rate: max(RIVALS, key=lambda name: told[f"{name}_{rate:g}_on_time_share"]) for rate in rates}
-    counts = min(rates, key=lambda rate: abs(told[f"{best[rate]}_{rate:g}_on_time_share"] - WANTED_SHARE))
+                reported |= {head: statistics.median(values), f"{head}_least": values[0], f"{head}_most": values[-1]}
+    rates = list(results[OURS])
+    best = {rate: max(RIVALS, key=lambda name: reported[f"{name}_{rate:g}_on_time_share"]) for rate in rates}
+    counts = min(rates, key=lambda rate: abs(reported[f"{best[rate]}_{rate:g}_on_time_share"] - WANTED_SHARE))
     for name in OUR_WAYS:
         for rate in rates:
             leads = [
                 ours.on_time_share - theirs.on_time_share
-                for ours, theirs in zip(found[name][rate], found[best[rate]][rate], strict=True)
+                for ours, theirs in zip(results[name][rate], results[best[rate]][rate], strict=True)
             ]
-            told[f"{name}_{rate:g}_lead"] = statistics.median(leads)
-            told |= {f"{name}_{rate:g}_lead_least": min(leads), f"{name}_{rate:g}_lead_most": max(leads)}
-    told["rate_that_counts"] = counts
-    return told, told[f"{OURS}_{counts:g}_lead"]
+            reported[f"{name}_{rate:g}_lead"] = statistics.median(leads)
+            reported |= {f"{name}_{rate:g}_lead_least": min(leads), f"{name}_{rate:g}_lead_most": max(leads)}
+    reported["rate_that_counts"] = counts
+    return reported, reported[f"{OURS}_{counts:g}_lead"]
 
 
 def main() -> None:
-    """Measure what is missing, and write the report once nothing is."""
+    """Measure missing repeats, and write the report once none is missing."""
     options = _options()
     settings = {
         "commit": commit(),
@@ -203,12 +203,12 @@ def main() -> None:
         measure(repeats, options)
     if missing := repeats.missing(options.repeats):
         sys.exit(f"Repeats {', '.join(map(str, missing))} are missing. The same command goes on with them.")
-    told, lead = verdict(repeats.together(options.repeats))
-    for repeat in repeats.told(options.repeats):
+    reported, lead = verdict(repeats.together(options.repeats))
+    for repeat in repeats.conditions(options.repeats):
         for name, value in repeat.items():
-            told[f"{name}_most"] = max(value, told.get(f"{name}_most", value))
-            told[f"{name}_least"] = min(value, told.get(f"{name}_least", value))
-    write_report("real_engines", told, {"lead": Target(value=lead, op=">=", target=GOAL)}, options.json)
+            reported[f"{name}_most"] = max(value, reported.get(f"{name}_most", value))
+            reported[f"{name}_least"] = min(value, reported.get(f"{name}_least", value))
+    write_report("real_engines", reported, {"lead": Target(value=lead, op=">=", target=GOAL)}, options.json)
 
 
 def _options() -> argparse.Namespace:
@@ -218,7 +218,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--shape", choices=SHAPES, help="sizes of a model with dummy weights, in the place of --model's: for a GPU"
     )
-    # vllm-router's kv_aware has engines render chats into tokens, on paths that vLLM 0.32 opens with this flag.
+    # vllm-router's kv_aware lets engines render chats into tokens, on paths that vLLM 0.32 opens with this flag.
     parser.add_argument("--flags", default="--enable-scale-out", help="more of vLLM's, as one argument")
     parser.add_argument("--rates", type=float, nargs="+", help="of what both engines prefill, or answer")
     parser.add_argument("--workload", choices=WORKLOADS, default="conversations")

@@ -1,6 +1,6 @@
 """Fig. 12 with real processes: `python -m bench.engines.scaling --json OUT`.
 
-Four engines, too much work for them, then little work for the many. The scaling job of the running program decides and
+Load first exceeds four engines, then falls below what many need. The scaling job of the running program decides, and
 the process actuator starts and stops engines; clients measure the share of requests whose first byte was on time. The
 paper's minutes are seconds here (DualMap A.3.3).
 """
@@ -25,12 +25,12 @@ from bench.report import command_line
 
 FEW, MANY = 4, 8
 PHASES = ((3.0, 20.0), (9.0, 105.0), (2.5, 110.0))
-"""(requests/s, seconds): enough for the few, too much for them, then little for the many."""
+"""(requests/s, seconds): enough work for the few engines, too much for them, then little work for the many."""
 SLO_TTFT_S = 2.0
 STEP_S = 5.0
 MODEL = "elastic-8b"
 SHAPE = Shape(prefixes=24, prefix_signs=4000, own_signs=(22_000, 34_000), output_tokens=(4, 8))
-"""About 8,000 tokens of which a seventh is shared: 0.75 s of prefill, and few bytes back."""
+"""About 8,000 tokens, a seventh of them shared: 0.75 s of prefill, and a short answer."""
 SCALING = {
     "mode": "act",
     "min_engines": FEW,
@@ -60,11 +60,11 @@ _PLANS = (
     "select (julianday(at) - 2440587.5) * 86400, reasons from controlplane_planrecord"
     " where job = 'scaling' and changes order by at"
 )
-"""Unix seconds and reasons of the plans that changed something."""
+"""Unix seconds and reasons of the plans that changed the fleet."""
 
 
 async def run(program: LiveProgram) -> tuple[list[Asked], list[tuple[float, int]]]:
-    """Return the clients' history, and how many engines were meant to serve, second by second."""
+    """Return the clients' history, and the desired number of serving engines, second by second."""
     clients = ClientHistory([program.url], program.secrets.api_key, MODEL, 1, shape=SHAPE)
     stop, sizes = asyncio.Event(), []
     traffic = asyncio.create_task(clients.run(_rate, stop))
@@ -91,7 +91,7 @@ def _size(state_dir: Path) -> int:
 
 
 def on_time(asked: Sequence[Asked], first_s: float, last_s: float) -> float | None:
-    """Return the share of the requests sent within a span whose first byte was on time; None: there were none."""
+    """Return the share of requests sent within a span whose first byte was on time; None if there were none."""
     sent = [item for item in asked if first_s <= item.sent_s < last_s]
     good = sum(item.ttft_s is not None and item.ttft_s <= SLO_TTFT_S for item in sent)
     return good / len(sent) if sent else None
@@ -130,16 +130,16 @@ def _at(sizes: Sequence[tuple[float, int]], moment_s: float) -> int:
 
 def _plans(state_dir: Path, began_unix: float) -> list[object]:
     with sqlite3.connect(f"file:{state_dir}/headway.sqlite3?mode=ro", uri=True) as database:
-        found = database.execute(_PLANS).fetchall()
+        rows = database.execute(_PLANS).fetchall()
     return [
         {"at_s": round(at - began_unix, 1), "reasons": [item["text"] for item in msgspec.json.decode(reasons)]}
-        for at, reasons in found
+        for at, reasons in rows
         if at >= began_unix
     ]
 
 
 def _await_the_few(state_dir: Path) -> None:
-    """Return once the scaling job has given the new pool its least engines, and they have warmed up."""
+    """Wait until the scaling job has given the new pool its least engines, and they have warmed up."""
     until = time.monotonic() + 90.0
     while _size(state_dir) < FEW:
         if time.monotonic() > until:

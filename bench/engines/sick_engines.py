@@ -1,7 +1,7 @@
-"""Engines that fall ill under live traffic: `python -m bench.engines.sick_engines --json OUT`.
+"""Engines that fail under live traffic: `python -m bench.engines.sick_engines --json OUT`.
 
-Starts the program with four simulated engines, sends bursty traffic, and gives one engine after the other a fault:
-time until it is out of rotation, until it is back, and what became of every request meanwhile.
+Starts the program with four simulated engines, sends bursty traffic, and gives one engine after the other a fault. It
+measures the time until the engine is out of rotation and until it is back, and the outcomes of all requests meanwhile.
 """
 
 from __future__ import annotations
@@ -28,61 +28,65 @@ from bench.report import command_line
 ENGINES = 4
 MODEL = "loopback-8b"
 QPS, BURST_QPS, PERIOD_S, BURST_S = 5.0, 12.0, 20.0, 5.0
-FOUND_LIMIT_S, BACK_LIMIT_S, FULL_LIMIT_S = 45.0, 150.0, 60.0
+DETECTED_LIMIT_S, BACK_LIMIT_S, FULL_LIMIT_S = 45.0, 150.0, 60.0
 WARM_S = 6.0
 SERVING_S, ILL_S = 12.0, 6.0
-"""How long a fault lasts whose engine serves on, and how long another one lasts after it was found."""
+"""Duration of a fault whose engine still serves, and of another fault once it is detected."""
 FLAP_DOWN_S, FLAP_UP_S = 1.5, 3.0
 KINDS = ("hang", "compile", "stop", "crawl", "lie", "idle", "sleep", "flap", "flap_again", "frozen", "garbage", "busy")
-"""Faults in the order of their turns; flap_again befalls the engine that has flapped before."""
+"""Faults in order; flap_again hits the engine that flapped before."""
 SERVING = ("frozen", "garbage", "busy")
-"""Faults of metrics and probes only: the engine serves, so it is to be watched and not to be kept out."""
+"""Faults of metrics and probes only: the engine serves, so it should be watched but not ejected."""
 OPTIONS = ("--block-size", "64", "--num-blocks", "4000", "--stream-interval", "4", "--faults")
 
 
 def rate(now_s: float) -> float:
-    """Return the arrival rate, requests/s: a burst at the beginning of each period."""
+    """Return the arrival rate in requests/s, with a burst at the beginning of each period."""
     return BURST_QPS if now_s % PERIOD_S < BURST_S else QPS
 
 
 class SickRun:
-    """One program under traffic. Mutable: it gives engines faults and takes them back."""
+    """One program under traffic. Mutable: it injects faults into engines and heals them."""
 
     def __init__(
         self, program: LiveProgram, clients: ClientHistory, watch: RotationWatch, *, to_the_end: bool = True
     ) -> None:
-        """`to_the_end`: wait after each fault until nothing is held against the engine any more."""
+        """Prepare a run; `to_the_end`: after each fault, wait until the engine's state is `in` again."""
         self._to_the_end = to_the_end
         self._program = program
         self._clients = clients
         self._watch = watch
 
     async def healthy(self, seconds: float) -> Row:
-        """Watch engines that are well; any that is taken out is a false positive."""
+        """Watch healthy engines; any ejection is a false positive."""
         before, began = len(self._watch.history), self._clients.now()
         await asyncio.sleep(seconds)
-        wrongly = [f"{name}: {word}" for _, name, word in self._watch.history[before:] if word not in _IN]
+        wrongly = [f"{name}: {state}" for _, name, state in self._watch.history[before:] if state not in _IN]
         return {"kind": "none", "seconds": seconds, "wrongly": [*wrongly], **self._fates(began)}
 
     async def fault(self, kind: str, victim: int) -> Row:
-        """Let an engine have a fault until it is out, heal it, and return the figures."""
+        """Inject a fault into an engine until it is out of rotation, heal it, and return the figures."""
         name = f"e{victim}"
         began, before = self._clients.now(), len(self._watch.history)
         heal = await self._strike(kind, victim)
-        out_s = await self._watch.until(name, out=True, limit_s=SERVING_S if kind in SERVING else FOUND_LIMIT_S)
-        flapping_s = await self._watch.until_word(name, "flapping", FOUND_LIMIT_S) if kind.startswith("flap") else None
+        out_s = await self._watch.until(name, out=True, limit_s=SERVING_S if kind in SERVING else DETECTED_LIMIT_S)
+        flapping_s = (
+            await self._watch.until_state(name, "flapping", DETECTED_LIMIT_S) if kind.startswith("flap") else None
+        )
         if out_s is not None and flapping_s is None:
             await asyncio.sleep(ILL_S)
-        words = [word for _, each, word in self._watch.history[before:] if each == name]
+        states = [state for _, engine, state in self._watch.history[before:] if engine == name]
         await heal()
         back_s = await self._watch.until(name, out=False, limit_s=BACK_LIMIT_S) if out_s is not None else None
         others = [
-            f"{each}: {word}" for _, each, word in self._watch.history[before:] if each != name and word not in _IN
+            f"{engine}: {state}"
+            for _, engine, state in self._watch.history[before:]
+            if engine != name and state not in _IN
         ]
         return {
             "kind": kind,
             "out_after_s": out_s,
-            "as": next((word for word in words if word not in _IN), words[0] if words else "unseen"),
+            "as": next((state for state in states if state not in _IN), states[0] if states else "unseen"),
             "held_as_flapping_after_s": flapping_s,
             "back_after_s": back_s,
             "full_after_s": None if back_s is None or not self._to_the_end else await self._full(name, back_s),
@@ -91,8 +95,8 @@ class SickRun:
         }
 
     async def _full(self, name: str, back_s: float) -> float | None:
-        """Return the seconds from its healing until nothing is held against the engine any more."""
-        more_s = await self._watch.until_word(name, "in", FULL_LIMIT_S)
+        """Return the seconds from its healing until the engine's state is `in` again."""
+        more_s = await self._watch.until_state(name, "in", FULL_LIMIT_S)
         return None if more_s is None else back_s + more_s
 
     async def _strike(self, kind: str, victim: int) -> Callable[[], Awaitable[None]]:
@@ -133,7 +137,7 @@ _IN = ("in", "suspect", "probation")
 
 
 def fates(asked: Sequence[Asked]) -> Row:
-    """Return how many requests ended how, of those that have ended."""
+    """Count the ended requests by outcome."""
     ended = [item for item in asked if item.ended_s is not None]
     waits = sorted(item.ttft_s for item in ended if item.ttft_s is not None and item.streams)
     return {

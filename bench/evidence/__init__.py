@@ -1,1 +1,1 @@
-"""Measures what the papers claim in the simulator, and writes docs/evidence.md from the results."""
+"""Measures the papers' claims in the simulator, and writes docs/evidence.md from the results."""

@@ -1,7 +1,7 @@
-"""`python -m bench.evidence` writes docs/evidence.md from the committed results; `--measure` makes those anew.
+"""`python -m bench.evidence` writes docs/evidence.md from the committed results; `--measure` makes those again.
 
-Measuring needs the public traces (HEADWAY_TRACES names their folder) and takes minutes; it gives
-the same files each time, for simulations are functions of their seed.
+Measuring needs the public traces (HEADWAY_TRACES names their folder) and takes minutes; it gives the same files each
+time, since simulations are functions of their seed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bench.evidence.store import MissingResultError, save
 
 
 def main() -> int:
-    """Measure what is asked for, then write the document; returns the exit status."""
+    """Make the requested measurements, then write the document; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.evidence", description=__doc__)
     parser.add_argument(
         "--measure", nargs="*", metavar="NAME", help=f"measure first; all, or some of {', '.join(MEASURES)}"

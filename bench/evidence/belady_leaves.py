@@ -1,7 +1,7 @@
-"""OPT: the leaf whose next use is furthest away goes first (RLT paper §3.2); it has to be told the future.
+"""OPT: evicts the leaf whose next use is furthest away (RLT paper §3.2), for which it gets all paths in advance.
 
-The next use of a block is never later than that of the blocks below it, so the block that is needed
-last is always a leaf. Offline only: a measure for the rules that can be had.
+The next use of a block is never later than that of the blocks below it, so the block that is needed last is always a
+leaf. Offline only: a measure for the rules that a live cache can use.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ _NEVER = 1 << 62
 
 
 class BeladyLeaves:
-    """Mutable state: `_at` (the path to be inserted next), `_needed` (block → the path that uses it next),
-    `_children` (inner blocks → how many follow them) and `_farthest`, a heap of (−next use, key) of every
-    leaf that may be evicted and possibly outdated entries beside them.
+    """The cached blocks by their next use.
+
+    Mutable: `_at` (the path to be inserted next), `_needed` (block → the path that uses it next), `_children` (inner
+    blocks → number of children) and `_farthest`, a heap of (−next use, key) of every leaf that may be evicted, with
+    possibly outdated entries.
     """
 
     def __init__(self, tree: BlockTree, paths: Sequence[Sequence[int]]) -> None:
@@ -29,26 +31,28 @@ class BeladyLeaves:
         self._farthest: list[tuple[int, int]] = []
 
     def make_room(self, keys: Sequence[int], held: int, blocks: int) -> list[int]:
-        """Evict up to so many of the leaves that are needed last; raises ValueError on a path that was not foretold."""
+        """Evict up to `blocks` of the leaves that are needed last; raises ValueError for an unexpected path."""
         if self._at == len(self._uses) or len(self._uses[self._at]) != len(keys):
             raise ValueError(f"insertion {self._at} is not the one that was foretold")
         self._needed.update(zip(keys, self._uses[self._at], strict=True))
         self._at += 1
+        # The new blocks are about to become children of this one.
         spared = keys[held - 1] if held else None
         evicted: list[int] = []
         while len(evicted) < blocks and self._farthest:
             needed, key = heappop(self._farthest)
-            # An entry is outdated when the block was used, grew a child, was pinned or went since.
+            # An entry is outdated when the block was used, got a child, was pinned or was evicted since.
             if key == spared or not self._evictable(key) or self._needed[key] != -needed:
                 continue
             evicted.append(key)
             self._drop(key, spared)
+        # Blocks that found no room are not inserted.
         for key in keys[len(keys) - blocks + len(evicted) :]:
             del self._needed[key]
         return evicted
 
     def add(self, keys: Sequence[int], held: int) -> None:
-        """Take in what follows the path's first `held` blocks."""
+        """Insert the path's blocks after the first `held` ones."""
         if not keys:
             return
         if held < len(keys):
@@ -59,7 +63,7 @@ class BeladyLeaves:
         self._list_leaf(keys[-1])
 
     def lock(self, keys: Sequence[int]) -> None:
-        """Pinned leaves are skipped when their turn comes."""
+        """Do nothing: pinned leaves are skipped when their turn comes."""
 
     def unlock(self, keys: Sequence[int]) -> None:
         """List the leaves among released blocks."""
@@ -67,13 +71,13 @@ class BeladyLeaves:
             self._list_leaf(key)
 
     def clear(self) -> None:
-        """Forget all blocks; the future stays as it was told."""
+        """Forget all blocks; the future paths stay the same."""
         self._needed.clear()
         self._children.clear()
         self._farthest.clear()
 
     def check(self) -> None:
-        """Raise AssertionError unless every leaf is listed with its next use and children are counted rightly."""
+        """Raise AssertionError unless every leaf is listed with its next use and child counts are right."""
         parents = self._tree.parents
         children: dict[int, int] = {}
         for parent in parents.values():
@@ -102,6 +106,7 @@ class BeladyLeaves:
             self._children[parent] = left
             return
         del self._children[parent]
+        # A block without children has become a leaf itself.
         if parent != spared:
             self._list_leaf(parent)
 
@@ -111,7 +116,7 @@ class BeladyLeaves:
 
 
 def next_uses(paths: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Return for each path and block the number of the next path that has it, _NEVER where none has."""
+    """Return for each path and block the number of the next path that has it, _NEVER if none has."""
     following: dict[int, int] = {}
     uses: list[list[int]] = []
     for number in range(len(paths) - 1, -1, -1):

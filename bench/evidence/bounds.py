@@ -1,7 +1,7 @@
-"""What no routing can pass: hit rates of idealised caches, service times without a queue, on-time shares.
+"""Bounds that no routing can exceed: hit rates of idealised caches, service times without a queue, on-time shares.
 
-Hit rates are shares of prompt tokens; requests come one after another, each finds what the earlier
-ones left, and a warm-up is left out (research on scheduling §3 'Bounds').
+Hit rates are shares of prompt tokens; requests come one after another, each finds the blocks of the earlier ones, and a
+warm-up is left out (research on scheduling §3 'Bounds').
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from simulator.workloads.trace import BLOCK_TOKENS
 
 
 def lru_cache_hits(keys: Sequence[Sequence[int]], prompt_tokens: Sequence[int], blocks: int) -> list[int]:
-    """Return each prompt's tokens in one leaf-LRU cache of `blocks` blocks that all engines share."""
+    """Return each prompt's hit tokens in one leaf-LRU cache of `blocks` blocks that all engines share."""
     cache = PrefixCache(blocks)
     hits = []
     for prompt, tokens in zip(keys, prompt_tokens, strict=True):
@@ -27,10 +27,10 @@ def lru_cache_hits(keys: Sequence[Sequence[int]], prompt_tokens: Sequence[int], 
 
 
 def belady_cache_hits(keys: Sequence[Sequence[int]], prompt_tokens: Sequence[int], blocks: int) -> list[int]:
-    """Return each prompt's tokens in a shared cache that knows the future and drops what is needed last (Belady).
+    """Return each prompt's hit tokens in a shared cache that knows the future and drops what is needed last (Belady).
 
-    A child is never needed sooner than its parent, so dropping the block needed last, and the deepest
-    of equals, keeps prefixes whole. A block that is needed later than all that are held is not taken in.
+    A child is never needed sooner than its parent, so dropping the block needed last, and the deepest of equals, keeps
+    prefixes whole. A block that is needed later than all held ones is not inserted.
     """
     uses = next_uses(keys)
     held: dict[int, tuple[int, int]] = {}
@@ -49,6 +49,7 @@ def belady_cache_hits(keys: Sequence[Sequence[int]], prompt_tokens: Sequence[int
             heappush(farthest, (-needed, -position, key))
         while len(held) > blocks:
             needed, position, key = heappop(farthest)
+            # Entries of earlier uses of the block are outdated.
             if held.get(key) == (-needed, -position):
                 del held[key]
     return hits
@@ -63,7 +64,7 @@ def hit_rate(hits: Sequence[int], prompt_tokens: Sequence[int], warmup: int) -> 
 def service_seconds(
     profile: EngineProfile, hits: Sequence[int], prompt_tokens: Sequence[int], warmup: int
 ) -> list[float]:
-    """Return each request's prefill time after the warm-up if it never waited: no TTFT can be below."""
+    """Return each request's prefill time after the warm-up if it never waited: a lower bound of its TTFT."""
     return [profile.prefill_s(tokens, hit) for tokens, hit in zip(prompt_tokens[warmup:], hits[warmup:], strict=True)]
 
 
@@ -76,13 +77,14 @@ def service_percentiles(seconds: Sequence[float]) -> tuple[float, float]:
 def on_time_bound(seconds: Sequence[float], engines: int, span_s: float, slo_s: float) -> float:
     """Return a strict upper bound on the share of requests on time.
 
-    Whatever is on time has its prefill done within `span_s` (first to last arrival) plus one SLO, so
-    all that is done fits into `engines` times that; the most requests that fit are the cheapest.
+    A request on time has its prefill done within `span_s` (first to last arrival) plus one SLO, so all such prefills
+    fit into `engines` times that; the most requests that fit are the cheapest.
     """
     room = engines * (span_s + slo_s)
     kept = 0
     for second in sorted(seconds):
         room -= second
+        # A prefill longer than the SLO is late even without a wait.
         if room < 0 or second > slo_s:
             break
         kept += 1

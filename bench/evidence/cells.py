@@ -1,4 +1,4 @@
-"""Simulations as cells of a table: what to run is a value, so that cells can be run side by side on all cores."""
+"""Simulations as cells of a table: each is a value, so that cells can run side by side on all cores."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LEFT_OUT = ("wall_s", "detail", "placement", "order", "engines", "qps")
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One simulation. `label` names it where placement and order alone do not."""
+    """One simulation. `label` names it where placement and order do not suffice."""
 
     trace: str
     placement: str
@@ -46,7 +46,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def settings() -> Row:
-    """Return what all cells have in common."""
+    """Return the settings that all cells share."""
     return {
         "traces": {name: f"first {rows:,} rows of {file}" for name, (file, rows) in TRACES.items()},
         "warmup": WARMUP,
@@ -91,21 +91,21 @@ def run_cell(cell: Cell) -> Row:
 
 
 def search_cell(cell: Cell, rows: Workload | None = None) -> Row:
-    """Search the largest rate with 90 % on time, from the cell's rate on; the row has no rate of its own."""
-    found = find_goodput(spec_of(cell), workload(cell.trace) if rows is None else rows)
+    """Search for the largest rate with 90 % on time, from the cell's rate on; the row has no rate of its own."""
+    goodput = find_goodput(spec_of(cell), workload(cell.trace) if rows is None else rows)
     row = names_of(cell)
     del row["qps"]
-    return row | {"goodput_qps": found.by_requests, "goodput_both_qps": found.by_both}
+    return row | {"goodput_qps": goodput.by_requests, "goodput_both_qps": goodput.by_both}
 
 
 def names_of(cell: Cell) -> Row:
-    """Return what tells the cell from others, as a row begins."""
+    """Return the values that identify a cell, as the beginning of its row."""
     named: Row = msgspec.to_builtins(cell)
     return {"order": cell.order, "engines": cell.engines, "label": cell.label or cell.placement} | named
 
 
 def run_all(do: Callable[[Asked], Answer], asked: Sequence[Asked], *, jobs: int, title: str) -> list[Answer]:
-    """Return do(each) in order, in `jobs` processes, with a progress bar."""
+    """Return `do` of each item in order, computed in `jobs` processes, with a progress bar."""
     if jobs <= 1:
         return [do(item) for item in tqdm(asked, desc=title, disable=None)]
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:

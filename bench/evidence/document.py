@@ -51,11 +51,11 @@ CHAPTERS = (
     live,
     verdicts,
 )
-"""Modules with `figures()`; the text is the Markdown file of the same name, `draw()` makes the pictures, where any."""
+"""Modules with `figures()` and optionally `draw()` for pictures; the text is the Markdown file of the same name."""
 
 
 class _Missing(str):
-    """Makes a template that names an unknown figure fail; Django would leave a gap."""
+    """Makes a template fail on an unknown figure; Django would leave a gap."""
 
     @override
     def __contains__(self, _: object) -> bool:
@@ -67,7 +67,7 @@ class _Missing(str):
 
 
 def text() -> str:
-    """Return the document; raises MissingResultError where a measurement has not been made."""
+    """Return the document; raises MissingResultError if a measurement has not been made."""
     if not settings.configured:
         settings.configure()
     engine = Engine(

@@ -1,4 +1,4 @@
-"""Lets engines of a simulated fleet fall ill, and get well again, at moments of virtual time."""
+"""Injects faults into engines of a simulated fleet, and heals them, at moments of virtual time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from simulator.fleet.fleet_simulation import FleetSimulation
 
 
 def fault_at(simulation: FleetSimulation, at_s: float, engine_id: str, fault: FaultKind) -> None:
-    """Give an engine a fault from `at_s` on, "none" heals it; it must be a FaultyEngine by then."""
+    """Give an engine a fault from `at_s` on ("none" heals it); it must be a FaultyEngine by then."""
 
     def happens(running: FleetSimulation) -> None:
         engine = running.stations.of(engine_id).engine
@@ -21,5 +21,5 @@ def fault_at(simulation: FleetSimulation, at_s: float, engine_id: str, fault: Fa
 
 
 def restart_at(simulation: FleetSimulation, at_s: float, engine_id: str) -> None:
-    """Restart an engine: its cache and what stood there are gone; what had no first token is placed anew."""
+    """Restart an engine: its cache and its work are lost; requests without a first token are placed again."""
     simulation.call_at(at_s, lambda running: running.change(EngineJoins(running.now, engine_id)))

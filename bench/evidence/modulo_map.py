@@ -1,4 +1,4 @@
-"""DualMap with key modulo number of engines in place of its rings: what consistent hashing is measured against."""
+"""DualMap with key modulo number of engines instead of its rings: the comparison for consistent hashing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME = "dual_map_modulo"
 
 
 class ModuloCandidates:
-    """Candidates by independent hashes modulo the number of engines; equal ones go to the next engine."""
+    """Candidates by independent hashes modulo the number of engines; a duplicate goes to the next engine."""
 
     def __init__(self, engines: int, candidates: int) -> None:
         self._engines = engines
@@ -27,17 +27,17 @@ class ModuloCandidates:
 
     def candidates(self, key: int) -> list[int]:
         """Return the positions of the key's candidates."""
-        found: list[int] = []
+        chosen: list[int] = []
         for seed in range(1, self._candidates + 1):
             at = xxh3_64_intdigest(key.to_bytes(8, "little"), seed) % self._engines
-            while at in found:
+            while at in chosen:
                 at = (at + 1) % self._engines
-            found.append(at)
-        return found
+            chosen.append(at)
+        return chosen
 
 
 class ModuloMap(DualMap):
-    """DualMap in every respect but that a change of the fleet remaps nearly all prefixes."""
+    """DualMap in every respect, except that a change of the fleet remaps nearly all prefixes."""
 
     @override
     def _build(self, view: FleetView) -> CandidateTargets:
@@ -47,4 +47,4 @@ class ModuloMap(DualMap):
 
 
 WITH_MODULO: Table = {**PLACEMENTS, NAME: cast("type[msgspec.Struct]", ModuloMap)}
-"""What can be simulated, with this rule."""
+"""All placements that can be simulated, and this rule."""

@@ -1,4 +1,4 @@
-"""Queue orders as the document names them: one may be a registered order with parameters of its own."""
+"""Queue orders by the document's names: one may be a registered order with parameters of its own."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ _VARIANTS: dict[str, Stage] = {FORGETTING: Stage(name="late_last", params={"forg
 
 
 def order_stage(name: str, params: Mapping[str, Parameter]) -> Stage:
-    """Return the stage of an order by the document's name; `params` go over those that the name stands for."""
+    """Return the stage of an order by the document's name; `params` override those of the name."""
     base = _VARIANTS.get(name, Stage(name=name))
     return Stage(name=base.name, params={**base.params, **params})

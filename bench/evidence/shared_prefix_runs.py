@@ -1,7 +1,7 @@
-"""Fleets under generated shared prefixes (GSP) as the LBGR paper's §5 has them, in blocks finer than a trace's.
+"""Fleets under the generated shared prefixes (GSP) of the LBGR paper's §5, in blocks finer than a trace's.
 
-A trace's blocks of 512 tokens would share nothing of the paper's shortest prompts, so these requests
-get their own keys, one for every few tokens.
+Blocks of 512 tokens, as in a trace, would share nothing of the paper's shortest prompts, so these requests get their
+own keys, one for every few tokens.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BLOCK_TOKENS = 32
 ENGINES, CACHE_TOKENS, QPS = 4, 200_000, 12.0
 SLO_TTFT_S = 5.0
 _EVERYTHING = 1_000_000
-"""Prefill window under which every request is dispatched at once, so that it waits in the engine."""
+"""Prefill window with which every request is dispatched at once, so that it waits in the engine."""
 
 
 class SharedPrefixRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +75,7 @@ class SharedPrefixWorkload(Workload):
             seed=seed,
         )
         ids, salt = count(), key_seed(simulation_secret(seed), "simulated")
+        # Ids are given in order, so that no two groups or prompts share one by chance.
         shared = [
             tuple(islice(ids, int(shape.lengths[group % len(shape.lengths)] * shape.ratio) // block_tokens))
             for group in range(shape.groups)
@@ -124,7 +125,7 @@ def workload(shape: SharedPrefixShape, block_tokens: int, seed: int) -> SharedPr
 def profile_of(asked: SharedPrefixRun) -> EngineProfile:
     """Return engines of one speed with the cache and decode step of the paper's L40 as far as it is known.
 
-    A step of decoding reads the weights of an 8B model in 16 bits once: 16 GB at 864 GB/s.
+    A decode step reads the weights of an 8B model in 16 bits once: 16 GB at 864 GB/s.
     """
     return EngineProfile(
         prefill_base_s=0.0,
@@ -140,7 +141,7 @@ def profile_of(asked: SharedPrefixRun) -> EngineProfile:
 
 
 def simulate(asked: SharedPrefixRun) -> tuple[SharedPrefixWorkload, FleetSimulation]:
-    """Run to the end and return the requests and what became of them."""
+    """Run to the end and return the requests and their outcomes."""
     shape = SharedPrefixShape(
         qps=asked.qps,
         ratio=asked.ratio,
@@ -165,7 +166,7 @@ def simulate(asked: SharedPrefixRun) -> tuple[SharedPrefixWorkload, FleetSimulat
 
 
 def run_row(asked: SharedPrefixRun) -> Row:
-    """Run one setting and return its row: what was asked for, and the paper's figures (§5, Metrics)."""
+    """Run one setting and return its row: its parameters, and the paper's figures (§5, Metrics)."""
     requests, simulation = simulate(asked)
     records = simulation.history
     ttfts = sorted(record.ttft_s for record in records if record.ttft_s is not None)

@@ -1,4 +1,4 @@
-"""Results of measurements as committed files: what was run, with which command, and its rows."""
+"""Results of measurements as committed files: settings, command, and rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 FOLDER = Path(__file__).resolve().parent.parent / "results"
 
 Row = dict[str, Any]
-"""One run: what was asked, and its figures; tables are lists of lists."""
+"""One run: its parameters and its figures; tables are lists of lists."""
 
 
 class MissingResultError(FileNotFoundError):
@@ -26,18 +26,18 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[Row]
 
     def find(self, **wanted: object) -> Row:
-        """Return the one row with these values; raises LookupError where there is none, or more than one."""
-        found = self.where(**wanted)
-        if len(found) != 1:
-            raise LookupError(f"{self.name}: {len(found)} rows have {wanted}; measure it again")
-        return found[0]
+        """Return the one row with these values; raises LookupError unless there is exactly one."""
+        rows = self.where(**wanted)
+        if len(rows) != 1:
+            raise LookupError(f"{self.name}: {len(rows)} rows have {wanted}; measure it again")
+        return rows[0]
 
     def where(self, **wanted: object) -> list[Row]:
         """Return all rows with these values, in order."""
         return [row for row in self.rows if all(row.get(name) == value for name, value in wanted.items())]
 
     def number(self, figure: str, **wanted: object) -> float:
-        """Return a figure of the one row with these values; raises LookupError where it has none."""
+        """Return a figure of the one row with these values; raises LookupError if it has none."""
         value = self.find(**wanted).get(figure)
         if not isinstance(value, int | float):
             raise LookupError(f"{self.name}: {figure} of {wanted} is {value!r}, not a number")
@@ -50,14 +50,14 @@ def measured(*, name: str, settings: dict[str, Any], rows: list[Row]) -> Result:
 
 
 def save(result: Result) -> Path:
-    """Write the result where the document looks for it, numbers rounded to six digits; returns the file."""
+    """Write the result, with numbers rounded to six digits, to the document's folder; returns the file."""
     path = FOLDER / f"{result.name}.json"
     write(msgspec.structs.replace(result, rows=[_rounded(row) for row in result.rows]), path)
     return path
 
 
 def write(result: Result, path: Path) -> None:
-    """Write the result as it is."""
+    """Write the result without rounding."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
 
@@ -74,7 +74,7 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, dict):
-        return {name: _rounded(each) for name, each in value.items()}
+        return {name: _rounded(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
         return [_rounded(item) for item in value]
     return value

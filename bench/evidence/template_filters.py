@@ -1,4 +1,4 @@
-"""Filters that write figures into the document's templates."""
+"""Filters that format figures in the document's templates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ register = Library()
 
 @register.filter
 def num(value: object, spec: str = "") -> str:
-    """Return a figure in Python's format specification; nothing where there is none."""
+    """Return a figure in Python's format specification; empty if there is none."""
     return "" if value is None else format(value, spec)
 
 
@@ -24,5 +24,5 @@ def nums(values: Iterable[object], spec: str = "") -> str:
 @register.filter
 def span(values: Iterable[float], spec: str = "") -> str:
     """Return the least and the greatest of several figures."""
-    found = list(values)
-    return f"{min(found):{spec}} to {max(found):{spec}}"
+    numbers = list(values)
+    return f"{min(numbers):{spec}} to {max(numbers):{spec}}"

@@ -1,4 +1,4 @@
-"""Where the traces lie, and which of their rows are used."""
+"""Finds the traces and selects their rows."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ TRACES = {
     "conversation": ("conversation_trace.jsonl.gz", 4000),
     "toolagent_like": ("toolagent_like.jsonl.gz", 8000),
 }
-"""Name → file, and the first rows that are used, as DualMap A.3.1 does."""
+"""Name → file, and the number of first rows to use, as in DualMap A.3.1."""
 
 
 def trace_file(trace: str) -> Path:
-    """Return a trace's file; raises FileNotFoundError and says which variable names the folder."""
+    """Return a trace's file; raises FileNotFoundError, naming the folder's variable."""
     path = Path(os.environ.get(FOLDER_VARIABLE, FOLDER)) / TRACES[trace][0]
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; set {FOLDER_VARIABLE} to the folder that holds it")
@@ -30,7 +30,7 @@ def trace_file(trace: str) -> Path:
 
 @cache
 def workload(trace: str, seed: int = 0) -> Workload:
-    """Return the rows that are used, capped; `seed` salts their block keys, and so breaks ties in another way."""
+    """Return the used rows, capped; `seed` salts their block keys, and so changes tie-breaking."""
     return Workload.read(trace_file(trace), requests=TRACES[trace][1], max_input=MAX_INPUT, seed=seed)
 
 

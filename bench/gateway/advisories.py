@@ -1,11 +1,11 @@
-"""A flood of advisories beside decisions: `python -m bench.gateway.advisories --json OUT`.
+"""A flood of advisories during decisions: `python -m bench.gateway.advisories --json OUT`.
 
 One tenant has conversations and asks for decisions; another one sends ten times the advisories that its API key may, in
 a process of its own, for sessions that it has. Rounds with and without the flood come in pairs of alternating order, on
 one fleet of simulated engines without node managers, and all conversations have the same number of turns. Per round:
 p99 of the decisions as their caller sees them, with and without the time that they waited for an engine, and the share
 of prompt tokens that engines found cached. Reported: the medians over pairs of the ratios of p99s, and of the fall of
-the share; and how many advisories came, over the limit.
+the share; and the number of advisories sent, over the limit.
 """
 
 from __future__ import annotations
@@ -35,41 +35,42 @@ from routing.policy.policy_document import RoutingPolicy
 
 FLOOD_KEY = "hw_key_of_a_flood_on_loopback"
 OPERATOR_KEY = "hw_key_of_an_operator_on_loopback"
-"""The measuring tenant's: where tenants share caches, hits are told to operators' keys alone."""
+"""The measuring tenant's key: where tenants share caches, only operators' keys receive hit counts."""
 FLOOD_PER_S = 10 * PER_S
 PAIRS = 7
 TURNS = 30
 DECISIONS_PER_S = 40.0
 SESSIONS = 8
 _AT_ONCE = 32
-_STANDS = 200
-"""Rejected advisories after which the flood stands."""
+_STEADY = 200
+"""Rejected advisories after which the flood counts as steady."""
 _START_S = 60.0
 _SHED = re.compile(rf'^headway_advisories_total\{{[^}}]*outcome="{SHED}"[^}}]*\}} (\S+)$', re.MULTILINE)
 
 
 class Round(NamedTuple):
-    """What the tenant beside the flood saw, and how many advisories were rejected per second."""
+    """The measuring tenant's figures, and the number of advisories rejected per second."""
 
     p99_s: float
     unqueued_p99_s: float
-    """Without the time in the pool's queue, which is the same for a flood that takes no engine."""
+    """Without the time in the pool's queue, which a flood that occupies no engine does not change."""
     hit_share: float
     shed_per_s: float
 
 
 async def flood(url: str) -> None:
-    """Send advisories at ten times the limit, each at its time, until this process is ended."""
+    """Send advisories at ten times the limit, evenly spaced, until this process is ended."""
     headers = {"authorization": f"Bearer {FLOOD_KEY}"}
     async with aiohttp.ClientSession(headers=headers) as client:
         for session in range(SESSIONS):
             body = {"model": MODEL, "prompt": f"flood {session} " * 600, "session_id": f"f-{session}", "max_tokens": 1}
+            # An advisory needs a session with an earlier request.
             await (await client.post(f"{url}/v1/completions", json=body)).read()
     host, _, port = url.removeprefix("http://").partition(":")
     began, number = time.monotonic(), 0
 
     async def sender() -> None:
-        # Bytes that are ready: what the flood costs its own process is no part of what it costs the gateway.
+        # Bytes made in advance: the flood's cost to its own process is no part of its cost to the gateway.
         nonlocal number
         reader, writer = await asyncio.open_connection(host, int(port))
         while True:
@@ -83,7 +84,7 @@ async def flood(url: str) -> None:
 
 
 def _request(host: str, session: int) -> bytes:
-    """Return one advisory of the flood as it travels."""
+    """Return the bytes of one advisory request."""
     body = f'{{"session_id": "f-{session}"}}'
     lines = (
         "POST /api/v1/advisories HTTP/1.1",
@@ -98,7 +99,7 @@ def _request(host: str, session: int) -> bytes:
 
 
 async def measured(fleet: LiveFleet, name: str) -> tuple[float, float, float]:
-    """Return the p99s of decisions in seconds, and the share of prompt tokens that were cached, over one round."""
+    """Return the p99s of decisions in seconds, and the cached share of prompt tokens, over one round."""
     headers, tokens = {"authorization": f"Bearer {OPERATOR_KEY}"}, [0, 0]
     took, unqueued = list[float](), list[float]()
     talking = SESSIONS
@@ -146,13 +147,13 @@ def shed(fleet: LiveFleet) -> float:
 
 @contextmanager
 def flooded(fleet: LiveFleet) -> Iterator[None]:
-    """Have a flood stand for the block."""
+    """Keep a steady flood for the block."""
     process = subprocess.Popen([sys.executable, "-m", "bench.gateway.advisories", "--flood", fleet.url])
     try:
         before, until_s = shed(fleet), time.monotonic() + _START_S
-        while shed(fleet) - before < _STANDS:
+        while shed(fleet) - before < _STEADY:
             if time.monotonic() > until_s:
-                raise TimeoutError("the flood does not stand")
+                raise TimeoutError("the flood is not steady")
             time.sleep(0.2)
         yield
     finally:
@@ -168,9 +169,10 @@ def one_round(fleet: LiveFleet, name: str) -> Round:
 
 def pairs(fleet: LiveFleet) -> list[tuple[Round, Round]]:
     """Return rounds without and with a flood, in pairs of alternating order."""
-    found = []
+    rounds = []
     for number in range(PAIRS):
         both: dict[bool, Round] = {}
+        # The order alternates, so that slow changes of the machine favor neither.
         for floods in (number % 2 == 1, number % 2 == 0):
             if floods:
                 with flooded(fleet):
@@ -178,8 +180,8 @@ def pairs(fleet: LiveFleet) -> list[tuple[Round, Round]]:
             else:
                 both[floods] = one_round(fleet, f"round {number} quiet")
         print(f"quiet {both[False]}, flooded {both[True]}", flush=True)
-        found.append((both[False], both[True]))
-    return found
+        rounds.append((both[False], both[True]))
+    return rounds
 
 
 def _sha256(text: str) -> str:
@@ -187,7 +189,7 @@ def _sha256(text: str) -> str:
 
 
 def main() -> int:
-    """Measure, report, and return 1 where a target does not hold."""
+    """Measure, report, and return 1 if a target does not hold."""
     parser = command_line("advisories", __doc__)
     parser.add_argument("--flood", default="", help="send the flood to this gateway, and do nothing else")
     options = parser.parse_args()
@@ -204,9 +206,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as state, live_fleet(Path(state), policy, engines=2, more_keys=keys) as fleet:
         if not asyncio.run(measured(fleet, "warm-up"))[-1]:
             raise RuntimeError("no prompt token was cached: there is nothing to lose")
-        found = pairs(fleet)
-    quiet, loud = zip(*found, strict=True)
-    ratios = [other.p99_s / one.p99_s for one, other in found]
+        rounds = pairs(fleet)
+    quiet, loud = zip(*rounds, strict=True)
+    ratios = [other.p99_s / one.p99_s for one, other in rounds]
     figures = {
         "p99_s": statistics.median(item.p99_s for item in quiet),
         "p99_flood_s": statistics.median(item.p99_s for item in loud),
@@ -221,14 +223,14 @@ def main() -> int:
     targets = {
         "p99_ratio": Target(value=statistics.median(ratios), op="<", target=2.0),
         "unqueued_p99_ratio": Target(
-            value=statistics.median(other.unqueued_p99_s / one.unqueued_p99_s for one, other in found),
+            value=statistics.median(other.unqueued_p99_s / one.unqueued_p99_s for one, other in rounds),
             op="<",
             target=2.0,
         ),
         "hit_share_lost": Target(
-            value=statistics.median(one.hit_share - other.hit_share for one, other in found), op="<", target=0.02
+            value=statistics.median(one.hit_share - other.hit_share for one, other in rounds), op="<", target=0.02
         ),
-        # What is taken is the limit; all beyond it was rejected.
+        # The gateway accepts at the limit and rejects everything beyond it.
         "flood_over_limit": Target(value=1 + figures["shed_per_s"] / PER_S, op=">=", target=9.0),
     }
     return 0 if write_report("advisories", figures, targets, options.json) else 1

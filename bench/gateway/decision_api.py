@@ -1,9 +1,9 @@
-"""What a decision costs over HTTP, next to the least that the same server can do.
+"""The CPU cost of a decision over HTTP, next to the least that the same server can do.
 
-`python -m bench.gateway.decision_api --json OUT`: CPU time per request of `POST /api/v1/route` (24 block
-hashes, 32 engines, no waiting) and of uvicorn's null ASGI app given the same request, both in
-processes of their own, in alternating rounds. CPU time is the kernel's for the whole server process,
-so other work on the machine disturbs it little; medians over rounds.
+`python -m bench.gateway.decision_api --json OUT`: CPU time per request of `POST /api/v1/route` (24 block hashes, 32
+engines, no waiting) and of uvicorn's null ASGI app for the same request, both in processes of their own, in alternating
+rounds. CPU time is the kernel's for the whole server process, so other work on the machine disturbs it little; medians
+over rounds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FIRST_PORT = 18390
 
 
 class Round(NamedTuple):
-    """CPU microseconds per request of both servers, and the seconds that each routed request took."""
+    """CPU microseconds per request of both servers, and the duration of each routed request in seconds."""
 
     null_us: float
     route_us: float
@@ -91,7 +91,7 @@ class Connection(asyncio.Protocol):
 
 
 class Batch:
-    """Requests that several connections share, and what came back."""
+    """Requests that several connections share, and their answers."""
 
     def __init__(self, requests: Sequence[bytes], connections: int) -> None:
         self.requests = iter(requests)
@@ -101,7 +101,7 @@ class Batch:
         self._busy = connections
 
     def leave(self) -> None:
-        """Count a connection that has nothing more to send."""
+        """Count a connection that has nothing left to send."""
         self._busy -= 1
         if self._busy == 0 and not self.done.done():
             self.done.set_result(None)
@@ -127,7 +127,7 @@ class Client:
             self._connections.append(connection)
 
     async def drive(self, requests: Sequence[bytes]) -> Batch:
-        """Send all requests and return what came back."""
+        """Send all requests and return their answers."""
         batch = Batch(requests, len(self._connections))
         for connection in self._connections:
             connection.send(batch)
@@ -145,7 +145,7 @@ def http_request(path: str, body: bytes) -> bytes:
 
 
 def route_requests(count: int, rng: Random) -> list[bytes]:
-    """Return questions whose prompts share 6, 12 or 24 of their 24 blocks with others."""
+    """Return requests whose prompts share 6, 12 or 24 of their 24 blocks with others."""
     groups = hash_groups()
     made = []
     for _ in range(count):
@@ -161,7 +161,7 @@ def route_requests(count: int, rng: Random) -> list[bytes]:
 
 @contextmanager
 def server(*arguments: str) -> Iterator[int]:
-    """Run one of the servers in a process of its own; gives its pid."""
+    """Run one of the servers in a process of its own; yields its pid."""
     process = subprocess.Popen([sys.executable, "-m", "bench.live.decision_api_server", *arguments])
     try:
         yield process.pid
@@ -171,7 +171,7 @@ def server(*arguments: str) -> Iterator[int]:
 
 
 async def connected(port: int) -> Client:
-    """Return a client once the server listens."""
+    """Wait until the server listens, and return a client."""
     for _ in range(200):
         client = Client(port)
         try:
@@ -184,7 +184,7 @@ async def connected(port: int) -> Client:
 
 
 async def healthy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer 200 to whatever is asked, as an engine whose health is probed."""
+    """Answer 200 to every request, as an engine whose health is probed."""
     while await reader.readline():
         while (await reader.readline()).strip():
             pass
@@ -200,13 +200,13 @@ async def cpu_us(pid: int, client: Client, requests: Sequence[bytes]) -> tuple[f
 
 
 async def complete(client: Client, batch: Batch) -> None:
-    """Say of each decision of a batch that its request is over."""
+    """Report the request of each decision of a batch as complete."""
     ids = [json.loads(body)["decision_id"] for body in batch.bodies]
     await client.drive([http_request(f"/api/v1/requests/{id_}/complete", b"{}") for id_ in ids])
 
 
 async def one_round(null: tuple[int, Client], gateway: tuple[int, Client], rng: Random) -> Round:
-    """Load both servers in turn; what was routed is completed, unmeasured, before more is asked."""
+    """Load both servers in turn; routed requests are completed, unmeasured, before the next batch."""
     null_us: list[float] = []
     route_us: list[float] = []
     took: list[float] = []

@@ -1,14 +1,14 @@
-"""What recording costs, and what an hour of requests takes: `python -m bench.gateway.decision_records --json OUT`.
+"""The cost of recording, and the size of an hour's records: `python -m bench.gateway.decision_records --json OUT`.
 
 CPU: the gateway's app decides and completes requests (24 block hashes, 32 engines) in process, without HTTP, in turns
 with and without the listener that records. Without it is the decision's cost. Recording, in the gateway, is the
-difference and what each interval adds: sampling, records, the bus. Storing, in the jobs process, is regret, segments
-and index rows; `whole` is both. Every request's traffic is recorded; once at a full gateway's rate, of whose decisions
-the default keeps 50 per second, and once with every decision kept. CPU time of the whole process; medians of pairs of
-slices and of intervals; `traffic`: with no decision kept.
+difference plus the work of each interval: sampling, records, the bus. Storing, in the jobs process, is regret, segments
+and index rows; `whole` is both. Every request's traffic is recorded. One run has a full gateway's rate, of whose
+decisions the default keeps 50 per second; the other keeps every decision. CPU time is that of the whole process;
+figures are medians of pairs of slices and of intervals; `traffic`: with no decision kept.
 
-Store: an hour at 50 requests per second, all kept and each different, stored as fast as they go in; once with
-the default budget and once with one that it does not fit into. The same hour of traffic likewise.
+Store: an hour at 50 requests per second, all kept and each different, stored as fast as possible; once with the default
+budget and once with one that is too small for it. The same hour of traffic likewise.
 """
 
 from __future__ import annotations
@@ -62,18 +62,18 @@ from kvstore.keys.keyring import Keyring
 _MOMENTS = ("dispatched", "first_token", "handed_over", "left", "ended")
 FIRST_PORT = 27010
 RATE_PER_S = 2000
-"""Requests per second of a gateway that has much to do; what it keeps is bounded by the setting."""
+"""Requests per second of a busy gateway; the setting bounds how many it keeps."""
 KEPT_PER_S = 50
 INTERVALS, ROUNDS = 12, 7
 SLICE = 100
-"""Requests that are decided with or without recording before it is the other's turn."""
+"""Requests decided with or without recording before the other mode's turn."""
 SETTLE_S = 0.05
 HOUR_RATE, HOUR_S = 50, 3600
 SMALL_BUDGET = 64 << 20
 TRAFFIC_BUDGET = 256 << 20
 STORED_AT_ONCE = 50
 SAMPLES = 2000
-"""Real decisions, of which an hour of different ones is made."""
+"""Real decisions from which an hour of different ones is made."""
 SHRINK_EVERY = 30
 
 
@@ -84,11 +84,11 @@ class Gate:
         self.gateway = gateway
         self.app = GatewayApp(gateway)
         self.desk = cast(Any, self.app._route_api._lifecycle)
-        # Rounds of decisions without a pause are the load here, and no reason to reject any.
+        # Decisions without a pause are the load here, and no reason to reject any.
         self.desk.reject_if_late = lambda *_: None
-        self.told = self.desk._tell
-        told = (getattr(self.told, moment) for moment in _MOMENTS)
-        silent = [tuple(call for call in calls if call.__self__ is not gateway.requests) for calls in told]
+        self.listeners = self.desk._tell
+        by_moment = (getattr(self.listeners, moment) for moment in _MOMENTS)
+        silent = [tuple(call for call in calls if call.__self__ is not gateway.requests) for calls in by_moment]
         self.silent = SimpleNamespace(**dict(zip(_MOMENTS, silent, strict=True)))
         """The request's listeners without the one that records."""
         caller = authenticate(f"Bearer {API_KEY}".encode(), gateway, time.time())
@@ -97,7 +97,7 @@ class Gate:
         self.groups = hash_groups()
 
     def bodies(self, count: int) -> list[bytes]:
-        """Return questions whose prompts share 6, 12 or 24 of their blocks with others."""
+        """Return requests whose prompts share 6, 12 or 24 of their blocks with others."""
         made = []
         for _ in range(count):
             hashes = shared_hashes(self.groups, self.rng)
@@ -106,9 +106,9 @@ class Gate:
         return made
 
     def decide(self, bodies: list[bytes], *, recorded: bool) -> float:
-        """Decide and complete them, and return the CPU seconds of that."""
+        """Decide and complete the requests, and return the CPU seconds."""
         recent, desk = self.app.recent, self.desk
-        desk._tell = self.told if recorded else self.silent
+        desk._tell = self.listeners if recorded else self.silent
         begin = time.process_time()
         for body in bodies:
             name, now = new_id(), time.monotonic()
@@ -118,7 +118,7 @@ class Gate:
                 desk.first_token(record, now + 0.1)
                 desk.completed(record, now + 1.0, cached_tokens=record.decision.hit_tokens, output_tokens=200)
                 if not recorded:
-                    # Recording lets go of them; without it the ring does, a while later, in whoever's turn that is.
+                    # Recording releases the keys; without it the ring does, later, during another slice.
                     record.keys = None
         spent_s = time.process_time() - begin
         for _ in () if recorded else bodies:
@@ -136,8 +136,8 @@ class Costs:
         self.storing: list[float] = []
 
     def figures(self, name: str) -> dict[str, float]:
-        """Return their medians, in microseconds, and the shares of deciding."""
-        # Of two slices in a row, because which of both ways began differs, and the first finds its caches cold.
+        """Return the medians in microseconds, and as shares of deciding."""
+        # Means of two slices in a row: which mode began alternates, and the first slice finds its caches cold.
         turns = [[(one + two) / 2 for one, two in pairwise(item)] for item in (self.deciding, self.recording)]
         deciding, recording, flushing, storing = (
             statistics.median(turn) * 1e6 for turn in (*turns, self.flushing, self.storing)
@@ -153,35 +153,35 @@ class Costs:
 
 
 async def spend(gate: Gate, rate: int, kept_per_s: float, costs: Costs, records: list[StoredDecision]) -> None:
-    """Decide and record some intervals' requests, then store them; `records` gets the first decisions that are kept."""
+    """Decide and record the requests of some intervals, then store them; `records` gets the first kept decisions."""
     from controlplane.request_log.store.segments import store
 
-    heard: list[bytes] = []
+    received: list[bytes] = []
     outbox, per_interval, slices = gate.gateway.requests, rate // 2, max(1, rate // 2 // SLICE)
-    unsubscribe = gate.gateway._bus.subscribe(TOPIC, lambda _topic, value: heard.append(value))
+    unsubscribe = gate.gateway._bus.subscribe(TOPIC, lambda _topic, value: received.append(value))
     few = per_interval // slices
     for _ in range(INTERVALS):
         for _ in range(slices):
-            # In turns, first one and then the other, so that neither has the better moment.
+            # The order alternates, so that neither mode has the better moment.
             first = bool(len(costs.deciding) % 2)
             spent_s = {recorded: gate.decide(gate.bodies(few), recorded=recorded) for recorded in (first, not first)}
             costs.deciding.append(spent_s[False] / few)
             costs.recording.append((spent_s[True] - spent_s[False]) / few)
-        # Probes and the like are due by now, and would be taken for recording.
+        # Due probes and the like run now, or their time would count as recording.
         await asyncio.sleep(SETTLE_S)
-        # What an interval leaves room for, however fast the intervals follow each other here.
+        # The room of one interval, however fast the intervals follow each other here.
         outbox._kept_per_s, outbox._room = 0.0, kept_per_s / 2
         begin = time.process_time()
         await outbox.flush()
         costs.flushing.append((time.process_time() - begin) / per_interval)
     unsubscribe()
-    # Another process does this: here it comes last, so that the gateway finds its caches as it left them.
+    # Storing runs in another process in the program; here it comes last, so that the gateway's caches stay warm.
     begin = time.process_time()
-    requests = store(heard).requests
+    requests = store(received).requests
     costs.storing.append((time.process_time() - begin) / requests)
     if requests != per_interval * INTERVALS:
         raise RuntimeError(f"{requests} of {per_interval * INTERVALS} requests were recorded")
-    for batch in heard if len(records) < SAMPLES else ():
+    for batch in received if len(records) < SAMPLES else ():
         records += decode_decisions(decode_batch(batch).decisions)
 
 
@@ -191,7 +191,7 @@ async def recording(figures: dict[str, float]) -> list[StoredDecision]:
     with tempfile.TemporaryDirectory() as state:
         bus = InProcessBus()
         bus.publish(SNAPSHOT_TOPIC, encode_snapshot(snapshot(f"http://127.0.0.1:{FIRST_PORT}", ENGINES)))
-        # Nothing else may run while the loop waits for the thread: it would be taken for recording.
+        # Nothing else may run while the loop waits for the thread: its time would count as recording.
         settings = GatewaySettings(
             report_stale_s=7200.0,
             request_interval_s=3600.0,
@@ -219,7 +219,7 @@ async def recording(figures: dict[str, float]) -> list[StoredDecision]:
 
 
 def an_hour(records: list[StoredDecision], budget: int) -> dict[str, float]:
-    """Store an hour of different decisions; returns the most that the store took, and the CPU per decision."""
+    """Store an hour of different decisions; returns the store's peak size, and the CPU per decision."""
     from django.db import connection
 
     from controlplane.request_log.models.decision_index import DecisionIndex
@@ -232,8 +232,8 @@ def an_hour(records: list[StoredDecision], budget: int) -> dict[str, float]:
     at, total = time.time() - HOUR_S, HOUR_RATE * HOUR_S
     for number in range(0, total, STORED_AT_ONCE):
         part = [
-            _another(records[rng.randrange(len(records))], at + (number + place) / HOUR_RATE)
-            for place in range(STORED_AT_ONCE)
+            _another(records[rng.randrange(len(records))], at + (number + offset) / HOUR_RATE)
+            for offset in range(STORED_AT_ONCE)
         ]
         store([encode_batch(request_batch(uuid.uuid4().hex, (), part))])
         if number // STORED_AT_ONCE % SHRINK_EVERY == 0:
@@ -260,7 +260,7 @@ def an_hour(records: list[StoredDecision], budget: int) -> dict[str, float]:
 
 
 def an_hour_of_traffic() -> dict[str, float]:
-    """Record an hour of the traffic that the gateway was given, with a session each; returns what it takes."""
+    """Record an hour of the gateway's traffic, with a session per request; returns its size and cost."""
     from controlplane.request_log.models.segment import Retention
     from controlplane.request_log.store.retention import shrink, used_bytes
     from controlplane.request_log.store.segments import recorded_traffic, store
@@ -271,7 +271,7 @@ def an_hour_of_traffic() -> dict[str, float]:
     for second in range(HOUR_S):
         rows = []
         for number in range(HOUR_RATE):
-            # All within the time in which this runs, for readers go by when a segment was stored.
+            # All timestamps fall within this run, since readers go by when a segment was stored.
             at, session = begin + (second + number / HOUR_RATE) / HOUR_S, uuid.uuid4().hex[:12]
             blocks = tuple(shared_hashes(groups, rng))
             row = (
@@ -305,7 +305,7 @@ def measure() -> tuple[dict[str, float], dict[str, Target]]:
 
     call_command("migrate", verbosity=0)
     figures: dict[str, float] = {}
-    # The loop's thread stores here, which in the program a thread of its own does.
+    # The loop's thread stores here; the program uses a thread of its own.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
     records = asyncio.run(recording(figures))
     targets = {

@@ -1,8 +1,8 @@
 """CPU of a streamed chat in each OpenAI-compatible proxy: `python -m bench.gateway.openai_proxy --json OUT`.
 
-Two engines that stream 64 chunks, one every 2 ms; eight streams at a time of 2 KB prompts. In turns: nginx that only
-passes requests on, Headway's own proxy (decision, queue, records), sglang-router cache_aware, LiteLLM. Counted is
-the CPU time of each proxy's processes, user and system, per request. Least round and median. Needs nginx.
+Two engines stream 64 chunks, one every 2 ms; eight streams at a time of 2 KB prompts. In turn: nginx that only passes
+requests on, Headway's own proxy (decision, queue, records), sglang-router cache_aware, LiteLLM. The figure is the CPU
+time of each proxy's processes, user and system, per request. Least round and median. Needs nginx.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _QUIET = {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITEL
 
 
 class Way(msgspec.Struct, frozen=True):
-    """One proxy at work."""
+    """One running proxy."""
 
     port: int
     pid: int
@@ -50,7 +50,7 @@ def started(stack: ExitStack, command: Sequence[str | Path], **environment: str)
 
 
 def _end(running: subprocess.Popen[bytes]) -> None:
-    """End a process; sglang-router waits for its connections until it is killed."""
+    """End a process; sglang-router waits for its connections, so it is killed."""
     running.terminate()
     try:
         running.wait(5.0)
@@ -60,7 +60,7 @@ def _end(running: subprocess.Popen[bytes]) -> None:
 
 
 def litellm_settings(folder: Path, engines: Sequence[int]) -> Path:
-    """Write the settings under which LiteLLM spreads the model over the engines."""
+    """Write settings with which LiteLLM spreads the model over the engines."""
     lines = ["model_list:"]
     for port in engines:
         lines += [
@@ -74,7 +74,7 @@ def litellm_settings(folder: Path, engines: Sequence[int]) -> Path:
 
 @contextmanager
 def ways(scratch: Path) -> Iterator[Mapping[str, Way]]:
-    """Start engines and proxies."""
+    """Start engines and proxies; yields the proxies by name."""
     nginx = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
     if nginx is None:
         raise RuntimeError("bench.gateway.openai_proxy needs nginx (Debian: nginx)")
@@ -114,13 +114,13 @@ def ways(scratch: Path) -> Iterator[Mapping[str, Way]]:
 
 def one_round(known: Mapping[str, Way], asked: Sequence[bytes]) -> dict[str, float]:
     """Return the CPU milliseconds of one request in each proxy."""
-    found = {}
+    figures = {}
     for name, way in known.items():
         before = cpu_s(way.pid)
         url = f"http://127.0.0.1:{way.port}/v1/chat/completions"
         asyncio.run(stream_all(url, asked, {"authorization": f"Bearer {API_KEY}"}))
-        found[f"{name}_cpu_ms"] = (cpu_s(way.pid) - before) / len(asked) * 1e3
-    return found
+        figures[f"{name}_cpu_ms"] = (cpu_s(way.pid) - before) / len(asked) * 1e3
+    return figures
 
 
 def main() -> None:
@@ -131,7 +131,7 @@ def main() -> None:
     arguments = parser.parse_args()
     asked = bodies(arguments.requests)
     with tempfile.TemporaryDirectory() as scratch:
-        Path(scratch).chmod(0o755)  # nginx's workers are another user
+        Path(scratch).chmod(0o755)  # nginx's workers run as another user
         with ways(Path(scratch)) as known:
             rounds = [one_round(known, asked) for _ in range(max(arguments.rounds, LEAST_ROUNDS) + 1)][1:]
     figures = quietest_and_median(rounds)

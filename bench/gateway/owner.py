@@ -1,8 +1,8 @@
-"""What a pool's queue owner costs: CPU per request that another gateway asks it about, and the pool's ceiling.
+"""The cost of a pool's queue owner: CPU per request that another gateway sends it, and the pool's ceiling.
 
-`python -m bench.gateway.owner --json OUT`. Two gateways, each a process of its own, share one pool over a local bus
-and a real link. The one that does not own it asks as fast as it is answered; the owner measures the CPU time of its
-whole process. Engines are only health checks: nothing is relayed.
+`python -m bench.gateway.owner --json OUT`. Two gateways, each a process of its own, share one pool over a local bus and
+a real link. The one that does not own it asks as fast as it is answered; the owner measures the CPU time of its whole
+process. Engines are only health checks: nothing is relayed.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def main() -> int:
 
 
 def _gateway(name: str, directory: str, requests: int, parent: multiprocessing.connection.Connection) -> None:
-    # What is measured is CPU time; on a busy machine an owner that is late still answers.
+    # The figure is CPU time; on a busy machine a late owner still answers.
     asks.ANSWER_S = ownership.SILENT_S = PATIENCE_S
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(name, Path(directory), requests, parent))
@@ -110,16 +110,16 @@ async def _serve(name: str, directory: Path, requests: int, parent: multiprocess
     parent.send(_role(gateway))
     pool = gateway.pools["pool"]
     if _role(gateway) == OWNER:
-        await _told(parent)
+        await _next_message(parent)
         began_s = time.process_time()
         parent.send("go")
-        await _told(parent)
+        await _next_message(parent)
         cpu_s = time.process_time() - began_s
         parent.send({"cpu_s": cpu_s, "own_us": _own_decisions(gateway, pool)})
     else:
-        await _told(parent)
+        await _next_message(parent)
         parent.send(await _ask(gateway, pool, requests))
-    await _told(parent)
+    await _next_message(parent)
     await gateway.stop()
     await runner.cleanup()
     bus.close()
@@ -132,8 +132,8 @@ def _role(gateway: Gateway) -> str:
     return role if role in (OWNER, ASKS) else ""
 
 
-async def _told(parent: multiprocessing.connection.Connection) -> Any:
-    """Return what the parent says; the loop goes on meanwhile."""
+async def _next_message(parent: multiprocessing.connection.Connection) -> Any:
+    """Return the parent's next message; the loop runs on meanwhile."""
     while not parent.poll():  # noqa: ASYNC110  # a pipe of multiprocessing has no event
         await asyncio.sleep(0.01)
     return parent.recv()
@@ -148,6 +148,7 @@ def _request(gateway: Gateway, number: int) -> InferenceRequest:
 
 def _own_decisions(gateway: Gateway, pool: LivePool) -> float:
     """Return the CPU time of a decision and its end without any peer, in microseconds."""
+    # The first pass warms caches up.
     for measured in (False, True):
         began_s = time.process_time()
         for number in range(ALONE_REQUESTS * 10):
@@ -161,7 +162,7 @@ def _own_decisions(gateway: Gateway, pool: LivePool) -> float:
 
 
 async def _ask(gateway: Gateway, pool: LivePool, requests: int) -> dict[str, float]:
-    """Ask one by one, then many at once; return what the second took, and how long one answer takes alone."""
+    """Ask one by one, then many at once; return the cost of the latter, and the duration of a single answer."""
     waits_us = []
     for number in range(ALONE_REQUESTS):
         began = time.perf_counter()
@@ -178,6 +179,7 @@ async def _ask(gateway: Gateway, pool: LivePool, requests: int) -> dict[str, flo
     cpu_s, wall_s = time.process_time() - cpu_s, time.perf_counter() - wall_s
     cuts = statistics.quantiles(waits_us, n=100)
     asked = gateway.metrics.owner_asks.value("pool", "answered")
+    # A request that its own gateway decided would make the owner look cheaper.
     if asked != requests + ALONE_REQUESTS:
         raise RuntimeError(f"the owner answered {asked:.0f} of {requests + ALONE_REQUESTS} requests; measure again")
     return {"requests": asked, "cpu_s": cpu_s, "wall_s": wall_s, "p50_us": cuts[49], "p99_us": cuts[98]}

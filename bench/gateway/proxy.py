@@ -1,9 +1,10 @@
-"""What a decision adds to a request through nginx, beside sglang-router: `python -m bench.gateway.proxy --json OUT`.
+"""The latency that a decision adds to a request through nginx, next to sglang-router.
 
-Two engines that answer at once; one client on one keep-alive connection; bodies of 2 KB and 48 KB, 64 prompts in 16
-prefix groups. In turns: engines directly, plain nginx, nginx with Headway's decision (deploy/nginx with its agent,
-feedback included), sglang-router cache_aware. Added: p50 of nginx with the decision over plain nginx, p50 of
-sglang-router over the engine itself. Quietest round to quietest round, and medians. Needs nginx with njs.
+`python -m bench.gateway.proxy --json OUT`: two engines that answer at once; one client on one keep-alive connection;
+bodies of 2 KB and 48 KB, 64 prompts in 16 prefix groups. In turn: engines directly, plain nginx, nginx with Headway's
+decision (deploy/nginx with its agent, feedback included), sglang-router cache_aware. Added: p50 of nginx with the
+decision over plain nginx, p50 of sglang-router over the engine itself. Quietest round to quietest round, and medians.
+Needs nginx with njs.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snap
 PEER = "sglang-router==0.3.2"
 SIZES_KB = (2, 48)
 REPEATS = 4
-"""Times that a round sends all prompts of one size to each way."""
+"""Repeats of all prompts of one size on each path, per round."""
 
 
 @contextmanager
@@ -48,7 +49,7 @@ def process(command: Sequence[str | Path], **environment: str) -> Iterator[None]
 
 
 def keep_snapshot(state_dir: Path, ports: Sequence[int]) -> None:
-    """Write what the gateway starts from: a pool whose prompts are keyed by their text, as the peer does."""
+    """Write the gateway's snapshot: a pool whose prompts are keyed by their text, as the peer does."""
     engines = tuple(
         EngineEntry(engine_id=f"engine-{port}", name=f"e{port}", pool_id="pool", url=f"http://127.0.0.1:{port}")
         for port in ports
@@ -65,7 +66,7 @@ def keep_snapshot(state_dir: Path, ports: Sequence[int]) -> None:
 
 
 def plain_nginx(folder: Path, port: int, engines: Sequence[int]) -> Path:
-    """Write an nginx that only passes requests on, otherwise set as ours."""
+    """Write the configuration of an nginx that only passes requests on, with our settings otherwise."""
     servers = " ".join(f"server 127.0.0.1:{engine};" for engine in engines)
     (folder / "nginx.conf").write_text(
         f"""worker_processes 2; daemon off; pid {folder}/nginx.pid; error_log {folder}/error.log warn;
@@ -87,7 +88,7 @@ http {{
 
 @contextmanager
 def ways(scratch: Path) -> Iterator[Mapping[str, int]]:
-    """Start everything; gives the port of each way to an engine."""
+    """Start everything; yields the port of each path to an engine."""
     nginx = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
     if nginx is None:
         raise RuntimeError("bench.gateway.proxy needs nginx with njs (Debian: nginx, libnginx-mod-http-js)")
@@ -133,25 +134,25 @@ def ways(scratch: Path) -> Iterator[Mapping[str, int]]:
 
 
 def one_round(ports: Mapping[str, int]) -> dict[str, float]:
-    """Return the p50 of each way and size, in microseconds."""
-    found = {}
+    """Return the p50 of each path and size, in microseconds."""
+    figures = {}
     for size in SIZES_KB:
         asked = requests(size) * REPEATS
         for name, port in ports.items():
-            found[f"{name}_{size}kb_us"] = p50_us(port, asked)
-    return found
+            figures[f"{name}_{size}kb_us"] = p50_us(port, asked)
+    return figures
 
 
 def added(figures: Mapping[str, float]) -> dict[str, float]:
-    """Return what the decision and the peer add, and the ratio of the two, by size."""
-    found: dict[str, float] = {}
+    """Return the latency that the decision and the peer add, and the ratio of the two, by size."""
+    added_us: dict[str, float] = {}
     for size in SIZES_KB:
         for of in ("", "_median"):
             ours = figures[f"nginx_decided_{size}kb_us{of}"] - figures[f"nginx_{size}kb_us{of}"]
             theirs = figures[f"sglang_router_{size}kb_us{of}"] - figures[f"engine_{size}kb_us{of}"]
-            found |= {f"added_{size}kb_us{of}": ours, f"peer_added_{size}kb_us{of}": theirs}
-            found[f"added_{size}kb_over_peer{of}"] = ours / theirs
-    return found
+            added_us |= {f"added_{size}kb_us{of}": ours, f"peer_added_{size}kb_us{of}": theirs}
+            added_us[f"added_{size}kb_over_peer{of}"] = ours / theirs
+    return added_us
 
 
 def main() -> None:
@@ -160,7 +161,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=11)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        Path(scratch).chmod(0o755)  # nginx's workers are another user
+        Path(scratch).chmod(0o755)  # nginx's workers run as another user
         with ways(Path(scratch)) as ports:
             rounds = [one_round(ports) for _ in range(max(arguments.rounds, LEAST_ROUNDS) + 1)][1:]
     figures = quietest_and_median(rounds)

@@ -1,9 +1,9 @@
-"""How much CPU and memory one gateway needs, by the number of its engines: `python -m bench.gateway.sizing --json OUT`.
+"""CPU and memory of one gateway by the number of its engines: `python -m bench.gateway.sizing --json OUT`.
 
 A gateway in a process of its own answers `POST /api/v1/route` (24 block hashes) and the report that ends each request.
 CPU is the kernel's for the whole process, both calls together, so that other work on the machine disturbs it little;
-decisions per second are what one core could do at that. Memory is the process's resident set after the last request,
-with 200 known prefixes; an index that fills up adds to it.
+decisions per second are those that one core could make at that cost. Memory is the process's resident set after the
+last request, with 200 known prefixes; an index that fills up adds to it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LATE_S = 1.0
 
 
 async def started(port: int) -> Client:
-    """Return a client once the server listens; a busy machine may take long to start it."""
+    """Wait until the server listens, and return a client; on a busy machine the start may take long."""
     until_s = time.monotonic() + START_S
     while True:
         try:
@@ -48,7 +48,7 @@ async def started(port: int) -> Client:
 
 
 async def measure(engines: int, port: int) -> dict[str, float]:
-    """Return the figures of a gateway with so many engines."""
+    """Return the figures of a gateway with this many engines."""
     rng = Random(7)
     health = await asyncio.start_server(healthy, "127.0.0.1", port)
     with server("gateway", str(port + 1), f"http://127.0.0.1:{port}", str(engines)) as pid:
@@ -59,7 +59,7 @@ async def measure(engines: int, port: int) -> dict[str, float]:
             try:
                 await complete(client, await client.drive(route_requests(BATCH, rng)))
             except RuntimeError:
-                # On a busy machine the gateway may be late, and says so; that batch does not count.
+                # On a busy machine the gateway may report that it is late; that batch does not count.
                 await asyncio.sleep(LATE_S)
                 client = await started(port + 1)
                 continue

@@ -1,7 +1,7 @@
-"""What clients that never end their requests cost the others: `python -m bench.gateway.slow_clients --json OUT`.
+"""The cost of clients that never end their requests to others: `python -m bench.gateway.slow_clients --json OUT`.
 
-Decisions are asked over 32 connections, in rounds without and with 200 half-open heads and 40 half-sent bodies beside
-them, each dribbling a byte a second, in turn on one server. The 99th percentile of a decision's time with them over
+Decisions are asked over 32 connections, in rounds without and with 200 half-open heads and 40 half-sent bodies, each
+dribbling a byte a second, in turn on one server. The figure is the 99th percentile of a decision's time with them over
 that without, median over rounds.
 """
 
@@ -25,7 +25,7 @@ _BODY = b"POST /api/v1/route HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000
 
 
 async def p99_s(client: Client, rng: Random) -> float:
-    """Return the 99th percentile of the decisions' times; each is completed, unmeasured, before more is asked."""
+    """Return the 99th percentile of the decisions' times; each is completed, unmeasured, before the next."""
     took: list[float] = []
     for _ in range(BATCHES):
         batch = await client.drive(route_requests(BATCH, rng))
@@ -36,7 +36,7 @@ async def p99_s(client: Client, rng: Random) -> float:
 
 @asynccontextmanager
 async def slow_clients(port: int) -> AsyncIterator[None]:
-    """Keep the slow clients connected; one that the server closes comes again."""
+    """Keep the slow clients connected; a closed one reconnects."""
     starts = [_HEAD] * HALF_OPEN + [_BODY] * SLOW_BODIES
     tasks = [asyncio.create_task(_dribble(port, start)) for start in starts]
     await asyncio.sleep(1.0)

@@ -1,1 +1,1 @@
-"""What this program shows to the outside, in files that a change of its structure must leave as they are."""
+"""The program's outside behavior, in files that a change of its structure must leave unchanged."""

@@ -1,7 +1,6 @@
-"""Writes what must not change to files, and compares them: `python -m bench.golden --out DIR [--compare OLD]`.
+"""Writes the outside behavior to files, and compares them: `python -m bench.golden --out DIR [--compare OLD]`.
 
-Names of modules and files are in none of the parts, so that moved code leaves them equal. Two runs of one checkout
-are equal to the byte.
+No part names modules or files, so moved code leaves them equal. Two runs of one checkout are equal to the byte.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ SHOWN_LINES = 200
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the parts, compare them where asked to, and return 1 where they differ."""
+    """Write the parts, compare them if asked to, and return 1 if they differ."""
     parser = argparse.ArgumentParser(prog="python -m bench.golden", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("var/golden"), help="directory to write to")
     parser.add_argument("--compare", type=Path, metavar="OLD", help="directory of an earlier run; differences exit 1")
@@ -51,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def compare(old: Path, new: Path, parts: Sequence[str]) -> int:
-    """Print how the parts in `new` differ from those in `old`, and return 1 where they do, else 0."""
+    """Print the differences between the parts in `new` and those in `old`; return 1 if there are any, else 0."""
     changed = 0
     for name in parts:
         before, after = (

@@ -1,4 +1,4 @@
-"""Asks one program, and writes down what it answers."""
+"""Sends requests to one program and records its answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.golden.masks import STABLE_HEADERS, body_of, masked, series_of, shape
 
 @dataclass
 class Asker:
-    """Asks one program and writes down what it answered, in order."""
+    """Sends requests to one program. Mutable: the recorded answers, in order."""
 
     port: int
     keys: dict[str, str] = field(default_factory=dict)
@@ -40,31 +40,31 @@ class Asker:
         return answer.status, {name.lower(): value for name, value in answer.getheaders()}, text
 
     def note(self, method: str, path: str, body: Any = None, key: str = "", **how: Any) -> Any:
-        """Ask, write it down, and return the body as it came; `only="shape"` leaves out the values."""
+        """Send a request, record the exchange, and return the body; `only="shape"` leaves out the values."""
         status, headers, text = self.ask(method, path, body, key, how.get("headers"))
         content_type = headers.get("content-type", "")
         if only := how.get("only"):
-            told = series_of(text) if only == "series" else shape_of(json.loads(text)) if only == "shape" else None
+            recorded = series_of(text) if only == "series" else shape_of(json.loads(text)) if only == "shape" else None
         else:
-            told = body_of(content_type, text)
+            recorded = body_of(content_type, text)
         shown = body.decode()[:80] if isinstance(body, bytes) else body
         self.seen.append({
             "request": masked([f"{method} {path}", key, shown, how.get("headers")]),
             "status": status,
             "headers": {n: masked(v) if n in STABLE_HEADERS else "…" for n, v in sorted(headers.items())},
-            "body": told,
+            "body": recorded,
         })  # fmt: skip
         return json.loads(text) if "json" in content_type else text
 
     def made(self, path: str, body: Any, key: str = "admin", **how: Any) -> dict[str, Any]:
-        """Make an object that later requests need, write it down and return it; raises where it was not made."""
+        """Create an object that later requests need, record it and return it; raises if it was not created."""
         answer = self.note("POST", path, body, key, **how)
         if self.seen[-1]["status"] not in (200, 201):
             raise RuntimeError(f"POST {path} was answered {self.seen[-1]['status']}: {answer}")
         return dict(answer)
 
     def etag(self, path: str, key: str = "admin") -> str:
-        """Return the ETag of an object, which changing it needs."""
+        """Return an object's ETag, which changing it needs."""
         status, headers, text = self.ask("GET", path, None, key)
         if "etag" not in headers:
             raise RuntimeError(f"GET {path} was answered {status} without an ETag: {text[:300]}")

@@ -1,4 +1,4 @@
-"""Some requests with their answers, asked of the whole program from outside: gateway, API and pages.
+"""Requests and their answers, exchanged with the whole program from outside: gateway, API and pages.
 
 One simulated engine serves one pool, so that every decision has one possible outcome.
 """

@@ -1,4 +1,4 @@
-"""Takes out of an answer what differs from run to run: ids, times, measured values."""
+"""Masks the parts of an answer that differ from run to run: ids, times, measured values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STABLE_HEADERS = {
     "referrer-policy", "retry-after", "vary", "www-authenticate", "x-content-type-options", "x-frame-options", "etag",
     "cross-origin-opener-policy",
 }  # fmt: skip
-"""Whose values are compared; of all others only the names."""
+"""Headers whose values are compared; of all others only the names are."""
 
 _PATTERNS = (
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "<uuid>"),
@@ -25,7 +25,7 @@ _PATTERNS = (
     (re.compile(r"([-.])[A-Za-z0-9_-]{8}\.(js|css|woff2)"), r"\1<hash>.\2"),
 )
 _PIECE = re.compile(r'("content": ?|"delta": ?|"type": ?"text_delta", ?"text": ?)"((?:[^"\\]|\\.)+)"')
-"""A part of a streamed text, as chat completions, responses and messages have it."""
+"""A part of a streamed text, in the format of chat completions, responses and messages."""
 _MEASURED = re.compile(
     r"(_at|_s|_ms|_us|_age|version|prefix|rate|created|cursor|revision|seed)$|^(id|key_id|at|last4|salt)$"
 )
@@ -33,7 +33,7 @@ _MEASURED = re.compile(
 
 
 def masked(value: Any, name: str = "") -> Any:
-    """Return `value` with everything that no two runs share replaced by a word for what stood there."""
+    """Return `value` with a placeholder for everything that differs between runs."""
     if isinstance(value, dict):
         return {masked(key): masked(inner, key) for key, inner in value.items()}
     if isinstance(value, list):
@@ -48,7 +48,7 @@ def masked(value: Any, name: str = "") -> Any:
 
 
 def body_of(content_type: str, text: str) -> Any:
-    """Return what a body says, masked: JSON as values, server-sent events as a list, a page as its outline."""
+    """Return a body's content, masked: JSON as values, server-sent events as a list, a page as its outline."""
     if "json" in content_type:
         return masked(json.loads(text))
     if "event-stream" in content_type:
@@ -68,7 +68,7 @@ def stream_of(text: str) -> dict[str, Any]:
 
 
 def shape_of(value: Any, depth: int = 3) -> Any:
-    """Return only the names in `value` to this depth, of a list those of its first item."""
+    """Return only the names in `value` to this depth; of a list, those of its first item."""
     if isinstance(value, dict) and depth:
         return {key: shape_of(inner, depth - 1) for key, inner in value.items()}
     if isinstance(value, list) and depth:
@@ -77,12 +77,12 @@ def shape_of(value: Any, depth: int = 3) -> Any:
 
 
 def series_of(text: str) -> list[str]:
-    """Return name and type of every series in a page of metrics: which label values have counted is chance."""
+    """Return name and type of every series in a page of metrics; which label values have counts is chance."""
     return sorted(line for line in text.splitlines() if line.startswith("# TYPE "))
 
 
 class Outline(HTMLParser):
-    """Collects a page's title, headings, addresses, fields and elements of our own, each once: rows come and go."""
+    """Collects a page's title, headings, addresses, fields and custom elements, each once, since rows vary."""
 
     TEXTS = frozenset(("title", "h2", "label", "th", "button"))
     TAGS = TEXTS | {"h1", "a", "form", "input", "select", "textarea", "script", "link", "img"}
@@ -91,19 +91,19 @@ class Outline(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.lines: dict[str, None] = {}
-        self._heard = False
+        self._in_text = False
 
     @override
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._heard = tag in self.TEXTS
+        self._in_text = tag in self.TEXTS
         if tag in self.TAGS or "-" in tag:
-            told = [
+            shown = [
                 f'{name}="{re.sub("[0-9]+", "N", masked(value or ""))}"' for name, value in attrs if name in self.SHOWN
             ]
-            self.lines[" ".join([tag, *told])] = None
+            self.lines[" ".join([tag, *shown])] = None
 
     @override
     def handle_data(self, data: str) -> None:
-        if self._heard and data.strip():
+        if self._in_text and data.strip():
             self.lines["  " + re.sub("[0-9.]+", "N", " ".join(data.split()))] = None
-        self._heard = False
+        self._in_text = False

@@ -1,4 +1,4 @@
-"""What is asked of the program: management API, decisions, proxy and pages, with the mistakes that one can make."""
+"""The questions to the program: management API, decisions, proxy and pages, with the mistakes of callers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ONCE = (
     "shadows/999999", "canaries/none", "recordings/999999", "decisions/none", "audit/999999",
 )  # fmt: skip
 SHAPES = ("pools/p/rings", "pools/p/cache_locality", "jobs")
-"""Of which only the names are told: what stands in them depends on the moment."""
+"""Paths of which only the names are recorded: their values depend on the moment."""
 QUESTION: dict[str, Any] = {"model": MODEL, "prompt": "one two three " * 20, "max_tokens": 8}
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4, "seed": 1}
 PAGES = (
@@ -35,7 +35,7 @@ PAGES = (
 
 
 def ask_api(asker: Asker, engine_url: str) -> None:
-    """Make a pool with an engine, with the mistakes that one can make, and list all as each role."""
+    """Create a pool with an engine, with the mistakes that a caller can make, and list everything as each role."""
     _regions_and_policies(asker)
     _pool_and_engine(asker, engine_url)
     _other_nouns(asker)
@@ -47,7 +47,7 @@ def ask_api(asker: Asker, engine_url: str) -> None:
 
 
 def ask_samples(asker: Asker) -> None:
-    """Ask what depends on the gateway's samples, of which there has to be one with the engine."""
+    """Query what depends on the gateway's samples, of which there has to be one with the engine."""
     for noun in SHAPES:
         asker.note("GET", V1 + noun, None, "admin", only="shape")
 
@@ -64,7 +64,7 @@ def _regions_and_policies(asker: Asker) -> None:
     note("GET", "/api/v1/nothing", None, "viewer")
     asker.made(V1 + "policies", {"slug": "golden", "name": "Golden"})
     versions = V1 + "policies/golden/versions"
-    # What automations would see of the first seconds is chance.
+    # What automations would observe in the first seconds is chance.
     off = {name: {"mode": "off"} for name in ("health", "rebalance", "scaling", "ratio")}
     asker.made(versions, {"document": {"ttft_slo_s": 3.0, "automation": off}, "message": "first"})
     note("POST", V1 + "policies/validate", {"document": {"placement": {"name": "no_such"}, "ttft_slo_s": -1}}, "admin")
@@ -100,7 +100,7 @@ def _pool_and_engine(asker: Asker, engine_url: str) -> None:
 
 
 def _other_nouns(asker: Asker) -> None:
-    """Tenants, API keys, sovereignty, nodes, trials and recordings, most of them as somebody who made a mistake."""
+    """Query tenants, API keys, sovereignty, nodes, trials and recordings, mostly with a caller's mistakes."""
     note = asker.note
     asker.made(V1 + "tenants", {"slug": "acme", "name": "Acme"})
     note("DELETE", V1 + "tenants/acme", None, "admin", headers={"If-Match": asker.etag(V1 + "tenants/acme")})
@@ -124,7 +124,7 @@ def _other_nouns(asker: Asker) -> None:
 
 
 def ask_gateway(asker: Asker) -> None:
-    """Decide and report, with every error that a caller can bring about."""
+    """Decide and report, with every error that a caller can cause."""
     note = asker.note
     for path in ("/live", "/ready", "/health", "/v1/models", f"/v1/models/{MODEL}", "/v1/models/none"):
         note("GET", path, None, "infer")
@@ -162,7 +162,7 @@ def _feedback(asker: Asker, decision: str) -> None:
 
 
 def ask_proxy(asker: Asker) -> None:
-    """Ask every endpoint of the proxy, whole and streamed, and with a model that nobody serves."""
+    """Call every endpoint of the proxy, whole and streamed, and with a model that has no pool."""
     note = asker.note
     note("POST", "/v1/chat/completions", CHAT, "limited")
     streamed = {**CHAT, "stream": True, "stream_options": {"include_usage": True}}
@@ -191,7 +191,7 @@ def ask_proxy(asker: Asker) -> None:
 
 
 def ask_advisories(asker: Asker) -> None:
-    """Announce sessions, known and unknown, and with a token as a browser does."""
+    """Announce sessions, known and unknown, and with a browser's token."""
     note, path = asker.note, V1 + "advisories"
     note("POST", "/v1/chat/completions", CHAT, "admin", headers={"X-Session-Id": "s"})
     for body in (
@@ -211,7 +211,7 @@ def ask_advisories(asker: Asker) -> None:
 
 
 def ask_pages(asker: Asker, password: str) -> None:
-    """Open every page that has a menu entry, first as nobody."""
+    """Open every page that has a menu entry, first without a session."""
     for path in (*PAGES[:3], "/no-such-page"):
         asker.note("GET", path)
     form = asker.ask("GET", "/login")[2]
@@ -242,7 +242,7 @@ def ask_trials(asker: Asker) -> None:
 
 
 def ask_switches(asker: Asker) -> None:
-    """Freeze and override automations, put an engine aside and take it back."""
+    """Freeze and override automations, take an engine out of rotation and put it back."""
     note, pool = asker.note, V1 + "pools/p/"
     note("POST", pool + "freeze", {"why": "look"}, "viewer")
     for switch, body in (

@@ -1,4 +1,4 @@
-"""What can be read off the program without serving a request: API, metrics, addresses, tables, options, simulations."""
+"""The program's surface without serving a request: API, metrics, addresses, tables, options, simulations."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def metrics(state_dir: Path) -> list[dict[str, Any]]:
         state=SimpleNamespace(connected=True, since_s=0.0, connections=0, dropped=0, unreadable=0)
     )
     BusMetrics(registry, bus)
-    found = [
+    families = [
         {
             "name": family.name,
             "type": family.type,
@@ -61,7 +61,7 @@ def metrics(state_dir: Path) -> list[dict[str, Any]]:
         }
         for family in registry.collect()
     ]
-    return sorted(found, key=lambda item: item["name"])
+    return sorted(families, key=lambda item: item["name"])
 
 
 def _labels(family: Any) -> set[str]:
@@ -79,7 +79,7 @@ def _gateway(state_dir: Path) -> Any:
 
 
 def urls(state_dir: Path) -> dict[str, list[list[str]]]:
-    """Return routes and names that Django and its websockets answer, in their order, and the gateway's paths."""
+    """Return the routes and names of Django and its websockets, in order, and the gateway's paths."""
     from django.urls import get_resolver
 
     from gateway.app import GatewayApp
@@ -105,7 +105,7 @@ def _routes(patterns: Any, prefix: str = "") -> Iterator[list[str]]:
 
 
 def database_schema() -> list[str]:
-    """Return the statements that make every table and index, sorted; columns in any order."""
+    """Return the statements that create every table and index, sorted; columns in any order."""
     from django.db import connection
 
     with connection.cursor() as cursor:
@@ -114,7 +114,7 @@ def database_schema() -> list[str]:
 
 
 def simulations(state_dir: Path) -> list[dict[str, Any]]:
-    """Return the reports of every placement with every order over one generated trace, without the time they took."""
+    """Return the reports of every placement with every order over one generated trace, without their duration."""
     out = state_dir / "simulate.json"
     _run("manage.py", "simulate", *TRACE, "--all", "--json", str(out))
     reports: list[dict[str, Any]] = json.loads(out.read_text())
@@ -124,7 +124,7 @@ def simulations(state_dir: Path) -> list[dict[str, Any]]:
 
 
 def flags() -> dict[str, Any]:
-    """Return the help of every command, and how each variable of the environment is read."""
+    """Return the help of every command, and how each environment variable is read."""
     from django.core.management import get_commands
 
     own = sorted(name for name, app in get_commands().items() if str(app).partition(".")[0] in ROOMS)
@@ -142,7 +142,7 @@ def _run(*arguments: str) -> str:
 
 
 def environment(state_dir: Path | None = None) -> dict[str, str]:
-    """Return the environment of a child: nothing of the caller's but where programs are, and its state directory."""
+    """Return the environment of a child: nothing of the caller's but its PATH, and the child's state directory."""
     state = {"HEADWAY_STATE_DIR": str(state_dir)} if state_dir else {}
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "HEADWAY_STATE_DIR") if name in os.environ}
     return {**kept, "COLUMNS": "100", "NO_COLOR": "1", "PYTHONHASHSEED": "0", **state}

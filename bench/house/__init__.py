@@ -1,1 +1,1 @@
-"""How large the rooms are, how their folders import each other, and which words of the house they break."""
+"""The size of the rooms, the imports among their folders, and the house words that they break."""

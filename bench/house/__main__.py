@@ -60,7 +60,7 @@ def _room(tree: Path, room: str, paths: Sequence[Path], graph: grimp.ImportGraph
         "mutual pairs": str(len(_mutual(imports, graph))),
         "circles": _circles(imports, graph),
         "words": str(
-            sum(len(found) for _, found in broken_words(tree, (room, "templates") if room == "web" else (room,)))
+            sum(len(words) for _, words in broken_words(tree, (room, "templates") if room == "web" else (room,)))
         ),
     }
 
@@ -85,7 +85,7 @@ def _sizes(paths: Sequence[Path]) -> dict[str, str]:
 
 
 def _graph(tree: Path, rooms: tuple[str, ...]) -> grimp.ImportGraph:
-    """Read the imports of another tree than the one that runs: no room may be imported in this process."""
+    """Read the imports of another tree than the running one: no room may be imported in this process."""
     sys.path.insert(0, str(tree.resolve()))
     importlib.invalidate_caches()
     try:
@@ -104,7 +104,7 @@ def _mutual(imports: Iterable[tuple[str, str]], graph: grimp.ImportGraph) -> set
 
 
 def _siblings(importer: str, imported: str) -> tuple[str, str]:
-    """Return the two neighbors, files or folders, that the import goes between."""
+    """Return the two neighbors, files or folders, that the import connects."""
     one, other = importer.split("."), imported.split(".")
     same = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
     return ("", "") if same is None else (".".join(one[: same + 1]), ".".join(other[: same + 1]))

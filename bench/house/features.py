@@ -1,4 +1,4 @@
-"""Which folders of a room a feature lies in, in trees by layer and by feature alike."""
+"""Counts the folders of a room that a feature has, in trees by layer and by feature alike."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ FEATURES = {
 }
 """Words in the paths of a feature's files; the first in a path counts."""
 SHARED = re.compile(r"(platform|project|management|doctor|migrations|shell|live|frontend)(/|$)")
-"""What is under every feature, or names them all."""
+"""Paths below every feature, or that name all of them."""
 
 
 def _feature(name: PurePosixPath) -> str:
-    found = [
+    matches = [
         (match.start(), -len(match[0]), feature)
         for feature, words in FEATURES.items()
         if (match := re.search(words, str(name)))
     ]
-    return min(found)[2] if found else ""
+    return min(matches)[2] if matches else ""
 
 
 def folders_per_feature(names: Sequence[PurePosixPath]) -> str:
-    """Return the number of folders of each feature, of paths of files below their room.
+    """Return the number of folders of each feature, given paths of files below their room.
 
-    They are the outermost ones that hold nothing else, and those in which its other files lie.
+    They are the outermost folders that hold nothing else, and the folders of its other files.
     """
     owners: dict[PurePosixPath, set[str]] = defaultdict(set)
     for name in names:

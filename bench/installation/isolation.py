@@ -1,14 +1,14 @@
-"""What the console and jobs cost requests: `python -m bench.installation.isolation --json OUT`.
+"""The cost of console and jobs to requests: `python -m bench.installation.isolation --json OUT`.
 
-Decisions are asked and answers streamed in closed loops, in pairs of rounds: one alone, and one with pages read at
-20 a second and what-ifs under way; background jobs run in both. Ratios are medians over the pairs of the busy round
-over the quiet one. Beside them stand those of commit BEFORE, the last on which gateway, web and jobs could share one
-process, where this checkout has it.
+Decisions are asked and answers streamed in closed loops, in pairs of rounds: one alone, and one with pages read at 20 a
+second and what-ifs under way; background jobs run in both. Ratios are medians over the pairs of the busy round over the
+quiet one. They are reported with those of commit BEFORE, the last on which gateway, web and jobs could share one
+process, if this checkout has it.
 
-Client, engines and the reader of pages share the machine's cores with the program, and would be elsewhere: pages and
-what-ifs would delay none of them. So client and engines have precedence (autogroup, sched(7); it takes root), and the
-reader has a lower priority. Without the precedence most of what first bytes take longer is the engine's and the
-client's own wait for a core (ADR 0044).
+Client, engines and the reader of pages share the machine's cores with the program, which they would not do elsewhere:
+pages and what-ifs would delay none of them. So client and engines have precedence (autogroup, sched(7); it takes root),
+and the reader has a lower priority. Without the precedence, most of what first bytes take longer is the engine's and
+the client's own wait for a core (ADR 0044).
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ BEFORE = "6d4e9fc"
 MODEL = "loopback-8b"
 PAGES_PER_S = 20.0
 ROWS, ROW_MS = 10_000, 40.0
-"""Of the trace that what-ifs simulate."""
+"""Size of the trace that what-ifs simulate."""
 WHATIFS = 4
-"""Asked at once, so that one is under way for the whole round."""
+"""What-ifs started at once, so that one is under way for the whole round."""
 DECISION_PAUSE_S, STREAM_PAUSE_S = 0.01, 0.05
 SETTLE_S = 2.0
 PRECEDENCE = -10
-"""Nice value of the session of client and engines; the program has one of its own."""
+"""Nice value of the session of client and engines; the program has its own."""
 
 _UPLOAD = """
 from controlplane.models import Pool
@@ -63,7 +63,7 @@ for _ in range({count}):
         actor=program("bench"),
     )
 """
-# Runs at commit BEFORE too: one that ends by itself at that moment was under way.
+# Runs at commit BEFORE too; a job that ends by itself just now was under way.
 _CANCEL = """
 import time
 from contextlib import suppress
@@ -80,7 +80,7 @@ until = time.monotonic() + 60
 while active.exists() and time.monotonic() < until:
     time.sleep(0.2)
 """
-# As commit BEFORE names it.
+# The name at commit BEFORE.
 _ONE_PROCESS = """
 import dataclasses, json
 from bench import isolation
@@ -92,7 +92,7 @@ print(json.dumps([dataclasses.astuple(each) for each in measured]))
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Seconds that decisions and first bytes took."""
+    """Seconds of decisions and of first bytes."""
 
     decisions: list[float]
     first_bytes: list[float]
@@ -100,7 +100,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A quiet round and the busy one beside it, as ratios of busy to quiet."""
+    """A quiet round and its busy one, as ratios of busy to quiet."""
 
     decision_p50: float
     decision_p99: float
@@ -108,14 +108,14 @@ class Pair:
 
 
 async def one_round(program: LiveProgram, seconds: float) -> Round:
-    """Ask and stream for so long."""
-    found = Round([], [])
+    """Ask and stream for this many seconds."""
+    measured_s = Round([], [])
     headers = {"Authorization": f"Bearer {program.secrets.api_key}"}
     until = time.monotonic() + seconds
     async with aiohttp.ClientSession(headers=headers) as client, asyncio.TaskGroup() as all_:
-        all_.create_task(_decide(client, program.url, until, found.decisions))
-        all_.create_task(_stream(client, program.url, until, found.first_bytes))
-    return found
+        all_.create_task(_decide(client, program.url, until, measured_s.decisions))
+        all_.create_task(_stream(client, program.url, until, measured_s.first_bytes))
+    return measured_s
 
 
 async def _decide(client: aiohttp.ClientSession, url: str, until: float, took: list[float]) -> None:
@@ -149,7 +149,7 @@ async def _stream(client: aiohttp.ClientSession, url: str, until: float, took: l
 
 @contextmanager
 def precedence() -> Iterator[None]:
-    """Let this session, which client and engines belong to, come before others for the block, where that is allowed."""
+    """Give this session, which client and engines belong to, precedence for the block, if permitted."""
     group = Path("/proc/self/autogroup")
     try:
         before = group.read_text().split()[-1]
@@ -166,7 +166,7 @@ def precedence() -> Iterator[None]:
 
 @contextmanager
 def other_work(program: LiveProgram) -> Iterator[None]:
-    """Read pages and simulate what-ifs for the block; raises RuntimeError where the what-ifs did not last."""
+    """Read pages and simulate what-ifs for the block; raises RuntimeError if the what-ifs did not last."""
     command = [
         sys.executable,
         "-m",
@@ -179,7 +179,7 @@ def other_work(program: LiveProgram) -> Iterator[None]:
     reader = subprocess.Popen(["nice", "-n", "10", *command], stdout=subprocess.PIPE)
     try:
         if reader.stdout is None or reader.stdout.readline() != b"reading\n":
-            raise RuntimeError("nobody reads pages")
+            raise RuntimeError("the page reader did not start")
         time.sleep(SETTLE_S)
         yield
     finally:
@@ -192,7 +192,7 @@ def other_work(program: LiveProgram) -> Iterator[None]:
 
 
 def pair(program: LiveProgram, seconds: float, *, quiet_first: bool) -> Pair:
-    """Measure one pair of rounds; which comes first alternates, so that what changes slowly favors neither."""
+    """Measure one pair of rounds; the order alternates, so that slow changes favor neither."""
     rounds: dict[bool, Round] = {}
     for quiet in (quiet_first, not quiet_first):
         time.sleep(SETTLE_S)
@@ -219,7 +219,7 @@ def _p99(values: list[float]) -> float:
 
 
 def measured(count: int, seconds: float) -> list[Pair]:
-    """Return the ratios of so many pairs in a fresh installation; a round before them only warms up."""
+    """Return the ratios of this many pairs in a fresh installation, after a round of warm-up."""
     with TemporaryDirectory() as name, live_program(Path(name), engines=True) as program:
         trace = Path(name) / "trace.jsonl"
         trace.write_bytes(_trace())
@@ -229,7 +229,7 @@ def measured(count: int, seconds: float) -> list[Pair]:
 
 
 def measured_before(count: int, seconds: float) -> list[Pair]:
-    """Return the same of commit BEFORE in one process; none where this checkout lacks it."""
+    """Return the same for commit BEFORE in one process; empty if this checkout lacks it."""
     with TemporaryDirectory() as name:
         archive = subprocess.run(["git", "archive", BEFORE], cwd=ROOT, capture_output=True, check=False)
         if archive.returncode:

@@ -1,8 +1,8 @@
 """The demo's memory over hours: `python -m bench.installation.memory --json OUT --minutes M`.
 
-Runs `manage.py up --demo` at 28 requests a second and samples what its processes hold resident. Requests are short, so
-that two cores carry them beside eight simulated engines; what grows with the number of requests grows as it would.
-The slope is the least-squares line through the samples after the warm-up.
+Runs `manage.py up --demo` at 28 requests a second and samples the resident memory of its processes. Requests are short,
+so that two cores carry them along with eight simulated engines; memory that grows with the number of requests still
+grows. The slope is the least-squares line through the samples after the warm-up.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from simulator.workloads.trace import TraceRow, write_trace
 
 QPS = 28.0
 PASS_S = 1200.0
-"""The replay starts over after so long, with other sessions."""
+"""Seconds after which the replay starts over, with other sessions."""
 MAX_INPUT, MAX_OUTPUT = 1024, 8
 WARM_SHARE = 0.25
 MIN_WARM_MIN = 20.0
-"""Tables that keep the last so many requests are full by then."""
+"""Tables that keep a fixed number of last requests are full by then."""
 SAMPLE_S = 10.0
 SLOPE_MB_PER_MIN = 0.1
 MB = 1e6
@@ -69,7 +69,7 @@ def warm_min(minutes: float) -> float:
 
 
 def measure(minutes: float) -> tuple[list[tuple[float, float]], float]:
-    """Return (minute, resident MB) samples of the demo's processes, and how many requests it ended."""
+    """Return (minute, resident MB) samples of the demo's processes, and the number of ended requests."""
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         directory = Path(folder)
         trace = directory / "trace.jsonl.gz"
@@ -106,13 +106,13 @@ def _sampled(process: subprocess.Popen[bytes], url: str, minutes: float) -> tupl
 
 
 def main() -> int:
-    """Run, report, and return whether the slope was kept."""
+    """Run, report, and return 0 if the slope is within its limit."""
     parser = command_line("memory", __doc__)
     parser.add_argument("--minutes", type=float, default=120.0)
     options = parser.parse_args()
     samples, requests = measure(options.minutes)
     warm = [sample for sample in samples if sample[0] >= warm_min(options.minutes)]
-    every = [samples[place] for place in range(0, len(samples), max(1, len(samples) // 24))]
+    every = [samples[index] for index in range(0, len(samples), max(1, len(samples) // 24))]
     figures = {
         "minutes": options.minutes,
         "warm_up_minutes": warm_min(options.minutes),

@@ -12,7 +12,7 @@ import aiohttp
 
 PAGES = ("/", "/decisions", "/policies", "/jobs", "/automation", "/topology")
 MAX_UNDER_WAY = 8
-"""Further pages wait: people do not reload faster than pages come."""
+"""Limit beyond which pages wait: people do not reload faster than pages arrive."""
 
 
 async def sign_in(client: aiohttp.ClientSession, url: str, password: str) -> None:
@@ -24,11 +24,11 @@ async def sign_in(client: aiohttp.ClientSession, url: str, password: str) -> Non
     form = {"csrfmiddlewaretoken": token[1], "username": "admin", "password": password}
     async with client.post(f"{url}/login", data=form, headers={"referer": url}) as answer:
         if answer.url.path != "/":
-            raise RuntimeError(f"nobody was signed in: {answer.status}")
+            raise RuntimeError(f"the sign-in failed: {answer.status}")
 
 
 async def read(url: str, password: str, per_s: float) -> None:
-    """Ask for a page each 1 / per_s seconds, for ever."""
+    """Request a page each 1 / per_s seconds, forever."""
     room = asyncio.Semaphore(MAX_UNDER_WAY)
     async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as client, asyncio.TaskGroup() as all_:
         await sign_in(client, url, password)

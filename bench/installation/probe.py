@@ -1,7 +1,7 @@
-"""What probing costs: CPU of one worker process that watches 500 engines, light reads at 100 ms, full ones at 2 s.
+"""The cost of probing: CPU of one worker process that watches 500 engines, light reads at 100 ms, full ones at 2 s.
 
-The engines are one child process that answers GET /load, /metrics and /health with bytes as vLLM sends
-them, so that only the reader's time counts here. Five shards run in one loop, as in the probe job.
+The engines are one child process that answers GET /load, /metrics and /health with bytes as vLLM sends them, so that
+only the reader's time counts here. Five shards run in one loop, as in the probe job.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ class _Engine(asyncio.Protocol):
         self._transport.write(answer)  # type: ignore[attr-defined]
 
 
-def _serve(tell: Connection) -> None:
+def _serve(sender: Connection) -> None:
     async def serve() -> None:
         server = await asyncio.get_running_loop().create_server(_Engine, "127.0.0.1", 0, backlog=1024)
-        tell.send(server.sockets[0].getsockname()[1])
+        sender.send(server.sockets[0].getsockname()[1])
         await server.serve_forever()
 
     uvloop.run(serve())
@@ -79,12 +79,12 @@ def _every(entries: list[EngineEntry], shard: int) -> list[EngineEntry]:
 
 
 async def measure(port: int, warm_up_s: float, seconds: float) -> tuple[float, list[int], Counter[str]]:
-    """Return CPU seconds per second, reads of each engine, and what went wrong by reason."""
+    """Return CPU seconds per second, reads of each engine, and the number of failures by reason."""
     bus, stop = InProcessBus(), asyncio.Event()
     names = [f"e-{number:03d}" for number in range(ENGINES)]
     entries = [EngineEntry(engine_id=n, name=n, pool_id="p", url=f"http://127.0.0.1:{port}/{n}") for n in names]
     reads: Counter[str] = Counter()
-    # Publishing is part of a worker's work, hearing is the gateways': the count is all that hears here.
+    # Publishing is a worker's work and receiving the gateways', so the subscriber only counts.
     bus.subscribe("load/", lambda topic, _: reads.update((topic,)))
     shards = [
         asyncio.create_task(
@@ -117,11 +117,11 @@ def main() -> None:
     parser = command_line("probe", __doc__)
     parser.add_argument("--seconds", type=float, default=10.0)
     options = parser.parse_args()
-    hear, tell = multiprocessing.Pipe(duplex=False)
-    engines = multiprocessing.Process(target=_serve, args=(tell,), daemon=True)
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    engines = multiprocessing.Process(target=_serve, args=(sender,), daemon=True)
     engines.start()
     try:
-        cpu_share, counts, wrong = uvloop.run(measure(hear.recv(), 3.0, options.seconds))
+        cpu_share, counts, wrong = uvloop.run(measure(receiver.recv(), 3.0, options.seconds))
     finally:
         engines.kill()
         engines.join()

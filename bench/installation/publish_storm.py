@@ -1,9 +1,8 @@
 """Policies published 200 times a minute under replayed load: `python -m bench.installation.publish_storm --minutes M`.
 
-The whole program runs with two simulated engines; an editor drafts and publishes through the API
-while conversations are replayed. No request may be dropped, and every decision must carry exactly one
-version: one that was live when the decision was made, give or take the two seconds that a
-publication may take to arrive everywhere.
+The whole program runs with two simulated engines; an editor drafts and publishes through the API while conversations
+are replayed. No request may be dropped, and every decision must carry exactly one version: one that was live when the
+decision was made, within the two seconds that a publication may take to arrive everywhere.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ print("KEY", text)
 
 @dataclass(slots=True)
 class Publication:
-    """One version, and when it began and had ended to become live (unix seconds)."""
+    """One version, and when its publication began and ended (unix seconds)."""
 
     version: int
     asked_at: float
@@ -56,7 +55,7 @@ class Publication:
 
 @dataclass(slots=True)
 class Storm:
-    """What happened: publications in order, replies, and the version of each decision."""
+    """The record of one storm: publications in order, replies, and the version of each decision."""
 
     publications: list[Publication] = field(default_factory=list)
     rejected_publications: list[int] = field(default_factory=list)
@@ -68,11 +67,11 @@ class Storm:
     seconds: float = 0.0
 
     def staleness_s(self, decided_at: float, version: int) -> float | None:
-        """Return for how long the version was no longer live when it was used; None: it never was before."""
-        for position, each in enumerate(self.publications):
-            if each.version != version:
+        """Return for how long the version had been replaced when it was used; None if it was never live before."""
+        for position, publication in enumerate(self.publications):
+            if publication.version != version:
                 continue
-            if decided_at < each.asked_at - 0.05:
+            if decided_at < publication.asked_at - 0.05:
                 return None
             after = self.publications[position + 1 : position + 2]
             return max(0.0, decided_at - after[0].answered_at) if after else 0.0
@@ -80,7 +79,7 @@ class Storm:
 
 
 async def storm(program: LiveProgram, key: str, *, seconds: float, per_minute: float, qps: float) -> Storm:
-    """Publish and replay side by side for `seconds`, then look up every decision."""
+    """Publish and replay at the same time for `seconds`, then read every decision."""
     result = Storm()
     tracing = aiohttp.TraceConfig()
 
@@ -102,12 +101,12 @@ async def storm(program: LiveProgram, key: str, *, seconds: float, per_minute: f
             tasks.create_task(_publish_on(program, editor, result, seconds, 60.0 / per_minute))
             tasks.create_task(_replay(program, client, key, result, seconds, qps))
         result.seconds = time.monotonic() - started
-        await _look_up(program, editor, result)
+        await _read_decisions(program, editor, result)
     return result
 
 
 async def _wait_for_key(program: LiveProgram, session: aiohttp.ClientSession) -> None:
-    """Return when the gateway knows the key, which a command in another process has made."""
+    """Wait until the gateway knows the key, which a command in another process has created."""
     async with asyncio.timeout(30):
         while True:
             async with session.get(f"{program.url}/v1/models") as answer:
@@ -185,7 +184,7 @@ async def _replay(
             tasks.create_task(send(number))
 
 
-async def _look_up(program: LiveProgram, session: aiohttp.ClientSession, result: Storm) -> None:
+async def _read_decisions(program: LiveProgram, session: aiohttp.ClientSession, result: Storm) -> None:
     for decision_id in result.decision_ids:
         async with session.get(f"{program.url}/api/v1/explain/{decision_id}") as answer:
             if answer.status == 200:
@@ -220,7 +219,7 @@ def figures_of(result: Storm) -> dict[str, float]:
 
 
 def targets_of(figures: Mapping[str, float]) -> dict[str, Target]:
-    """Return the bounds that the issue sets."""
+    """Return the targets of these figures."""
     bounds: Sequence[tuple[str, str, float]] = (
         ("requests_dropped", "<=", 0),
         ("publishes_rejected", "<=", 0),

@@ -1,10 +1,10 @@
 """An installation under random kills: `python -m bench.installation.soak --minutes M --seed S --json OUT --log FILE`.
 
 Starts web, two workers and their beat, two gateways, four engines, PostgreSQL and Redis; clients send requests while
-processes are killed by chance, policy versions are published, and a pool behind a webhook is told to have more and
-fewer engines. Afterwards the history of every request and every effect of a job is checked: nothing lost before its
-first byte, each order once in effect, no decision by a version that is not published or older than the one before, no
-process left, memory bounded. Exits with 1 where something is wrong.
+processes are killed at random, policy versions are published, and the size of a pool behind a webhook changes.
+Afterwards the history of every request and every effect of a job is checked: nothing lost before its first byte, each
+order once in effect, no decision by a version that is not published or older than the one before, no process left,
+memory bounded. Exits with 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ WISH_S = 12.0
 MOST_HOOKED = 3
 SETTLE_S = 90.0
 FIRST_VERSION = 1
-"""Of the policy that a new installation has."""
+"""The policy version of a new installation."""
 MEMORY_MIB = 500.0
-"""No process may be larger at any time."""
+"""Memory limit of each process at any time."""
 _OPERATOR = """
 import sys, time
 from datetime import timedelta
@@ -66,7 +66,7 @@ for line in sys.stdin:
 
 
 class Soak:
-    """One run. Mutable: the clients' history, the kills, the wishes of the operator, samples of memory."""
+    """One run. Mutable: the clients' history, the kills, the operator's orders, samples of memory."""
 
     def __init__(self, installation: Installation, service: EngineService, api_key: str, seed: int) -> None:
         urls = installation.gateway_urls
@@ -82,16 +82,17 @@ class Soak:
 
     @property
     def decided(self) -> list[Decided]:
-        """What gateways said of decisions while they were there to be asked."""
+        """Decisions that gateways reported while they were reachable."""
         return [item.decided for item in self.clients.asked if item.decided is not None]
 
     async def run(self, seconds: float) -> None:
-        """Run everything for so long, and then until all is quiet."""
+        """Run everything for `seconds`, and then until all is quiet."""
         stop, settled = asyncio.Event(), asyncio.Event()
         async with asyncio.TaskGroup() as parts:
             parts.create_task(self.clients.run(_rate, stop))
             parts.create_task(self.decisions.run(DECIDERS, stop))
             parts.create_task(self.killer.run(stop))
+            # Awaited before settling: the last wish sets the target.
             wishes = parts.create_task(self._wish(stop))
             parts.create_task(self._sample(settled))
             await asyncio.sleep(seconds)
@@ -101,13 +102,14 @@ class Soak:
             settled.set()
 
     def gateway_away(self) -> list[tuple[float, float]]:
-        """Return from when to when a gateway was away, in seconds of the decisions' history."""
+        """Return the spans in which a gateway was away, in seconds of the decisions' history."""
+        # Kills are dated in the clients' history, which begins at another moment.
         later_s = self.clients.began - self.decisions.began
         kills = [kill for kill in self.killer.kills if kill.name.startswith("gateway")]
         return [(kill.at_s + later_s, kill.back_s + later_s) for kill in kills]
 
     async def _wish(self, stop: asyncio.Event) -> None:
-        """Say how many engines the pool behind the webhook shall have, and publish a policy version with each word.
+        """Set the wanted number of engines behind the webhook, and publish a policy version with each change.
 
         Ends with one engine wanted.
         """
@@ -121,13 +123,14 @@ class Soak:
         wanted = 0
         while not stop.is_set():
             wanted = self._rng.choice([number for number in range(1, MOST_HOOKED + 1) if number != wanted])
-            await self._tell(operator, wanted)
+            await self._order(operator, wanted)
             await asyncio.sleep(WISH_S)
-        await self._tell(operator, 1)
+        # A known target, against which the effects of all orders are checked.
+        await self._order(operator, 1)
         operator.stdin.close()
         await operator.wait()
 
-    async def _tell(self, operator: asyncio.subprocess.Process, wanted: int) -> None:
+    async def _order(self, operator: asyncio.subprocess.Process, wanted: int) -> None:
         if operator.stdin is None or operator.stdout is None:
             raise RuntimeError("the operator's shell has no input")
         operator.stdin.write(f"{wanted}\n".encode())
@@ -141,7 +144,7 @@ class Soak:
     async def _settle(self) -> None:
         deadline = time.monotonic() + SETTLE_S
         while time.monotonic() < deadline:
-            rows = await asyncio.to_thread(found, self._installation)
+            rows = await asyncio.to_thread(rows_of, self._installation)
             if not wrong_effects(self._service, 1, rows):
                 return
             await asyncio.sleep(1.0)
@@ -156,15 +159,15 @@ def _rate(now_s: float) -> float:
     return BURST_QPS if now_s % 20.0 < 4.0 else QPS
 
 
-def found(installation: Installation) -> dict[str, list[tuple[Any, ...]]]:
-    """Return what the installation's database says of orders, engines, and things done twice."""
+def rows_of(installation: Installation) -> dict[str, list[tuple[Any, ...]]]:
+    """Return the rows of orders, engines, and duplicates in the installation's database."""
     queries = {**DOUBLES, "orders": ORDERS, "engines": ENGINES}
     with psycopg.connect(installation.environment["DATABASE_URL"]) as database:
         return {name: database.execute(query).fetchall() for name, query in queries.items()}
 
 
 def soak(minutes: float, seed: int) -> tuple[dict[str, float], list[str], list[str]]:
-    """Return the figures, everything that is wrong, and the log's lines."""
+    """Return the figures, all violations, and the log's lines."""
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         directory = Path(folder)
         with postgresql() as server, own_database(server) as database, private_redis(directory) as redis:
@@ -174,16 +177,14 @@ def soak(minutes: float, seed: int) -> tuple[dict[str, float], list[str], list[s
                 api_key = installation.start_all(service.url)
                 run = Soak(installation, service, api_key, seed)
                 asyncio.run(run.run(60 * minutes))
-                rows = found(installation)
+                rows = rows_of(installation)
                 wrong = wrong_requests(run.clients.asked, run.killer.kills) + wrong_effects(service, 1, rows)
                 wrong += wrong_versions(run.decided, run.published)
             finally:
                 stubborn = installation.stop_all()
                 service.close()
             orphans = installation.orphans()
-    wrong += [f"{item} did not end when it was told to" for item in stubborn] + [
-        f"left over: {orphan}" for orphan in orphans
-    ]
+    wrong += [f"{item} did not end on SIGTERM" for item in stubborn] + [f"left over: {orphan}" for orphan in orphans]
     wrong += [f"{name} grew to {size:.0f} MiB" for name, size in installation.peak_mib.items() if size > MEMORY_MIB]
     figures = _figures(run, service, rows, installation.peak_mib) | {
         "minutes": minutes,
@@ -221,9 +222,9 @@ def _log(run: Soak, rows: Mapping[str, Sequence[tuple[Any, ...]]], wrong: Sequen
     lines = [(kill.at_s, f"k {kill.name} back {kill.back_s:.1f}") for kill in run.killer.kills]
     lines += [(at_s, f"w {wanted}") for at_s, wanted in run.wishes]
     lines += [(item.sent_s, _line(item)) for item in run.clients.asked]
-    told = [f"{at_s:.2f} {text}" for at_s, text in sorted(lines)]
-    told += [f"order {number} {kind} {state}" for number, (_, kind, state, _) in enumerate(rows["orders"])]
-    return [*told, *(f"WRONG {item}" for item in wrong)]
+    listed = [f"{at_s:.2f} {text}" for at_s, text in sorted(lines)]
+    listed += [f"order {number} {kind} {state}" for number, (_, kind, state, _) in enumerate(rows["orders"])]
+    return [*listed, *(f"WRONG {item}" for item in wrong)]
 
 
 def _line(asked: Asked) -> str:
@@ -232,7 +233,7 @@ def _line(asked: Asked) -> str:
 
 
 def main() -> int:
-    """Soak, report, and return whether anything was wrong."""
+    """Soak, report, and return 1 if a check failed."""
     parser = command_line("soak", __doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,7 +1,7 @@
-"""What a start of the whole program costs: `python -m bench.installation.start --json OUT`.
+"""The CPU cost of starting the whole program: `python -m bench.installation.start --json OUT`.
 
 CPU seconds (user and system) of the supervisor and all its processes, from `manage.py up` until a browser has the
-page to sign in, once in an empty state directory and then in one that is filled; medians over the rounds.
+sign-in page, once in an empty state directory and then in one that is filled; medians over the rounds.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def main() -> None:
             empty.append(started(program))
             filled.append(started(program))
     figures = {
-        f"{name}_{what}": statistics.median(each)
+        f"{name}_{what}": statistics.median(values)
         for name, measured in (("empty", empty), ("filled", filled))
-        for what, each in zip(("cpu_s", "wall_s"), zip(*measured, strict=True), strict=True)
+        for what, values in zip(("cpu_s", "wall_s"), zip(*measured, strict=True), strict=True)
     }
     write_report("start", figures, {}, arguments.json)
 

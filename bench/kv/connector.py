@@ -1,9 +1,9 @@
-"""What loading a prompt's KV saves a real engine: `eval export $(.ci/setup-vllm); python -m bench.kv.connector`.
+"""Time that loading a prompt's KV saves a real engine: `eval export $(.ci/setup-vllm); python -m bench.kv.connector`.
 
 Two vLLM engines for CPUs, of one model of random weights, and a node manager, all on this machine. The first engine
 computes a prompt and stores its blocks; the second loads the same prompt, and computes another one of the same length.
-Printed is the time to the first token of each, the median of `--repeats`, and what the connector says of the load. The
-ratio is one of this machine and this small model: it says what the path costs, and nothing of GPUs.
+The output is the time to the first token of each, the median of `--repeats`, and the connector's own figures of the
+load. The ratio holds for this machine and this small model: it shows the cost of the path, and nothing of GPUs.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
 
 
 class Row(NamedTuple):
-    """One prompt length."""
+    """The figures of one prompt length."""
 
     tokens: int
     mib: float
     computed_s: float
-    """Time to the first token where all is computed."""
+    """Time to the first token if all is computed."""
     loaded_s: float
-    """Time to the first token where all full blocks are loaded."""
+    """Time to the first token if all full blocks are loaded."""
     load_s: float
-    """Of it, what the connector waited for the bytes and wrote them."""
+    """Part of it in which the connector waited for the bytes and wrote them."""
 
 
 def main() -> None:
@@ -82,8 +82,8 @@ def main() -> None:
         for length in options.lengths:
             row = _measured(engines, store, length, options.repeats)
             ratio = row.loaded_s / row.computed_s
-            told = f"{row.computed_s:>11.3f} {row.loaded_s:>9.3f} {ratio:>6.2f} {row.load_s:>7.3f}"
-            print(f"{row.tokens:>7} {row.mib:>7.1f} {told}", flush=True)
+            columns = f"{row.computed_s:>11.3f} {row.loaded_s:>9.3f} {ratio:>6.2f} {row.load_s:>7.3f}"
+            print(f"{row.tokens:>7} {row.mib:>7.1f} {columns}", flush=True)
 
 
 def _measured(engines: Sequence[RealEngine], store: StoreProcess, length: int, repeats: int) -> Row:
@@ -91,7 +91,7 @@ def _measured(engines: Sequence[RealEngine], store: StoreProcess, length: int, r
     blocks = (length - 1) // BLOCK_TOKENS
     for turn in range(repeats):
         seed = length * 100 + 2 * turn
-        keys = [(seed << 32) + place + 1 for place in range(length // BLOCK_TOKENS)]
+        keys = [(seed << 32) + index + 1 for index in range(length // BLOCK_TOKENS)]
         prompt = _prompt(seed, length)
         _first_token(engines[0], prompt, LoadInstruction(keys=packed_keys(keys)))
         store.wait_for_blocks(keys[:blocks])
@@ -108,7 +108,7 @@ def _measured(engines: Sequence[RealEngine], store: StoreProcess, length: int, r
 
 
 def _first_token(engine: RealEngine, prompt: list[int], order: LoadInstruction | None) -> tuple[float, dict[str, Any]]:
-    """Return the seconds until an answer of one token was there, and the answer."""
+    """Return the seconds until an answer of one token, and the answer."""
     body: dict[str, Any] = {"model": "tiny", "prompt": prompt, "max_tokens": 1, "temperature": 0}
     if order is not None:
         body["kv_transfer_params"] = {FIELD: msgspec.to_builtins(order)}

@@ -1,7 +1,7 @@
-"""How long a gateway takes to know what node managers hold: `python -m bench.kv.follow [--nodes 8] [--blocks 100000]`.
+"""Time until a gateway knows the content of node managers: `python -m bench.kv.follow [--nodes 8] [--blocks 100000]`.
 
-The nodes run in this process, so that they share its CPU with the gateway's followers; over a network they do not. The
-CPU time of the event loop's longest turn is what requests wait for meanwhile.
+The nodes run in this process, so that they share its CPU with the gateway's followers; over a network they do not.
+Requests wait meanwhile for as long as the CPU time of the event loop's longest turn.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=8)
     parser.add_argument("--blocks", type=int, default=100_000)
     options = parser.parse_args()
-    each = options.blocks // options.nodes
+    per_node = options.blocks // options.nodes
     with ExitStack() as stack:
-        entries = [_filled(stack, f"n{number}", number * each, each) for number in range(options.nodes)]
-        complete_s, turn_s = asyncio.run(_follow(entries, each * options.nodes))
-    print(f"{options.nodes} nodes, {each * options.nodes:,} blocks: complete after {complete_s:.2f} s, ", end="")
+        entries = [_filled(stack, f"n{number}", number * per_node, per_node) for number in range(options.nodes)]
+        complete_s, turn_s = asyncio.run(_follow(entries, per_node * options.nodes))
+    print(f"{options.nodes} nodes, {per_node * options.nodes:,} blocks: complete after {complete_s:.2f} s, ", end="")
     print(f"{1000 * turn_s:.1f} ms of CPU in the longest turn of the event loop")
     return 0
 
 
 def _filled(stack: ExitStack, name: str, first: int, count: int) -> KvNodeEntry:
-    """Start a node that holds so many blocks."""
+    """Start a node that holds this many blocks."""
     events_port, replay_port = _free_ports(2)
     catalog = CatalogSettings(
         dram_slots=count, ssd_slots=0, slot_bytes=SLOT_BYTES, tenant_quota_bytes=1 << 40, pin_quota_bytes=1 << 40

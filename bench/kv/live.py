@@ -1,19 +1,19 @@
-"""What loads and orders of KV blocks are worth on a live fleet: `python -m bench.kv.live --json OUT`.
+"""The value of loads and orders of KV blocks on a live fleet: `python -m bench.kv.live --json OUT`.
 
 Gateways, engines and node managers are processes; payloads and links are scaled as in the demo (100 Gbit/s, 7B model).
 
 - `mooncake`: windows of questions on documents, more than the engines' caches hold. Each window is sent to a fleet
-  with node managers, to the same fleet under a gateway that knows of no node, and to what-if's simulation of both.
+  with node managers, to the same fleet under a gateway without nodes, and to what-if's simulation of both.
   Definition of the verdict: the median over the windows of live over predicted mean TTFT is within 15 %, and that of
   the mean TTFT with loads over the one without is below 1.
-- `replicas`: a prefix that only the other node has is asked for again and again, beside prompts that push it out of the
-  engines. Definition: the median over pairs of windows of its p90 TTFT with replication over without is below 1.
-- `prefetch`: documents that only the other node has, asked for faster than they are served, so that requests queue.
-  Definition: the tokens that prefetch says it saved are no more than those that the engines' own node sent to them
+- `replicas`: a prefix that only the other node has is requested again and again, along with prompts that push it out
+  of the engines. Definition: the median over pairs of windows of its p90 TTFT with replication over without is below 1.
+- `prefetch`: documents that only the other node has, requested faster than they are served, so that requests queue.
+  Definition: the tokens that prefetch reports as saved are no more than those that the engines' own node sent to them
   (none of which it had but by prefetch), and no fewer than 90 % of them.
 
-Ratios are of windows that follow each other on one fleet; caches are emptied between them. A slow `--speed` makes a
-busy machine matter less, but below about 0.5 a gateway takes engines with long prefills for stalled ones now and then.
+Ratios are of consecutive windows on one fleet; caches are emptied between them. A slow `--speed` makes a busy machine
+matter less, but below about 0.5 a gateway sometimes takes engines with long prefills for stalled ones.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from simulator.workloads.trace import TraceRow
 PARTS = ("mooncake", "replicas", "prefetch")
 NEAR = 0.15
 LEAST_ANSWERED = 0.95
-"""On a busy machine a gateway rejects a request now and then whose objective cannot be met any more."""
+"""On a busy machine a gateway sometimes rejects a request whose objective cannot be met any more."""
 _HOT_BLOCKS = 24
 _LIMIT_S = 60.0
 
@@ -64,7 +64,7 @@ class Window(msgspec.Struct, frozen=True):
 
 
 def documents(seed: int, *, requests: int, documents: int, blocks: int, gap_s: float) -> list[TraceRow]:
-    """Return questions on documents, of which some are asked about more often; no two seeds share a document."""
+    """Return questions on documents, some of which are more popular; no two seeds share a document."""
     random, ranks = Random(seed), range(documents)
     asked = random.choices(ranks, [1 / (rank + 1) for rank in ranks], k=requests)
     rows, at_s = [], 0.0
@@ -82,7 +82,7 @@ def _row(at_s: float, blocks: tuple[int, ...], output: int = 8) -> TraceRow:
 
 
 def sent(fleet: KvFleet, *rows: Sequence[TraceRow]) -> list[ReplaySummary]:
-    """Send several lists of rows at the same time; raises RuntimeError where one in twenty or more is not answered."""
+    """Send several lists of rows at the same time; raises RuntimeError if one in twenty or more is not answered."""
     speed = fleet.shape.speed
     options = ReplayOptions(target=fleet.url, model=MODEL, api_key=API_KEY, chat=False, speed=speed)
 
@@ -100,11 +100,11 @@ def _policy(fleet: KvFleet) -> RoutingPolicy:
     return policy_of("mooncake", speed=fleet.shape.speed)
 
 
-# -- live mooncake beside what-if
+# -- live mooncake and what-if
 
 
 def predicted(rows: Sequence[TraceRow], shape: KvFleetShape, *, loads: bool) -> float:
-    """Return the mean TTFT that the simulation of what-if says."""
+    """Return the mean TTFT that what-if's simulation predicts."""
     tokens = (shape.dram_mib << 20) // BYTES_PER_TOKEN
     nodes = KvNodesSpec(nodes=shape.nodes, dram_tokens=tokens, homes=shape.homes) if loads else None
     spec = RunSpec(
@@ -125,36 +125,38 @@ def mooncake_windows(folder: Path, windows: int, requests: int, speed: float) ->
     """Return each window's times; the order of the two live runs alternates."""
     profile = EngineProfile(recompute_last_block=True, num_blocks=72)
     shape = KvFleetShape(homes=(0, 1, 0, 1), profile=profile, speed=speed)
-    found = []
+    measured = []
     with kv_fleet(folder, shape) as fleet:
         for seed in range(1, windows + 1):
             rows = documents(seed, requests=requests, documents=24, blocks=20, gap_s=0.25)
             live: dict[bool, float] = {}
+            # The order alternates, so that a machine that slows down favors neither.
             for loads in (True, False) if seed % 2 else (False, True):
                 fleet.forget()
                 with fleet.gateway(_policy(fleet), loads=loads):
                     live[loads] = speed * (sent(fleet, rows)[0].ttft_mean_s or 0.0)
-            told = [predicted(rows, shape, loads=loads) for loads in (True, False)]
-            found.append(Window(live[True], live[False], *told))
-            print(f"window {seed}: {found[-1]}", file=sys.stderr)
-    return found
+            predictions = [predicted(rows, shape, loads=loads) for loads in (True, False)]
+            measured.append(Window(live[True], live[False], *predictions))
+            print(f"window {seed}: {measured[-1]}", file=sys.stderr)
+    return measured
 
 
 # -- replicas
 
 
 def replica_pairs(folder: Path, pairs: int, seconds: float, speed: float) -> list[tuple[float, float, float]]:
-    """Return the hot prompts' p90 TTFT with and without replication, and the replicas made; one pair after another.
+    """Return the hot prompts' p90 TTFT with and without replication, and the replicas made, for each pair.
 
     Node 1 alone has the prefix, from an engine that then leaves; the others have node 2. Links have 25 Gbit/s.
     """
     profile = EngineProfile(recompute_last_block=True, num_blocks=32, link_bytes_per_s=3.125e9)
-    shape, found = KvFleetShape(homes=(0, 1, 1, 1), profile=profile, speed=speed), []
+    shape, measured = KvFleetShape(homes=(0, 1, 1, 1), profile=profile, speed=speed), []
     with kv_fleet(folder, shape) as fleet:
         for pair in range(1, pairs + 1):
             p90: dict[bool, float] = {}
             made = 0.0
             for replicates in (True, False) if pair % 2 else (False, True):
+                # Blocks of their own for each run, so that no run hits those of another.
                 base = 10_000_000 * (2 * pair + replicates)
                 _plant(fleet, [planted_prefix(base)])
                 with fleet.gateway(_policy(fleet), engines=(1, 2, 3), planners=[REPLICATE] if replicates else []):
@@ -162,15 +164,15 @@ def replica_pairs(folder: Path, pairs: int, seconds: float, speed: float) -> lis
                     if replicates:
                         made = fleet.gateway_sum("headway_kv_moves_total", 'planner="replicate"', 'outcome="moved"')
                 p90[replicates] = hot.ttft_p90_s or 0.0
-            found.append((p90[True], p90[False], made))
+            measured.append((p90[True], p90[False], made))
             print(
                 f"replicas {pair}: p90 {p90[True]:.3f} s with {made:.0f}, {p90[False]:.3f} s without", file=sys.stderr
             )
-    return found
+    return measured
 
 
 def planted_prefix(base: int) -> TraceRow:
-    """Return the prompt whose blocks one node alone is to have."""
+    """Return the prompt whose blocks only one node is to hold."""
     return _row(0.0, tuple(range(base, base + _HOT_BLOCKS)), output=1)
 
 
@@ -186,7 +188,7 @@ def hot_and_others(base: int, seconds: float) -> tuple[list[TraceRow], list[Trac
 
 
 def _plant(fleet: KvFleet, rows: Sequence[TraceRow]) -> None:
-    """Empty everything, have the first engine compute the rows, and empty the engines again."""
+    """Empty everything, let the first engine compute the rows, and empty the engines again."""
     fleet.forget()
     with fleet.gateway(_policy(fleet), engines=(0,)):
         sent(fleet, rows)
@@ -204,15 +206,16 @@ def _plant(fleet: KvFleet, rows: Sequence[TraceRow]) -> None:
 
 
 def prefetch_runs(folder: Path, repeats: int, speed: float) -> list[tuple[float, float, float, float]]:
-    """Return of each run the tokens that prefetch said it saved, those that the own node sent, and both TTFTs."""
+    """Return for each run the tokens that prefetch reports as saved, those that the own node sent, and both TTFTs."""
     profile = EngineProfile(recompute_last_block=True, num_blocks=72)
     shape = KvFleetShape(homes=(0, 1, 1), profile=profile, speed=speed)
-    found = []
+    measured = []
     with kv_fleet(folder, shape) as fleet:
         for repeat in range(1, repeats + 1):
             ttft: dict[bool, float] = {}
-            said = told = 0.0
+            saved_tokens = sent_tokens = 0.0
             for prefetches in (True, False) if repeat % 2 else (False, True):
+                # Blocks of their own for each run, so that no run hits those of another.
                 base = 20_000_000 * (2 * repeat + prefetches)
                 planted = planted_documents(base)
                 _plant(fleet, planted)
@@ -220,20 +223,20 @@ def prefetch_runs(folder: Path, repeats: int, speed: float) -> list[tuple[float,
                 with fleet.gateway(_policy(fleet), engines=(1, 2), planners=[PREFETCH] if prefetches else []):
                     ttft[prefetches] = sent(fleet, burst(planted, base))[0].ttft_mean_s or 0.0
                     if prefetches:
-                        said = fleet.gateway_sum("headway_kv_move_saved_tokens_total", 'planner="prefetch"')
-                        told = (fleet.sent_bytes(1) - before) / BYTES_PER_TOKEN
-            found.append((said, told, ttft[True], ttft[False]))
-            print(f"prefetch {repeat}: {found[-1]}", file=sys.stderr)
-    return found
+                        saved_tokens = fleet.gateway_sum("headway_kv_move_saved_tokens_total", 'planner="prefetch"')
+                        sent_tokens = (fleet.sent_bytes(1) - before) / BYTES_PER_TOKEN
+            measured.append((saved_tokens, sent_tokens, ttft[True], ttft[False]))
+            print(f"prefetch {repeat}: {measured[-1]}", file=sys.stderr)
+    return measured
 
 
 def planted_documents(base: int) -> list[TraceRow]:
-    """Return the prompts whose blocks one node alone is to have."""
+    """Return the prompts whose blocks only one node is to hold."""
     return [_row(float(at), tuple(range(base + 100 * at, base + 100 * at + 24)), output=1) for at in range(16)]
 
 
 def burst(planted: Sequence[TraceRow], base: int) -> list[TraceRow]:
-    """Return a question on each document, with much of its own to compute, so that those behind it wait."""
+    """Return a question on each document, with much of its own to compute, so that the next ones wait."""
     return [
         _row(0.05 * at, (*row.hash_ids, *range(base + 50_000 + 100 * at, base + 50_000 + 100 * at + 8)))
         for at, row in enumerate(planted)
@@ -244,7 +247,7 @@ def burst(planted: Sequence[TraceRow], base: int) -> list[TraceRow]:
 
 
 def mooncake_figures(windows: Sequence[Window]) -> dict[str, float]:
-    """Return what is told of the windows."""
+    """Return the report's figures of the windows."""
     return {
         "windows": float(len(windows)),
         "live_ttft_mean_s": fmean(window.live_s for window in windows),
@@ -258,7 +261,7 @@ def mooncake_figures(windows: Sequence[Window]) -> dict[str, float]:
 
 
 def replica_figures(pairs: Sequence[tuple[float, float, float]]) -> dict[str, float]:
-    """Return what is told of replication."""
+    """Return the report's figures of replication."""
     return {
         "replicas_made": fmean(pair[2] for pair in pairs),
         "hot_p90_with_over_without": median(pair[0] / pair[1] for pair in pairs),
@@ -266,7 +269,7 @@ def replica_figures(pairs: Sequence[tuple[float, float, float]]) -> dict[str, fl
 
 
 def prefetch_figures(runs: Sequence[tuple[float, float, float, float]]) -> dict[str, float]:
-    """Return what is told of prefetch."""
+    """Return the report's figures of prefetch."""
     return {
         "prefetch_said_tokens": fmean(item[0] for item in runs),
         "prefetch_sent_tokens": fmean(item[1] for item in runs),
@@ -276,7 +279,7 @@ def prefetch_figures(runs: Sequence[tuple[float, float, float, float]]) -> dict[
 
 
 def targets_of(figures: dict[str, float]) -> dict[str, Target]:
-    """Return the definitions of the module's text, of what was measured."""
+    """Return the verdicts that the module's docstring defines, applied to these figures."""
     bounds = (
         ("live_over_predicted", ">=", 1 - NEAR),
         ("live_over_predicted", "<=", 1 + NEAR),
@@ -295,7 +298,7 @@ def targets_of(figures: dict[str, float]) -> dict[str, Target]:
 
 
 def main() -> int:
-    """Measure and write the report; 1 where a definition does not hold."""
+    """Measure and write the report; returns 1 if a definition does not hold."""
     parser = command_line("kv_live", __doc__)
     parser.add_argument("--windows", type=int, default=5)
     parser.add_argument("--requests", type=int, default=120, help="of each window")

@@ -4,8 +4,8 @@ Some node managers, each with a small disk of its own, serve client processes th
 transactions, while nodes are killed and stopped, disks fill up, bits flip in slot files, connections are cut, and
 clients are killed. Afterwards the history of every operation is checked: each get returned exactly what was put under
 the key, or a miss; nothing came back that was purged, dropped or rejected; no transaction got a block that another one
-had locked. Then no node may have kept a lease, slot, connection or descriptor, or a byte of what was purged. All faults
-are drawn from the seed. Exits with 1 where something is wrong.
+had locked. Then no node may have kept a lease, slot, connection or descriptor, or a byte of purged data. All faults are
+drawn from the seed. Exits with 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from bench.report import Target, command_line, write_report
 
 NODES, CLIENTS = 3, 3
 _SETTLE_S = 1.0
-"""Clients go on for so long after the last fault."""
+"""Time that clients run on after the last fault."""
 _START_S = 60.0
 
 
 class Soak:
-    """One run. Mutable: nodes, clients, and what was done to them when."""
+    """One run. Mutable: nodes, clients, and the faults so far with their times."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.nodes = [NodeProcess(number, folder, seed) for number in range(NODES)]
@@ -48,7 +48,7 @@ class Soak:
         self._client_lives = Counter[int]()
 
     def run(self, seconds: float) -> None:
-        """Start everything, do what the schedule says, and end the clients."""
+        """Start everything, execute the schedule, and end the clients."""
         for node in self.nodes:
             node.prepare()
             node.start()
@@ -63,7 +63,7 @@ class Soak:
         self.end_clients()
 
     def end_clients(self) -> None:
-        """Tell all clients to stop, each once it is at work: one that is still starting would end with the signal."""
+        """Stop all clients, each once it is at work: the signal would kill one that is still starting."""
         for number, client in self._clients.items():
             ends_at = time.monotonic() + _START_S
             while client.poll() is None and not self._is_at_work(number) and time.monotonic() < ends_at:
@@ -76,7 +76,7 @@ class Soak:
         ]
 
     def history(self) -> list[Operation]:
-        """Return what the clients did."""
+        """Return the operations of all clients."""
         return read_history(sorted(self._folder.glob("client-*.jsonl")))
 
     def close(self) -> None:
@@ -132,12 +132,12 @@ class Soak:
         return self._folder / f"client-{self._client_name(number)}.jsonl"
 
     def _is_at_work(self, number: int) -> bool:
-        """Return whether a client has written its first operation down, before which it heeds the signal already."""
+        """Return whether a client has recorded its first operation; by then it handles the signal."""
         path = self._history_of(number)
         return path.exists() and path.stat().st_size > 0
 
     def start_client(self, number: int) -> None:
-        """Start a client anew."""
+        """Start a client."""
         self._client_lives[number] += 1
         command = [sys.executable, "-m", "bench.kv.soak_run.soak_client", self._client_name(number), str(self._seed)]
         command += [str(self._history_of(number)), *(node.proxy.address for node in self.nodes)]
@@ -146,7 +146,7 @@ class Soak:
 
 
 def soak(seconds: float, seed: int) -> tuple[dict[str, float], list[str], list[str]]:
-    """Return the figures, everything that is wrong, and the log's lines."""
+    """Return the figures, all violations, and the log's lines."""
     with TemporaryDirectory(prefix="kv-soak-", ignore_cleanup_errors=True) as folder:
         run = Soak(Path(folder), seed)
         try:
@@ -177,7 +177,7 @@ def _figures(run: Soak, history: Sequence[Operation]) -> dict[str, float]:
         "operations": len(history),
         **dict(sorted(Counter(item.kind for item in history).items())),
         "blocks_asked": asked,
-        "hit_ratio": round(sum(len(get.found) for get in gets) / max(asked, 1), 3),
+        "hit_ratio": round(sum(len(get.hits) for get in gets) / max(asked, 1), 3),
         "rejected": sum(item.outcome == "rejected" for item in history),
         "broken": sum(item.outcome == "broken" for item in history),
         "unknown": sum(not item.outcome for item in history),
@@ -193,20 +193,21 @@ def _figures(run: Soak, history: Sequence[Operation]) -> dict[str, float]:
 
 
 def _log(run: Soak, history: Sequence[Operation], wrong: Sequence[str]) -> list[str]:
-    """Return faults (f) and operations (o: client, kind, node, end, outcome, blocks and how many were found)."""
+    """Return faults (f) and operations (o: client, kind, node, end, outcome, blocks and how many were hits)."""
     lines = [(at_s, f"f {fault.kind} {fault.target} {fault.amount}") for at_s, fault in run.done]
     lines += [(item.began, _line(item)) for item in history]
     return [*(f"{at_s:.3f} {text}" for at_s, text in sorted(lines)), *(f"WRONG {item}" for item in wrong)]
 
 
-def _line(each: Operation) -> str:
-    end = "-" if each.ended is None else f"{each.ended:.3f}"
-    said = f"{each.outcome or '-'} {each.reason or '-'}"
-    return f"o {each.client} {each.kind} {each.node} {end} {said} {','.join(each.names)} {len(each.found)}"
+def _line(operation: Operation) -> str:
+    end = "-" if operation.ended is None else f"{operation.ended:.3f}"
+    outcome = f"{operation.outcome or '-'} {operation.reason or '-'}"
+    blocks = f"{','.join(operation.names)} {len(operation.hits)}"
+    return f"o {operation.client} {operation.kind} {operation.node} {end} {outcome} {blocks}"
 
 
 def main() -> int:
-    """Soak, report, and return whether anything was wrong."""
+    """Soak, report, and return 1 if a check failed."""
     parser = command_line("kv_soak", __doc__)
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--seed", type=int, default=1)

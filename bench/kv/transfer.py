@@ -1,11 +1,11 @@
-"""What reading a block from a node costs beside a raw socket: `python -m bench.kv.transfer --json OUT`.
+"""The cost of reading a block from a node, compared with a raw socket: `python -m bench.kv.transfer --json OUT`.
 
 A node manager and a raw TCP server run in processes of their own, over loopback; both send the same bytes into a buffer
-that is used again. Ours checks xxh3_128 of each block. Rounds of the two alternate, so that both meet the same machine.
-The SSD tier is read beside `preadv` of the same file, whose pages the kernel holds.
+that is reused. Ours checks xxh3_128 of each block. Rounds of the two alternate, so that both meet the same machine. The
+SSD tier is compared with `preadv` of the same file, whose pages the kernel holds.
 
 `--mooncake` reads blocks of the same sizes from Mooncake Store in the same run as well, over TCP from another process
-into a registered buffer that is used again; rounds of the two alternate. It is installed where it is missing.
+into a registered buffer that is reused; rounds of the two alternate. It is installed if it is missing.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ def _settings(directory: Path, dram_slots: int, ssd_slots: int) -> NodeSettings:
     return NodeSettings(node_id="bench", keyring=_KEYRING, catalog=catalog, directory=directory if ssd_slots else None)
 
 
-def _serve_node(settings: NodeSettings, tell: Connection) -> None:
+def _serve_node(settings: NodeSettings, sender: Connection) -> None:
     manager = NodeManager(settings)
     manager.start()
-    tell.send(manager.port)
+    sender.send(manager.port)
     threading.Event().wait()
 
 
-def _serve_raw(tell: Connection) -> None:
+def _serve_raw(sender: Connection) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
-    tell.send(listener.getsockname()[1])
+    sender.send(listener.getsockname()[1])
     sock, _ = listener.accept()
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     payload = memoryview(bytearray(os.urandom(_SLOT)))
@@ -69,10 +69,10 @@ def _serve_raw(tell: Connection) -> None:
 
 
 def _started(target: Callable[..., None], *arguments: object) -> tuple[multiprocessing.Process, int]:
-    hear, tell = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.Process(target=target, args=(*arguments, tell), daemon=True)
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.Process(target=target, args=(*arguments, sender), daemon=True)
     process.start()
-    return process, int(hear.recv())
+    return process, int(receiver.recv())
 
 
 def _median_us(one: Callable[[int], None], count: int = PER_ROUND) -> float:
@@ -154,7 +154,7 @@ def measure_beside_mooncake(node: str) -> dict[str, float]:
 
 
 def measure_ssd(directory: Path) -> dict[str, float]:
-    """Return what a checked read of 1 MiB from the slot file takes beside a bare one, and a scan of its headers."""
+    """Return the times of a checked read of 1 MiB from the slot file, of a bare one, and of a scan of its headers."""
     slots, view = 20_000, memoryview(bytearray(1 << 20))
     file = SlotFile(directory, slots, 1 << 20)
     payload = memoryview(os.urandom(1 << 20))
@@ -170,14 +170,14 @@ def measure_ssd(directory: Path) -> dict[str, float]:
 
     rounds = [(_median_us(checked), _median_us(lambda n: _bare(file, n, view))) for _ in range(ROUNDS)]
     before = time.perf_counter()
-    found = sum(1 for _ in file.scan())
+    headers = sum(1 for _ in file.scan())
     scan_s = time.perf_counter() - before
     file.close()
     return {
         "ssd_read_1mib_us": statistics.median(ours for ours, _ in rounds),
         "ssd_raw_1mib_us": statistics.median(bare for _, bare in rounds),
         "ssd_read_1mib_over_raw": statistics.median(ours / bare for ours, bare in rounds),
-        "scan_us_per_header": 1e6 * scan_s / found,
+        "scan_us_per_header": 1e6 * scan_s / headers,
     }
 
 

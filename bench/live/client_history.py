@@ -1,4 +1,4 @@
-"""Clients that send generated traffic to gateways and remember the fate of every request."""
+"""Clients that send generated traffic to gateways and record the outcome of every request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 
 Fate = Literal["whole", "broken_off", "rejected", "lost"]
-"""broken_off: it had its first byte and not its end. rejected: 429. lost: no first byte ever came."""
+"""broken_off: its first byte arrived, but not its end. rejected: 429. lost: no first byte arrived."""
 
 _STREAMED = 0.8
 _PATIENCE_S = 60.0
@@ -20,7 +20,7 @@ _PAUSE_S = 0.3
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """One decision as its gateway explains it. `decided_at` in unix seconds; `number`: of the policy's version."""
+    """One decision as its gateway explains it. `decided_at` in unix seconds; `number`: that of the policy's version."""
 
     gateway: str
     decided_at: float
@@ -34,23 +34,23 @@ class Asked(msgspec.Struct, gc=False):
     sent_s: float
     streams: bool
     attempts: int = 0
-    """Connections made: a client whose gateway is gone before the first byte goes to another."""
+    """Connections made: a client whose gateway fails before the first byte tries another."""
     status: int = 0
     first_s: float | None = None
     ended_s: float | None = None
     fate: Fate = "lost"
     why: str = ""
     decided: Decided | None = None
-    """What the gateway that answered said of its decision, where clients ask."""
+    """The answering gateway's explanation of its decision, if clients ask for it."""
 
     @property
     def ttft_s(self) -> float | None:
-        """Time to the first byte; of a whole answer to all of it."""
+        """Time to the first byte; for a whole (not streamed) answer, to its end."""
         return None if self.first_s is None else self.first_s - self.sent_s
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """What requests look like; four signs are a token."""
+    """The form of requests; four signs are a token."""
 
     prefixes: int = 12
     prefix_signs: int = 4000
@@ -59,11 +59,11 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientHistory:
-    """Sends requests in bursts and writes their history. Mutable: `asked`, in the order of sending.
+    """Sends requests in bursts and records their history. Mutable: `asked`, in the order of sending.
 
-    `urls` are gateways that serve the same; a request goes to one by turns, and to the next one while its
-    connection fails before the first byte, for a minute at most; with `persistent` also while the answer says
-    503, try again. With `asks_why` each request ends with a question for its explanation.
+    `urls` are gateways that serve the same. They get requests in turn; a request tries the next one while its
+    connection fails before the first byte, for a minute at most, and with `persistent` also while the answer is 503,
+    try again. With `asks_why` each request ends with a query for its explanation.
     """
 
     def __init__(
@@ -116,6 +116,7 @@ class ClientHistory:
                 await self._send(session, url, asked, body)
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 asked.why = type(error).__name__
+                # After the first byte a retry would repeat tokens that the client has already received.
                 if asked.first_s is None and self.now() - asked.sent_s < _PATIENCE_S:
                     await asyncio.sleep(_PAUSE_S)
                     continue
@@ -163,12 +164,12 @@ class ClientHistory:
 
 
 async def _explained(session: aiohttp.ClientSession, url: str, decision: str) -> Decided | None:
-    """Return what the gateway says of the decision; None where it is gone by then."""
+    """Return the gateway's explanation of the decision; None if it has none any more."""
     try:
         async with session.get(f"{url}/api/v1/explain/{decision}", timeout=aiohttp.ClientTimeout(total=5.0)) as answer:
             if answer.status != 200:
                 return None
-            said = await answer.json()
+            explained = await answer.json()
     except (aiohttp.ClientError, OSError, TimeoutError):
         return None
-    return Decided(url, said["decided_at"], said["decision"]["policy_version"])
+    return Decided(url, explained["decided_at"], explained["decision"]["policy_version"])

@@ -36,14 +36,14 @@ _NULL_HEADERS = [(b"content-type", b"application/json"), (b"content-length", b"%
 
 
 async def null_app(scope: Scope, receive: Receive, send: Send) -> None:
-    """Read the request's body and answer a fixed one: the least that an app can do with a POST."""
+    """Read the request's body and send a fixed answer: the least that an app can do with a POST."""
     await receive()
     await send({"type": "http.response.start", "status": 200, "headers": _NULL_HEADERS})
     await send({"type": "http.response.body", "body": _NULL_BODY})
 
 
 def snapshot(engine_url: str, engines: int) -> Snapshot:
-    """Return a fleet of so many engines and one API key."""
+    """Return a fleet of this many engines and one API key."""
     # All engines share one address that answers their health probes; no request is sent to them.
     entries = tuple(
         EngineEntry(engine_id=f"engine-{number:02}", name=f"e{number}", pool_id="pool", url=engine_url)
@@ -67,7 +67,7 @@ def shared_hashes(groups: list[list[int]], rng: Random) -> list[int]:
 
 
 def follow_events(gateway: Gateway) -> None:
-    """Bring the pool to the state in which KV events have made each group known on two engines."""
+    """Put the pool into the state after KV events that list each group on two engines."""
     pool = gateway.pools["pool"]
     now = time.monotonic()
     pool.router.set_engines([EngineFacts(engine_id, 1, True) for engine_id in sorted(pool.engines)], now)
@@ -100,7 +100,7 @@ async def _serve_gateway(port: int, engine_url: str, engines: int) -> None:
         gateway = Gateway(bus, keyring=Keyring.of(b"benchmark"), state_dir=Path(state), settings=settings)
         await gateway.start()
         follow_events(gateway)
-        # As the product's own servers do once they have started.
+        # The product's own servers do the same after their start.
         settle_heap()
         try:
             app = GatewayApp(gateway)

@@ -1,4 +1,4 @@
-"""Callers of the decision API behind a balancer of their own, and the fate of every decision."""
+"""Callers of the decision API behind a balancer of their own, and the outcome of every decision."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import aiohttp
 import msgspec
 
 PATIENCE_S = 20.0
-_LOOK_S = 0.1
+_READY_EVERY_S = 0.1
 _PAUSE_S = 0.02
 
 
@@ -23,28 +23,28 @@ class AskedDecision(msgspec.Struct, gc=False):
     number: int
     asked_s: float
     attempts: int = 0
-    """Calls under one X-Request-Id, those answered 429 left out; more than 1: a connection failed."""
+    """Calls under one X-Request-Id, without those answered 429; above 1, a connection failed."""
     throttled: int = 0
-    """Answers 429 before the last; the gateway cannot keep up at that moment, and the caller asks again as asked to."""
+    """Answers 429 before the last one: the gateway was overloaded, and the caller retried as requested."""
     status: int = 0
     """0: lost, no gateway answered for PATIENCE_S."""
     answered_s: float = 0.0
     decision_id: str = ""
     why: str = ""
-    """What made the first call fail."""
-    told: int = 0
-    """Status of the report of its end, sent to another gateway where there is one; 0: the connection failed."""
+    """Why the first call failed."""
+    report_status: int = 0
+    """Status of the report of its end, sent to another gateway if there is one; 0: the connection failed."""
 
     @property
     def took_s(self) -> float:
-        """From the first call to the answer, calls that failed included."""
+        """Time from the first call to the answer, failed calls included."""
         return self.answered_s - self.asked_s
 
 
 class DecisionHistory:
-    """Asks for decisions in closed loops. Mutable: `decided`, in the order of asking, and who is taken to be up.
+    """Asks for decisions in closed loops. Mutable: `decided`, in the order of asking, and which gateways count as up.
 
-    As a balancer does, it goes round the gateways that are up, takes one whose connection fails for down until its
+    Like a balancer, it rotates through the gateways that are up, marks one down when its connection fails until its
     /ready answers again, and asks the next one under the same name.
     """
 
@@ -61,12 +61,12 @@ class DecisionHistory:
         return time.monotonic() - self.began
 
     async def run(self, callers: int, stop: asyncio.Event) -> None:
-        """Let so many callers ask one decision after the other until `stop` is set."""
+        """Run this many callers, each asking one decision after the other, until `stop` is set."""
         async with (
             aiohttp.ClientSession(headers=self._headers, connector=aiohttp.TCPConnector(limit=0)) as session,
             asyncio.TaskGroup() as all_,
         ):
-            all_.create_task(self._look(session, stop))
+            all_.create_task(self._watch_ready(session, stop))
             for _ in range(callers):
                 all_.create_task(self._call(session, stop))
 
@@ -76,20 +76,21 @@ class DecisionHistory:
             self.decided.append(decided)
             await self._decide(session, decided)
             if decided.status == 200:
-                await self._tell(session, decided)
+                await self._report(session, decided)
             await asyncio.sleep(_PAUSE_S)
 
     async def _decide(self, session: aiohttp.ClientSession, decided: AskedDecision) -> None:
         headers = {"X-Request-Id": uuid4().hex}
         body = {"model": self._model, "token_ids": [decided.number] * 256, "wait": False}
-        heard_s = decided.asked_s
-        while not decided.status and self.now() - heard_s < PATIENCE_S:
+        answered_s = decided.asked_s
+        while not decided.status and self.now() - answered_s < PATIENCE_S:
             url = (self._up or self._urls)[decided.number % len(self._up or self._urls)]
             try:
                 async with session.post(f"{url}/api/v1/route", json=body, headers=headers) as answer:
                     if answer.status == 429:
                         decided.throttled += 1
-                        heard_s = self.now()
+                        # A 429 is an answer: only silence counts against the patience.
+                        answered_s = self.now()
                         await asyncio.sleep(float(answer.headers.get("Retry-After", 1)))
                         continue
                     decided.decision_id = (await answer.json()).get("decision_id", "")
@@ -101,14 +102,14 @@ class DecisionHistory:
                 self._up = [item for item in self._up if item != url]
         decided.answered_s = self.now()
 
-    async def _tell(self, session: aiohttp.ClientSession, decided: AskedDecision) -> None:
+    async def _report(self, session: aiohttp.ClientSession, decided: AskedDecision) -> None:
         up = self._up or self._urls
         path = f"/api/v1/requests/{decided.decision_id}/complete"
         with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
             async with session.post(f"{up[(decided.number + 1) % len(up)]}{path}", json={}) as answer:
-                decided.told = answer.status
+                decided.report_status = answer.status
 
-    async def _look(self, session: aiohttp.ClientSession, stop: asyncio.Event) -> None:
+    async def _watch_ready(self, session: aiohttp.ClientSession, stop: asyncio.Event) -> None:
         while not stop.is_set():
             for url in [item for item in self._urls if item not in self._up]:
                 try:
@@ -117,17 +118,17 @@ class DecisionHistory:
                             self._up = [*self._up, url]
                 except (aiohttp.ClientError, OSError, TimeoutError):
                     continue
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_READY_EVERY_S)
 
 
 def p99_s(decided: Sequence[AskedDecision]) -> float:
-    """Return the 99th percentile of the time to an answer, 0 of none."""
+    """Return the 99th percentile of the time to an answer; 0 if there are none."""
     took = sorted(item.took_s for item in decided if item.status)
     return took[math.ceil(0.99 * len(took)) - 1] if took else 0.0
 
 
 def figures(decided: Sequence[AskedDecision], disturbed: Sequence[tuple[float, float]]) -> dict[str, float]:
-    """Return counts and both p99: of decisions asked while a gateway was away (spans in seconds), and of the others."""
+    """Return counts and two p99: of decisions asked while a gateway was away (spans in seconds), and of the others."""
     away = [
         item for item in decided if any(begin <= item.answered_s and item.asked_s < end for begin, end in disturbed)
     ]
@@ -139,7 +140,7 @@ def figures(decided: Sequence[AskedDecision], disturbed: Sequence[tuple[float, f
         "decisions_throttled": sum(item.throttled > 0 for item in decided),
         "decisions_lost": sum(not item.status for item in decided),
         "decisions_rejected": sum(item.status not in (0, 200) for item in decided),
-        "reports_not_taken": sum(item.status == 200 and item.told != 200 for item in decided),
+        "reports_not_taken": sum(item.status == 200 and item.report_status != 200 for item in decided),
         "decision_p99_s": round(calm, 4),
         "decision_p99_gateway_away_s": round(p99_s(away), 4),
         "decision_p99_ratio": round(p99_s(away) / calm, 2) if calm else 0.0,

@@ -1,6 +1,6 @@
-"""A gateway in which only some planners may order KV blocks to be moved: its first argument names them, or "none".
+"""A gateway in which only some planners may order KV transfers: its first argument names them, or "none".
 
-For comparisons alone: what an order is worth shows beside a gateway that does not ask for it.
+Only for comparisons: the value of an order shows against a gateway that does not give it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Simulated engines with node managers behind gateways that come and go: each part a process, on loopback.
+"""Simulated engines with node managers behind one gateway after another: each part a process, on loopback.
 
 Payloads and links are scaled as in the demo. Between two gateways, caches of engines and nodes can be emptied.
 """
@@ -39,7 +39,7 @@ _FOLLOWED = re.compile(r"^headway_kv_node_followed\{[^}]*\} 1\.0$", re.MULTILINE
 
 
 class KvFleetShape(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is of each. `homes` has the number of the node of each engine."""
+    """Numbers of nodes and engines. `homes` has the number of each engine's node."""
 
     homes: tuple[int, ...]
     nodes: int = 2
@@ -51,7 +51,7 @@ class KvFleetShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KvFleet:
-    """Mutable: the processes, and the gateway of the moment."""
+    """The fleet. Mutable: the processes, and the current gateway."""
 
     def __init__(self, folder: Path, shape: KvFleetShape) -> None:
         self.shape, self._folder = shape, folder
@@ -106,7 +106,7 @@ class KvFleet:
         loads: bool = True,
         planners: Sequence[str] = ("prefetch", "replicate"),
     ) -> Iterator[None]:
-        """Run a gateway over these engines (none named: all); without `loads` it knows of no node."""
+        """Run a gateway over these engines (empty: all); without `loads` it has no node."""
         state = self._folder / "gateway"
         snapshot = self._snapshot(policy, engines or range(len(self.shape.homes)), loads=loads)
         SnapshotStore(state, 3600.0).save(snapshot, time.time())
@@ -138,11 +138,11 @@ class KvFleet:
                 raise RuntimeError("a node could not be purged")
 
     def metrics(self) -> str:
-        """Return what the gateway says of itself."""
+        """Return the gateway's metrics page."""
         return _read(f"{self.url}/metrics")
 
     def gateway_sum(self, name: str, *labels: str) -> float:
-        """Return the sum of a series of the gateway, over all whose labels contain these."""
+        """Return the sum over a gateway's series whose labels contain these."""
         return _sum(self.metrics(), name, labels)
 
     def sent_bytes(self, node: int) -> float:

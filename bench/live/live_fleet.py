@@ -29,7 +29,7 @@ _START_S = 180.0
 
 @dataclass(slots=True)
 class LiveFleet:
-    """Where the fleet's parts are, and handles to stop and start its engines."""
+    """Addresses of the fleet's parts, and handles to stop and start its engines."""
 
     url: str
     state_dir: Path
@@ -48,7 +48,7 @@ class LiveFleet:
 
 
 def loopback_pool(policy: RoutingPolicy, block_tokens: int) -> PoolEntry:
-    """Return the one pool that a bench routes in."""
+    """Return the only pool of a benchmark."""
     return PoolEntry(
         pool_id="pool",
         name="loopback",
@@ -134,23 +134,23 @@ def engine_command(ports: list[int], options: list[str]) -> list[str]:
 
 
 def start_gateway(state_dir: Path, port: int, bus_url: str = "") -> subprocess.Popen[bytes]:
-    """Start the live wing alone on the snapshot in `state_dir`, and on what is published on a bus."""
+    """Start a gateway process on the snapshot in `state_dir`, and on the messages of a bus."""
     command = [sys.executable, "-m", "gateway", "--state-dir", str(state_dir), "--port", str(port)]
     environment = {**os.environ, "HEADWAY_FLEET_SECRET": FLEET_SECRET, "REDIS_URL": bus_url}
     return subprocess.Popen(command, env=environment)
 
 
 PARTS = "controlplane.project.processes."
-"""Gateway, web and jobs are modules below it."""
+"""Package of the modules of gateway, web and jobs."""
 
 
 def resident_bytes(pid: int) -> int:
-    """Return what a process holds in memory; raises FileNotFoundError or ProcessLookupError once it is gone."""
+    """Return a process's resident memory; raises FileNotFoundError or ProcessLookupError once it is gone."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def program_pids(pid: int) -> list[int]:
-    """Return the processes of `manage.py up` that work: itself and its parts, without a gateway that stands by."""
+    """Return the active processes of `manage.py up`: itself and its parts, without a standby gateway."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [pid, *(int(child) for child in children if _works(Path("/proc", child)))]
 
@@ -158,14 +158,14 @@ def program_pids(pid: int) -> list[int]:
 def _works(process: Path) -> bool:
     try:
         command = (process / "cmdline").read_text().split("\0")
-        # What stands by has no threads yet.
+        # A standby process has no threads yet.
         return command[1] == "-m" and command[2].startswith(PARTS) and len(list((process / "task").iterdir())) > 1
     except (OSError, IndexError):
         return False
 
 
 def wait_for(url: str) -> None:
-    """Return once `url` answers 200; raises TimeoutError."""
+    """Wait until `url` answers 200; raises TimeoutError."""
     until = time.monotonic() + _START_S
     while time.monotonic() < until:
         try:

@@ -65,11 +65,11 @@ class LiveProgram:
 
     @property
     def secrets(self) -> FirstRunSecrets:
-        """Password of the first start, and the API key that was made after it."""
+        """Password of the first start, and the API key created after it."""
         return msgspec.structs.replace(secrets_of(self.state_dir), api_key=self._api_key)
 
     def start(self) -> None:
-        """Start the program and return when gateway and console answer."""
+        """Start the program and wait until gateway and console answer."""
         command = [sys.executable, "manage.py", "up", "--no-demo", "--port", str(self.port)]
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
@@ -80,7 +80,7 @@ class LiveProgram:
             self._api_key = self.manage("create_api_key", "--name", "bench", "--scopes", "infer", "route").strip()
 
     def start_engines(self, count: int = ENGINES, options: Sequence[str] = QUICK, *, block_tokens: int = 64) -> None:
-        """Start engines, register them, and return when the gateway sends work there."""
+        """Start engines, register them, and wait until the gateway sends them work."""
         ports = free_ports(3 * count)
         parts = [ports[3 * number : 3 * number + 3] for number in range(count)]
         self._engine_commands = [engine_command(part, list(options)) for part in parts]
@@ -99,11 +99,11 @@ class LiveProgram:
         self.engines[number] = subprocess.Popen(self._engine_commands[number], cwd=ROOT)
 
     def shell(self, program: str) -> str:
-        """Run Python in the program's Django, in a process of its own; returns what it prints."""
+        """Run Python in the program's Django, in a separate process; returns its output."""
         return self.manage("shell", "--no-imports", "-c", program)
 
     def manage(self, *arguments: str) -> str:
-        """Run one command of the program and return what it prints."""
+        """Run one command of the program and return its output."""
         command = [sys.executable, "manage.py", *arguments]
         done = subprocess.run(command, cwd=ROOT, env=self._environment, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -111,7 +111,7 @@ class LiveProgram:
         return done.stdout
 
     def restart(self) -> None:
-        """End the server as an operator would, and start it again on what it left."""
+        """End the server as an operator would, and start it again on the same state."""
         self._end_server()
         self.start()
 
@@ -132,12 +132,12 @@ class LiveProgram:
             engine.wait()
 
     def log_lines(self) -> list[str]:
-        """Return all lines that supervisor, gateway, web and jobs have logged."""
+        """Return all log lines of supervisor, gateway, web and jobs."""
         logs = sorted((self.state_dir / "log").glob("*.log"))
         return [line for log in logs for line in log.read_text().splitlines()]
 
     def written(self) -> dict[str, bytes]:
-        """Return all that the program has put on disk or said, by file."""
+        """Return everything that the program has written to disk or to its output, by file."""
         files = [path for path in self.state_dir.rglob("*") if path.is_file()]
         files += [path for path in self.temporary.rglob("*") if path.is_file()]
         return {str(path.relative_to(self.state_dir.parent)): path.read_bytes() for path in [*files, self._output]}
@@ -147,7 +147,7 @@ class LiveProgram:
         return sum(map(resident_bytes, program_pids(self.pid))) / (1 << 20)
 
     def largest_open_file(self) -> int:
-        """Return the bytes of the largest file that a process of it holds open below its temporary directory."""
+        """Return the bytes of the largest file that its processes hold open below its temporary directory."""
         sizes = [0]
         for link in [link for pid in program_pids(self.pid) for link in Path(f"/proc/{pid}/fd").iterdir()]:
             try:

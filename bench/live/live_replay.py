@@ -15,11 +15,11 @@ from simulator.replay.replay_options import ReplayOptions
 from simulator.replay.replay_summary import ReplaySummary
 from simulator.workloads.trace import TraceRow
 
-_SLO_S, _LOOK_AHEAD_S = 5.0, 0.05
+_SLO_S, _LOOKAHEAD_S = 5.0, 0.05
 
 
 class Fleet(msgspec.Struct, frozen=True, kw_only=True):
-    """The engines, and how many times faster than the trace they and the client are."""
+    """The engines, and the speed of them and the client relative to the trace."""
 
     engines: int
     speed: float = 1.0
@@ -40,7 +40,7 @@ def policy_of(placement: str, order: str = "fifo", *, speed: float = 1.0) -> Rou
         placement=Stage(name=placement),
         order=Stage(name=order),
         ttft_slo_s=_SLO_S / speed,
-        lookahead_s=_LOOK_AHEAD_S / speed,
+        lookahead_s=_LOOKAHEAD_S / speed,
     )
 
 
@@ -78,7 +78,7 @@ async def replayed(
 
 
 async def live(placement: str, rows: Sequence[TraceRow], fleet: Fleet) -> Measured:
-    """Replay the rows under a placement; times in trace seconds. Raises RuntimeError where a request fails."""
+    """Replay the rows under a placement; times in trace seconds. Raises RuntimeError if a request fails."""
     summary = await replayed(rows, policy_of(placement, speed=fleet.speed), fleet)
     if summary.ok != len(rows) or summary.ttft_mean_s is None or summary.cached_share is None:
         raise RuntimeError(f"{placement}: {summary.ok} of {len(rows)} requests were answered: {summary.errors}")

@@ -1,4 +1,4 @@
-"""Loopback ports for servers that are told theirs before they listen."""
+"""Loopback ports for servers that get theirs as an argument."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import itertools
 import os
 import socket
 
-_OF_WORKERS, _EACH, _WORKERS = 10_000, 500, 8
+_OF_WORKERS, _PER_WORKER, _WORKERS = 10_000, 500, 8
 _OF_OTHERS, _MANY = 14_000, 4_000
-"""All below those that the kernel gives to connections: one of them may take a port between its choice and its use."""
+"""Below the kernel's ephemeral ports, so that no connection takes a port between its choice and its use."""
 
 
 def _candidates() -> list[int]:
     """Return the ports of this process, in its order.
 
-    The workers of one test run share none; processes outside of one begin in different places.
+    The workers of one test run share none; other processes begin at different offsets.
     """
     worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
-    first, many = (_OF_WORKERS + _EACH * (int(worker) % _WORKERS), _EACH) if worker else (_OF_OTHERS, _MANY)
+    first, many = (_OF_WORKERS + _PER_WORKER * (int(worker) % _WORKERS), _PER_WORKER) if worker else (_OF_OTHERS, _MANY)
     start = os.getpid() * 37 % many
     return [first + (start + offset) % many for offset in range(many)]
 
@@ -27,12 +27,12 @@ _ports = itertools.cycle(_candidate_ports)
 
 
 def free_ports(count: int) -> list[int]:
-    """Return different ports that nothing listens on; each comes again only after all the others."""
+    """Return different ports without a listener; each is returned again only after all the others."""
     return [free_port() for _ in range(count)]
 
 
 def free_port() -> int:
-    """Return a port that nothing listens on. Raises RuntimeError where all of this process's ports are taken."""
+    """Return a port without a listener. Raises RuntimeError if all of this process's ports are taken."""
     for port in itertools.islice(_ports, len(_candidate_ports)):
         with socket.socket() as probe:
             try:

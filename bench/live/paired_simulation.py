@@ -1,8 +1,8 @@
-"""Is the simulator right about the live fleet? `python -m bench.evidence --measure paired_simulation`.
+"""Checks the simulator against the live fleet: `python -m bench.evidence --measure paired_simulation`.
 
-The same rows go through a real gateway and simulated engines, each a process in scaled time, and
-through the simulator, once under each placement. Compared are the ranking by mean TTFT, the ratios of
-mean TTFT to the first placement's, and the hit rates as the engines report them.
+The same rows go through a real gateway and simulated engines, each a process in scaled time, and through the simulator,
+once under each placement. The comparison covers the ranking by mean TTFT, the ratios of mean TTFT to the first
+placement's, and the hit rates as the engines report them.
 """
 
 from __future__ import annotations
@@ -63,17 +63,17 @@ async def pairs(rows: Sequence[TraceRow], placements: Sequence[str], speed: floa
 
 
 MOST_APART = 0.15
-"""By so much the simulated ratio of two placements' mean TTFTs may differ from the live one."""
+"""Limit of the difference between the simulated and the live ratio of two placements' mean TTFTs."""
 
 
 def worst_ratio(measured: Sequence[Pair]) -> float:
-    """Return how far the simulated ratio of two placements' mean TTFTs is from the live one, at worst (0.1: 10 %)."""
+    """Return the largest error of the simulated ratios of two placements' mean TTFTs (0.1: 10 %)."""
     worst = 0.0
     for one in measured:
         for other in measured:
             truth = one.live.ttft_mean_s / other.live.ttft_mean_s
-            told = one.simulated.ttft_mean_s / other.simulated.ttft_mean_s
-            worst = max(worst, abs(told / truth - 1))
+            simulated_ratio = one.simulated.ttft_mean_s / other.simulated.ttft_mean_s
+            worst = max(worst, abs(simulated_ratio / truth - 1))
     return worst
 
 

@@ -1,4 +1,4 @@
-"""CPU time of a process and all that it started, from /proc."""
+"""CPU time of a process and its descendants, from /proc."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from pathlib import Path
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PARENT, _CPU = 1, slice(11, 15)
-"""Places in /proc/PID/stat after the name: the parent, and user and system ticks, of ended children too."""
+"""Fields in /proc/PID/stat after the name: the parent, and user and system ticks, of ended children too."""
 
 
 def cpu_s(pid: int) -> float:
-    """Return user and system seconds of the process, its children, theirs, and those of them that have ended."""
+    """Return user and system seconds of the process and its descendants, ended ones included."""
     fields = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
                 text = (folder / "stat").read_text()
             except OSError:
-                # It ended meanwhile, and counts as its parent's ended child from here on.
+                # It ended meanwhile; its ticks are now among its parent's ended children.
                 continue
             fields[int(folder.name)] = text.rpartition(")")[2].split()
     family, ticks = [pid], 0

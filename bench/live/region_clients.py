@@ -1,4 +1,4 @@
-"""Clients of several regions: open-loop streams of chats, and what became of each.
+"""Clients of several regions: open-loop streams of chats, and the outcome of each.
 
 The clients of a region share beginnings of prompts among themselves, so that their region's engines hold them.
 """
@@ -31,7 +31,7 @@ class ClientRequest:
     status: int = 0
     """0: no answer; -1: the connection failed before an answer."""
     reason: str = ""
-    """Code of the error that it was answered with."""
+    """Code of the answer's error."""
     decision_id: str = ""
     complete: bool = False
     error_event: bool = False
@@ -39,7 +39,7 @@ class ClientRequest:
 
 
 def outcome(request: ClientRequest) -> str:
-    """Return what the client got: completed, broken_off (an error in the stream), cut_off, or a status and why."""
+    """Return the client's outcome: completed, broken_off (an error in the stream), cut_off, or a status and why."""
     if request.complete:
         return "completed"
     if request.error_event:
@@ -53,14 +53,14 @@ def outcome(request: ClientRequest) -> str:
 
 @dataclass
 class RegionClients:
-    """Sends; mutable: the requests, how many per second come from each region, and which gateway gets them."""
+    """Sends chats. Mutable: the requests, the rate of each region, and the gateway of each region's clients."""
 
     fleet: RegionFleet
     session: aiohttp.ClientSession
     seed: int
     rates: dict[str, float] = field(default_factory=lambda: dict.fromkeys(REGIONS, 1.0))
     via: dict[str, str] = field(default_factory=lambda: {name: name for name in REGIONS})
-    """Region of the clients → region of the gateway that they were told of."""
+    """Region of the clients → region of the gateway that they use."""
     requests: list[ClientRequest] = field(default_factory=list)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -69,7 +69,7 @@ class RegionClients:
         await asyncio.gather(*(self._stream(region, number) for number, region in enumerate(REGIONS)))
 
     async def finish(self, limit_s: float) -> None:
-        """Wait for what is under way."""
+        """Wait for requests under way."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=limit_s)
         for task in list(self._tasks):
@@ -90,6 +90,7 @@ class RegionClients:
     async def _send(self, region: str, seed: int, shared: int) -> None:
         made = random.Random(seed)
         head = random.Random(shared)
+        # Half of the prompt is shared within the region, half is the request's own.
         tokens = [head.randrange(30_000) for _ in range(PROMPT_TOKENS // 2)]
         tokens += [made.randrange(30_000) for _ in range(PROMPT_TOKENS // 2)]
         body = {"model": MODEL, "prompt": tokens, "max_tokens": OUTPUT_TOKENS, "stream": True}

@@ -1,6 +1,6 @@
 """Three regions on loopback: engines and a gateway each, every link between gateways through a fault proxy.
 
-All run in processes of their own but the proxy, which the caller's event loop serves so that it can be told what to do.
+All run in processes of their own but the proxy, which runs in the caller's event loop so that the caller controls it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SECRET = "a secret of the regions on loopback"  # noqa: S105 - of a fleet that 
 
 @dataclass
 class RegionFleet:
-    """Where the parts are, and how to hurt them."""
+    """The addresses of the parts, and methods to break them."""
 
     folder: Path
     snapshot: Snapshot
@@ -47,7 +47,7 @@ class RegionFleet:
         return f"http://127.0.0.1:{self.ports[region]}"
 
     def log(self, region: str) -> Path:
-        """Return where a region's gateway logs."""
+        """Return the log file of a region's gateway."""
         return self.folder / f"{region}.log"
 
     def start_engines(self, ports: list[list[int]], options: list[str]) -> None:
@@ -65,6 +65,7 @@ class RegionFleet:
             "HEADWAY_REGION": region,
             "HEADWAY_PEER_LISTEN": f"127.0.0.1:{self.peer_ports[region]}",
             "HEADWAY_REGION_PEERS": peers,
+            # The history of requests is read from debug events.
             "HEADWAY_LOG_LEVEL": "DEBUG",
         }
         command = [sys.executable, "-m", "gateway", "--state-dir", str(state_dir), "--port", str(self.ports[region])]
@@ -77,7 +78,8 @@ class RegionFleet:
         self.gateways[region].wait()
 
     def cut(self, region: str, other: str, *, cut: bool = True) -> None:
-        """Let no byte pass from one region's gateway to another's; or let them pass again."""
+        """Block all bytes from one region's gateway to another's, or let them pass again."""
+        # The links are stalled, not reset: a partition shows only as silence.
         self.links[region, other].there.stall(cut)
         self.links[other, region].back.stall(cut)
 
@@ -89,18 +91,18 @@ class RegionFleet:
                 self.cut(other, region, cut=cut)
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Yield what the gateways logged, each with the region of its gateway, in order of time."""
-        found: list[dict[str, Any]] = []
+        """Yield the gateways' log events, each with the region of its gateway, in order of time."""
+        logged: list[dict[str, Any]] = []
         for region in REGIONS:
             lines = self.log(region).read_text().splitlines()
-            found += [{**json.loads(line), "gateway": region} for line in lines if line.startswith("{")]
-        found.sort(key=lambda event: str(event["at"]))
-        yield from found
+            logged += [{**json.loads(line), "gateway": region} for line in lines if line.startswith("{")]
+        logged.sort(key=lambda event: str(event["at"]))
+        yield from logged
 
 
 @asynccontextmanager
 async def region_fleet(folder: Path, *, engines: int = 2, time_scale: float = 1.0) -> AsyncIterator[RegionFleet]:
-    """Run the regions with so many engines each; everything ends with the block."""
+    """Run the regions with this many engines each; everything ends with the block."""
     count = len(REGIONS) * engines
     ports = free_ports(3 * count + 2 * len(REGIONS) + len(REGIONS) * (len(REGIONS) - 1))
     engine_ports = [ports[3 * number : 3 * number + 3] for number in range(count)]

@@ -1,4 +1,4 @@
-"""Checks what gateways of several regions logged: no request in two places, at most one hop, one holder per epoch."""
+"""Checks the logs of several regions' gateways: one engine per request, at most one hop, one holder per epoch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from gateway.regions.work_lease import SILENCE_S
 
 CLOCK_S = 0.02
-"""Log lines are dated to the millisecond, and written a little after what they tell."""
+"""Log lines are dated to the millisecond, and written shortly after their event."""
 
 Event = Mapping[str, Any]
 
@@ -20,15 +20,15 @@ def seconds(event: Event) -> float:
 
 
 def problems(events: Iterable[Event], ends: Mapping[str, Iterable[float]]) -> list[str]:
-    """Return what is wrong, a sentence each; `ends` are the moments at which each region's gateway was killed."""
+    """Return a sentence for each violation; `ends` are the moments at which each region's gateway was killed."""
     listed = list(events)
-    return [*_two_places(listed, ends), *_hops(listed), *_epochs(listed), *_stale_picks(listed)]
+    return [*_two_engines(listed, ends), *_hops(listed), *_epochs(listed), *_stale_picks(listed)]
 
 
-def _two_places(events: list[Event], ends: Mapping[str, Iterable[float]]) -> list[str]:
-    """A request is at work on one engine at a time; the death of its gateway ends its work."""
+def _two_engines(events: list[Event], ends: Mapping[str, Iterable[float]]) -> list[str]:
+    """Check that a request is at work on one engine at a time; the death of its gateway ends its work."""
     running: dict[str, tuple[str, str, float]] = {}
-    found = []
+    wrong = []
     for event in events:
         decision_id, at = event.get("decision_id"), seconds(event)
         if event.get("event") == "dispatched":
@@ -36,37 +36,37 @@ def _two_places(events: list[Event], ends: Mapping[str, Iterable[float]]) -> lis
             if earlier is not None:
                 gateway, engine, since = earlier
                 if not any(since <= end <= at for end in ends.get(gateway, ())):
-                    found.append(
+                    wrong.append(
                         f"{decision_id} was dispatched to {event['engine_id']} by {event['gateway']} while "
                         f"{gateway} had it on {engine}"
                     )
             running[str(decision_id)] = (str(event["gateway"]), str(event["engine_id"]), at)
         elif event.get("event") == "released" and running.get(decision_id or "", ("",))[0] == event["gateway"]:
             del running[str(decision_id)]
-    return found
+    return wrong
 
 
 def _hops(events: list[Event]) -> list[str]:
     origins: dict[str, str] = {}
-    found = []
+    wrong = []
     for event in events:
         if event.get("event") == "forwarded":
             origin = origins.setdefault(str(event["decision_id"]), str(event["gateway"]))
             if origin != event["gateway"]:
-                found.append(f"{event['decision_id']} was forwarded by {origin} and again by {event['gateway']}")
-    return found
+                wrong.append(f"{event['decision_id']} was forwarded by {origin} and again by {event['gateway']}")
+    return wrong
 
 
 def _epochs(events: list[Event]) -> list[str]:
     holders: dict[tuple[str, int], str] = {}
-    found = []
+    wrong = []
     for event in events:
         if event.get("event") == "region_epoch":
             name = str(event["region_name"]), int(event["number"])
             holder = holders.setdefault(name, str(event["holder"]))
             if holder != event["holder"]:
-                found.append(f"epoch {name[1]} of {name[0]} was held by {holder} and by {event['holder']}")
-    return found
+                wrong.append(f"epoch {name[1]} of {name[0]} was held by {holder} and by {event['holder']}")
+    return wrong
 
 
 def _stale_picks(events: list[Event]) -> list[str]:

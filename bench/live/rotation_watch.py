@@ -1,4 +1,4 @@
-"""Follows from outside which engines a running program keeps out of rotation, and for what reason."""
+"""Observes from outside which engines a running program keeps out of rotation, and why."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ _EVERY_S = 0.2
 
 
 class RotationWatch:
-    """Reads the gateway's metrics and the verdicts five times a second. Mutable: `words`, what each engine is now,
-    and `history` of (monotonic second, engine, word).
+    """Reads the gateway's metrics and the verdicts five times a second.
 
-    Words: in; suspect and probation (in, and watched); lost (the gateway's breaker); otherwise the verdict's code.
+    Mutable: `states`, the current state of each engine, and `history` of (monotonic second, engine, state). States: in;
+    suspect and probation (in, and watched); lost (the gateway's breaker); otherwise the verdict's code.
     """
 
     def __init__(self, url: str, database: Path) -> None:
         self._url = url
         self._database = database
-        self.words: dict[str, str] = {}
+        self.states: dict[str, str] = {}
         self.history: list[tuple[float, str, str]] = []
 
     async def run(self) -> None:
         """Follow until cancelled."""
         async with aiohttp.ClientSession() as session:
             while True:
-                await self._look(session)
+                await self._read(session)
                 await asyncio.sleep(_EVERY_S)
 
     def is_out(self, engine_id: str) -> bool:
         """Return whether the engine gets no new work."""
-        return self.words.get(engine_id, "in") not in ("in", "suspect", "probation")
+        return self.states.get(engine_id, "in") not in ("in", "suspect", "probation")
 
     async def until(self, engine_id: str, *, out: bool, limit_s: float) -> float | None:
-        """Return the seconds until the engine is out, or back in; None: it was not within the limit."""
+        """Return the seconds until the engine is out, or back in; None if it was not within the limit."""
         return await self._until(lambda: self.is_out(engine_id) == out, limit_s)
 
-    async def until_word(self, engine_id: str, word: str, limit_s: float) -> float | None:
-        """Return the seconds until that is the engine's word; None: it was not within the limit."""
-        return await self._until(lambda: self.words.get(engine_id) == word, limit_s)
+    async def until_state(self, engine_id: str, state: str, limit_s: float) -> float | None:
+        """Return the seconds until the engine has this state; None if it had not within the limit."""
+        return await self._until(lambda: self.states.get(engine_id) == state, limit_s)
 
     async def _until(self, holds: Callable[[], bool], limit_s: float) -> float | None:
         start = time.monotonic()
@@ -60,7 +60,7 @@ class RotationWatch:
             await asyncio.sleep(_EVERY_S / 2)
         return time.monotonic() - start
 
-    async def _look(self, session: aiohttp.ClientSession) -> None:
+    async def _read(self, session: aiohttp.ClientSession) -> None:
         try:
             async with session.get(f"{self._url}/metrics", timeout=aiohttp.ClientTimeout(total=2)) as answer:
                 text = await answer.text()
@@ -68,15 +68,15 @@ class RotationWatch:
         except (aiohttp.ClientError, OSError, TimeoutError, sqlite3.OperationalError):
             return
         for labels in _STATE.findall(text):
-            found = dict(_LABEL.findall(labels))
-            engine_id = found["engine"]
-            state, code = verdicts.get(engine_id, ("healthy", ""))
-            shown = {"lost": "lost", "quarantined": "suspected"}.get(found["state"], state)
-            word = code if state == "quarantined" else shown
-            word = "in" if word == "healthy" else word
-            if self.words.get(engine_id) != word:
-                self.words[engine_id] = word
-                self.history.append((time.monotonic(), engine_id, word))
+            series = dict(_LABEL.findall(labels))
+            engine_id = series["engine"]
+            verdict, code = verdicts.get(engine_id, ("healthy", ""))
+            shown = {"lost": "lost", "quarantined": "suspected"}.get(series["state"], verdict)
+            state = code if verdict == "quarantined" else shown
+            state = "in" if state == "healthy" else state
+            if self.states.get(engine_id) != state:
+                self.states[engine_id] = state
+                self.history.append((time.monotonic(), engine_id, state))
 
     def _verdicts(self) -> dict[str, tuple[str, str]]:
         with sqlite3.connect(f"file:{self._database}?mode=ro", uri=True) as database:

@@ -1,10 +1,9 @@
-"""One decision in process beside Dynamo's: `python -m bench.peers.dynamo_decision --json OUT`.
+"""One decision in process, compared with Dynamo's: `python -m bench.peers.dynamo_decision --json OUT`.
 
 In alternating rounds, on the same machine: a prefix match of 24 blocks (ours on all targets, theirs by
-RadixTree.find_matches with its scores), and a decision (ours is `Router.submit`: match, choice,
-decision, reservation; theirs `SelectionService.select`, awaited, which books nothing). Each round is a
-median; quoted is the quietest of at least five rounds for both sides, with the median of the rounds beside it,
-for the machine is shared.
+RadixTree.find_matches with its scores), and a decision (ours is `Router.submit`: match, choice, decision, reservation;
+theirs `SelectionService.select`, awaited, which books nothing). Each round is a median. Since the machine is shared,
+the report quotes the quietest of at least five rounds for both sides, and the median of the rounds.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def match_us(rounds: int) -> float:
 
 
 def long_prompt_us(rounds: int = 200) -> float:
-    """Return the median of a whole decision about a prompt of 128k tokens, in microseconds."""
+    """Return the median of a whole decision on a prompt of 128k tokens, in microseconds."""
     router = Router("bench", RoutingPolicy(placement=Stage(name="least_cost")), 1)
     router.set_engines([EngineFacts(f"e-{number:03}", 1, True) for number in range(ENGINES)], 0.0)
     rng = Random(3)
@@ -76,7 +75,7 @@ def long_prompt_us(rounds: int = 200) -> float:
 
 
 def theirs(rounds: int) -> dict[str, float]:
-    """Return Dynamo's medians; raises RuntimeError where it cannot run."""
+    """Return Dynamo's medians; raises RuntimeError if it cannot run."""
     python = peer_python("dynamo", REQUIREMENT).absolute()
     with TemporaryDirectory() as folder:
         asked = Path(folder) / "asked.json"
@@ -86,12 +85,12 @@ def theirs(rounds: int) -> dict[str, float]:
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, cwd=folder)
     if done.returncode:
         raise RuntimeError("Dynamo's selection failed:\n" + "\n".join(done.stderr.splitlines()[-5:]))
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    medians: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return medians
 
 
 def _round() -> dict[str, float]:
-    """Return one round of both products, each once."""
+    """Return one round of both products."""
     return {f"dynamo_{name}": value for name, value in theirs(2000).items()} | {
         "match_us": match_us(4000),
         "dual_map_us": measure("dual_map", ENGINES, 1)[0],
@@ -100,15 +99,15 @@ def _round() -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure in turns and write the report."""
+    """Measure in turn and write the report."""
     parser = command_line("dynamo_decision", __doc__)
     parser.add_argument("--rounds", type=int, default=LEAST_ROUNDS)
     options = parser.parse_args()
-    found = quietest_and_median([_round() for _ in range(options.rounds)])
-    found |= ratios(found, "match_us", "dynamo_match_us", "match_ratio")
-    found |= ratios(found, "dual_map_us", "dynamo_select_us", "dual_map_ratio")
-    found |= ratios(found, "least_cost_us", "dynamo_select_us", "least_cost_ratio")
-    figures = {name: round(value, 3) for name, value in found.items()}
+    times = quietest_and_median([_round() for _ in range(options.rounds)])
+    times |= ratios(times, "match_us", "dynamo_match_us", "match_ratio")
+    times |= ratios(times, "dual_map_us", "dynamo_select_us", "dual_map_ratio")
+    times |= ratios(times, "least_cost_us", "dynamo_select_us", "least_cost_ratio")
+    figures = {name: round(value, 3) for name, value in times.items()}
     figures["least_cost_1000_over_32"] = round(measure("least_cost", 1000)[0] / measure("least_cost", ENGINES)[0], 3)
     figures["long_prompt_us"] = round(long_prompt_us(), 1)
     targets = {

@@ -1,9 +1,8 @@
-"""A second opinion on the simulator: `python -m bench.peers.dynamo_replay` (`make bench-peers`).
+"""Checks the simulator against a second one: `python -m bench.peers.dynamo_replay` (`make bench-peers`).
 
-The whole conversation trace through NVIDIA Dynamo's offline replay with its mock engines, and through
-ours with `chunked` engines of the same size; round robin and Dynamo's own KV-aware rule in each.
-Compared are reuse and the ratio of KV-aware over round robin, not absolute times: the two simulate
-different devices.
+The whole conversation trace goes through NVIDIA Dynamo's offline replay with its mock engines, and through ours with
+`chunked` engines of the same size; round robin and Dynamo's own KV-aware rule in each. The comparison covers reuse and
+the ratio of KV-aware over round robin, not absolute times: the two simulate different devices.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from simulator.workloads.prepared_workload import Workload
 REQUIREMENT = "ai-dynamo-runtime==1.6.1"
 ENGINES = 8
 SETTINGS = ((2048, 1.0), (2048, 2.0), (16_384, 1.0), (16_384, 2.0))
-"""Blocks of 512 tokens per engine, and how much faster than recorded requests arrive."""
+"""Blocks of 512 tokens per engine, and the rate of arrivals relative to the recording."""
 MOCK_ENGINE = EngineProfile(
     prefill_base_s=0.0058,
     prefill_per_token_s=20.5e-6,
@@ -52,7 +51,7 @@ DIFFERENCES = (
 
 
 def theirs(blocks: int, speed: float) -> dict[str, dict[str, float]]:
-    """Return Dynamo's summaries by router mode; raises RuntimeError where it cannot run."""
+    """Return Dynamo's summaries by router mode; raises RuntimeError if it cannot run."""
     python = peer_python("dynamo", REQUIREMENT).absolute()
     with TemporaryDirectory() as folder:
         plain = Path(folder) / "trace.jsonl"
@@ -67,19 +66,19 @@ def theirs(blocks: int, speed: float) -> dict[str, dict[str, float]]:
     summaries: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return {
         mode: {
-            "reuse": each["prefix_cache_reused_ratio"],
-            "ttft_mean": each["mean_ttft_ms"] / 1000,
-            "ttft_p99": each["p99_ttft_ms"] / 1000,
+            "reuse": summary["prefix_cache_reused_ratio"],
+            "ttft_mean": summary["mean_ttft_ms"] / 1000,
+            "ttft_p99": summary["p99_ttft_ms"] / 1000,
         }
-        for mode, each in summaries.items()
+        for mode, summary in summaries.items()
     }
 
 
 def ours(blocks: int, speed: float) -> dict[str, dict[str, float]]:
-    """Return our figures under round robin and Dynamo's rule, requests sent on at once as Dynamo does."""
+    """Return our figures under round robin and Dynamo's rule, with immediate dispatch as in Dynamo."""
     faster = [msgspec.structs.replace(row, timestamp=int(row.timestamp / speed)) for row in whole_trace("conversation")]
     workload = Workload(faster)
-    found = {}
+    by_mode = {}
     for mode, placement in (("round_robin", "round_robin"), ("kv_router", "dynamo_kv")):
         policy = RoutingPolicy(
             placement=Stage(name=placement),
@@ -94,8 +93,8 @@ def ours(blocks: int, speed: float) -> dict[str, dict[str, float]]:
         report = report_of(spec, workload, run(spec, workload), 0.0)
         if report.ttft_mean_s is None or report.ttft_p99_s is None:
             raise RuntimeError("nothing was served")
-        found[mode] = {"reuse": report.token_hit_rate, "ttft_mean": report.ttft_mean_s, "ttft_p99": report.ttft_p99_s}
-    return found
+        by_mode[mode] = {"reuse": report.token_hit_rate, "ttft_mean": report.ttft_mean_s, "ttft_p99": report.ttft_p99_s}
+    return by_mode
 
 
 def row_of(simulator: str, setting: str, figures: dict[str, dict[str, float]]) -> Row:

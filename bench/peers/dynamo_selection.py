@@ -69,11 +69,11 @@ def main() -> None:
     """Print both medians."""
     asked = json.loads(Path(sys.argv[1]).read_text())
     groups, engines, rounds = asked["groups"], asked["engines"], asked["rounds"]
-    found = {
+    medians = {
         "match_us": match_us(groups, engines, rounds),
         "select_us": asyncio.run(select_us(groups, engines, rounds)),
     }
-    print(json.dumps(found))
+    print(json.dumps(medians))
 
 
 if __name__ == "__main__":

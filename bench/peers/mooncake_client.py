@@ -14,7 +14,7 @@ _LARGEST = 4 << 20
 
 
 class Client:
-    """One store handle and one registered buffer that is used again."""
+    """One store handle and one registered buffer that is reused."""
 
     def __init__(self, own: str, master: str, segment_bytes: int, buffer_bytes: int) -> None:
         self._setting = (own, "P2PHANDSHAKE", segment_bytes, buffer_bytes, "tcp", "", master)
@@ -23,7 +23,7 @@ class Client:
         self._pointer = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
 
     def set_up(self, seconds: float) -> int:
-        """Reach the master; returns 0 once it is done."""
+        """Connect to the master; returns 0 once it is done."""
         from mooncake.store import MooncakeDistributedStore
 
         ends_at, result = time.monotonic() + seconds, -1
@@ -35,7 +35,7 @@ class Client:
         return result or self._store.register_buffer(self._pointer, _LARGEST)
 
     def put(self, name: str, size: int, count: int) -> float:
-        """Put so many objects; returns the median in microseconds."""
+        """Put this many objects; returns the median in microseconds."""
         took = []
         for number in range(count):
             self._memory[:size] = os.urandom(size)

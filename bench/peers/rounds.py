@@ -1,4 +1,4 @@
-"""What rounds in turns say of two products on a shared machine: the quietest round of each, and their median."""
+"""Summarizes alternating rounds of two products on a shared machine: the quietest round of each, and their median."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ LEAST_ROUNDS = 5
 def quietest_and_median(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the least of each time over all rounds by its name, and its median as `<name>_median`.
 
-    Other work on the machine only ever adds time, and adds a multiple of it to one round and nothing to the
-    next, so that a single round may say anything. Raises ValueError for fewer than LEAST_ROUNDS rounds.
+    Other work on the machine only ever adds time, and adds a multiple of it to one round and nothing to the next, so
+    that a single round proves nothing. Raises ValueError for fewer than LEAST_ROUNDS rounds.
     """
     if len(rounds) < LEAST_ROUNDS:
         raise ValueError(f"{len(rounds)} rounds are fewer than the {LEAST_ROUNDS} that two products are compared by")

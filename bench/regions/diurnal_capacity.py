@@ -1,4 +1,4 @@
-"""What pooling regions saves where each has its own day (SkyWalker Fig. 3): `python -m bench.regions.diurnal_capacity`.
+"""Capacity saved by pooling regions with different days (SkyWalker Fig. 3): `python -m bench.regions.diurnal_capacity`.
 
 Demand per region is a raised cosine with its peak at 15:00 local time and 5 % noise, in steps of 15 minutes; `sharp`
 peaks are the cosine squared. Saving = 1 - peak of the sum / sum of the peaks. All regions have the same peak.
@@ -15,9 +15,9 @@ FIVE, THREE = (-6.0, 1.0, 3.0, 5.5, 8.0), (-6.0, 1.0, 8.0)
 """UTC offsets (h)."""
 STEPS, PEAK_H, NOISE, DRAWS = 96, 15.0, 0.05, 20
 SPREADS = {"2_4": (2.0, 4.0), "paper": (2.88, 32.64), "4_10": (4.0, 10.0), "10_30": (10.0, 30.0)}
-"""Peak over trough of each region, drawn log-uniformly; the paper's own spread among them."""
+"""Peak over trough of each region, drawn log-uniformly; one range is the paper's own."""
 RESERVED_PER_H, ON_DEMAND_PER_H = 37.56, 98.32
-"""What a p5.48xlarge costs ($, §2.1)."""
+"""Hourly cost of a p5.48xlarge ($, §2.1)."""
 
 
 def demand(offset_h: float, ratio: float, sharpness: int, rng: Random) -> list[float]:

@@ -1,7 +1,7 @@
 """Three regions through overload, partitions and a killed gateway: `python -m bench.regions.failures --json OUT`.
 
-Every request must have a whole answer or an error at once; at most one hop; nothing is sent to a region that was not
-heard of within 2 s; a killed gateway's engines serve again within 5 s, and its region's again within 5 s after it
+Every request must have a whole answer or an immediate error, and at most one hop. No request goes to a region that has
+been silent for 2 s. A killed gateway's engines serve again within 5 s, and its region's own again within 5 s after it
 is healthy.
 """
 
@@ -29,7 +29,7 @@ _LIMIT_S = 60.0
 
 
 async def main() -> int:
-    """Run the phases one after the other; 1 where a target is missed."""
+    """Run the phases one after the other; returns 1 if a target is missed."""
     parser = command_line("regions", __doc__)
     parser.add_argument("--partition", type=float, default=30.0, metavar="S", help="length of the partition")
     parser.add_argument("--rate", type=float, default=20.0, help="requests per second to the loaded region")
@@ -44,7 +44,7 @@ async def main() -> int:
 
 @dataclass
 class Moments:
-    """When what was done, in unix seconds, and what was seen of it."""
+    """Times of the injected faults and of their observed effects, in unix seconds."""
 
     overload_s: float = 0.0
     cut_s: float = 0.0
@@ -76,7 +76,7 @@ async def _measured(folder: Path, partition_s: float, rate: float) -> tuple[dict
 async def _partition(
     fleet: RegionFleet, clients: RegionClients, moments: Moments, partition_s: float, rate: float
 ) -> None:
-    """Overload us, cut it off, heal it, and cut one way of one link."""
+    """Overload us, isolate it, heal it, and cut one direction of one link."""
     clients.rates["us"] = rate
     moments.overload_s = time.time()
     await asyncio.sleep(12.0)
@@ -95,7 +95,7 @@ async def _partition(
 
 
 async def _death(fleet: RegionFleet, clients: RegionClients, moments: Moments) -> None:
-    """Kill the gateway of eu and start it again; its clients are sent to us meanwhile, as DNS would."""
+    """Kill the gateway of eu and start it again; its clients use us meanwhile, as DNS would direct them."""
     clients.rates["eu"] = 2.0
     await asyncio.sleep(5.0)
     fleet.kill_gateway("eu")
@@ -145,7 +145,7 @@ def _result(
         "history_problems": Target(value=len(wrong), op="<=", target=0),
         "forwarded_in_overload": Target(value=crossed, op=">=", target=1),
         "sent_over_the_cut_after_2_s": Target(value=len(cut_off), op="<=", target=0),
-        # Whose first contact was killed has an error from its connection; nobody may be left without any answer.
+        # A client whose gateway was killed gets an error from its connection; no client may be left without any answer.
         "lost_requests": Target(value=outcomes["silent"], op="<=", target=0),
         "engines_served_after_kill_s": Target(value=at.served_s - at.killed_s, op="<=", target=5.0),
         "handed_back_after_healthy_s": Target(value=at.back_s - at.healthy_s, op="<=", target=5.0),
@@ -154,7 +154,7 @@ def _result(
 
 
 def _epoch_s(events: list[dict[str, Any]], how: str, since: float) -> float:
-    """Return how long after `since` eu's engines changed hands in that way."""
+    """Return the time from `since` until eu's engines changed hands in this way."""
     changes = [
         seconds(event) - since
         for event in events
@@ -164,7 +164,7 @@ def _epoch_s(events: list[dict[str, Any]], how: str, since: float) -> float:
 
 
 def _ready_s(events: list[dict[str, Any]], gateways: set[str], since: float) -> float:
-    """Return how long after `since` one of these gateways first took an engine of eu for able to work."""
+    """Return the time from `since` until one of these gateways first considered an engine of eu ready."""
     ready = [
         seconds(event) - since
         for event in events
@@ -188,12 +188,12 @@ def _serves(event: dict[str, Any], engines: str, gateways: set[str]) -> bool:
     )
 
 
-async def _until(fleet: RegionFleet, found: Callable[[dict[str, Any]], bool]) -> float:
-    """Return when the first such event was logged; inf where none comes within the limit."""
+async def _until(fleet: RegionFleet, matches: Callable[[dict[str, Any]], bool]) -> float:
+    """Return when the first matching event was logged; inf if none is within the limit."""
     deadline = time.monotonic() + _LIMIT_S
     while time.monotonic() < deadline:
         for event in await asyncio.to_thread(lambda: list(fleet.events())):
-            if found(event):
+            if matches(event):
                 return seconds(event)
         await asyncio.sleep(0.25)
     return float("inf")

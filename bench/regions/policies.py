@@ -1,7 +1,7 @@
-"""Ours against SkyWalker, and what SkyWalker's paper claims: `python -m bench.regions.policies --json OUT`.
+"""Ours against SkyWalker, and the claims of SkyWalker's paper: `python -m bench.regions.policies --json OUT`.
 
-A claim's definition stands in CLAIMS; it was written before the runs. All are runs of `manage.py simulate_regions`
-with paired seeds that no parameter was chosen on.
+CLAIMS holds the definition of each claim, written before the runs. All are runs of `manage.py simulate_regions` with
+paired seeds that no parameter was chosen on.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """A policy's figure in a case, over that of another policy (in the same case unless told) where there is one."""
+    """A policy's figure in a case, over that of another policy if one is named (in the same case by default)."""
 
     key: str
     case: str
@@ -42,7 +42,7 @@ class Claim(msgspec.Struct, frozen=True):
     over_case: str = ""
     op: str = ">="
     bound: float | None = None
-    """What the verdict asks; without it the figure is only told."""
+    """The bound of the verdict; without it the figure is only reported."""
 
     def value(self, seeds: Sequence[int]) -> float:
         """Return the mean over seeds, or the mean of paired ratios (of P90s: the ratio of means)."""
@@ -90,7 +90,7 @@ def _claims() -> list[Claim]:
 
 
 def _push_claims() -> list[Claim]:
-    """Return Fig. 9: blind pushing (BP), by pending (SP-P) and by in-flight requests (SP-O)."""
+    """Return the claims of Fig. 9: blind pushing (BP), by pending (SP-P) and by in-flight requests (SP-O)."""
     bp, spp, claims = "sglang_central", "sglang_pending", []
     for case, low, p90 in (("micro_20k", 1.1, 1 / 8), ("micro_30k", 1.1, 1 / 8), ("micro_60k", 0.98, None)):
         claims += [
@@ -105,7 +105,7 @@ def _push_claims() -> list[Claim]:
 
 
 def _skew_claims() -> list[Claim]:
-    """Return Fig. 10: SkyWalker against region-local engines, at equal and at fewer engines."""
+    """Return the claims of Fig. 10: SkyWalker against region-local engines, at equal and at fewer engines."""
     claims = []
     for kind in ("chat", "trees"):
         for engines in (6, 9, 12, 15):

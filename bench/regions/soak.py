@@ -1,9 +1,9 @@
 """Three regions under random faults: `python -m bench.regions.soak --seconds S --seed N --json OUT`.
 
-Links between gateways are stalled one way or both, delayed and reset; gateways are killed and started again; all
-drawn from the seed. Afterwards the history of every request is checked (bench.live.region_history): none at work in
-two places, one hop at most, one holder per epoch, none sent to a region that was silent. Exits with 1 where something
-is wrong, or where a client was left without any answer.
+Links between gateways are stalled one way or both, delayed and reset; gateways are killed and restarted; all drawn from
+the seed. Afterwards the history of every request is checked (bench.live.region_history): one engine at a time, one hop
+at most, one holder per epoch, none sent to a region that was silent. Exits with 1 if a check fails, or if a client was
+left without any answer.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Soak:
         self._rng = random.Random(seed)
 
     async def run(self, seconds: float) -> None:
-        """Do one fault after the other, and leave everything whole."""
+        """Inject one fault after the other, and heal everything at the end."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             await asyncio.sleep(self._rng.uniform(0.2, 2.0))
@@ -76,12 +76,13 @@ class Soak:
 
 
 async def soak(folder: Path, seconds: float, seed: int) -> tuple[list[str], dict[str, float]]:
-    """Return what was wrong, a sentence each, and figures of the run."""
+    """Return a sentence for each violation, and figures of the run."""
     async with (
         region_fleet(folder) as fleet,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
     ):
         clients, run = RegionClients(fleet, session, seed), Soak(fleet, seed)
+        # One region is overloaded, so that requests are forwarded.
         clients.rates[random.Random(seed).choice(REGIONS)] = 20.0
         sending = asyncio.create_task(clients.run())
         await run.run(seconds)
@@ -109,7 +110,7 @@ async def soak(folder: Path, seconds: float, seed: int) -> tuple[list[str], dict
 
 
 def main() -> int:
-    """Run once; 1 where something is wrong."""
+    """Run once; returns 1 if a check failed."""
     parser = command_line("region_soak", __doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1)

@@ -38,7 +38,7 @@ ROWS = {"conversation": 2500, "toolagent_like": 3500, "hot_prefix": 3000, "near_
 GENERATED: dict[str, tuple[str, dict[str, object]]] = {
     # One prefix of 9,216 tokens, questions of 512, and answers of 600.
     "hot_prefix": ("gsp", {"groups": 1, "prompts": 3000, "lengths": [9728], "ratio": 0.948, "output_tokens": 600}),
-    # At 12 requests per second and 60 seconds between turns, what live sessions have said fills the engines' memory.
+    # At 12 requests per second and 60 seconds between turns, the KV of live sessions fills the engines' memory.
     "near_capacity": (
         "multi_turn_chat",
         {"sessions": 0, "user_tokens": 3072, "output_tokens": 400, "think_s": 60.0, "qps": 12.0},
@@ -56,7 +56,7 @@ class Cell(msgspec.Struct, frozen=True):
 
     @property
     def row(self) -> str:
-        """Name of the row that it is compared in."""
+        """Name of its row in the comparison."""
         return f"{self.profile}_{self.workload}"
 
 
@@ -70,14 +70,14 @@ def workload(name: str) -> Workload:
 
 
 def profile_of(name: str) -> EngineProfile:
-    """Return the engine, in the blocks of the traces."""
-    found = read_profile(Path(PROFILES) / f"{name}.json")
-    blocks = found.num_blocks * found.block_tokens // BLOCK_TOKENS
-    return msgspec.structs.replace(found, num_blocks=blocks, block_tokens=BLOCK_TOKENS)
+    """Return the engine profile, in the blocks of the traces."""
+    profile = read_profile(Path(PROFILES) / f"{name}.json")
+    blocks = profile.num_blocks * profile.block_tokens // BLOCK_TOKENS
+    return msgspec.structs.replace(profile, num_blocks=blocks, block_tokens=BLOCK_TOKENS)
 
 
 def spec_of(cell: Cell) -> RunSpec:
-    """Return the run of a cell: exact estimates for all rules."""
+    """Return the run of a cell; all rules get exact estimates."""
     profile = profile_of(cell.profile)
     own = cell.rule in (DEFAULT, FORMER_DEFAULT)
     policy = RoutingPolicy(
@@ -116,7 +116,7 @@ def goodput(cell: Cell) -> float:
 
 
 def hot_prefix_shares(profile: str, qps: float) -> list[float]:
-    """Return the shares of the hot prefix's requests that the engines got, largest first."""
+    """Return each engine's share of the hot prefix's requests, largest first."""
     spec = msgspec.structs.replace(spec_of(Cell(profile, "hot_prefix", DEFAULT)), engines=2, qps=qps)
     records = run(spec, workload("hot_prefix")).history[WARMUP:]
     counts = [sum(record.engine_id == name for record in records) for name in {record.engine_id for record in records}]
@@ -133,8 +133,8 @@ def main() -> None:
     cells = [Cell(profile, name, rule) for name in ROWS for profile in PROFILE_NAMES for rule in options.rules]
     cells = [item for item in cells if options.rows is None or item.row in options.rows]
     figures: dict[str, float] = {}
-    for cell, found in zip(cells, run_all(goodput, cells, jobs=options.jobs, title="goodput"), strict=True):
-        figures[f"{cell.row}_{cell.rule}_qps"] = found
+    for cell, qps in zip(cells, run_all(goodput, cells, jobs=options.jobs, title="goodput"), strict=True):
+        figures[f"{cell.row}_{cell.rule}_qps"] = qps
     targets: dict[str, Target] = {}
     for row in dict.fromkeys(item.row for item in cells):
         of = {rule: figures[f"{row}_{rule}_qps"] for rule in options.rules}

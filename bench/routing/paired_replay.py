@@ -1,8 +1,8 @@
 """The same rows through a real fleet under several placements: `python -m bench.routing.paired_replay --trace FILE`.
 
-Simulated engines and a gateway run as processes; time in engines and replay runs `--speed` times
-faster, so that the load of each engine is the trace's. Hit tokens are the engines' own words
-(`usage.prompt_tokens_details.cached_tokens`). Without --trace a generated conversation is replayed.
+Simulated engines and a gateway run as processes; time in engines and replay runs `--speed` times faster, so that the
+load of each engine is the trace's. The engines report the hit tokens (`usage.prompt_tokens_details.cached_tokens`).
+Without --trace a generated conversation is replayed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What pull scheduling costs with 10,000 queued requests: `python -m bench.routing.queue --json OUT`.
+"""The cost of pull scheduling with 10,000 queued requests: `python -m bench.routing.queue --json OUT`.
 
-Insertion is one request taken into the pool's queue; a pull is one engine's question among eight with
-the removal of what it got. Half of the prompts share a prefix that two engines hold. Measured where all can
-be on time (the feasible set is at its largest) and in overload (most have been sorted out).
+Insertion is one request added to the pool's queue; a pull is one request for work by one of eight engines with the
+removal of its result. Half of the prompts share a prefix that two engines hold. It is measured where all can be on time
+(the feasible set is at its largest) and in overload (most requests are infeasible).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What one eviction costs in a full cache of a million blocks: `python -m bench.simulator.eviction --json OUT`.
+"""The cost of one eviction in a full cache of a million blocks: `python -m bench.simulator.eviction --json OUT`.
 
-Prompts of 16 blocks share their first 8 with nine others. Once the cache is full, every block that
-comes in drives one out: the whole insertion, and the rule's choice and eviction alone.
+Prompts of 16 blocks share their first 8 with nine others. Once the cache is full, every new block evicts one: the
+figures are the whole insertion, and the rule's choice and eviction alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How fast the simulator is on one core: `python -m bench.simulator.speed [--trace PATH] --json OUT`.
+"""Speed of the simulator on one core: `python -m bench.simulator.speed [--trace PATH] --json OUT`.
 
-Requests per second of wall time with 8 reference engines: the default placement near saturation, an
-hour of 12,031 requests, and every placement under every order deep in overload (30 QPS, about three
-times what the fleet can do). Prompts are cut to 20,480 tokens; without a trace the rows are generated.
+Requests per second of wall time with 8 reference engines: the default placement near saturation, an hour of 12,031
+requests, and every placement under every order deep in overload (30 QPS, about three times the fleet's capacity).
+Prompts are cut to 20,480 tokens; without a trace the rows are generated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROUNDS = 3
 
 
 def spec(placement: str, order: str, qps: float) -> RunSpec:
-    """Return a run in the setting of the scheduling study."""
+    """Return a run with the settings of the scheduling study."""
     return RunSpec(policy=evaluation_policy(Stage(name=placement), Stage(name=order)), engines=ENGINES, qps=qps)
 
 

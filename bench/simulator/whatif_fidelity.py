@@ -1,12 +1,12 @@
-"""Is what-if right? `python -m bench.simulator.whatif_fidelity --json OUT`.
+"""Checks what-if against live runs: `python -m bench.simulator.whatif_fidelity --json OUT`.
 
-Traffic goes through the real program, which records it. Then the recorded window is replayed on a fresh live fleet
-of simulated engines, each a process, under each of seven policies, and the same window is given to what-if. Compared
-are the ranking by mean TTFT, of policies that the live runs tell apart, and the ratios of mean TTFT: of each policy's
-prediction to its measurement, and between policies. What-if says the mean over its seeds, as the console shows it, and
-simulates engines that mix prefill and decode as comes closest to what happened in the recorded window.
+Traffic goes through the real program, which records it. Then the recorded window is replayed on a fresh live fleet of
+simulated engines, each a process, under each of seven policies, and the same window is given to what-if. The comparison
+covers the ranking by mean TTFT, of policies that differ in the live runs, and the ratios of mean TTFT: of each policy's
+prediction to its measurement, and between policies. What-if reports the mean over its seeds, as the console shows it,
+and simulates the engine model, of those that mix prefill and decode, that comes closest to the recorded window.
 
-Block keys of a recording are salted anew, so hash rings lie otherwise in each run: where one hot prefix decides
+Block keys of a recording get a new salt, so hash rings differ in each run: where one hot prefix decides
 (`--block-tokens 64`: short keys on short blocks), dual_map's live mean moved by 15 % from recording to recording.
 """
 
@@ -50,12 +50,12 @@ POLICIES = (
 )
 ENGINES = 6
 APART = 0.05
-"""Policies whose live mean TTFTs differ by less are not told apart."""
+"""Policies whose live mean TTFTs differ by less count as equal."""
 CACHE_TOKENS = 1_000_000
-"""What each engine holds."""
+"""Cache size of each engine."""
 SEEDS = 3
-"""Over which what-if takes its mean."""
-_LOOKS, _LOOK_S = 20, 1.0
+"""Seeds that what-if takes its mean over."""
+_CHECKS, _CHECK_S = 20, 1.0
 _KEEP = """
 import json
 from datetime import timedelta
@@ -72,7 +72,7 @@ print(recording_store().path(made.key))
 
 
 def recorded(rows: Sequence[TraceRow], folder: Path, block_tokens: int) -> tuple[Path, RoutingPolicy]:
-    """Send the rows through the real program; return the recording that it kept of them, and the policy it followed."""
+    """Send the rows through the real program; return its recording of them, and the policy it followed."""
     with live_program(folder) as program:
         memory = ["--block-size", str(block_tokens), "--num-blocks", str(CACHE_TOKENS // block_tokens)]
         program.start_engines(ENGINES, memory, block_tokens=block_tokens)
@@ -80,11 +80,11 @@ def recorded(rows: Sequence[TraceRow], folder: Path, block_tokens: int) -> tuple
         summary = asyncio.run(replay(rows, options))
         if summary.ok != len(rows):
             raise RuntimeError(f"{summary.ok} of {len(rows)} requests were answered: {summary.errors}")
-        for _ in range(_LOOKS):
-            time.sleep(_LOOK_S)
+        for _ in range(_CHECKS):
+            time.sleep(_CHECK_S)
             *_, document, kept = program.shell(_KEEP).strip().splitlines()
             if len(list(read_recorded(Path(kept)))) == len(rows):
-                # The state directory leaves with the program.
+                # The state directory is deleted with the program.
                 return _copied(Path(kept), folder), msgspec.json.decode(document, type=RoutingPolicy)
     raise RuntimeError("the program did not record every request")
 
@@ -96,7 +96,7 @@ def _copied(path: Path, folder: Path) -> Path:
 
 
 def asked(policy: RoutingPolicy, window: Path, rows: list[RecordedRow], models: Sequence[str]) -> WhatIfPlan:
-    """Return the question what the policy comes to on the window."""
+    """Return the plan of a what-if of the policy on the window."""
     return WhatIfPlan(
         recording=window,
         rows=rows,
@@ -110,20 +110,22 @@ def asked(policy: RoutingPolicy, window: Path, rows: list[RecordedRow], models: 
 
 
 def engine_model(policy: RoutingPolicy, window: Path, rows: list[RecordedRow]) -> str:
-    """Return which engine model comes closest to the window, as the console's what-if finds out."""
+    """Return the engine model that comes closest to the window, by the method of the console's what-if."""
     plan = asked(policy, window, rows, ENGINE_MODELS)
     actual_s = own_ttft_s(rows, plan.checked_version)
     if actual_s is None:
         raise RuntimeError("the window was not routed by the program's first policy")
     trials = [do_task(plan.with_engine(number).task(BASE, 0)) for number in range(len(ENGINE_MODELS))]
-    found = ENGINE_MODELS[closest(trials, actual_s)]
-    told = ", ".join(f"{name} {each.ttft_mean_s or 0:.3f} s" for name, each in zip(ENGINE_MODELS, trials, strict=True))
-    print(f"recorded mean TTFT {actual_s:.3f} s; {told}: {found}", file=sys.stderr)
-    return found
+    closest_model = ENGINE_MODELS[closest(trials, actual_s)]
+    trials_text = ", ".join(
+        f"{name} {trial.ttft_mean_s or 0:.3f} s" for name, trial in zip(ENGINE_MODELS, trials, strict=True)
+    )
+    print(f"recorded mean TTFT {actual_s:.3f} s; {trials_text}: {closest_model}", file=sys.stderr)
+    return closest_model
 
 
 def predicted(placement: str, window: Path, rows: list[RecordedRow], model: str) -> Measured:
-    """Return what what-if says of the placement on the window."""
+    """Return what-if's prediction for the placement on the window."""
     plan = asked(policy_of(placement), window, rows, (model,))
     reports = [do_task(plan.task(BASE, seed)) for seed in range(SEEDS)]
     means = [report.ttft_mean_s for report in reports if report.ttft_mean_s is not None]
@@ -138,7 +140,7 @@ def middle(runs: Sequence[Measured]) -> Measured:
 
 
 def agreeing_share(pairs: Sequence[Pair]) -> float:
-    """Return the share of pairs of policies, told apart by the live runs, that what-if ranks alike."""
+    """Return the share of pairs of policies with different live means that what-if ranks alike."""
     alike = [
         (one.live.ttft_mean_s < other.live.ttft_mean_s) == (one.simulated.ttft_mean_s < other.simulated.ttft_mean_s)
         for one, other in combinations(pairs, 2)
@@ -150,18 +152,16 @@ def agreeing_share(pairs: Sequence[Pair]) -> float:
 def compared(
     rows: Sequence[TraceRow], folder: Path, placements: Sequence[str], repeats: int, speed: float, block_tokens: int
 ) -> list[Pair]:
-    """Record the rows, then replay and predict the window under each placement; repeats go round the placements."""
+    """Record the rows, then replay and predict the window under each placement; each repeat covers all placements."""
     window, policy = recorded(rows, folder, block_tokens)
     kept = list(read_recorded(window))
     fleet = Fleet(engines=ENGINES, speed=speed, block_tokens=block_tokens, num_blocks=CACHE_TOKENS // block_tokens)
     measured: dict[str, list[Measured]] = {placement: [] for placement in placements}
     for _ in range(repeats):
         for placement in placements:
-            found = asyncio.run(live(placement, kept, fleet))
-            measured[placement].append(found)
-            print(
-                f"{placement}: live mean TTFT {found.ttft_mean_s:.3f} s, hit rate {found.hit_rate:.3f}", file=sys.stderr
-            )
+            run = asyncio.run(live(placement, kept, fleet))
+            measured[placement].append(run)
+            print(f"{placement}: live mean TTFT {run.ttft_mean_s:.3f} s, hit rate {run.hit_rate:.3f}", file=sys.stderr)
     model = engine_model(policy, window, kept)
     return [
         Pair(placement, middle(measured[placement]), predicted(placement, window, kept, model))
@@ -170,7 +170,7 @@ def compared(
 
 
 def figures_of(pairs: Sequence[Pair]) -> dict[str, float]:
-    """Return what the report tells."""
+    """Return the report's figures."""
     figures: dict[str, float] = {}
     for pair in pairs:
         for where, what in (("live", pair.live), ("predicted", pair.simulated)):
@@ -186,7 +186,7 @@ def figures_of(pairs: Sequence[Pair]) -> dict[str, float]:
 
 
 def targets_of(figures: Mapping[str, float]) -> dict[str, Target]:
-    """Return the promises."""
+    """Return the targets."""
     return {
         "worst_ratio_error": Target(value=figures["worst_ratio_error"], op="<=", target=0.15),
         "worst_ratio_error_between_policies": Target(

@@ -26,16 +26,16 @@ def main() -> int:
     settings = PickerSettings(
         given.url.rstrip("/"), key, given.listen, tuple(given.engine), given.late, given.metrics_port
     )
-    asyncio.run(_until_told(settings))
+    asyncio.run(_until_signal(settings))
     return 0
 
 
-async def _until_told(settings: PickerSettings) -> None:
-    told = asyncio.Event()
+async def _until_signal(settings: PickerSettings) -> None:
+    ended = asyncio.Event()
     for item in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(item, told.set)
+        asyncio.get_running_loop().add_signal_handler(item, ended.set)
     async with served(settings):
-        await told.wait()
+        await ended.wait()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""One request's messages of Envoy's ext_proc, as the endpoint picker protocol uses them.
+"""The ext_proc messages of one request, as the endpoint picker protocol uses them.
 
-The request's body is read first; then headers and body go back with the endpoint, and the answer is watched.
-The protocol is proposal 004 of the Gateway API Inference Extension.
+The request's body is read first; then headers and body go back with the endpoint, and the answer is watched. The
+protocol is proposal 004 of the Gateway API Inference Extension.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ Reply: TypeAlias = Any
 
 
 class PickerExchange:
-    """Mutable: what is known of one request so far."""
+    """One request through the picker. Mutable: what is known of it so far."""
 
     def __init__(self, client: AsyncHeadway, counts: Counter[str], reports: set[asyncio.Task[None]]) -> None:
-        """`reports` holds the reports that are on their way, of all requests together."""
+        """Start an exchange; `reports` holds the reports under way of all requests."""
         self._client = client
         self._counts = counts
         self._reports = reports
@@ -52,10 +52,10 @@ class PickerExchange:
         self._tail = AnswerTail()
         self._path = ""
         self._ended = False
-        self._telling: asyncio.Task[None] | None = None
+        self._reporting: asyncio.Task[None] | None = None
 
     async def process(self, messages: AsyncIterator[Any]) -> AsyncIterator[Reply]:
-        """Yield what goes back to Envoy; whatever ends the stream ends the request."""
+        """Yield the replies to Envoy; the end of the stream, for any reason, ends the request."""
         try:
             async for message in messages:
                 kind = message.WhichOneof("request")
@@ -73,10 +73,12 @@ class PickerExchange:
             asked = _values(part).get(":path", "").partition("?")[0]
             self._path = next((item for item in ENDPOINTS if asked.endswith(item)), "")
             self._echoes = message.protocol_config.response_body_mode == ProcessingMode.FULL_DUPLEX_STREAMED
+            # A request without a body gets no body message, so its headers are answered at once.
             return self._unread() if part.end_of_stream else None
         if kind == "request_body":
             self._body += part.body
             if len(self._body) > MAX_BODY:
+                # The whole body is held in memory until the decision.
                 return [_immediate(413, b"")]
             return await self._picked() if part.end_of_stream else None
         if kind == "request_trailers":
@@ -87,7 +89,7 @@ class PickerExchange:
         return self._watched(kind, part, message.metadata_context)
 
     def _unread(self) -> list[Reply]:
-        """Answer a request without a body, such as for the list of models: any engine will do."""
+        """Answer a request without a body, such as for the list of models: any engine can serve it."""
         try:
             return [self._headers(self._client.decisions.fallback("", "no_body", time.monotonic(), self._allows))]
         except RejectedError as error:
@@ -107,17 +109,19 @@ class PickerExchange:
             self._counts["rejected"] += 1
             return [_immediate(error.status, error.body, error.retry_after_s)]
         self._counts["decided" if route.decision_id else "failed_open"] += 1
+        # A fallback has no fields of its own, but a client's copies must not reach the engine either.
         if OWNED_FIELDS & request.keys() and not route.body:
             body = json.dumps({name: value for name, value in request.items() if name not in OWNED_FIELDS}).encode()
         body = route.merged(body)
         return [self._headers(route, model_of(request), len(body)), *_pieces(body, ends=ends)]
 
     async def _decide(self, request: dict[str, Any]) -> Route:
-        """Return the decision, or a fallback where it is outside of the subset; raises RejectedError."""
+        """Return the decision, or a fallback if its engine is outside the subset; raises RejectedError."""
         route = await self._client.decide(request, path=self._path)
         if self._allows(route.engine_url):
             return route
         model = model_of(request)
+        # The decision reserved its engine, which this request will not use.
         await self._client.report(route, "cancel")
         return self._client.decisions.fallback(model, "outside_subset", time.monotonic(), self._allows)
 
@@ -136,6 +140,7 @@ class PickerExchange:
             set_headers=[_header(name, value) for name, value in headers.items()],
             remove_headers=[item for item in _OWNED_HEADERS if item not in headers],
         )
+        # Envoy chooses a route before it calls the picker; the endpoint's header counts only for a new choice.
         common = ext_proc.CommonResponse(header_mutation=mutation, clear_route_cache=True)
         return ext_proc.ProcessingResponse(
             request_headers=ext_proc.HeadersResponse(response=common), dynamic_metadata=metadata
@@ -157,12 +162,12 @@ class PickerExchange:
 
     def _seen(self, chunk: bytes, *, ends: bool) -> None:
         if self._tail.first_token(chunk) and self._status < 400 and not self._elsewhere():
-            self._tell("first_token")
+            self._report("first_token")
         if ends:
             self._end("complete")
 
     def _elsewhere(self) -> bool:
-        """Return whether another endpoint served the request: its own took no connection, or closed it unanswered."""
+        """Return whether a backup endpoint served the request: the chosen one took no connection, or closed it."""
         return bool(self._served and self._route) and self._served != _address(self._route.engine_url)  # type: ignore[union-attr]
 
     def _end(self, verb: str) -> None:
@@ -175,22 +180,23 @@ class PickerExchange:
             verb = "cancel"
         elif self._tail.whole:
             verb = "complete"
-        self._tell(verb, self._tail.usage() if verb == "complete" else None)
+        self._report(verb, self._tail.usage() if verb == "complete" else None)
 
-    def _tell(self, verb: str, usage: dict[str, int] | None = None) -> None:
-        """Report in the background, one after the other."""
+    def _report(self, verb: str, usage: dict[str, int] | None = None) -> None:
+        """Report in the background, in order."""
         if self._route is None:
             return
-        route, before = self._route, self._telling
+        route, before = self._route, self._reporting
 
-        async def tell() -> None:
+        async def send() -> None:
             if before is not None:
                 await before
             await self._client.report(route, verb, usage)
 
-        self._telling = asyncio.create_task(tell())
-        self._reports.add(self._telling)
-        self._telling.add_done_callback(self._reports.discard)
+        self._reporting = asyncio.create_task(send())
+        # The event loop holds tasks weakly, so a report would otherwise be lost with its request.
+        self._reports.add(self._reporting)
+        self._reporting.add_done_callback(self._reports.discard)
 
 
 def _values(part: Any) -> dict[str, str]:
@@ -233,13 +239,13 @@ def _address(url: str) -> str:
 
 
 def _value(metadata: Any, namespace: str, key: str) -> Any:
-    found = metadata.filter_metadata.get(namespace)
-    return found[key] if found is not None and key in found else None
+    fields = metadata.filter_metadata.get(namespace)
+    return fields[key] if fields is not None and key in fields else None
 
 
 def _subset(metadata: Any) -> frozenset[str] | None:
-    """Return the endpoints that the proxy allows, None where it allows all."""
-    found = _value(metadata, *SUBSET)
-    if found is None:
+    """Return the endpoints that the proxy allows; None if it allows all."""
+    allowed = _value(metadata, *SUBSET)
+    if allowed is None:
         return None
-    return frozenset(found.split(",") if isinstance(found, str) else list(found))
+    return frozenset(allowed.split(",") if isinstance(allowed, str) else list(allowed))

@@ -20,13 +20,16 @@ from headway_client.clients import AsyncHeadway, httpx
 EXT_PROC = "envoy.service.ext_proc.v3.ExternalProcessor"
 CHECK_S = 1.0
 MAX_CONNECTIONS = 256
-"""Envoy opens one per worker thread. gRPC rejects the newest; those below end sooner than it would let them."""
+"""Connection limit; Envoy opens one per worker thread. gRPC rejects the newest ones beyond it.
+
+The limits below end idle connections and handshakes sooner than gRPC's own defaults.
+"""
 HANDSHAKE_S = 5.0
 _IDLE_S = 300.0
 _MAX_STREAMS = 1024
-"""On one connection; each may hold a body of exchange.MAX_BODY bytes."""
+"""Streams per connection; each may hold a body of exchange.MAX_BODY bytes."""
 LAST_REPORTS_S = 5.0
-"""How long reports may still be on their way after the last request has ended."""
+"""Time for reports under way to arrive after the last request has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class PickerSettings:
 
 
 class Picker(ext_proc_grpc.ExternalProcessorServicer):  # type: ignore[misc]
-    """Mutable: the client with its memory of engines, the counters, and the reports that are on their way."""
+    """The ext_proc service. Mutable: the client with its memory of engines, the counters, and the reports under way."""
 
     def __init__(self, client: AsyncHeadway) -> None:
         self._client = client
@@ -72,7 +75,7 @@ class Picker(ext_proc_grpc.ExternalProcessorServicer):  # type: ignore[misc]
 
 @asynccontextmanager
 async def served(settings: PickerSettings) -> AsyncIterator[tuple[Picker, int]]:
-    """Serve until the block ends; gives the picker and its port."""
+    """Serve until the block ends; yields the picker and its port."""
     client = AsyncHeadway(settings.url, settings.api_key, engines=settings.engines, late_s=settings.late_s)
     picker, checks, server = Picker(client), health.aio.HealthServicer(), grpc.aio.server(options=_limits())
     ext_proc_grpc.add_ExternalProcessorServicer_to_server(picker, server)
@@ -101,13 +104,14 @@ def _limits() -> list[tuple[str, int]]:
 
 
 async def _keep_health(client: AsyncHeadway, url: str, checks: Any) -> None:
-    """Say that the picker serves while Headway lives, or while there are engines to fail open to."""
+    """Report the picker healthy while Headway is live, or while there are engines to fail open to."""
     async with httpx.AsyncClient(timeout=CHECK_S) as http:
         while True:
             try:
                 ready = (await http.get(f"{url}/live")).status_code == 200
             except httpx.TransportError:
                 ready = False
+            # A picker that can fail open still serves requests better than none.
             ready = ready or client.decisions.can_fail_open()
             answer = health_pb2.HealthCheckResponse.SERVING if ready else health_pb2.HealthCheckResponse.NOT_SERVING
             for service in ("", "readiness", EXT_PROC):

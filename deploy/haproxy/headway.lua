@@ -6,10 +6,10 @@
 local URL = os.getenv("HEADWAY_URL") or "http://127.0.0.1:8000"
 local KEY = os.getenv("HEADWAY_API_KEY") or ""
 local LATE_MS = tonumber(os.getenv("HEADWAY_LATE_MS") or "1000") -- an answer that takes longer fails open
-local BACKEND = "headway" -- whose health says whether to ask at all
-local AWAY_S = 2 -- after a late answer nobody asks for so long
-local AVOIDED_S = 10 -- an engine that failed gets no fallback traffic for so long
-local KNOWN_S = 600 -- an engine is forgotten once its model's decisions have not named it for so long
+local BACKEND = "headway" -- its health decides whether to ask at all
+local AWAY_S = 2 -- pause of questions after a late answer
+local AVOIDED_S = 10 -- how long an engine that failed gets no fallback traffic
+local KNOWN_S = 600 -- how long an engine is kept that its model's decisions do not name any more
 local MAX_KNOWN = 1024 -- models, and engines of each
 local TAIL = 4096
 -- Fields with which a body controls an engine. HAProxy cannot remove them, so it rejects such requests. It finds a name at

@@ -43,11 +43,11 @@ def main() -> int:
         given.metrics_port,
     )
     with contextlib.suppress(asyncio.CancelledError):
-        asyncio.run(_until_told(Agent(settings)))
+        asyncio.run(_until_signal(Agent(settings)))
     return 0
 
 
-async def _until_told(agent: Agent) -> None:
+async def _until_signal(agent: Agent) -> None:
     running = asyncio.ensure_future(agent.run())
     for item in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(item, running.cancel)

@@ -1,4 +1,4 @@
-"""The agent beside nginx: keeps upstreams.conf current, reports what nginx logs, counts, and serves its counters."""
+"""The agent next to nginx: keeps upstreams.conf current, reports what nginx logs, counts, and serves its counters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from deploy.nginx.feedback import Report, read
 from deploy.nginx.upstreams import UpstreamPool, render, skipped
 
 MAX_REPORTS = 10_000
-"""Reports that wait for Headway; of more the newest are lost, and counted."""
+"""Limit of reports queued for Headway; beyond it the newest are lost, and counted."""
 SENDERS = 8
 POLL_S = 2.0
 _OUTCOMES = ("decided", "rejected", "unavailable")
@@ -30,7 +30,7 @@ log = logging.getLogger("headway.nginx")
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """Where everything is: the gateway, the REST API, and the command that makes nginx read its configuration again."""
+    """Addresses of the gateway and the REST API, files, and the command that reloads nginx."""
 
     url: str
     management_url: str
@@ -42,7 +42,7 @@ class AgentSettings:
 
 
 class Agent:
-    """Mutable: the counters, and the reports that wait."""
+    """The agent. Mutable: the counters, and the queued reports."""
 
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
@@ -50,16 +50,17 @@ class Agent:
         self._reports: asyncio.Queue[Report] = asyncio.Queue(MAX_REPORTS)
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run until cancelled."""
         settings = self._settings
         headers = {"Authorization": f"Bearer {settings.api_key}"}
         timeout = aiohttp.ClientTimeout(total=5.0)
+        # A socket file of an earlier run would make bind fail.
         settings.feedback.unlink(missing_ok=True)
         loop = asyncio.get_running_loop()
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         sock.setblocking(False)
         sock.bind(str(settings.feedback))
-        settings.feedback.chmod(0o666)  # nginx's workers are another user
+        settings.feedback.chmod(0o666)  # nginx's workers run as another user
         loop.add_reader(sock, self._receive, sock)
         try:
             async with (
@@ -88,6 +89,7 @@ class Agent:
         )
 
     def _receive(self, sock: socket.socket) -> None:
+        # A bounded batch, so that a flood of datagrams does not keep the loop from its other work.
         for _ in range(256):
             try:
                 outcome, report = read(sock.recv(65_536))
@@ -113,21 +115,21 @@ class Agent:
             self.counts["reports", "sent" if sent else "lost"] += 1
 
     async def _keep_upstreams(self, session: aiohttp.ClientSession) -> None:
-        told: list[str] = []
+        logged: list[str] = []
         while True:
             try:
                 pools = await fleet(session, self._settings.management_url)
-                if (left := skipped(pools)) != told:
+                if (left := skipped(pools)) != logged:
                     log.warning("engines without a plain http address: %s", ", ".join(left) or "none")
-                    told = left
+                    logged = left
                 await self._write(render(pools))
             except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-                # What nginx knows stays as it is, so that it can go on alone.
+                # nginx keeps its current upstreams, so that it works without Headway.
                 log.warning("the fleet cannot be read: %s", str(error) or type(error).__name__)
             await asyncio.sleep(POLL_S)
 
     async def _write(self, text: str) -> None:
-        """Replace the file and reload nginx where the fleet changed; put the old one back where nginx rejects it."""
+        """Replace the file and reload nginx if the fleet changed; restore the old file if nginx rejects the new one."""
         path = self._settings.upstreams
         before = path.read_text() if path.exists() else None
         if text == before:
@@ -154,10 +156,10 @@ async def fleet(session: aiohttp.ClientSession, url: str) -> list[UpstreamPool]:
 async def _rows(session: aiohttp.ClientSession, page: str | None) -> AsyncIterator[Any]:
     while page:
         async with session.get(page, raise_for_status=True) as answer:
-            found = await answer.json()
-        for item in found["results"]:
+            rows = await answer.json()
+        for item in rows["results"]:
             yield item
-        page = found["next"]
+        page = rows["next"]
 
 
 def _replace(path: Path, text: str) -> None:

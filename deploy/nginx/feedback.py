@@ -1,4 +1,4 @@
-"""What nginx's datagrams say of requests: the log lines of nginx.conf and the script's notes of first tokens."""
+"""Parses nginx's datagrams: the log lines of nginx.conf and the script's notes of first tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COUNTS = ("cached_tokens", "output_tokens", "prompt_tokens")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One feedback call: the decision's id, the verb, and the tokens that the engine told of."""
+    """One feedback call: the decision's id, the verb, and the tokens that the engine reported."""
 
     decision_id: str
     verb: str
@@ -21,9 +21,9 @@ class Report:
 
 
 def read(datagram: bytes) -> tuple[str, Report | None]:
-    """Return the outcome that a datagram ends a request with, if it does, and what to report of it."""
-    if found := _FIRST.search(datagram):
-        return "", Report(found[1].decode(), "first_token")
+    """Return the outcome of the request that a datagram ends (empty if it ends none), and the report to send."""
+    if match := _FIRST.search(datagram):
+        return "", Report(match[1].decode(), "first_token")
     try:
         line = json.loads(datagram[datagram.index(b'{"headway"') :])
         outcome = str(line["headway"])
@@ -33,17 +33,17 @@ def read(datagram: bytes) -> tuple[str, Report | None]:
 
 
 def _end(line: dict[str, str]) -> Report:
-    # Every process on this machine may write to the socket; the id becomes part of a URL.
+    # Every process on this machine can write to the socket, and the id becomes part of a URL.
     if not all(isinstance(value, str) for value in line.values()) or not _DECISION.fullmatch(line["decision"]):
         raise ValueError("not a line of nginx")
     status, tried = int(line["status"]), line["upstream"].split(", ")
     usage = {name: int(line[name]) for name in _COUNTS if line[name]}
     if tried and tried[-1] not in ("", line["address"]):
-        verb = "fail"  # a backup took it: its own engine accepted no connection, or closed it without an answer
+        verb = "fail"  # a backup served it: the chosen engine accepted no connection, or closed it without an answer
     elif status >= 500 or (status < 400 and line["whole"] == "error"):
         verb = "fail"
     elif status >= 400 or not line["whole"]:
-        # nginx does not say whether a broken answer is the client's doing; only probes may then judge the engine.
+        # nginx does not log whether the client broke the answer off, so only probes may judge the engine.
         verb = "cancel"
     else:
         verb = "complete"

@@ -1,4 +1,4 @@
-"""Renders upstreams.conf: an upstream per engine and per pool, and the maps that lead to them."""
+"""Renders upstreams.conf: an upstream per engine and per pool, and the maps that select them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 BACKUPS = 2
-"""Engines of the pool that take a request whose own engine accepts no connection, or closes it without an answer."""
+"""Engines of the pool that take a request if its own engine accepts no connection, or closes it without an answer."""
 KEEPALIVE = "keepalive 32; keepalive_timeout 4s;"
-"""vLLM and SGLang close connections that are idle for 5 s, and a request sent at that moment has to be retried."""
+"""Shorter than the 5 s after which vLLM and SGLang close idle connections: a request sent at that moment needs a retry.
+"""
 _PLAIN = re.compile(r"http://((?:[A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\]):\d+)/?")
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamPool:
-    """A pool and its engines' addresses by id. `salted`: nothing may reach its engines without a decision."""
+    """A pool and its engines' addresses by id. `salted`: its engines accept only requests with a decision."""
 
     name: str
     served_model: str
@@ -25,13 +26,13 @@ class UpstreamPool:
 
 
 def render(pools: Sequence[UpstreamPool]) -> str:
-    """Return the text, the same for the same fleet."""
+    """Return the text of upstreams.conf, the same for the same fleet."""
     pools = sorted(pools, key=lambda pool: pool.name)
     return "\n".join(["# Written by python -m deploy.nginx.", *_upstreams(pools), *_maps(pools), ""])
 
 
 def skipped(pools: Iterable[UpstreamPool]) -> list[str]:
-    """Return the engines that nginx reaches without an upstream, or not at all: no plain http address with a port."""
+    """Return the engines without an upstream of their own, for their address is not plain http with a port."""
     return [engine for pool in pools for engine, url in pool.engines.items() if not _PLAIN.fullmatch(url)]
 
 
@@ -42,11 +43,11 @@ def _upstreams(pools: Sequence[UpstreamPool]) -> list[str]:
         if engines:
             servers = [f"server {address};" for address in dict.fromkeys(address for _, address in engines)]
             lines.append(_upstream(f"headway_pool_{_named(pool.name)}", servers))
-        for place, (engine, address) in enumerate(engines):
-            # Data-parallel ranks of one process have one address.
-            around = [other for _, other in (*engines[place + 1 :], *engines[:place]) if other != address]
+        for index, (engine, address) in enumerate(engines):
+            # Data-parallel ranks of one process share one address, so they are no backup for each other.
+            around = [other for _, other in (*engines[index + 1 :], *engines[:index]) if other != address]
             others = list(dict.fromkeys(around))[:BACKUPS]
-            # Never given up on without a try: whether it is sound is Headway's to say.
+            # max_fails=0: nginx always tries the engine first, since Headway decides whether it is healthy.
             servers = [f"server {address} max_fails=0;", *(f"server {other} backup;" for other in others)]
             lines.append(_upstream(f"headway_engine_{engine}", servers))
     return lines
@@ -63,7 +64,7 @@ def _maps(pools: Sequence[UpstreamPool]) -> list[str]:
             models.setdefault(pool.served_model, f"headway_pool_{_named(pool.name)}")
     engines = {engine: f"headway_engine_{engine}" for pool in pools for engine, _ in _addresses(pool)}
     return [
-        # An engine that is newer than this file is reached all the same, without keep-alive.
+        # By default the address itself: an engine newer than this file is reached without keep-alive.
         _map("$headway_engine $headway_upstream", "$headway_address", engines),
         _map("$headway_model $headway_pool", '""', {_quoted(model): name for model, name in models.items()}),
     ]
@@ -76,7 +77,7 @@ def _map(names: str, default: str, entries: dict[str, str]) -> str:
 
 def _addresses(pool: UpstreamPool) -> list[tuple[str, str]]:
     plain = ((engine, _PLAIN.fullmatch(url)) for engine, url in sorted(pool.engines.items()) if _NAME.fullmatch(engine))
-    return [(engine, found[1]) for engine, found in plain if found]
+    return [(engine, match[1]) for engine, match in plain if match]
 
 
 def _named(name: str) -> str:
@@ -86,7 +87,7 @@ def _named(name: str) -> str:
 
 
 def _quoted(model: str) -> str:
-    """Return a model's name as a key of a map; raises ValueError for one that nginx would read as something else."""
+    """Return a model's name as a key of a map; raises ValueError for one that nginx would parse differently."""
     if re.search(r"[\x00-\x1f\"\\$~]", model):
         raise ValueError(f"nginx cannot map the model name {model!r}")
     return f'"{model}"'

@@ -1,1 +1,1 @@
-"""A chat whose page tells Headway that its user types, so that the conversation's KV is there before the request."""
+"""A chat page that advises Headway while its user types, so that the conversation's KV arrives before the request."""

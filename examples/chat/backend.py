@@ -1,4 +1,4 @@
-"""The backend of the example chat: keeps conversations, asks Headway, and has tokens made for its page.
+"""The backend of the example chat: stores conversations, sends requests to Headway, and gets tokens for its page.
 
 It holds the API key, which the page never sees: the page gets a token that is good for advisories of one session.
 """
@@ -31,7 +31,7 @@ _CSP = "default-src 'self'; script-src 'self' {gateway}; connect-src 'self' {gat
 
 
 class ChatBackend:
-    """Mutable: `_sessions`, the turns of each conversation."""
+    """The chat's web application. Mutable: `_sessions`, the turns of each conversation."""
 
     def __init__(self, gateway: str, model: str, api_key: str) -> None:
         self._gateway, self._model = gateway.rstrip("/"), model
@@ -40,7 +40,7 @@ class ChatBackend:
         self._http: aiohttp.ClientSession | None = None
 
     def app(self) -> web.Application:
-        """Return the app to be served."""
+        """Return the application."""
         app = web.Application(client_max_size=64 * 1024)
         app.router.add_get("/", self._page)
         for name in _FILES:
@@ -69,7 +69,7 @@ class ChatBackend:
         return web.Response(body=(_HERE / request.path[1:]).read_bytes(), content_type=_FILES[request.path])
 
     async def _token(self, request: web.Request) -> web.Response:
-        """Have a token made for the page's own session."""
+        """Return an advisory token for the page's own session."""
         session = _name(await request.json())
         made = await self._call("POST", "/api/v1/advisory_tokens", {"session_id": session})
         return web.json_response({"token": made["token"]})
@@ -83,6 +83,7 @@ class ChatBackend:
         session, question = _name(asked), str(asked.get("question", ""))[:2000]
         turns = self._sessions.setdefault(session, [{"role": "system", "content": MANUAL}])
         self._sessions.move_to_end(session)
+        # Sessions are named by pages, which may name any number.
         while len(self._sessions) > MAX_SESSIONS:
             self._sessions.popitem(last=False)
         turns.append({"role": "user", "content": question})
@@ -90,12 +91,13 @@ class ChatBackend:
             {"model": self._model, "messages": turns, "max_tokens": 64, "session_id": session, "stream": True}
         )
         turns.append({"role": "assistant", "content": text})
+        # The manual stays, since every session's prompt begins with it.
         del turns[1:-MAX_TURNS]
         explained = await self._call("GET", f"/api/v1/explain/{decision_id}")
         return web.json_response({"text": text, "note": note(explained), "decision_id": decision_id})
 
     async def _asked(self, body: dict[str, Any]) -> tuple[str, str]:
-        """Return the decision's id and the answer's text; it is streamed, so that its first token is seen."""
+        """Return the decision's id and the answer's text, streamed so that Headway sees its first token."""
         text = ""
         async with self._session().post(f"{self._gateway}/v1/chat/completions", json=body) as answer:
             if answer.status != 200:
@@ -111,12 +113,12 @@ class ChatBackend:
         async with self._session().request(method, self._gateway + path, json=body) as answer:
             if answer.status >= 400:
                 raise web.HTTPBadGateway(text="The gateway rejected the call.")
-            found: dict[str, Any] = await answer.json()
-            return found
+            answered: dict[str, Any] = await answer.json()
+            return answered
 
 
 def note(explained: dict[str, Any]) -> str:
-    """Return what an explanation says of the advisory and of the tokens that were not computed."""
+    """Return a sentence on the advisory and on the tokens that were loaded instead of computed."""
     advisory, load = explained.get("advisory"), explained.get("load")
     parts = [f"Answered by {explained['engine_name']}."]
     if advisory and advisory.get("moved_blocks"):

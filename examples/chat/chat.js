@@ -1,4 +1,4 @@
-/* The page of the example chat: it asks its own backend, and lets advise.js tell the gateway that somebody types. */
+/* The page of the example chat: it calls its own backend, and advise.js announces the request while the user types. */
 const byId = (id) => document.getElementById(id);
 const session = crypto.randomUUID();
 const text = byId('text');

@@ -1,4 +1,4 @@
-"""What the measurements of automations feed their fleets is what they say."""
+"""The measurements of automations give their fleets the traffic that they describe."""
 
 import pytest
 

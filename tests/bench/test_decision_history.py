@@ -1,4 +1,4 @@
-"""What a history of decisions comes to: nothing lost is hidden by asking again, and both p99 are kept apart."""
+"""The figures of a history of decisions: retries hide no loss, and both p99 are kept apart."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bench.live.decision_history import AskedDecision, figures, p99_s
 
 
 def decision(number: int, asked_s: float, took_s: float, **more: int) -> AskedDecision:
-    known = {"attempts": 1, "status": 200, "told": 200, **more}
+    known = {"attempts": 1, "status": 200, "report_status": 200, **more}
     return AskedDecision(number, asked_s, answered_s=asked_s + took_s, **known)  # type: ignore[arg-type]
 
 
@@ -17,25 +17,25 @@ def test_the_99th_percentile_is_one_of_the_times() -> None:
     assert p99_s([decision(n, 0.0, 0.01 * n) for n in range(1, 101)]) == pytest.approx(0.99)
 
 
-def test_what_was_asked_again_rejected_or_lost_is_counted_apart() -> None:
+def test_retried_rejected_and_lost_decisions_are_counted_separately() -> None:
     history = [
         decision(0, 1.0, 0.1),
         decision(1, 2.0, 0.1, attempts=2),
         decision(2, 3.0, 0.1, status=503),
         decision(3, 4.0, 20.0, status=0, attempts=9),
-        decision(4, 5.0, 0.1, told=404),
+        decision(4, 5.0, 0.1, report_status=404),
     ]
-    found = figures(history, [])
-    assert found["decisions"] == 5
-    assert found["decisions_asked_again"] == 2
-    assert found["decisions_lost"] == 1
-    assert found["decisions_rejected"] == 1
-    assert found["reports_not_taken"] == 1
+    counts = figures(history, [])
+    assert counts["decisions"] == 5
+    assert counts["decisions_asked_again"] == 2
+    assert counts["decisions_lost"] == 1
+    assert counts["decisions_rejected"] == 1
+    assert counts["reports_not_taken"] == 1
 
 
 def test_decisions_under_way_while_a_gateway_was_away_have_a_p99_of_their_own() -> None:
     history = [decision(0, 1.0, 0.1), decision(1, 9.95, 0.3), decision(2, 11.0, 0.2), decision(3, 12.5, 0.1)]
-    found = figures(history, [(10.0, 12.0)])
-    assert found["decision_p99_s"] == pytest.approx(0.1)
-    assert found["decision_p99_gateway_away_s"] == pytest.approx(0.3)
-    assert found["decision_p99_ratio"] == pytest.approx(3.0)
+    counts = figures(history, [(10.0, 12.0)])
+    assert counts["decision_p99_s"] == pytest.approx(0.1)
+    assert counts["decision_p99_gateway_away_s"] == pytest.approx(0.3)
+    assert counts["decision_p99_ratio"] == pytest.approx(3.0)

@@ -23,7 +23,7 @@ from bench.golden.questions import ask_api, ask_samples, ask_trials
 
 @dataclass
 class DjangoAsker(Asker):
-    """Asks the views of this process."""
+    """Calls the views of this process."""
 
     client: Client = field(default_factory=Client)
 
@@ -39,23 +39,23 @@ class DjangoAsker(Asker):
         return answer.status_code, {name.lower(): value for name, value in answer.items()}, answer.content.decode()
 
 
-def test_what_the_program_shows_is_the_same_twice(tmp_path: Path) -> None:
+def test_two_runs_show_the_same_surface(tmp_path: Path) -> None:
     for part in (surface.openapi, lambda: surface.metrics(tmp_path), lambda: surface.urls(tmp_path)):
         assert part() == part()
 
 
-def test_metrics_are_told_with_their_labels_though_nothing_was_counted(tmp_path: Path) -> None:
-    told = {metric["name"]: metric["labels"] for metric in surface.metrics(tmp_path)}
-    assert list(told["headway_decisions"]) == ["pool", "placement", "reason"]
-    assert "headway_bus_connected" in told and "headway_jobs_wake_up_age_seconds" in told
+def test_metrics_are_listed_with_their_labels_before_any_count(tmp_path: Path) -> None:
+    labels = {metric["name"]: metric["labels"] for metric in surface.metrics(tmp_path)}
+    assert list(labels["headway_decisions"]) == ["pool", "placement", "reason"]
+    assert "headway_bus_connected" in labels and "headway_jobs_wake_up_age_seconds" in labels
 
 
 def test_addresses_are_those_of_pages_api_sockets_and_gateway(tmp_path: Path) -> None:
-    told = surface.urls(tmp_path)
-    assert ["policies/<slug:slug>/publish", "policy-publish"] in told["pages and API"]
-    assert ["api/v1/pools", ""] in told["pages and API"]
-    assert ["/api/v1/route", "POST"] in told["gateway"]
-    assert told["websockets"]
+    urls = surface.urls(tmp_path)
+    assert ["policies/<slug:slug>/publish", "policy-publish"] in urls["pages and API"]
+    assert ["api/v1/pools", ""] in urls["pages and API"]
+    assert ["/api/v1/route", "POST"] in urls["gateway"]
+    assert urls["websockets"]
 
 
 @pytest.mark.django_db
@@ -92,7 +92,7 @@ def test_a_stream_is_the_same_however_its_tokens_are_bundled() -> None:
     ],
     ids=["responses", "messages"],
 )
-def test_streams_of_other_apis_are_too(event: str) -> None:
+def test_streams_of_other_apis_are_the_same_however_bundled(event: str) -> None:
     def stream(*texts: str) -> str:
         return "".join(event.format(number=number, text=text) + "\n\n" for number, text in enumerate(texts))
 
@@ -102,7 +102,7 @@ def test_streams_of_other_apis_are_too(event: str) -> None:
 
 
 @pytest.mark.django_db
-def test_what_the_api_is_asked_fits_the_api() -> None:
+def test_requests_to_the_api_fit_its_schema() -> None:
     asker = DjangoAsker(0)
     scopes = {"viewer": ["manage"], "operator": ["manage"], "admin": ["infer", "route", "manage"]}
     for role, own in scopes.items():
@@ -128,7 +128,7 @@ def test_the_whole_program_answers_every_question(tmp_path: Path) -> None:
     assert sum(status < 300 for status in statuses) > len(statuses) / 2
 
 
-def test_series_are_told_without_values() -> None:
+def test_series_are_listed_without_values() -> None:
     page = '# HELP x X.\n# TYPE x gauge\nx{pool="p"} 3.0\n# TYPE a counter\na 1.0\n'
     assert series_of(page) == ["# TYPE a counter", "# TYPE x gauge"]
 

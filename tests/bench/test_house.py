@@ -31,7 +31,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def test_pairs_circles_sizes_and_words_are_counted(tree: Path) -> None:
-    # A process of its own: no room may have been imported where another tree's imports are read.
+    # A process of its own, because no room may have been imported where another tree's imports are read.
     command = [sys.executable, "-m", "bench.house", str(tree), str(tree)]
     table = subprocess.check_output(command, cwd=ROOT, text=True).splitlines()
     (row,) = [line for line in table if line.startswith("| gateway |")]

@@ -1,4 +1,4 @@
-"""Two products are compared by the quietest of several rounds in turns, for both sides."""
+"""The comparison of two products takes the quietest of several alternating rounds, for both sides."""
 
 import pytest
 
@@ -9,12 +9,12 @@ ROUNDS = [
 ]
 
 
-def test_the_quietest_round_of_each_side_counts_and_the_median_stands_beside_it() -> None:
+def test_the_quietest_round_of_each_side_counts_and_the_median_is_reported() -> None:
     figures = quietest_and_median(ROUNDS)
     assert figures == {"ours": 2.0, "ours_median": 2.2, "theirs": 7.6, "theirs_median": 9.0}
     assert ratios(figures, "ours", "theirs", "ratio") == pytest.approx({"ratio": 2.0 / 7.6, "ratio_median": 2.2 / 9.0})
 
 
-def test_a_few_rounds_say_nothing() -> None:
+def test_too_few_rounds_are_rejected() -> None:
     with pytest.raises(ValueError, match=f"fewer than the {LEAST_ROUNDS}"):
         quietest_and_median(ROUNDS[:-1])

@@ -1,4 +1,4 @@
-"""The checker of regions' histories finds what it is there to find."""
+"""The checker of regions' histories detects each violation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_one_engine_after_the_other_is_fine() -> None:
     assert problems(history, {}) == []
 
 
-def test_two_engines_at_once_are_found() -> None:
+def test_two_engines_at_once_are_detected() -> None:
     history = [
         event(0, "us", "dispatched", engine_id="us-1"),
         event(1, "eu", "dispatched", engine_id="eu-1"),
@@ -39,7 +39,7 @@ def test_the_death_of_a_gateway_ends_its_work() -> None:
     assert len(problems(history, {"us": [1003.0], "eu": [1001.0]})) == 1
 
 
-def test_a_second_hop_a_second_holder_and_a_stale_pick_are_found() -> None:
+def test_a_second_hop_a_second_holder_and_a_stale_pick_are_detected() -> None:
     forwarded = {"destination": "asia", "heard_s_ago": 0.1}
     assert problems([event(0, "us", "forwarded", **forwarded), event(1, "us", "forwarded", **forwarded)], {}) == []
     assert len(problems([event(0, "us", "forwarded", **forwarded), event(1, "eu", "forwarded", **forwarded)], {})) == 1

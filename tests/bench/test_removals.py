@@ -1,4 +1,4 @@
-"""Removals: every edit of the tables still applies, and the runner tells what its tests notice."""
+"""Removals: every edit of the tables still applies, and the runner reports what its tests notice."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_every_removal_applies_and_leaves_code_that_can_run(tmp_path: Path) -> N
                 if name.endswith(".py"):
                     (tmp_path / f"{row}-{number}-{name.replace('/', '-')}").write_text(text)
     names = [sys.executable, "-m", "ruff", "check", "--isolated", "--select=E9,F82", "--output-format=concise"]
-    found = subprocess.run([*names, str(tmp_path)], capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stdout
+    compiled = subprocess.run([*names, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert compiled.returncode == 0, compiled.stdout
 
 
 def test_an_edit_whose_text_is_gone_or_ambiguous_is_rejected() -> None:
@@ -73,7 +73,7 @@ def removal(new: str, *tests: str) -> Removal:
     return Removal("limits.py", "    return count > MOST\n", new, part=new.strip(), tests=tests)
 
 
-def test_what_is_noticed_survives_or_cannot_run_is_told(copy: TreeCopy, tmp_path: Path) -> None:
+def test_noticed_surviving_and_broken_removals_are_reported(copy: TreeCopy, tmp_path: Path) -> None:
     more, most, skipped = "test_more_is_over", "test_the_most_is_not_over", "test_it_is_skipped"
     known = {"R1": Requirement("holds", "", dict.fromkeys((more, most, skipped), "tests/test_limits.py"))}
     tried = [
@@ -101,13 +101,13 @@ def test_tests_that_take_too_long_are_ended(copy: TreeCopy) -> None:
     assert copy.run([("tests/test_limits.py", "test_more_is_over")], 0.0).how == HUNG
 
 
-def test_only_what_is_marked_as_unproved_may_survive(tmp_path: Path) -> None:
+def test_only_parts_marked_as_unproved_may_survive(tmp_path: Path) -> None:
     noticed, survived = Outcome("R1", "a", NOTICED, "test_a"), Outcome("R2", "b", SURVIVED, "")
     marked = Outcome("R2", "c", SURVIVED, "", unproved=True)
     assert write([marked, noticed], tmp_path / "out.json")
-    told = json.loads((tmp_path / "out.json").read_text())
-    assert told["parts"] == {"R1": {"a": "noticed: test_a"}, "R2": {"c": "survived"}}
-    assert (told["figures"]["removals"], told["figures"]["survived"]) == (2, 1)
+    written = json.loads((tmp_path / "out.json").read_text())
+    assert written["parts"] == {"R1": {"a": "noticed: test_a"}, "R2": {"c": "survived"}}
+    assert (written["figures"]["removals"], written["figures"]["survived"]) == (2, 1)
     assert not write([noticed, survived], tmp_path / "out.json")
     assert not write([Outcome("R1", "a", NOTICED, "", unproved=True)], tmp_path / "out.json")
 

@@ -1,4 +1,4 @@
-"""What every proxy in front of engines is asked for, and how the gateway behind it is seen to have heard of it."""
+"""Checks that every proxy in front of engines must pass, and the counts of the gateway behind it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello " * 20}]
 
 
 async def ask(proxy: str, body: Any, path: str = "/v1/chat/completions", **headers: str) -> tuple[int, str, Any]:
-    """Return status, text and headers of an answer; a 429 of a busy gateway is asked again when it says."""
+    """Return status, text and headers of an answer; repeats a 429 of a busy gateway after its Retry-After."""
     async with asyncio.timeout(PATIENCE_S), aiohttp.ClientSession() as client:
         while True:
             data = io.BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
@@ -47,7 +47,7 @@ async def ask(proxy: str, body: Any, path: str = "/v1/chat/completions", **heade
 
 
 async def serves_other_apis(proxy: str, gateway: ServedGateway, engines: Sequence[ScriptedEngine]) -> None:
-    """Check that bodies of other APIs are read by the decision as their paths say, and their answers counted."""
+    """Check that the decision reads bodies of other APIs by their path, and that their answers are counted."""
     for engine in engines:
         engine.scripts = {path: answer for path, (_, answer) in OTHER_APIS.items()}
     for path, (body, _) in OTHER_APIS.items():
@@ -65,7 +65,7 @@ async def outlives_kept_connections(proxy: str, engine: ScriptedEngine) -> None:
 
 
 async def takes_requests_to_ranks(proxy: str, engine: ScriptedEngine) -> None:
-    """Check that each request reaches the rank that was decided, whatever the client wishes.
+    """Check that each request reaches the rank of its decision, regardless of the client's header.
 
     The engine is both ranks of a gateway's pool.
     """
@@ -77,7 +77,7 @@ async def takes_requests_to_ranks(proxy: str, engine: ScriptedEngine) -> None:
 
 
 async def lists_models(proxy: str) -> None:
-    """Check that a client finds the served model and readiness behind the proxy, whatever key it sends."""
+    """Check that a client gets the served model and readiness through the proxy with any key."""
     async with asyncio.timeout(PATIENCE_S), aiohttp.ClientSession() as client:
         async with client.get(proxy + "/v1/models", headers={"authorization": "Bearer client-secret"}) as answer:
             assert (answer.status, [item["id"] for item in (await answer.json())["data"]]) == (200, [MODEL])
@@ -86,19 +86,19 @@ async def lists_models(proxy: str) -> None:
 
 
 async def counted(gateway: ServedGateway, **wanted: float) -> None:
-    """Wait until the gateway counts these: completed, failed, cancelled, first_tokens, cached_tokens."""
+    """Wait until the gateway's counts are these: completed, failed, cancelled, first_tokens, cached_tokens."""
     async with asyncio.timeout(PATIENCE_S):
-        while (found := await counts(gateway)) != wanted:
+        while (seen := await counts(gateway)) != wanted:
             await asyncio.sleep(0.02)
-    assert found == wanted
+    assert seen == wanted
 
 
 async def counts(gateway: ServedGateway) -> dict[str, float]:
-    """Return what is not zero of the same."""
+    """Return those of the same counts that are not zero."""
     text = await gateway.metrics()
     ended = "completed|failed|cancelled"
-    found = dict(re.findall(rf'headway_requests_total\{{outcome="({ended})",pool="pool"\}} (\S+)', text))
+    values = dict(re.findall(rf'headway_requests_total\{{outcome="({ended})",pool="pool"\}} (\S+)', text))
     for name, metric in (("first_tokens", "ttft_seconds_count"), ("cached_tokens", "cached_tokens_total")):
         value = re.search(rf'headway_{metric}\{{pool="pool"\}} (\S+)', text)
-        found[name] = value[1] if value else "0"
-    return {name: float(value) for name, value in found.items() if float(value)}
+        values[name] = value[1] if value else "0"
+    return {name: float(value) for name, value in values.items() if float(value)}

@@ -1,4 +1,4 @@
-"""Starts the proxies that people run, with the files that we give them, and says where they are missing."""
+"""Starts real proxies with our files, and reports which are missing."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 60.0
-"""A proxy may take so long to start on a busy machine."""
+"""Time for a proxy to start on a busy machine."""
 
 
 def binary(name: str) -> str:
-    """Return the path of a proxy, from PROXY_<NAME> or the PATH; skips without one, fails where it is required."""
-    found = os.environ.get(f"PROXY_{name.upper()}") or shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
-    if not found:
+    """Return the path of a proxy, from PROXY_<NAME> or the PATH; skips without one, fails if it is required."""
+    path = os.environ.get(f"PROXY_{name.upper()}") or shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
+    if not path:
         reason = f"no {name}: make test-proxies installs it where it can"
         if name in os.environ.get("PROXIES_REQUIRED", "").split():
             pytest.fail(reason)
         pytest.skip(reason)
-    return found
+    return path
 
 
 def require_grpc() -> None:
-    """Skip the module where the endpoint picker's packages are missing, except where they are required."""
+    """Skip the module if the endpoint picker's packages are missing, unless they are required."""
     if "grpc" not in os.environ.get("PROXIES_REQUIRED", "").split():
         pytest.importorskip("grpc", reason="no deploy/requirements-envoy.txt: make test-proxies installs it")
 
@@ -48,7 +48,7 @@ async def running(command: Sequence[str], port: int, log: Path, **env: str) -> A
 
 
 async def listening(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until something listens on the port; raises AssertionError once the process has ended instead."""
+    """Wait until the port has a listener; raises AssertionError if the process ends instead."""
     async with asyncio.timeout(START_S):
         while True:
             assert process.poll() is None, log.read_text()

@@ -1,4 +1,4 @@
-"""The endpoint picker, asked over gRPC as Envoy does."""
+"""The endpoint picker, called over gRPC as Envoy does."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def settings(url: str, *engines: str) -> PickerSettings:
 
 @asynccontextmanager
 async def picker(chosen: PickerSettings) -> AsyncIterator[Any]:
-    """Serve a picker and open a stream as Envoy does for each request; gives the function that opens one."""
+    """Serve a picker and open a stream as Envoy does for each request; yields the function that opens one."""
     async with served(chosen) as (_, port), grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         stub = ext_proc_grpc.ExternalProcessorStub(channel)
         yield lambda: stub.Process(timeout=PATIENCE_S)
@@ -89,7 +89,7 @@ def status(code: int, served_by: str = "") -> Any:
 
 
 async def ask(opened: Any, request: Any = CHAT, subset: list[str] | None = None) -> tuple[Any, Any]:
-    """Send one request and return its stream and the first message; what a busy gateway rejects is asked again."""
+    """Send one request and return its stream and the first message; repeats a busy gateway's rejections."""
     data = request if isinstance(request, bytes) else json.dumps(request).encode()
     async with asyncio.timeout(PATIENCE_S):
         while True:
@@ -104,7 +104,7 @@ async def ask(opened: Any, request: Any = CHAT, subset: list[str] | None = None)
 
 
 def endpoint_of(message: Any) -> list[str]:
-    """Return the endpoints that a message names, in the header and the same in the metadata."""
+    """Return the endpoints in a message's header, which are the same in its metadata."""
     mutation = message.request_headers.response.header_mutation
     named = next(
         set_header.header.raw_value.decode() for set_header in mutation.set_headers if set_header.header.key == ENDPOINT
@@ -186,7 +186,7 @@ async def test_load_shed_by_headway_is_429_with_its_retry_after() -> None:
         assert named["retry-after"] == b"7"
 
 
-async def test_an_endpoint_that_another_stood_in_for_and_one_that_failed_are_reported(gateway: ServedGateway) -> None:
+async def test_an_endpoint_replaced_by_another_and_one_that_failed_are_reported(gateway: ServedGateway) -> None:
     async with picker(settings(gateway.url)) as opened:
         for message in (status(200, "192.0.2.1:8000"), status(500)):
             stream, _ = await ask(opened)
@@ -210,7 +210,7 @@ async def test_a_picker_that_ends_reports_first(gateway: ServedGateway) -> None:
         for _ in range(5):
             stream, _ = await ask(opened)
             stream.cancel()
-    # Nothing is waited for here: what is reported was reported before the picker had ended.
+    # No waiting here: all reports arrived before the picker had ended.
     assert (await counts(gateway)).get("cancelled") == 5
 
 
@@ -228,11 +228,11 @@ async def test_a_salt_goes_into_the_body_and_a_clients_steering_fields_do_not(
         stream.cancel()
 
 
-async def test_it_fails_open_and_its_health_says_whether_it_can(engines: list[ScriptedEngine]) -> None:
-    nobody = f"http://127.0.0.1:{free_port()}"
+async def test_it_fails_open_and_its_health_shows_whether_it_can(engines: list[ScriptedEngine]) -> None:
+    unused_url = f"http://127.0.0.1:{free_port()}"
     for given, healthy in ((engines, True), ([], False)):
         async with (
-            served(settings(nobody, *(item.url for item in given))) as (_, port),
+            served(settings(unused_url, *(item.url for item in given))) as (_, port),
             grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
         ):
             checks = health_pb2_grpc.HealthStub(channel)
@@ -252,7 +252,7 @@ async def test_it_fails_open_and_its_health_says_whether_it_can(engines: list[Sc
 
 
 async def checked(checks: Any, service: str) -> Any:
-    """Return a service's status; one that was not set yet has none."""
+    """Return a service's status; None if it was not set yet."""
     try:
         return (await checks.Check(health_pb2.HealthCheckRequest(service=service))).status
     except grpc.aio.AioRpcError as error:
@@ -260,7 +260,7 @@ async def checked(checks: Any, service: str) -> Any:
         return None
 
 
-async def test_strangers_that_connect_keep_no_request_of_envoy_out(
+async def test_connections_of_strangers_block_no_request_of_envoy(
     gateway: ServedGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(picker_module, "MAX_CONNECTIONS", 8)

@@ -1,4 +1,4 @@
-"""The real Envoy with our configuration and the endpoint picker, before a real gateway and engines."""
+"""The real Envoy with our configuration and the endpoint picker, in front of a real gateway and engines."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ pytestmark = pytest.mark.processes
 
 @dataclass
 class Envoy:
-    """Envoy at work."""
+    """A running Envoy."""
 
     url: str
     admin_url: str
 
     async def counts(self, name: str, at_least: int) -> None:
-        """Wait until one of its own counters has come so far."""
+        """Wait until one of its own counters has reached this value."""
         async with asyncio.timeout(PATIENCE_S), aiohttp.ClientSession() as client:
             while True:
                 async with client.get(f"{self.admin_url}/stats?filter={name}") as answer:
-                    found = re.search(rf"{name}: (\d+)", await answer.text())
-                if found and int(found[1]) >= at_least:
+                    match = re.search(rf"{name}: (\d+)", await answer.text())
+                if match and int(match[1]) >= at_least:
                     return
                 await asyncio.sleep(0.05)
 
@@ -85,7 +85,7 @@ def settings(url: str) -> PickerSettings:
     return PickerSettings(url, KEY, "127.0.0.1:0", late_s=PATIENCE_S)
 
 
-async def test_a_request_goes_where_headway_says_and_its_course_is_reported(
+async def test_a_request_goes_to_the_decided_engine_and_its_course_is_reported(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
     urls = [engine.url for engine in engines]
@@ -119,7 +119,7 @@ async def test_a_request_reaches_the_data_parallel_rank_that_was_decided(
         await takes_requests_to_ranks(proxy.url, engines[0])
 
 
-async def test_other_apis_are_read_as_their_paths_say(
+async def test_other_apis_are_read_by_their_paths(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
     urls = [engine.url for engine in engines]
@@ -128,7 +128,7 @@ async def test_other_apis_are_read_as_their_paths_say(
         await serves_other_apis(proxy.url, gateway, engines)
 
 
-async def test_a_first_token_is_reported_while_the_answer_goes_on_and_a_client_that_leaves_cancels(
+async def test_a_first_token_is_reported_during_the_answer_and_a_client_that_leaves_cancels(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
     for engine in engines:
@@ -146,7 +146,7 @@ async def test_a_first_token_is_reported_while_the_answer_goes_on_and_a_client_t
         await counted(gateway, first_tokens=1, cancelled=1)
 
 
-async def test_rejections_and_errors_of_engines_are_told_apart(
+async def test_rejections_and_errors_of_engines_are_distinguished(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
     urls = [engine.url for engine in engines]
@@ -160,7 +160,7 @@ async def test_rejections_and_errors_of_engines_are_told_apart(
         await counted(gateway, failed=1)
 
 
-async def test_an_engine_that_closes_an_idle_connection_is_asked_again(tmp_path: Path) -> None:
+async def test_a_request_is_retried_when_its_engine_closes_an_idle_connection(tmp_path: Path) -> None:
     async with (
         ScriptedEngine() as engine,
         served([engine.url], tmp_path) as gateway,

@@ -1,4 +1,4 @@
-"""Two webs, two workers and two gateways on PostgreSQL and Redis behind nginx: whichever process answers is right.
+"""Two webs, two workers and two gateways on PostgreSQL and Redis behind nginx: every process gives the same answers.
 
 All are restarted one after the other under load, and no request is lost.
 """
@@ -39,7 +39,7 @@ SHAPE = Shape(prefixes=4, prefix_signs=2000, own_signs=(200, 800), output_tokens
 
 @dataclass
 class Grown:
-    """The installation, where nginx lies, and what its people know."""
+    """The installation, nginx's folder, and the credentials."""
 
     installation: Installation
     folder: Path
@@ -48,7 +48,7 @@ class Grown:
 
     @property
     def password(self) -> str:
-        """The first administrator's."""
+        """The first administrator's password."""
         return str(json.loads((self.folder / "web-0" / "first_run.json").read_text())["admin_password"])
 
 
@@ -69,7 +69,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grown]:
 
 @asynccontextmanager
 async def front(grown: Grown) -> AsyncIterator[str]:
-    """Run nginx before the installation; gives its URL."""
+    """Run nginx in front of the installation; yields its URL."""
     port, made = free_port(), grown.installation
     text = (Path(__file__).parent / "grown_nginx.conf").read_text()
     for name, urls in (("GATEWAYS", made.gateway_urls), ("WEBS", made.web_urls)):
@@ -101,7 +101,7 @@ async def until(holds: Callable[[], Awaitable[Any]]) -> Any:
 
 
 class Api:
-    """The management API of one web process, or of whichever nginx chooses."""
+    """The management API of one web process, or of any through nginx."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, key: str) -> None:
         self._session = session
@@ -109,13 +109,13 @@ class Api:
         self._headers = {"authorization": f"Bearer {key}"}
 
     async def get(self, path: str) -> Any:
-        """Return what it answers."""
+        """Return the answer."""
         async with self._session.get(f"{self._url}/{path}", headers=self._headers) as answer:
             assert answer.status == 200, await answer.text()
             return await answer.json() if answer.content_type == "application/json" else await answer.read()
 
     async def post(self, path: str, body: dict[str, Any]) -> Any:
-        """Return what it made."""
+        """Return the created object."""
         async with self._session.post(f"{self._url}/{path}", json=body, headers=self._headers) as answer:
             assert answer.status in (200, 201), await answer.text()
             return await answer.json()
@@ -131,7 +131,7 @@ async def signed_in(session: aiohttp.ClientSession, url: str, password: str) -> 
         assert "/login" not in str(answer.url)
 
 
-async def test_whichever_process_answers_is_right(grown: Grown) -> None:
+async def test_every_process_gives_the_same_answers(grown: Grown) -> None:
     began = datetime.now(UTC)
     jar = aiohttp.CookieJar(unsafe=True)
     async with front(grown) as url, aiohttp.ClientSession(cookie_jar=jar) as session:
@@ -162,7 +162,7 @@ async def _ended(history: ClientHistory, count: int) -> bool:
 
 
 async def _live_pages_show_all_gateways(grown: Grown, session: aiohttp.ClientSession) -> None:
-    """Each web's live page shows the traffic of both gateways: the rate is that of all requests, not of half."""
+    """Check that each web's live page shows the traffic of both gateways: the rate of all requests, not of half."""
     for web in grown.installation.web_urls:
 
         async def shows_all(web: str = web) -> bool:
@@ -170,8 +170,8 @@ async def _live_pages_show_all_gateways(grown: Grown, session: aiohttp.ClientSes
             async with session.ws_connect(address, headers={"origin": web}) as socket:
                 frame = read_frame((await socket.receive(LIMIT_S)).data)
             assert len([item for item in frame.head["engines"] if item["pool"] == "pool"]) == ENGINES
-            place = [item["id"] for item in frame.head["pools"]].index("pool")
-            return bool(max(frame.pools["requests_per_s"][place][-8:]) > 0.75 * RATE)
+            index = [item["id"] for item in frame.head["pools"]].index("pool")
+            return bool(max(frame.pools["requests_per_s"][index][-8:]) > 0.75 * RATE)
 
         await until(shows_all)
 
@@ -188,9 +188,9 @@ async def _a_recording_and_a_what_if_are_the_same_everywhere(webs: list[Api], be
     asked = await webs[0].post("whatif", {"recording": recording["id"], "draft": draft["number"]})
 
     async def done() -> bool:
-        standing = await webs[1].get(f"whatif/{asked['id']}")
-        assert standing["state"] in ("waiting", "running", "done"), standing
-        return bool(standing["state"] == "done")
+        whatif = await webs[1].get(f"whatif/{asked['id']}")
+        assert whatif["state"] in ("waiting", "running", "done"), whatif
+        return bool(whatif["state"] == "done")
 
     await until(done)
     first, second = [await web.get(f"whatif/{asked['id']}") for web in webs]

@@ -1,4 +1,4 @@
-"""The real HAProxy with our configuration and script, before a real gateway and engines."""
+"""The real HAProxy with our configuration and script, in front of a real gateway and engines."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ pytestmark = pytest.mark.processes
 
 @dataclass
 class Haproxy:
-    """HAProxy at work."""
+    """A running HAProxy."""
 
     url: str
     metrics_url: str
 
     async def counts(self, name: str, value: str, at_least: int = 1) -> None:
-        """Wait until its script has counted so many."""
+        """Wait until its script has counted at least this many."""
         async with asyncio.timeout(PATIENCE_S), aiohttp.ClientSession() as client:
             while True:
                 async with client.get(self.metrics_url) as answer:
                     text = await answer.text()
-                found = re.search(rf'headway_haproxy_{name}_total\{{\w+="{value}"\}} (\d+)', text)
-                if found and int(found[1]) >= at_least:
+                match = re.search(rf'headway_haproxy_{name}_total\{{\w+="{value}"\}} (\d+)', text)
+                if match and int(match[1]) >= at_least:
                     return
                 await asyncio.sleep(0.05)
 
@@ -56,7 +56,7 @@ class Haproxy:
 async def haproxy(
     tmp_path: Path, gateway_url: str, engines: list[ScriptedEngine] = (), late_ms: int = 30_000
 ) -> AsyncIterator[Haproxy]:
-    """Run HAProxy with our files, moved to ports of the test's own."""
+    """Run HAProxy with our files, moved to the test's own ports."""
     program, port, metrics = binary("haproxy"), free_port(), free_port()
     text = (ROOT / "deploy/haproxy/haproxy.cfg").read_text()
     for ours, here in (
@@ -100,7 +100,7 @@ async def test_clients_find_models_and_readiness(tmp_path: Path) -> None:
         await lists_models(proxy.url)
 
 
-async def test_a_request_goes_where_headway_says_and_its_course_is_reported(
+async def test_a_request_goes_to_the_decided_engine_and_its_course_is_reported(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
     async with haproxy(tmp_path, gateway.url) as proxy:
@@ -126,14 +126,14 @@ async def test_a_request_reaches_the_data_parallel_rank_that_was_decided(tmp_pat
         await takes_requests_to_ranks(proxy.url, engine)
 
 
-async def test_other_apis_are_read_as_their_paths_say(
+async def test_other_apis_are_read_by_their_paths(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
     async with haproxy(tmp_path, gateway.url) as proxy:
         await serves_other_apis(proxy.url, gateway, engines)
 
 
-async def test_a_first_token_is_reported_while_the_answer_goes_on(
+async def test_a_first_token_is_reported_during_the_answer(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
     for engine in engines:
@@ -157,7 +157,7 @@ async def test_errors_of_engines_fail_and_errors_of_clients_do_not(
         await counted(gateway, cancelled=1, failed=1)
 
 
-async def test_an_engine_that_takes_no_connection_is_reported(tmp_path: Path) -> None:
+async def test_an_engine_that_accepts_no_connection_is_reported(tmp_path: Path) -> None:
     seldom = GatewaySettings(probe_interval_s=600.0)
     async with (
         ScriptedEngine() as engine,
@@ -171,7 +171,7 @@ async def test_an_engine_that_takes_no_connection_is_reported(tmp_path: Path) ->
         await counted(gateway, completed=1, first_tokens=1, cached_tokens=64, failed=1)
 
 
-async def test_an_engine_that_closes_an_idle_connection_is_asked_again(tmp_path: Path) -> None:
+async def test_a_request_is_retried_when_its_engine_closes_an_idle_connection(tmp_path: Path) -> None:
     async with (
         ScriptedEngine() as engine,
         served([engine.url], tmp_path) as gateway,
@@ -212,7 +212,7 @@ async def test_without_an_answer_known_engines_take_turns_and_it_is_counted(
             await proxy.counts("requests", "unavailable")
 
 
-async def test_engines_that_decisions_named_serve_when_headway_has_gone(
+async def test_engines_named_by_decisions_serve_when_headway_is_gone(
     engines: list[ScriptedEngine], tmp_path: Path
 ) -> None:
     async with served([engine.url for engine in engines], tmp_path) as gateway, haproxy(tmp_path, gateway.url) as proxy:
@@ -226,7 +226,7 @@ async def test_engines_that_decisions_named_serve_when_headway_has_gone(
         await proxy.counts("fail_open", "error", 4)
 
 
-async def test_what_haproxy_cannot_do_is_rejected(engines: list[ScriptedEngine], tmp_path: Path) -> None:
+async def test_requests_that_haproxy_cannot_handle_are_rejected(engines: list[ScriptedEngine], tmp_path: Path) -> None:
     async with (
         served([engine.url for engine in engines], tmp_path, isolated=True) as gateway,
         haproxy(tmp_path, gateway.url) as proxy,
@@ -244,7 +244,7 @@ async def test_what_haproxy_cannot_do_is_rejected(engines: list[ScriptedEngine],
 
 @asynccontextmanager
 async def silent() -> AsyncIterator[str]:
-    """Serve a gateway that lives and answers no question."""
+    """Serve a gateway that is live and answers no question."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")

@@ -1,4 +1,4 @@
-"""The counters beside proxies: served on loopback, whatever other processes of the machine connect to it."""
+"""The proxies' counters are served on loopback, however many connections other processes of the machine open."""
 
 from __future__ import annotations
 

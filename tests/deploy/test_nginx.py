@@ -1,4 +1,4 @@
-"""The real nginx with our configuration, script and agent, before a real gateway and engines."""
+"""The real nginx with our configuration, script and agent, in front of a real gateway and engines."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ pytestmark = pytest.mark.processes
 
 @dataclass
 class Fleet:
-    """What the REST API tells of the fleet; change it as an operator would."""
+    """The fleet in the REST API; change it as an operator would."""
 
     engines: dict[str, str]
     isolated: bool = False
 
     @asynccontextmanager
-    async def told(self) -> AsyncIterator[str]:
-        """Serve both lists; gives the URL."""
+    async def listed(self) -> AsyncIterator[str]:
+        """Serve both lists; yields the URL."""
         app = web.Application()
         app.router.add_get("/api/v1/engines", self._engines)
         app.router.add_get("/api/v1/pools", self._pools)
@@ -56,7 +56,7 @@ class Fleet:
         await runner.cleanup()
 
     async def _engines(self, _: web.Request) -> web.Response:
-        rows = [{"engine_id": each, "pool": "pool", "connect_url": url} for each, url in self.engines.items()]
+        rows = [{"engine_id": engine_id, "pool": "pool", "connect_url": url} for engine_id, url in self.engines.items()]
         return web.json_response({"results": rows, "next": None})
 
     async def _pools(self, _: web.Request) -> web.Response:
@@ -66,20 +66,20 @@ class Fleet:
 
 @dataclass
 class Nginx:
-    """nginx and its agent at work."""
+    """A running nginx and its agent."""
 
     url: str
     folder: Path
     agent: Agent
 
     async def counts(self, name: str, value: str, at_least: int = 1) -> None:
-        """Wait until the agent has counted so many."""
+        """Wait until the agent has counted at least this many."""
         await until(lambda: self.agent.counts[name, value] >= at_least)
 
 
 @asynccontextmanager
 async def nginx(tmp_path: Path, gateway_url: str, fleet: Fleet, late: str = "30s") -> AsyncIterator[Nginx]:
-    """Run nginx with our files, moved to a folder and ports of the test's own."""
+    """Run nginx with our files, moved to the test's own folder and ports."""
     program, port = binary("nginx"), free_port()
     changes = {
         "proxy_read_timeout 1s": f"proxy_read_timeout {late}",
@@ -90,7 +90,7 @@ async def nginx(tmp_path: Path, gateway_url: str, fleet: Fleet, late: str = "30s
     upstreams, feedback = tmp_path / "upstreams.conf", tmp_path / "headway-nginx.sock"
     upstreams.unlink(missing_ok=True)
     async with AsyncExitStack() as stack:
-        rest = await stack.enter_async_context(fleet.told())
+        rest = await stack.enter_async_context(fleet.listed())
         agent = Agent(AgentSettings(gateway_url, rest, KEY, upstreams, feedback, (*command, "-s", "reload")))
         working = asyncio.create_task(agent.run())
         await until(upstreams.exists)
@@ -120,10 +120,10 @@ async def gateway(engines: list[ScriptedEngine], tmp_path: Path) -> AsyncIterato
 
 
 def fleet_of(engines: list[ScriptedEngine]) -> Fleet:
-    return Fleet({f"engine-{number}": each.url for number, each in enumerate(engines)})
+    return Fleet({f"engine-{number}": engine.url for number, engine in enumerate(engines)})
 
 
-async def test_a_request_goes_where_headway_says_and_its_course_is_reported(
+async def test_a_request_goes_to_the_decided_engine_and_its_course_is_reported(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
     async with nginx(tmp_path, gateway.url, fleet_of(engines)) as proxy:
@@ -158,14 +158,14 @@ async def test_clients_find_models_and_readiness(
         await lists_models(proxy.url)
 
 
-async def test_other_apis_are_read_as_their_paths_say(
+async def test_other_apis_are_read_by_their_paths(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
     async with nginx(tmp_path, gateway.url, fleet_of(engines)) as proxy:
         await serves_other_apis(proxy.url, gateway, engines)
 
 
-async def test_a_first_token_is_reported_while_the_answer_goes_on(
+async def test_a_first_token_is_reported_during_the_answer(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
     for engine in engines:
@@ -175,7 +175,7 @@ async def test_a_first_token_is_reported_while_the_answer_goes_on(
             assert answer.status == 200
             await counted(gateway, first_tokens=1)
             answer.close()
-        # A client that went away says nothing of the engine.
+        # A client that went away is no evidence against the engine.
         await counted(gateway, first_tokens=1, cancelled=1)
 
 
@@ -190,12 +190,12 @@ async def test_errors_of_engines_fail_and_errors_of_clients_do_not(
         await counted(gateway, cancelled=1, failed=1)
 
 
-async def test_an_engine_that_takes_no_connection_is_stood_in_for_and_reported(
+async def test_a_backup_replaces_an_engine_that_accepts_no_connection_and_it_is_reported(
     engines: list[ScriptedEngine], tmp_path: Path
 ) -> None:
     (tmp_path / "state").mkdir()
     gone = f"http://127.0.0.1:{free_port()}"
-    # The gateway knows the engine under an address where its health is fine; nginx finds nobody there.
+    # The gateway has the engine at an address that is healthy; nginx has one without a listener.
     async with served([engines[0].url], tmp_path / "state") as gateway:
         fleet = Fleet({"engine-0": gone, "engine-1": engines[1].url})
         async with nginx(tmp_path, gateway.url, fleet) as proxy:
@@ -204,7 +204,7 @@ async def test_an_engine_that_takes_no_connection_is_stood_in_for_and_reported(
             await counted(gateway, failed=1)
 
 
-async def test_an_engine_that_closes_an_idle_connection_is_asked_again(tmp_path: Path) -> None:
+async def test_a_request_is_retried_when_its_engine_closes_an_idle_connection(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     async with (
         ScriptedEngine() as engine,
@@ -235,8 +235,8 @@ async def test_rejections_and_their_retry_after_reach_the_client(
 async def test_without_an_answer_the_pools_engines_take_turns_and_it_is_counted(
     engines: list[ScriptedEngine], tmp_path: Path, reason: str
 ) -> None:
-    with listen() as nobody:
-        port = free_port() if reason == "down" else nobody.getsockname()[1]
+    with listen() as silent:
+        port = free_port() if reason == "down" else silent.getsockname()[1]
         async with nginx(tmp_path, f"http://127.0.0.1:{port}", fleet_of(engines), late="100ms") as proxy:
             for _ in range(8):
                 assert (await ask(proxy.url, CHAT))[0] == 200
@@ -249,7 +249,7 @@ async def test_without_an_answer_the_pools_engines_take_turns_and_it_is_counted(
             assert f'headway_nginx_fail_open_total{{reason="{reason}"}}' in proxy.agent.metrics()
 
 
-async def test_an_isolating_pool_gets_its_salt_and_nothing_without_it(
+async def test_an_isolating_pool_gets_its_salt_and_no_request_without_it(
     engines: list[ScriptedEngine], tmp_path: Path
 ) -> None:
     (tmp_path / "state").mkdir()

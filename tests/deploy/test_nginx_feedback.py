@@ -1,4 +1,4 @@
-"""What nginx's datagrams mean."""
+"""The meaning of nginx's datagrams."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def datagram(**changes: Any) -> bytes:
     return b"<190>Nov 23 02:00:00 nginx: " + json.dumps({**USUAL, **changes}, separators=(",", ":")).encode()
 
 
-def test_a_whole_answer_completes_with_what_the_engine_told() -> None:
+def test_a_whole_answer_completes_with_the_engines_usage() -> None:
     assert read(datagram()) == ("decided", Report(ID, "complete", {"cached_tokens": 64, "output_tokens": 2}))
 
 
@@ -39,12 +39,12 @@ def test_only_the_engines_own_failures_fail(changes: dict[str, str], verb: str) 
     assert read(datagram(**changes)) == ("decided", Report(ID, verb))
 
 
-def test_a_first_token_is_told_by_the_script() -> None:
+def test_a_first_token_is_reported_by_the_script() -> None:
     line = f"<190>Nov 23 02:00:00 nginx: 2026/11/23 [info] 7#7: *1 js: headway first_token {ID}, client: x".encode()
     assert read(line) == ("", Report(ID, "first_token"))
 
 
-def test_what_was_not_decided_is_counted_and_not_reported() -> None:
+def test_requests_without_a_decision_are_counted_and_not_reported() -> None:
     assert read(datagram(headway="failed_open_down", decision="")) == ("failed_open_down", None)
 
 
@@ -57,7 +57,7 @@ DEEP = b'{"headway":' + b"[" * 60_000
 
 
 @pytest.mark.parametrize("forged", [datagram(**item) for item in FORGED] + [DEEP])
-def test_what_other_processes_of_the_machine_send_makes_no_report(forged: bytes) -> None:
+def test_datagrams_of_other_processes_make_no_report(forged: bytes) -> None:
     assert read(forged)[1] is None
 
 

@@ -1,4 +1,4 @@
-"""What nginx is told of the fleet."""
+"""The configuration that nginx gets of the fleet."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from deploy.nginx.upstreams import UpstreamPool, render, skipped
 CHAT = UpstreamPool("chat", "m-8b", False, {f"e{number}": f"http://10.0.0.{number}:8000" for number in range(1, 5)})
 
 
-def test_an_engine_has_an_upstream_that_two_others_stand_in_for() -> None:
+def test_an_engine_has_an_upstream_with_two_backups() -> None:
     text = render([CHAT])
     assert (
         "upstream headway_engine_e4 { server 10.0.0.4:8000 max_fails=0; server 10.0.0.1:8000 backup; "
@@ -19,7 +19,7 @@ def test_an_engine_has_an_upstream_that_two_others_stand_in_for() -> None:
     assert "default $headway_address;" in text
 
 
-def test_ranks_of_one_process_stand_in_for_other_addresses_only() -> None:
+def test_ranks_of_one_process_back_up_only_other_addresses() -> None:
     here, there = "http://10.0.0.1:8000", "http://10.0.0.2:8000"
     text = render([UpstreamPool("chat", "m-8b", False, {"a0": here, "a1": here, "b0": there, "b1": there})])
     servers = "server 10.0.0.1:8000; server 10.0.0.2:8000;"
@@ -35,7 +35,7 @@ def test_a_model_fails_open_to_its_pool_unless_the_pool_is_salted() -> None:
     assert "headway_engine_p1" in text
 
 
-def test_of_two_pools_of_a_model_the_first_by_name_stands_in() -> None:
+def test_of_two_pools_of_a_model_the_first_by_name_is_the_fallback() -> None:
     other = UpstreamPool("another", "m-8b", False, {"x1": "http://10.0.2.1:8000"})
     assert '"m-8b" headway_pool_another;' in render([CHAT, other])
     assert render([CHAT, other]) == render([other, CHAT])
@@ -48,7 +48,7 @@ def test_a_fleet_without_engines_is_still_a_configuration() -> None:
 
 
 @pytest.mark.parametrize("url", ["https://10.0.0.1:8000", "http://10.0.0.1", "http://e:8000/base", "http://a b:1"])
-def test_an_address_that_nginx_cannot_have_is_named_and_left_out(url: str) -> None:
+def test_an_address_that_nginx_cannot_use_is_logged_and_left_out(url: str) -> None:
     pool = UpstreamPool("chat", "m", False, {"bad": url, "good": "http://[fd00::1]:8000/"})
     assert skipped([pool]) == ["bad"]
     text = render([pool])

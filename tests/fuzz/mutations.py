@@ -1,4 +1,4 @@
-"""Inputs near to what is right: a seed with a few of its bytes changed, cut, doubled or taken out."""
+"""Inputs close to valid ones: a seed with a few of its bytes changed, cut, doubled or removed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ODD = [b"", b"\x00", b"\xff", b'"', b"\\", b"\xc1", b"\xdd\xff\xff\xff\xff", b"\
 
 @st.composite
 def near(draw: st.DrawFn, seeds: Sequence[bytes]) -> bytes:
-    """Draw one of the seeds, changed in up to four places."""
+    """Draw one of the seeds with up to four changes."""
     data = draw(st.sampled_from(seeds))
     for _ in range(draw(st.integers(0, 4))):
         begin = draw(st.integers(0, len(data)))

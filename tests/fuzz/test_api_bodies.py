@@ -1,4 +1,4 @@
-"""Bodies of every endpoint as proxies pass them on, and engines' answers: read or rejected, whatever they hold."""
+"""Bodies of every endpoint as proxies pass them on, and engines' answers: all are read or rejected."""
 
 from __future__ import annotations
 
@@ -104,14 +104,14 @@ def test_a_body_of_an_endpoint_is_read_or_rejected(endpoint: Endpoint, data: st.
 
 
 @given(near([STREAM]), st.lists(st.integers(0, len(STREAM)), max_size=4), st.booleans())
-def test_an_engines_stream_goes_on_whatever_it_holds(data: bytes, cuts: list[int], strip: bool) -> None:
+def test_an_engines_stream_continues_with_any_content(data: bytes, cuts: list[int], strip: bool) -> None:
     stream, edges = AnswerStream(strip=strip), sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
     passed = b"".join([stream.feed(data[begin:end]) for begin, end in pairwise(edges)]) + stream.rest()
     assert strip or stream.error is not None or passed == data
 
 
 @given(near([ANSWER]) | VALUES.map(lambda value: json.dumps(value).encode()))
-def test_an_engines_answer_is_read_as_far_as_it_can_be(data: bytes) -> None:
+def test_an_engines_answer_is_read_as_far_as_possible(data: bytes) -> None:
     with suppress(UnreadableAnswerError):
         read_whole(data)
     read_prefill_answer(data)
@@ -125,10 +125,10 @@ def test_an_engines_answer_is_read_as_far_as_it_can_be(data: bytes) -> None:
 
 
 @given(VALUES)
-def test_what_a_connector_says_of_a_load_is_read_or_rejected(value: Any) -> None:
-    for told in (value, {"headway": value}):
+def test_a_connectors_report_of_a_load_is_read_or_rejected(value: Any) -> None:
+    for reported in (value, {"headway": value}):
         with suppress(ValueError):
-            outcome = outcome_in(msgspec.json.decode(json.dumps(told)))
+            outcome = outcome_in(msgspec.json.decode(json.dumps(reported)))
             assert outcome is None or outcome.loaded_blocks >= 0
 
 
@@ -139,7 +139,7 @@ def test_an_order_is_read_or_rejected(data: bytes) -> None:
 
 
 @given(near([DECISION]), st.sampled_from([200, 409, 429, 500, 503]))
-def test_the_client_goes_somewhere_or_says_why_not(data: bytes, status: int) -> None:
+def test_the_client_routes_a_request_or_states_why_not(data: bytes, status: int) -> None:
     try:
         route = Decisions(["http://given:1"]).answered("m", status, data, "1", 0.0)
     except RejectedError:

@@ -1,4 +1,4 @@
-"""The bus: only what was sealed with the fleet secret is delivered, and no command hurts the hub or its clients."""
+"""The bus delivers only what was sealed with the fleet secret, and no command hurts the hub or its clients."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PUBLISHED = [
     ("v", "a/b", 9, b"b"),
     ("s", "a/b", 10, b""),
 ]
-"""Kind, topic, number and value of what our fleet has published."""
+"""Kind, topic, number and value of our fleet's publications."""
 GENUINE = {item: sealed(*item) for item in PUBLISHED}
 FOREIGN = [sealed("v", "topic", 7, b"a value", OTHER), sealed("s", "a/b", 11, b"forged", OTHER)]
 FRAMES = [*GENUINE.values(), *FOREIGN]
@@ -58,7 +58,7 @@ def test_a_frame_is_read_only_as_it_was_sealed(data: bytes, kind: str, topic: st
 
 
 class Session:
-    """What one process takes from a server that anyone may have written to."""
+    """The values that one process accepts from a server that anyone may have written to."""
 
     def __init__(self) -> None:
         self.delivered: list[tuple[str, bytes]] = []
@@ -115,7 +115,7 @@ CALLS = [
 
 
 class FakeTransport(asyncio.Transport):
-    """Keeps what is written."""
+    """Keeps the written bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,11 +123,11 @@ class FakeTransport(asyncio.Transport):
         self.aborted = False
 
     def write(self, data: Any) -> None:
-        """Keep it."""
+        """Keep the bytes."""
         self.written += bytes(data)
 
     def abort(self) -> None:
-        """Note it."""
+        """Note the abort."""
         self.aborted = True
 
     def is_closing(self) -> bool:
@@ -135,7 +135,7 @@ class FakeTransport(asyncio.Transport):
         return self.aborted
 
     def get_write_buffer_size(self) -> int:
-        """Everything is sent at once."""
+        """Return 0: everything is sent at once."""
         return 0
 
 

@@ -1,4 +1,4 @@
-"""Whatever bytes a client sends: answers are whole, apps see heads without trailers, and no state is left behind."""
+"""All bytes that a client can send: answers are whole, apps see heads without trailers, and no state is left behind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LENGTH = re.compile(rb"content-length: (\d+)\r\n")
 
 
 class FakeTransport(asyncio.Transport):
-    """Keeps what is written."""
+    """Keeps the written bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,12 +40,12 @@ class FakeTransport(asyncio.Transport):
         return {"peername": ("10.0.0.1", 5), "sockname": ("10.0.0.2", 80)}.get(name, default)
 
     def write(self, data: Any) -> None:
-        """Keep it."""
+        """Keep the bytes."""
         assert not self.closed
         self.written += bytes(data)
 
     def close(self) -> None:
-        """Note it."""
+        """Note the close."""
         self.closed = True
 
     def is_closing(self) -> bool:
@@ -53,10 +53,10 @@ class FakeTransport(asyncio.Transport):
         return self.closed
 
     def pause_reading(self) -> None:
-        """Go on."""
+        """Do nothing."""
 
     def resume_reading(self) -> None:
-        """Go on."""
+        """Do nothing."""
 
 
 class Served:
@@ -77,7 +77,7 @@ class Served:
         await send({"type": "http.response.body", "body": b""})
 
     async def feed(self, pieces: list[bytes]) -> bytes:
-        """Send the pieces on one connection and return what is answered."""
+        """Send the pieces on one connection and return the answers."""
         protocol = GuardedHttpProtocol(self._config, self._state, {}, self.loop)
         transport = FakeTransport()
         protocol.connection_made(transport)

@@ -1,4 +1,4 @@
-"""Whatever arrives on a wire is read or rejected; nothing else is ever raised. `make fuzz` tries 10,000 of each."""
+"""All input on a wire is read or rejected; no other error is ever raised. `make fuzz` tries 10,000 of each."""
 
 from __future__ import annotations
 
@@ -122,11 +122,11 @@ def test_a_body_is_read_or_rejected(data: bytes) -> None:
 
 
 def fault(read: Callable[[bytes], object], data: bytes, rejection: type[Exception]) -> str:
-    """Return what reading the data raises; empty where it is read or rejected."""
+    """Return the unexpected error of reading the data; empty if it is read or rejected."""
     try:
         read(data)
     except rejection:
         return ""
-    except Exception:  # noqa: BLE001 - whatever else is raised is what the tests look for
+    except Exception:  # noqa: BLE001 - any other exception is a failure
         return traceback.format_exc()
     return ""

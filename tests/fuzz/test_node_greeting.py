@@ -1,4 +1,4 @@
-"""The greeting between nodes and their clients: only the secret gets past it, and no bytes leave a trace of themselves.
+"""The greeting between nodes and their clients: only the secret passes it, and no bytes leave a trace.
 
 Behind it, bytes of a client with the secret are answered or end the connection.
 """
@@ -49,7 +49,7 @@ from tests.kvstore.transfer.test_strangers import Clock
 from tests.patience import wait_until
 
 OURS = bytes(range(32))
-"""The nonce of all greetings that are made here."""
+"""The nonce of all greetings that this test makes."""
 KEYS = KEYRING.keys(CONNECTIONS)
 OTHER = bytes(range(32))
 FACTS, PAYLOAD = block("a", length=40)
@@ -67,14 +67,14 @@ REQUESTS: list[bytes] = [
 
 
 class Node:
-    """A server of a real node, whose clock stands still: no deadline helps it."""
+    """A server of a real node with a frozen clock, so that no deadline helps it."""
 
     def __init__(self, server: TransferServer) -> None:
         self.server = server
         self.faults: list[object] = []
         with self._connect() as (_, nonce):
             self.seen = nonce
-            """Of a challenge before: what answered it must not answer another."""
+            """Nonce of an earlier challenge: its answer must not answer another."""
 
     @staticmethod
     def _read(sock: socket.socket) -> bytes:
@@ -88,7 +88,7 @@ class Node:
         return _Connected(self.server.port)
 
     def tried(self, stack: ExitStack) -> tuple[socket.socket, bytes]:
-        """Return a new connection and the nonce of its challenge, once no earlier one is counted any more."""
+        """Return a new connection and the nonce of its challenge, once all earlier ones are gone from the count."""
         wait_until(lambda: self.server._threads == 0)
         return stack.enter_context(self._connect())
 
@@ -100,7 +100,7 @@ class Node:
         return self._read(sock)
 
     def check(self) -> None:
-        """Fail where a connection has left anything, or a client with the secret is not served any more."""
+        """Fail if a connection has left a trace, or a client with the secret is not served any more."""
         wait_until(lambda: self.server._threads == 0)
         assert len(self.server) == len(self.server._unproven) == 0
         assert len(self.server.links.links()) <= MAX_LINKS
@@ -181,7 +181,7 @@ def test_only_the_secret_gets_past_a_nodes_greeting(served: Node, data: st.DataO
 
 
 @given(data=st.data())
-def test_what_a_client_with_the_secret_sends_is_answered_or_ends_its_connection(
+def test_bytes_of_a_client_with_the_secret_are_answered_or_end_its_connection(
     served: Node, data: st.DataObject
 ) -> None:
     with ExitStack() as stack:
@@ -195,7 +195,7 @@ def test_what_a_client_with_the_secret_sends_is_answered_or_ends_its_connection(
 
 
 @given(data=st.data())
-def test_a_client_believes_no_node_without_the_secret(data: st.DataObject) -> None:
+def test_a_client_rejects_a_node_without_the_secret(data: st.DataObject) -> None:
     nonce = data.draw(st.binary(max_size=40) | st.just(OURS))
     challenges = [encode(item) for item in (Challenge(nonce), Hello(nonce, OURS), Welcome(OURS, "n1", 1))]
     proofs = (OURS, nonce, b"", server_proof(OTHER, OURS, OURS), client_proof(KEYS.used, OURS, OURS))
@@ -210,7 +210,7 @@ def test_a_client_believes_no_node_without_the_secret(data: st.DataObject) -> No
 
 
 @given(near([OURS]))
-def test_a_client_believes_no_node_that_returns_what_it_was_sent(nonce: bytes) -> None:
+def test_a_client_rejects_a_node_that_echoes_its_proof(nonce: bytes) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
 

@@ -33,7 +33,7 @@ ME = PeerIdentity("aaaaaaaa", "us", "gateway-1")
 NAMES = (IDENTITY_HEADER, PROOF_HEADER, SIGNED_HEADER)
 _STATUS = re.compile(rb"HTTP/\d\.\d (\d{3}) ")
 _TURNS = 20
-"""Of the loop, after which what was sent is answered or waits for more."""
+"""Turns of the loop within which sent bytes are answered, or wait for more."""
 Fields = tuple[bytes, ...]
 """Values of NAMES, as far as they are used."""
 
@@ -43,7 +43,7 @@ def fields_of(headers: dict[str, str]) -> Fields:
 
 
 def answer_to(listening: PeerProofs, keyring: Keyring = KEYRING) -> tuple[Fields, PeerSession]:
-    """Return what answers a challenge of this gateway, and the session of who answers."""
+    """Return the answer to a challenge of this gateway, and the session of the answering peer."""
     headers, session = PeerProofs(ME, keyring).answer(listening.challenge())
     return fields_of(headers), session
 
@@ -55,7 +55,7 @@ def as_headers(fields: Fields, names: tuple[str, ...]) -> dict[str, str]:
 
 @st.composite
 def offered(draw: st.DrawFn, made: list[Fields]) -> Fields:
-    """Draw a proof: made of parts of several, each changed or not, or of anything."""
+    """Draw a proof: parts of several, each changed or not, or arbitrary values."""
     parts = tuple(
         draw(st.sampled_from(column) | near(column) | st.binary(max_size=90))
         for column in map(list, zip(*made, strict=True))
@@ -86,7 +86,7 @@ def test_only_an_answer_with_the_secret_to_an_own_challenge_opens_and_only_once(
 
 
 @given(data=st.data())
-def test_only_what_a_connected_peer_signed_is_taken_and_only_once(data: st.DataObject) -> None:
+def test_only_messages_signed_by_a_connected_peer_are_accepted_and_only_once(data: st.DataObject) -> None:
     proofs = PeerProofs(PeerIdentity("bbbbbbbb", "eu"), KEYRING)
     fields, session = answer_to(proofs)
     assert proofs.accept(as_headers(fields, NAMES[:2])) is not None
@@ -124,7 +124,7 @@ class Port:
         return web.Response()
 
     async def feed(self, data: bytes) -> bytes:
-        """Send bytes and the end; returns what is answered until the port closes the connection."""
+        """Send bytes and the end; returns the answers until the port closes the connection."""
         client, answer = await RawConnection.open(self.url), b""
         with suppress(OSError):
             client._writer.write(data)

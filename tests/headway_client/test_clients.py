@@ -41,7 +41,7 @@ async def gateway(engine: ScriptedEngine, tmp_path: Path) -> AsyncIterator[Serve
 
 @asynccontextmanager
 async def outcomes(gateway: ServedGateway, **ended: int) -> AsyncIterator[None]:
-    """Wait at the end of the block until so many requests ended in each way."""
+    """Wait at the end of the block until this many requests ended in each way."""
     yield
     wanted = [f'headway_requests_total{{outcome="{name}",pool="pool"}} {count}.0' for name, count in ended.items()]
     async with asyncio.timeout(PATIENCE_S):
@@ -62,8 +62,8 @@ async def test_a_request_is_decided_and_reported(gateway: ServedGateway, engine:
 
 
 async def test_it_fails_open_to_known_engines_when_the_gateway_is_gone(engine: ScriptedEngine) -> None:
-    with listen() as nobody:
-        url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+    with listen() as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         async with aclosing(AsyncHeadway(url, KEY, engines=[engine.url], late_s=0.05)) as late:
             assert (await late.decide(CHAT)).engine_url == engine.url
             assert (await late.decide(CHAT)).engine_url == engine.url
@@ -73,7 +73,7 @@ async def test_it_fails_open_to_known_engines_when_the_gateway_is_gone(engine: S
     assert down.decisions.fail_opens == {"down": 1}
 
 
-async def test_it_comes_back_after_the_time_that_it_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_retries_after_the_stated_time(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr("headway_client.clients.time.sleep", slept.append)
     answers = [httpx2.Response(429, headers={"retry-after": "3"}, content=b"{}")] * 2
@@ -88,7 +88,9 @@ async def test_it_comes_back_after_the_time_that_it_was_told(monkeypatch: pytest
         client.decide(CHAT, patience_s=600.0)
 
 
-async def test_the_openai_client_asks_the_engine_itself(gateway: ServedGateway, engine: ScriptedEngine) -> None:
+async def test_the_openai_client_sends_its_request_straight_to_the_engine(
+    gateway: ServedGateway, engine: ScriptedEngine
+) -> None:
     def ask() -> tuple[str, list[str]]:
         with closing(Headway(gateway.url, KEY, late_s=PATIENCE_S)) as headway:
             http = httpx2.Client(transport=HeadwayTransport(headway, "engine-key"))
@@ -108,7 +110,7 @@ async def test_the_openai_client_asks_the_engine_itself(gateway: ServedGateway, 
     assert 'headway_ttft_seconds_count{pool="pool"} 3.0' in await gateway.metrics()
 
 
-async def test_the_asynchronous_openai_client_tells_a_failed_engine_from_a_wrong_request(
+async def test_the_asynchronous_openai_client_distinguishes_a_failed_engine_from_a_wrong_request(
     gateway: ServedGateway, engine: ScriptedEngine
 ) -> None:
     headway = AsyncHeadway(gateway.url, KEY, late_s=PATIENCE_S)
@@ -129,7 +131,7 @@ async def test_the_asynchronous_openai_client_tells_a_failed_engine_from_a_wrong
 
 
 async def _once(client: openai.AsyncOpenAI) -> None:
-    """Ask without retries, except where a busy gateway says when."""
+    """Ask without retries, except after the Retry-After of a busy gateway."""
     while True:
         try:
             await client.with_options(max_retries=0).chat.completions.create(**CHAT)
@@ -166,7 +168,7 @@ async def test_a_request_reaches_the_data_parallel_rank_that_was_decided(
     assert {headers["x-data-parallel-rank"] for headers in engine.headers} == {"0", "1"}
 
 
-async def test_an_agent_announces_a_session_and_takes_it_back(gateway: ServedGateway) -> None:
+async def test_an_agent_announces_a_session_and_withdraws_it(gateway: ServedGateway) -> None:
     async with aclosing(AsyncHeadway(gateway.url, KEY, late_s=PATIENCE_S)) as client:
         assert await client.advise("a session", expected_arrival_s=5) == "unknown"
         await client.withdraw("a session")
@@ -175,7 +177,7 @@ async def test_an_agent_announces_a_session_and_takes_it_back(gateway: ServedGat
             await client.advisory_token("a session", expires_in_s=7200)
 
 
-def test_an_advisory_that_nobody_hears_raises_nothing() -> None:
+def test_an_advisory_without_an_answer_raises_nothing() -> None:
     with closing(Headway("http://127.0.0.1:9", KEY)) as client:
         assert client.advise("a session") == ""
         client.withdraw("a session")

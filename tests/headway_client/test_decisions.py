@@ -1,4 +1,4 @@
-"""What answers mean, and where requests go without one."""
+"""The meaning of answers, and the fallback without one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def decided(decisions: Decisions, url: str, now: float, **body: object) -> Route
     return decisions.answered("m", 200, answer(url, **body), None, now)
 
 
-def test_engines_that_decisions_named_take_turns_when_nobody_answers() -> None:
+def test_without_an_answer_engines_named_by_decisions_take_turns() -> None:
     decisions = Decisions(["http://given:1"])
     assert decisions.fallback("m", "down", 0.0).engine_url == "http://given:1"
     for url in ("http://a:1", "http://b:1"):
@@ -37,7 +37,7 @@ def test_engines_that_decisions_named_take_turns_when_nobody_answers() -> None:
     assert decisions.fail_opens == {"down": 5}
 
 
-def test_an_engine_that_decisions_name_no_more_is_forgotten_and_an_outage_forgets_none() -> None:
+def test_an_engine_that_decisions_stop_naming_expires_but_not_during_an_outage() -> None:
     decisions = Decisions()
     decided(decisions, "http://old:1", 0.0)
     decided(decisions, "http://new:1", KNOWN_S + 1)
@@ -66,7 +66,7 @@ def test_after_a_question_without_an_answer_the_next_ones_do_not_wait() -> None:
     ("status", "code", "reason"),
     [(500, "internal_error", "error"), (503, "shutting_down", "error"), (409, "pool_observes", "observes")],
 )
-def test_answers_that_decide_nothing_fail_open(status: int, code: str, reason: str) -> None:
+def test_answers_without_a_decision_fail_open(status: int, code: str, reason: str) -> None:
     decisions = Decisions(["http://a:1"])
     body = json.dumps({"error": {"code": code}}).encode()
     assert decisions.answered("m", status, body, None, 0.0) == Route("http://a:1")
@@ -76,7 +76,7 @@ def test_answers_that_decide_nothing_fail_open(status: int, code: str, reason: s
 @pytest.mark.parametrize(
     ("status", "code"), [(429, "queue_full"), (503, "no_engine"), (401, "missing"), (404, "model_not_found")]
 )
-def test_a_rejection_goes_nowhere(status: int, code: str) -> None:
+def test_a_rejection_raises_and_reaches_no_engine(status: int, code: str) -> None:
     decisions = Decisions(["http://a:1"])
     body = json.dumps({"error": {"code": code}}, separators=(",", ":")).encode()
     with pytest.raises(RejectedError) as caught:
@@ -85,7 +85,7 @@ def test_a_rejection_goes_nowhere(status: int, code: str) -> None:
     assert not decisions.fail_opens
 
 
-def test_where_caches_are_salted_nothing_goes_to_an_engine_without_its_salt() -> None:
+def test_where_caches_are_salted_no_request_reaches_an_engine_without_a_salt() -> None:
     decisions = Decisions(["http://a:1"])
     route = decided(decisions, "http://a:1", 0.0, cache_salt="s")
     assert json.loads(route.merged(b'{"model":"m","cache_salt":"x","seed":1}')) == {
@@ -172,7 +172,7 @@ def test_a_salt_concerns_the_requests_that_bring_one_and_a_pool_may_stop_isolati
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"engine": 1, "decision_id": "d", "body": {}}'])
-def test_an_answer_that_nobody_can_read_fails_open(body: bytes) -> None:
+def test_an_unreadable_answer_fails_open(body: bytes) -> None:
     decisions = Decisions(["http://a:1"])
     assert decisions.answered("m", 200, body, None, 0.0) == Route("http://a:1")
     assert decisions.fail_opens == {"error": 1}

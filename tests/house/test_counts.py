@@ -1,4 +1,4 @@
-"""A count and its noun agree: a number before a noun that can be one goes through `count`, or `pluralize`."""
+"""A count and its noun agree: a number before a noun that may be singular goes through `count`, or `pluralize`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MANY = re.compile(rf"\s(?:more |equal |open |new |cached |late )?(?:{NOUNS})s\b(
 IN_TEMPLATE = re.compile(rf"\{{\{{ ([^}}]+) \}}\}}(?:</?[a-z]+[^>]*>)*({MANY.pattern})")
 LIMIT = re.compile(r"\b[A-Z_]{3,}\b|limit|max_|min_|more_than")
 SEVERAL = ("mark.label", "points", "role", "which", "share", "days")
-"""What is never one: ranges, percentage points, and names rather than numbers."""
+"""Nouns that are never singular: ranges, percentage points, and names rather than numbers."""
 
 
 def several(source: str) -> Iterator[tuple[int, str]]:
-    """Yield each f-string part in which a bare number stands before a noun in its plural; programs' errors are left."""
+    """Yield each f-string part with a bare number before a plural noun, except in programs' errors."""
     tree = ast.parse(source)
     internal = {id(item) for node in ast.walk(tree) if isinstance(node, ast.Raise) for item in ast.walk(node)}
     for node in ast.walk(tree):
@@ -35,18 +35,18 @@ def several(source: str) -> Iterator[tuple[int, str]]:
                     yield node.lineno, f"{{{text}}}{str(after.value)[:30]}"
 
 
-def test_no_sentence_of_the_program_puts_a_bare_number_before_several() -> None:
-    found = []
+def test_no_sentence_of_the_program_puts_a_bare_number_before_a_plural() -> None:
+    broken = []
     for part in ("web", "controlplane", "planning", "gateway", "routing"):
         for path in sorted((ROOT / part).rglob("*.py")):
-            found += [f"{path.relative_to(ROOT)}:{line}: {text}" for line, text in several(path.read_text())]
-    assert not found, "\n".join(found)
+            broken += [f"{path.relative_to(ROOT)}:{line}: {text}" for line, text in several(path.read_text())]
+    assert not broken, "\n".join(broken)
 
 
-def test_no_template_puts_a_bare_number_before_several() -> None:
-    found = []
+def test_no_template_puts_a_bare_number_before_a_plural() -> None:
+    broken = []
     for path in sorted((ROOT / "templates").rglob("*.html")):
         for value, noun in IN_TEMPLATE.findall(path.read_text()):
             if not LIMIT.search(value) and value not in SEVERAL:
-                found.append(f"{path.name}: {value}{noun}")
-    assert not found, "\n".join(found)
+                broken.append(f"{path.name}: {value}{noun}")
+    assert not broken, "\n".join(broken)

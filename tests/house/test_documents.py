@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md, README.md and docs/ against the tree: what they name exists."""
+"""ARCHITECTURE.md, README.md and docs/ against the tree: everything that they name exists."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 INVARIANTS = [part for part in ARCHITECTURE.split("\n\n") if part.startswith("**Invariant:**")]
 WITHOUT_DJANGO = {"node"}
-"""Commands that manage.py hands over before it loads Django."""
+"""Commands that manage.py runs without loading Django."""
 
 _ROOM = re.compile(r"^### (\w+)/")
 _ROW = re.compile(r"^(`[\w/]+/`[^|]*) \| .* \| (.*)$")
@@ -39,7 +39,7 @@ def code(path: Path) -> str:
 
 
 def anchors(path: Path) -> set[str]:
-    """Return the fragments under which a document's headings are found."""
+    """Return the fragments of a document's headings."""
     headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
 
@@ -59,12 +59,12 @@ def test_the_code_map_names_folders_and_files_that_exist() -> None:
     for folders, starts in rows:
         assert [item for item in folders if not item.is_dir()] == []
         for start in starts:
-            places = [folder / start for folder in folders]
-            assert any(place.with_suffix(".py").is_file() for place in places), places
+            paths = [folder / start for folder in folders]
+            assert any(path.with_suffix(".py").is_file() for path in paths), paths
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_somewhere(document: Path) -> None:
+def test_links_have_targets(document: Path) -> None:
     for target, anchor in _LINK.findall(document.read_text(encoding="utf-8")):
         if "://" in target:
             continue
@@ -86,7 +86,7 @@ def test_commands_in_documents_exist(document: Path) -> None:
 
 
 def test_the_files_of_the_papers_rules_exist() -> None:
-    """A row names files and folders from the root, or siblings of the file before."""
+    """A row names files and folders from the root, or siblings of the preceding file."""
     rows = [row.split(" | ") for row in (ROOT / "docs/papers.md").read_text(encoding="utf-8").splitlines()]
     named = [row[-1].strip(" |") for row in rows if len(row) == 3 and re.search(r"\.py|/ \|$", row[-1])]
     assert len(named) > 50

@@ -1,4 +1,4 @@
-"""What is installed is pinned by hash, and the same as what requirements.txt and constraints.txt say."""
+"""All installed packages are pinned by hash, in the versions of requirements.txt and constraints.txt."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 EXTRA_LOCKS = ("deploy/requirements-envoy.lock", ".ci/requirements-proxies.lock")
 VLLM_LOCK = ".ci/requirements-vllm.lock"
-"""An environment of its own, so that its versions may differ from ours."""
+"""The lock of an environment of its own, whose versions may differ from ours."""
 PIN = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[a-z,]+\])?==([A-Za-z0-9.+]+)", re.MULTILINE)
 
 
@@ -37,7 +37,7 @@ def test_an_extra_lock_has_its_pins_and_contradicts_none(lock: str) -> None:
     }
 
 
-def test_the_lock_of_real_engines_has_its_pins_and_leaves_out_what_it_says() -> None:
+def test_the_lock_of_real_engines_has_its_pins_and_omits_the_listed_packages() -> None:
     locked = pins(VLLM_LOCK)
     assert pins(".ci/requirements-vllm.txt").items() <= locked.items(), "run .ci/lock-python"
     left_out = re.findall(r"^([a-z0-9-]+);", (ROOT / ".ci/overrides-vllm.txt").read_text(), re.MULTILINE)
@@ -45,14 +45,14 @@ def test_the_lock_of_real_engines_has_its_pins_and_leaves_out_what_it_says() -> 
     assert not locked.keys() & set(left_out), "run .ci/lock-python"
 
 
-def test_what_is_locked_is_pinned() -> None:
+def test_every_locked_package_is_pinned() -> None:
     platforms = {"async-timeout", "cffi", "colorama", "httpx2-jsfetch", "pycparser", "tzdata"}
     unpinned = pins("requirements.lock").keys() - pins("requirements.txt").keys() - pins("constraints.txt").keys()
     assert unpinned <= platforms, "add them to constraints.txt, and run .ci/lock-python"
 
 
 @pytest.mark.parametrize("lock", ["requirements.lock", *EXTRA_LOCKS, VLLM_LOCK])
-def test_every_locked_package_has_hashes_and_nothing_says_where_it_comes_from(lock: str) -> None:
+def test_every_locked_package_has_hashes_and_no_index_url(lock: str) -> None:
     text = (ROOT / lock).read_text()
     packages = re.split(r"\n(?=[^\s#])", text.strip())
     assert len(packages) == len(pins(lock))
@@ -60,6 +60,6 @@ def test_every_locked_package_has_hashes_and_nothing_says_where_it_comes_from(lo
     assert "://" not in text
 
 
-def test_set_up_installs_nothing_without_its_hash() -> None:
+def test_set_up_installs_no_package_without_its_hash() -> None:
     installs = [line for line in (ROOT / ".ci/setup-python").read_text().splitlines() if "pip install" in line]
     assert [line for line in installs if "--require-hashes -r requirements.lock" not in line] == []

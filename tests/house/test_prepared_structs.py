@@ -1,4 +1,4 @@
-"""No thread meets a struct that another thread is making known to msgspec: it would end the process."""
+"""No thread uses a struct while another thread registers it with msgspec: that would end the process."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_first_uses_of_a_struct_in_several_threads_end_no_process() -> None:
     assert subprocess.run([sys.executable, "-c", FIRST_USES_AT_ONCE], cwd=ROOT, check=False).returncode == 0
 
 
-def test_what_is_decoded_outside_of_an_import_is_prepared() -> None:
+def test_structs_decoded_after_the_import_are_prepared() -> None:
     bare = [
         f"{path.relative_to(ROOT)}:{kind.lineno}: {ast.unparse(kind)}"
         for room in ROOMS
@@ -53,7 +53,7 @@ def test_what_is_decoded_outside_of_an_import_is_prepared() -> None:
 
 
 def _kinds(tree: ast.Module) -> Iterator[ast.expr]:
-    """Yield the types that msgspec may see first after the import: those of converters and late decoders."""
+    """Yield the types that msgspec may first see after the import: those of converters and late decoders."""
     at_import = {
         id(node) for item in tree.body if isinstance(item, ast.Assign | ast.AnnAssign) for node in ast.walk(item)
     }

@@ -1,4 +1,4 @@
-""".ci/setup-python: which interpreter it takes, tried with stand-ins on a PATH of their own; nothing is installed."""
+""".ci/setup-python chooses the right interpreter, tried with stand-ins on a PATH of their own; nothing is installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.named_tests import ROOT
 
 TOOLS = ("bash", "cat", "cut", "dirname", "mkdir", "cp", "sha256sum")
 NEEDS = ("requirements.txt", "constraints.txt", "requirements.lock", ".ci/setup-python")
-# It judges the script's own question as an interpreter of its version would.
+# It answers the script's version check like an interpreter of its version.
 STAND_IN = """#!{bash}
 if [ "$1" = -c ]; then {{ echo "import sys; sys.version_info = {version}"; echo "$2"; }} | {python} -; exit; fi
 echo "${{0##*/}} $*" >>log
@@ -25,17 +25,17 @@ echo "pyenv: the command exists in another version of Python" >&2
 exit 127
 """
 NONE: tuple[int, ...] = ()
-"""A command that is there and runs no Python."""
+"""A command that exists and runs no Python."""
 
 
 def set_up(folder: Path, interpreters: Mapping[str, tuple[int, ...]]) -> subprocess.CompletedProcess[str]:
-    """Run the script in a copy of what it reads, with these interpreters and no other on PATH."""
+    """Run the script in a copy of its inputs, with only these interpreters on PATH."""
     path = folder / "bin"
     path.mkdir()
     for tool in TOOLS:
-        found = shutil.which(tool)
-        assert found
-        (path / tool).symlink_to(found)
+        program = shutil.which(tool)
+        assert program
+        (path / tool).symlink_to(program)
     for name, version in interpreters.items():
         text = STAND_IN if version else BROKEN
         (path / name).write_text(text.format(bash=path / "bash", version=(*version, 1), python=sys.executable))
@@ -73,7 +73,7 @@ def test_it_takes_the_first_interpreter_that_is_new_enough_and_not_too_new(
 @pytest.mark.parametrize(
     "interpreters", [{}, {"python3": (3, 10)}, {"python3": (3, 14)}, {"python3.12": NONE, "python": (2, 7)}], ids=str
 )
-def test_without_one_it_says_which_are_needed_and_makes_nothing(
+def test_without_one_it_names_the_needed_versions_and_installs_nothing(
     tmp_path: Path, interpreters: dict[str, tuple[int, ...]]
 ) -> None:
     done = set_up(tmp_path, interpreters)

@@ -64,7 +64,7 @@ def test_no_function_is_over_60_lines() -> None:
     assert not long
 
 
-def test_every_function_says_what_it_returns() -> None:
+def test_every_function_has_a_return_type() -> None:
     silent = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
         for path in SOURCES
@@ -75,11 +75,11 @@ def test_every_function_says_what_it_returns() -> None:
     assert not silent
 
 
-def test_no_module_is_a_drawer_for_everything() -> None:
+def test_no_module_has_a_catch_all_name() -> None:
     assert not [path for path in SOURCES if path.stem in BANNED_NAMES]
 
 
-def test_every_module_says_what_it_is() -> None:
+def test_every_module_has_a_docstring() -> None:
     silent = [
         str(path.relative_to(ROOT))
         for path in SOURCES

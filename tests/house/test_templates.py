@@ -1,4 +1,4 @@
-"""What breaks wide lines of templates adds no white space that shows."""
+"""Breaking wide lines of templates adds no white space that shows."""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ LISTS = (
     "docs/decisions/", "docs/papers.md", "docs/evidence.md", "bench/house/", "bench/evidence/chapters/",
     "tests/bench/test_house.py", "tests/house/test_words.py", "simulator/workloads/prompt_text.py",
 )  # fmt: skip
-"""What lists words, quotes papers, or says which words were given up."""
+"""Files that list words, quote papers, or document retired words."""
 BY_DJANGO = {"Command", "Meta", "SessionStore"}
-"""Class names that Django looks for."""
+"""Class names that Django requires."""
 
 
 @pytest.mark.parametrize("part", PARTS)

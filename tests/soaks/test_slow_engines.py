@@ -1,4 +1,4 @@
-"""Engines that are slow and well lose nothing, start nothing twice, and stay; dead ones among them are noticed.
+"""Slow but healthy engines lose nothing, start nothing twice, and stay; dead ones among them are detected.
 
 A real gateway over real connections under a virtual clock. `make soak-slow` runs twenty seeds, CI two.
 """
@@ -24,12 +24,12 @@ from tests.virtual_time import run_virtually
 SEEDS = tuple(map(int, os.environ.get("SLOW_SEEDS", "1,2").split(",")))
 REQUESTS, ARRIVALS_S = 60, 400.0
 COMPILES = 6
-"""Times that one of the engines compiles."""
+"""Compilations of one of the engines."""
 HANG_LIMIT_S = 150.0
-"""In the runs with dead engines, so that requests leave hung ones in time; above the longest start."""
+"""Hang limit in the runs with dead engines, so that requests leave hung ones in time; above the longest start."""
 POLICY = RoutingPolicy(max_wait_s=3600.0)
-FOUND_S = {KILLED: 3.0, FROZEN: 60.0, HUNG: HANG_LIMIT_S + 60.0}
-"""Seconds until an engine that is dead like this is lost at the latest, with requests there."""
+DETECTED_S = {KILLED: 3.0, FROZEN: 60.0, HUNG: HANG_LIMIT_S + 60.0}
+"""Seconds until a dead engine of this kind with requests is lost at the latest."""
 
 
 def request(rng: Random, seed: int) -> Client:
@@ -64,7 +64,7 @@ async def traffic(fleet: Story, rng: Random) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_engines_that_are_slow_and_well_lose_nothing_begin_nothing_twice_and_stay(seed: int, tmp_path: Path) -> None:
+def test_slow_healthy_engines_lose_nothing_begin_nothing_twice_and_stay(seed: int, tmp_path: Path) -> None:
     async def run() -> None:
         rng = Random(seed)
         async with story(rng, rng.randint(3, 8), tmp_path, EngineLimits(), POLICY) as fleet:
@@ -82,7 +82,7 @@ def test_engines_that_are_slow_and_well_lose_nothing_begin_nothing_twice_and_sta
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_dead_engines_among_slow_ones_are_found_and_cost_no_request_without_a_first_byte(
+def test_dead_engines_among_slow_ones_are_detected_and_cost_no_request_without_a_first_byte(
     seed: int, tmp_path: Path
 ) -> None:
     async def run() -> None:
@@ -106,7 +106,7 @@ def test_dead_engines_among_slow_ones_are_found_and_cost_no_request_without_a_fi
 
 
 def check_requests(fleet: Story) -> None:
-    """Each request ended whole, but streams that a dead engine had begun, and moved from dead engines only."""
+    """Check that each request ended whole, except streams begun on a dead engine, and moved only from dead engines."""
     for client in fleet.clients:
         runs = fleet.runs(client.seed)
         (*earlier, (last, last_run)) = runs
@@ -120,7 +120,7 @@ def check_requests(fleet: Story) -> None:
 
 
 def check_engines(fleet: Story, dead: dict[int, str]) -> None:
-    """Dead engines were noticed in time, and no other one was lost."""
+    """Check that dead engines were detected in time, and no other one was lost."""
     for number, engine in enumerate(fleet.engines):
         name = f"engine-{number}"
         lost = [at_s for at_s, state in fleet.seen if state[name][1]]
@@ -131,7 +131,7 @@ def check_engines(fleet: Story, dead: dict[int, str]) -> None:
         held = [run for run in engine.runs if run.ended_s is None or run.ended_s > engine.fault_s]
         if held or dead[number] != HUNG:
             assert lost, (name, dead[number])
-            # One that is hung and has no work gives no sign of it before it gets some that it does not end.
+            # A hung engine without work shows no sign until it gets work that it does not finish.
             stuck = [run.begun_s for run in held if run.cancelled or run.ended_s is None]
             since_s = min(stuck, default=0.0) if dead[number] == HUNG else 0.0
-            assert lost[0] - max(engine.fault_s, since_s) <= FOUND_S[dead[number]], (name, dead[number])
+            assert lost[0] - max(engine.fault_s, since_s) <= DETECTED_S[dead[number]], (name, dead[number])

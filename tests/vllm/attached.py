@@ -1,4 +1,4 @@
-"""Headway beside real engines: `manage.py up`, the connect command, and a client that knows what was predicted."""
+"""Headway with real engines: `manage.py up`, the connect command, and a client that reads the predictions."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.vllm.real_engine import MODEL, RealEngine
 
 @dataclass(frozen=True)
 class Answer:
-    """What a client got, and what the decision had predicted."""
+    """A client's answer, and the decision's prediction for it."""
 
     status: int
     body: dict[str, Any]
     predicted: int | None
-    """Prompt tokens that the index expected in the engine's cache; None: there is no decision."""
+    """Prompt tokens that the index expected in the engine's cache; None without a decision."""
     engine: str
 
     @property
@@ -40,7 +40,7 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """What the model wrote."""
+        """The model's text."""
         choice = self.body["choices"][0]
         return str(choice["text"] if "text" in choice else choice["message"]["content"])
 
@@ -56,12 +56,12 @@ class Headway:
         self._environment = environment
 
     def connect(self, *engines: RealEngine) -> str:
-        """Run the connect command for these engines and return what it printed."""
+        """Run the connect command for these engines and return its output."""
         command = ("connect", *(engine.url for engine in engines), "--port", str(self._port))
         try:
             printed = self.manage(*command)
         except AssertionError as error:
-            # SQLite's lock can outlast its limit on a machine that is busy with engines' starts; do as it says.
+            # SQLite's lock can outlast its limit on a machine that is busy with engines' starts; follow the message.
             if "Connect it again" not in str(error):
                 raise
             printed = self.manage(*command)
@@ -70,14 +70,14 @@ class Headway:
         return printed
 
     def manage(self, *words: str) -> str:
-        """Run a command of manage.py and return what it printed; raises AssertionError where it fails."""
+        """Run a command of manage.py and return its output; raises AssertionError if it fails."""
         command = [sys.executable, "manage.py", *words]
         done = subprocess.run(command, cwd=ROOT, env=self._environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def ask(self, path: str, *, key: str = "", **body: Any) -> Answer:
-        """Send one request once all events have been heard; a 429 is repeated when its answer says."""
+        """Send one request once all events have arrived; a 429 is repeated after its Retry-After."""
         self.settle()
         return self.send(path, key=key, **body)
 
@@ -91,8 +91,8 @@ class Headway:
                 break
             time.sleep(float(headers["Retry-After"]))
         decision = headers.get("x-headway-decision", "")
-        told = self.call(f"/api/v1/explain/{decision}", key=key)[1].get("decision", {}) if decision else {}
-        return Answer(status, answer, told.get("hit_tokens"), told.get("engine_id", ""))
+        decided = self.call(f"/api/v1/explain/{decision}", key=key)[1].get("decision", {}) if decision else {}
+        return Answer(status, answer, decided.get("hit_tokens"), decided.get("engine_id", ""))
 
     def call(
         self, path: str, body: Any = None, *, key: str = "", method: str | None = None, etag: str = ""
@@ -114,14 +114,14 @@ class Headway:
         return next(str(row["engine_id"]) for row in rows if row["url"] == url)
 
     def change_engine(self, engine_id: str, path: str, body: Any, *, method: str = "POST") -> None:
-        """Change one engine over REST as an admin; raises AssertionError where that is not allowed."""
+        """Change one engine over REST as an admin; raises AssertionError if it is rejected."""
         etag = self._as_admin(f"/api/v1/engines/{engine_id}")[1].get("ETag", "")
-        told = self.call(f"/api/v1/engines/{engine_id}{path}", body, key=self.admin_key, method=method, etag=etag)
-        assert told[0] == 200, told[1]
+        answer = self.call(f"/api/v1/engines/{engine_id}{path}", body, key=self.admin_key, method=method, etag=etag)
+        assert answer[0] == 200, answer[1]
 
     @property
     def admin_key(self) -> str:
-        """An API key that may do everything over REST."""
+        """An API key with all permissions over REST."""
         if not self._admin:
             self._admin = self.manage("create_api_key", "--scopes", "manage", "--role", "admin").strip()
         return self._admin
@@ -129,15 +129,15 @@ class Headway:
     def _as_admin(self, path: str) -> tuple[dict[str, Any], Any]:
         until_s = time.monotonic() + PATIENCE_S
         while True:
-            # A gateway hears of a new key within about a second.
-            status, told, headers = self.call(path, key=self.admin_key)
+            # A gateway receives a new key within about a second.
+            status, answer, headers = self.call(path, key=self.admin_key)
             if status == 200 or time.monotonic() > until_s:
-                assert status == 200, told
-                return told, headers
+                assert status == 200, answer
+                return answer, headers
             time.sleep(0.2)
 
     def settle(self) -> None:
-        """Return once no more events arrive, so that the next prediction knows what engines have cached."""
+        """Wait until no more events arrive, so that the next prediction includes all that engines have cached."""
         quiet, before = 0, -1.0
         while quiet < 3:
             now = self.metric("headway_kv_events_total")
@@ -148,11 +148,11 @@ class Headway:
         """Return the sum of a metric's series that have these labels."""
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=10) as answer:
             text = answer.read().decode()
-        found = re.findall(rf"^{name}(\{{[^}}]*\}})? (\S+)$", text, re.MULTILINE)
+        series = re.findall(rf"^{name}(\{{[^}}]*\}})? (\S+)$", text, re.MULTILINE)
         return sum(
             float(value)
-            for told, value in found
-            if all(f'{label}="{wanted}"' in told for label, wanted in labels.items())
+            for pairs, value in series
+            if all(f'{label}="{wanted}"' in pairs for label, wanted in labels.items())
         )
 
     def states(self) -> dict[str, str]:
@@ -162,7 +162,7 @@ class Headway:
         return dict(re.findall(r'^headway_engine_state\{engine="([^"]+)",state="([^"]+)"\} 1', text, re.MULTILINE))
 
     def until_serving(self, count: int) -> None:
-        """Return once so many engines serve; raises AssertionError in time."""
+        """Wait until this many engines serve; raises AssertionError at the time limit."""
         until_s = time.monotonic() + PATIENCE_S
         while (states := list(self.states().values())).count("serving") != count:
             assert time.monotonic() < until_s, states
@@ -192,6 +192,6 @@ def running_headway(state_dir: Path, *options: str, **variables: str) -> Iterato
 
 
 def words(count: int, about: str) -> str:
-    """Return about so many tokens of text that no other `about` begins with."""
+    """Return about this many tokens of text that begins like no other `about`."""
     parts: Sequence[str] = [f"{about} {number} gateway" for number in range(count // 6 + 1)]
     return " ".join(parts)

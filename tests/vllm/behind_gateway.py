@@ -1,4 +1,4 @@
-"""Real engines with our KV connector and a node manager each, behind a gateway that names and finds their blocks."""
+"""Real engines with our KV connector and a node manager each, behind a gateway that orders loads of their blocks."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from tests.vllm.storing_engine import storing_engine
 
 CHAT = "/v1/chat/completions"
 DEAR = PrefillCostDocument(base_s=0.0, per_token_s=0.01, per_token_squared_s=0.0)
-"""The gateway takes computing for so slow that loading pays."""
+"""Costs at which computing is so slow that loading pays."""
 LOADING = RoutingPolicy(placement=Stage(name="mooncake"), prefill_cost=DEAR)
 
 
 class Node:
-    """A node manager that tells of its blocks, and the engine that keeps its own there."""
+    """A node manager that reports its blocks, and the engine that stores its own there."""
 
     def __init__(self, name: str, directory: Path, log: Path) -> None:
         self.name = name
@@ -51,7 +51,7 @@ class Node:
 
 @contextmanager
 def running_nodes(folder: Path, log: Path) -> Iterator[list[Node]]:
-    """Run two nodes with an engine each; `log`: how the names of their logs begin."""
+    """Run two nodes with an engine each; `log`: the prefix of their logs' names."""
     made = [Node(name, folder / name, log.with_name(f"{log.name}-{name}.log")) for name in ("a", "b")]
     for item in made:
         item.store.directory.mkdir()
@@ -64,15 +64,15 @@ def running_nodes(folder: Path, log: Path) -> Iterator[list[Node]]:
 
 
 class Fleet:
-    """A gateway over both. Mutable: the snapshot that it serves from, and the newest row of each order by its id."""
+    """A gateway over both. Mutable: its current snapshot, and the newest row of each order by its id."""
 
     def __init__(self, gateway: ServedGateway, first: Snapshot, bus: InProcessBus) -> None:
         self.gateway, self._snapshot, self._bus = gateway, first, bus
         self.orders: dict[str, KvMoveRow] = {}
-        bus.subscribe(TOPIC, self._hear)
+        bus.subscribe(TOPIC, self._receive)
 
     async def only(self, engine_id: str) -> None:
-        """Have this engine serve alone."""
+        """Let only this engine serve."""
         engines = tuple(
             msgspec.structs.replace(engine, desired_state="ready" if engine.engine_id == engine_id else "draining")
             for engine in self._snapshot.engines
@@ -92,10 +92,10 @@ class Fleet:
         return answer, as_it_stands(record)
 
     def node_blocks(self, name: str) -> float:
-        """Return how many blocks the gateway knows of at a node."""
+        """Return the number of a node's blocks that the gateway knows."""
         return float(self.gateway.gateway.metrics.kv_node_blocks._values.get((name,), -1.0))
 
-    def _hear(self, _topic: str, value: bytes) -> None:
+    def _receive(self, _topic: str, value: bytes) -> None:
         self.orders |= {row.order_id: row for row in decode_orders(value)}
 
 

@@ -1,4 +1,4 @@
-"""Two real vLLM engines and a Headway that one command has attached to them. `make test-vllm` runs these tests."""
+"""Two real vLLM engines and a Headway that one command has connected to them. `make test-vllm` runs these tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.vllm.attached import Headway, running_headway
 from tests.vllm.real_engine import RealEngine, while_running
 
 PYTHON = os.environ.get("VLLM_PYTHON", "")
-"""The Python that has vLLM; without it nothing here is even imported."""
+"""The Python that has vLLM; without it, not even the tests' imports run."""
 MODEL = Path(os.environ.get("VLLM_MODEL", ""))
 collect_ignore_glob = [] if PYTHON else ["test_*.py"]
 TOOLS = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
@@ -37,13 +37,13 @@ def engines(logs: Path) -> Iterator[list[RealEngine]]:
 
 @pytest.fixture
 def started(logs: Path) -> Iterator[StartEngines]:
-    """Start more engines, each with its own settings; they end with the test, for probes alone keep them busy."""
+    """Start more engines, each with its own settings; they end with the test, since probes alone keep them busy."""
     with ExitStack() as stack:
 
         def start(*settings: dict[str, Any]) -> list[RealEngine]:
             made = [
-                RealEngine(PYTHON, MODEL, logs / f"{each['name']}-{number}.log", **each)
-                for number, each in enumerate(settings)
+                RealEngine(PYTHON, MODEL, logs / f"{setting['name']}-{number}.log", **setting)
+                for number, setting in enumerate(settings)
             ]
             return stack.enter_context(while_running(made))
 
@@ -52,13 +52,13 @@ def started(logs: Path) -> Iterator[StartEngines]:
 
 @pytest.fixture(scope="session")
 def transcript() -> list[str]:
-    """What the connect command of `headway` printed."""
+    """The output of `headway`'s connect command."""
     return []
 
 
 @pytest.fixture(scope="session")
 def headway(engines: list[RealEngine], logs: Path, transcript: list[str]) -> Iterator[Headway]:
-    """`manage.py up`, and both engines connected by one command."""
+    """`manage.py up`, with both engines connected by one command."""
     with running_headway(logs / "var") as running:
         transcript.append(running.connect(*engines))
         yield running

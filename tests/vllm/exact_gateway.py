@@ -1,4 +1,4 @@
-"""A gateway that follows the KV events of real engines, which it has as one pool."""
+"""A gateway that follows the KV events of real engines in one pool."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def check(form: str) -> str:
 
 
 def main() -> None:
-    """Check each form, and that no two share a name but those whose payloads are the same."""
+    """Check each form, and that two layouts share a name only if their payloads are the same."""
     forms = (
         "keys and values within a block",
         "keys and values apart",

@@ -1,4 +1,4 @@
-"""vLLM processes on loopback: how a test starts, hurts and ends them."""
+"""vLLM processes on loopback: how a test starts, breaks and ends them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ START_S = 1200.0
 """Two engines start in 25 s on an idle machine with two cores, and in many minutes on a busy one."""
 MODEL = "tiny"
 BLOCK_TOKENS = 32
-"""What vLLM's attention for CPUs requires a multiple of."""
+"""vLLM's attention for CPUs requires blocks of a multiple of this."""
 BLOCKS = 128
 """One of them is reserved, so that the caches hold 4,064 tokens each."""
 ENVIRONMENT = {
@@ -38,7 +38,7 @@ class RealEngine:
     def __init__(
         self, python: str, model: Path, log: Path, *, name: str = MODEL, flags: Sequence[str] = (), **environment: str
     ) -> None:
-        """`name`: of the served model; engines of one name are one pool. `environment`: more variables."""
+        """Describe a server; `name`: its served model (same name, same pool); `environment`: more variables."""
         self.port, events, replay = free_ports(3)
         self.url = f"http://127.0.0.1:{self.port}"
         self.events, self.replay = f"tcp://127.0.0.1:{events}", f"tcp://127.0.0.1:{replay}"
@@ -67,12 +67,12 @@ class RealEngine:
             self.process = subprocess.Popen(
                 self._command, stdout=out, stderr=out, env=self._environment, start_new_session=True
             )
-        # Linux shares the CPU among sessions first, so niceness within its own says nothing.
+        # Linux shares the CPU among sessions first, so niceness within its own session has no effect.
         with suppress(OSError):
             Path(f"/proc/{self.process.pid}/autogroup").write_text("10")
 
     def wait(self) -> None:
-        """Return once the engine is healthy; raises with the end of its log where its process ended."""
+        """Wait until the engine is healthy; raises with the end of its log if its process ended."""
         until_s = time.monotonic() + START_S
         while True:
             with suppress(OSError):
@@ -84,7 +84,7 @@ class RealEngine:
             time.sleep(0.3)
 
     def restart(self) -> None:
-        """End the engine, if it runs, and start it again at the same ports."""
+        """End the engine, if it runs, and start it again on the same ports."""
         self.kill()
         self.start()
         self.wait()
@@ -98,7 +98,7 @@ class RealEngine:
             self.process = None
 
     def core_pid(self) -> int:
-        """Return the process that schedules: the server's child whose title says so."""
+        """Return the scheduler's process id, found by the title of the server's child."""
         assert self.process is not None
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Node managers as processes beside real engines, and what a test asks and tells them."""
+"""Node managers as processes next to real engines, and the calls with which a test uses them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class StoreProcess:
         slot_kib: int = 64,
         **variables: str,
     ) -> None:
-        """`options` and environment `variables`: more of them."""
+        """Describe a node; `options` and environment `variables` are added to its own."""
         self.port, self.metrics_port = free_ports(2)
         self.address = f"127.0.0.1:{self.port}"
         self.directory = directory
@@ -50,7 +50,7 @@ class StoreProcess:
         self._client = TransferClient(Keyring.of(SECRET.encode(), kind=KV), time.monotonic)
 
     def start(self) -> None:
-        """Start it and return once it serves."""
+        """Start it and wait until it serves."""
         ports = ("--port", str(self.port), "--metrics-port", str(self.metrics_port))
         command = [sys.executable, "manage.py", "node", *self._sizes, *ports, "--directory", str(self.directory)]
         self.process = subprocess.Popen(
@@ -80,20 +80,20 @@ class StoreProcess:
             self.process = None
 
     def blocks(self) -> dict[int, BlockFacts]:
-        """Return what it holds by routing key; blocks without one are left out."""
+        """Return its blocks by routing key; blocks without one are left out."""
         page = self._client.call(self.address, ContentsPage(0, 4096))
         assert isinstance(page, PageOf)
         return {facts.routing_key: facts for facts, _ in page.blocks if facts.routing_key}
 
     def media(self, keys: Sequence[int]) -> list[list[str]]:
-        """Return in which tiers it holds the blocks with these routing keys."""
+        """Return the tiers that hold the blocks with these routing keys."""
         page = self._client.call(self.address, ContentsPage(0, 4096))
         assert isinstance(page, PageOf)
-        found: dict[int, list[str]] = {facts.routing_key: [*media] for facts, media in page.blocks}
-        return [found.get(key, []) for key in keys]
+        by_key: dict[int, list[str]] = {facts.routing_key: [*media] for facts, media in page.blocks}
+        return [by_key.get(key, []) for key in keys]
 
     def count(self) -> int:
-        """Return how many blocks it holds."""
+        """Return the number of its blocks."""
         page = self._client.call(self.address, ContentsPage(0, 4096))
         assert isinstance(page, PageOf)
         return len(page.blocks)
@@ -105,14 +105,14 @@ class StoreProcess:
 
     def payload(self, facts: BlockFacts) -> bytes:
         """Return the bytes of a block."""
-        (found,) = self._client.get([self.address], [Wanted(facts.key)])
-        assert found is not None
-        return bytes(found.payload)
+        (block,) = self._client.get([self.address], [Wanted(facts.key)])
+        assert block is not None
+        return bytes(block.payload)
 
     def put(self, facts: BlockFacts, payload: bytes) -> None:
-        """Store bytes under a block's key, as whoever knows the secret can."""
-        told = BlockFacts(facts.key, len(payload), facts.chain_hash, b"", facts.tokens, "", checksum_of(payload))
-        assert isinstance(self._client.put(self.address, [(told, memoryview(payload))]), Done)
+        """Store bytes under a block's key, as any holder of the secret can."""
+        announced = BlockFacts(facts.key, len(payload), facts.chain_hash, b"", facts.tokens, "", checksum_of(payload))
+        assert isinstance(self._client.put(self.address, [(announced, memoryview(payload))]), Done)
 
     def metric(self, name: str) -> float:
         """Return the sum of a metric's series."""
@@ -121,13 +121,13 @@ class StoreProcess:
         return sum(float(value) for value in re.findall(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", text, re.MULTILINE))
 
     def wait_for_blocks(self, keys: Sequence[int]) -> None:
-        """Return once it holds blocks with all these routing keys."""
+        """Wait until it holds blocks with all these routing keys."""
         wait_until(lambda: set(keys) <= self.blocks().keys(), f"the node has not got {len(keys)} blocks")
 
 
 @contextmanager
 def cut_after(address: str, size: int, cut: Callable[[], None]) -> Iterator[str]:
-    """Relay connections to a node, yielding where; once it has sent `size` bytes, call `cut` and send no more."""
+    """Relay connections to a node and yield the relay's address; after `size` bytes, call `cut` and send no more."""
     host, port = address.split(":")
     listener = socket.create_server(("127.0.0.1", 0))
 
@@ -140,7 +140,7 @@ def cut_after(address: str, size: int, cut: Callable[[], None]) -> Iterator[str]
                 left -= len(data)
             if not left:
                 cut()
-            # Closing alone tells the client nothing while the other thread reads.
+            # Closing alone does not end the connection for the client while the other thread reads.
             for item in (client, node):
                 with contextlib.suppress(OSError):
                     item.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""Two real engines and their nodes: an advisory has a session's KV come from SSD to DRAM before its request does.
+"""Two real engines and their nodes: an advisory moves a session's KV from SSD to DRAM before its request.
 
 `pytest -o log_cli=true --log-cli-level=INFO` shows the TTFT with advisories and without.
 """
@@ -39,7 +39,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory, logs: Path) -> Iterator[list
 
 
 class Turn(NamedTuple):
-    """What a session asked, what it got, and the blocks of its prompt."""
+    """A session's question, its answer, and the blocks of its prompt."""
 
     session: str
     text: str
@@ -48,12 +48,12 @@ class Turn(NamedTuple):
 
     @property
     def blocks(self) -> int:
-        """How many blocks of the prompt can be loaded: its last token is always computed."""
+        """Number of the prompt's blocks that can be loaded: its last token is always computed."""
         return int((self.answer["usage"]["prompt_tokens"] - 1) // BLOCK_TOKENS)
 
 
 async def turns_on_ssd_alone(fleet: Fleet, nodes: Sequence[Node], first: int, sessions: Sequence[str]) -> list[Turn]:
-    """Have sessions ask an engine; then their KV lies on the SSD of its node alone, and the second engine serves."""
+    """Let sessions ask an engine until their KV is only on the SSD of its node; then the second engine serves."""
     node, turns = nodes[first], list[Turn]()
     await fleet.only(f"engine-{first}")
     for session in sessions:
@@ -76,7 +76,7 @@ async def turns_on_ssd_alone(fleet: Fleet, nodes: Sequence[Node], first: int, se
 
 
 async def forgets(fleet: Fleet, engine: RealEngine) -> None:
-    """Have the second engine lose what it has cached, of which it tells with its next step."""
+    """Empty the second engine's cache, which it reports with its next step."""
     cleared = all_cleared(fleet)
     assert engine.post("/reset_prefix_cache")[0] == 200
     prompt = {"model": "tiny", "prompt": words(40, "past the gateway"), "max_tokens": 1}
@@ -89,7 +89,7 @@ def all_cleared(fleet: Fleet) -> float:
 
 
 async def advised(fleet: Fleet, turn: Turn, target: Node) -> KvMoveRow:
-    """Announce a session's next request; returns the order that brought its blocks to DRAM, once that has ended."""
+    """Announce a session's next request; returns the order that moved its blocks to DRAM, once that has ended."""
     known = set(fleet.orders)
     body = {"session_id": turn.session, "expected_arrival_s": 30}
     status, answer, _ = await fleet.gateway.post(ADVISORIES, body)
@@ -111,7 +111,7 @@ def in_dram(fleet: Fleet, turn: Turn, node: Node) -> Callable[[], bool]:
 
 
 def loaded_from_dram(turn: Turn, answer: dict[str, Any], record: StoredDecision, nodes: Sequence[str] = ("b",)) -> None:
-    """Check that the request loaded its prompt from the DRAM of one of these nodes; b is that of its engine."""
+    """Check that the request loaded its prompt from the DRAM of one of these nodes; b is its engine's own."""
     fetch, load = record.decision.fetch, record.load
     assert fetch is not None and load is not None
     assert (record.decision.engine_id, record.decision.reason) == ("engine-1", reasons.ADVISED)
@@ -134,10 +134,10 @@ async def test_an_advisory_brings_a_sessions_kv_from_ssd_to_dram_before_its_requ
         answer, record = await fleet.ask(turn.text, session_id=turn.session)
         loaded_from_dram(turn, answer, record)
         assert answer["choices"][0]["message"]["content"] == turn.answer["choices"][0]["message"]["content"]
-        told = record.advisory
-        assert told is not None
-        assert (told.held_by, told.moved_to, told.moved_blocks) == (nodes[first].name, "b", len(turn.keys))
-        assert (told.outcome, told.expected_s) == ("useful", 30.0)
+        advisory = record.advisory
+        assert advisory is not None
+        assert (advisory.held_by, advisory.moved_to, advisory.moved_blocks) == (nodes[first].name, "b", len(turn.keys))
+        assert (advisory.outcome, advisory.expected_s) == ("useful", 30.0)
         await until(lambda: fleet.orders[row.order_id].worth == "useful")
         assert fleet.orders[row.order_id].saved_tokens == turn.blocks * BLOCK_TOKENS
 
@@ -157,7 +157,7 @@ async def test_with_advisories_requests_load_from_dram_and_without_from_ssd(
             answer, record = await fleet.ask(turn.text, session_id=turn.session, max_tokens=1)
             ttfts[with_advisory].append(time.monotonic() - began)
             if with_advisory:
-                # The node that sent them read them into its DRAM, and links are judged by the loads so far.
+                # The sending node read them into its DRAM, and the loads so far rate the links.
                 loaded_from_dram(turn, answer, record, ("a", "b"))
             else:
                 fetch, load = record.decision.fetch, record.load

@@ -1,4 +1,4 @@
-"""The OpenAI and Anthropic clients in front of real engines: endpoints that generate, with hits as predicted."""
+"""The OpenAI and Anthropic clients in front of real engines: generating endpoints, with hits as predicted."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def claude(headway: Headway) -> Iterator[anthropic.Anthropic]:
 
 def _hits(headway: Headway, ask: Callable[[], Any], cached: Callable[[Any], int]) -> None:
     """Ask twice, and check that each answer's cached tokens are those that its decision predicted."""
-    found = []
+    hits = []
     for _ in range(2):
         headway.settle()
         raw = ask()
-        told = headway.call(f"/api/v1/explain/{raw.headers['x-headway-decision']}")[1]["decision"]
-        found.append(cached(raw.parse()))
-        assert told["hit_tokens"] == found[-1]
-    assert found[0] < BLOCK_TOKENS * 2 < found[1]
+        decided = headway.call(f"/api/v1/explain/{raw.headers['x-headway-decision']}")[1]["decision"]
+        hits.append(cached(raw.parse()))
+        assert decided["hit_tokens"] == hits[-1]
+    assert hits[0] < BLOCK_TOKENS * 2 < hits[1]
 
 
 def test_chat_completions(client: openai.OpenAI, headway: Headway) -> None:
@@ -91,9 +91,9 @@ def test_messages(claude: anthropic.Anthropic, headway: Headway) -> None:
 
 def test_tokens_and_models(client: openai.OpenAI, headway: Headway) -> None:
     text = words(30, "client tokens")
-    status, told, _ = headway.call("/tokenize", {"model": MODEL, "prompt": text})
-    assert (status, told["count"]) == (200, len(told["tokens"]))
-    status, back, _ = headway.call("/detokenize", {"model": MODEL, "tokens": told["tokens"]})
+    status, answer, _ = headway.call("/tokenize", {"model": MODEL, "prompt": text})
+    assert (status, answer["count"]) == (200, len(answer["tokens"]))
+    status, back, _ = headway.call("/detokenize", {"model": MODEL, "tokens": answer["tokens"]})
     assert (status, back["prompt"]) == (200, text)
     assert MODEL in [model.id for model in client.models.list()]
 

@@ -1,7 +1,8 @@
-"""Real engines of models with sliding windows, or with Mamba's states, beside full attention: their hits are predicted.
+"""Real engines of models with sliding windows, or Mamba's states, next to full attention: their hits are predicted.
 
-vLLM 0.32 keeps the window's blocks, or the state, before a prompt's end alone, and before the end of what two prompts
-share from the second one on. So a prefix whose full-attention blocks are all there can be no hit, or a shorter one.
+vLLM 0.32 keeps the window's blocks, or the state, only before a prompt's end, and from the second prompt on before the
+end of the part that two prompts share. So a prefix whose full-attention blocks are all cached can be no hit, or a
+shorter one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tests.vllm.real_engine import BLOCK_TOKENS, RealEngine, while_running
 
 pytestmark = pytest.mark.vllm
 STEP_TOKENS = 512
-"""Longer prompts are computed in several steps, and blocks before the window leave them meanwhile."""
+"""Longer prompts are computed in several steps, and lose blocks before the window meanwhile."""
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ def hybrids(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[di
 async def gateway(
     request: pytest.FixtureRequest, hybrids: dict[str, RealEngine], tmp_path: Path
 ) -> AsyncIterator[ServedGateway]:
-    """A gateway over one of them, which forgets what it has cached."""
+    """A gateway over one of them, with an empty cache."""
     engine = hybrids[request.param]
     assert engine.post("/reset_prefix_cache")[0] == 200
     async with exact_gateway([engine], tmp_path) as running:
@@ -55,7 +56,7 @@ async def test_a_shared_prefix_is_no_hit_until_its_end_is_kept(gateway: ServedGa
     assert await made.ask(whole) == Asked(14, 14, 14)
     # Longer than the whole, whose end has its window or state.
     assert await made.ask(made.after(whole[: 14 * BLOCK_TOKENS], 2)) == Asked(14, 14, 14)
-    # Shorter: full attention has its eight blocks, and nothing else ends there. The second time it does.
+    # Shorter: full attention has its eight blocks, but no window or state ends there until the second time.
     begin = whole[: 8 * BLOCK_TOKENS]
     assert await made.ask(made.after(begin, 3)) == Asked(0, 0, 8)
     assert await made.ask(made.after(begin, 3)) == Asked(8, 8, 8)
@@ -71,7 +72,7 @@ async def test_a_prompt_of_whole_blocks_is_predicted_by_what_is_kept_before_its_
     made = HybridPrompts(gateway, 2)
     whole = made.tokens(9)
     assert await made.ask(made.after(whole, 0)) == Asked(0, 0, 0)
-    # What is kept ends with the ninth block. The engine computes that one again, and needs what ends before it.
+    # The kept state ends with the ninth block. The engine computes that one again, and needs the state before it.
     assert await made.ask(whole) == Asked(0, 0, 8)
     assert await made.ask(whole) == Asked(8, 8, 8)
 

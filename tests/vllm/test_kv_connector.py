@@ -1,4 +1,4 @@
-"""Two real engines with a node manager each: KV of one serves the other, and what does not come is computed."""
+"""Two real engines with a node manager each: KV of one serves the other, and missing blocks are computed."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ def prompt(number: int) -> list[int]:
 
 
 def keys(number: int) -> tuple[int, ...]:
-    """Return what a gateway would call the prompt's blocks."""
-    return tuple(1000 * number + place + 1 for place in range(BLOCKS))
+    """Return the routing keys that a gateway would give the prompt's blocks."""
+    return tuple(1000 * number + index + 1 for index in range(BLOCKS))
 
 
 def ask(engine: RealEngine, number: int, *, salt: str = "", **order: Any) -> Reply:
-    """Send a prompt, with an order where there are words for one."""
+    """Send a prompt, with an order to load if `order` has fields."""
     body: dict[str, Any] = {"model": "tiny", "prompt": prompt(number), "temperature": 0, "max_tokens": 32}
     body |= {"ignore_eos": True, "return_token_ids": True}
     if salt:
         body["cache_salt"] = salt
     if order:
-        told = LoadInstruction(**{"keys": packed_keys(keys(number)), **order})
-        body["kv_transfer_params"] = {FIELD: msgspec.to_builtins(told)}
+        instruction = LoadInstruction(**{"keys": packed_keys(keys(number)), **order})
+        body["kv_transfer_params"] = {FIELD: msgspec.to_builtins(instruction)}
     status, raw = engine.post(COMPLETIONS, body)
     assert status == 200, raw
     answer = json.loads(raw)
@@ -69,7 +69,7 @@ def ask(engine: RealEngine, number: int, *, salt: str = "", **order: Any) -> Rep
 
 @pytest.fixture(scope="module")
 def expected(logs: Path) -> list[list[int]]:
-    """What an engine without a connector answers to each prompt."""
+    """The answers of an engine without a connector to each prompt."""
     plain = RealEngine(PYTHON, MODEL, logs / "kv-plain.log")
     try:
         plain.start()
@@ -100,7 +100,7 @@ def pair(expected: list[list[int]], stores: list[StoreProcess], logs: Path) -> I
 
 @pytest.fixture
 def computed(pair: list[RealEngine], stores: list[StoreProcess], expected: list[list[int]]) -> Any:
-    """Have the first engine compute a prompt, and wait until its node holds the blocks."""
+    """Let the first engine compute a prompt, and wait until its node holds the blocks."""
 
     def compute(number: int, **order: Any) -> None:
         reply = ask(pair[0], number, tenant="acme", **order)
@@ -110,7 +110,7 @@ def computed(pair: list[RealEngine], stores: list[StoreProcess], expected: list[
     return compute
 
 
-def test_an_engine_answers_from_what_another_computed(
+def test_an_engine_answers_from_another_engines_blocks(
     pair: list[RealEngine], stores: list[StoreProcess], expected: list[list[int]], computed: Any
 ) -> None:
     computed(0)
@@ -123,7 +123,7 @@ def test_an_engine_answers_from_what_another_computed(
     assert reply.outcome.seconds > 0
 
 
-def test_what_was_loaded_is_in_the_engines_own_cache(
+def test_loaded_blocks_are_in_the_engines_own_cache(
     pair: list[RealEngine], stores: list[StoreProcess], expected: list[list[int]], computed: Any
 ) -> None:
     computed(1)
@@ -134,9 +134,7 @@ def test_what_was_loaded_is_in_the_engines_own_cache(
     assert second.outcome == KvOutcome()
 
 
-def test_the_node_knows_whose_blocks_it_keeps_and_what_the_gateway_calls_them(
-    stores: list[StoreProcess], computed: Any
-) -> None:
+def test_the_node_stores_the_tenant_and_routing_key_of_each_block(stores: list[StoreProcess], computed: Any) -> None:
     computed(2)
     blocks = stores[0].blocks()
     chain = [blocks[key] for key in keys(2)]
@@ -148,7 +146,7 @@ def test_the_node_knows_whose_blocks_it_keeps_and_what_the_gateway_calls_them(
 def test_the_bytes_matter_a_wrong_block_gives_other_tokens(
     pair: list[RealEngine], stores: list[StoreProcess], expected: list[list[int]], computed: Any
 ) -> None:
-    """The control of all other tests: a block of another prompt under the key of this one is believed."""
+    """The control of all other tests: the engine believes a block of another prompt under the key of this one."""
     computed(3)
     computed(4)
     blocks = stores[0].blocks()
@@ -171,7 +169,7 @@ def test_a_salted_request_of_another_tenant_misses(
     assert (reply.outcome.loaded_blocks, reply.outcome.reason) == (0, "missing")
 
 
-def test_what_is_missing_at_the_end_is_computed(
+def test_blocks_missing_at_the_end_are_computed(
     pair: list[RealEngine], stores: list[StoreProcess], expected: list[list[int]], computed: Any
 ) -> None:
     computed(6)
@@ -186,7 +184,7 @@ def test_what_is_missing_at_the_end_is_computed(
 
 
 @pytest.mark.parametrize(("number", "whole"), [(7, 2), (8, 0)], ids=["behind two blocks", "within the first"])
-def test_a_node_that_is_killed_within_a_load_costs_a_computation(
+def test_a_node_killed_during_a_load_costs_a_computation(
     pair: list[RealEngine],
     stores: list[StoreProcess],
     expected: list[list[int]],
@@ -229,7 +227,7 @@ def test_a_corrupt_block_on_ssd_is_a_miss_and_computed(
     assert stores[0].metric("headway_kv_corrupt_total") == 1
 
 
-def test_a_load_that_waits_makes_no_other_request_wait(
+def test_a_waiting_load_delays_no_other_request(
     pair: list[RealEngine], stores: list[StoreProcess], expected: list[list[int]], computed: Any
 ) -> None:
     computed(10)
@@ -250,7 +248,7 @@ def test_a_load_that_waits_makes_no_other_request_wait(
 
 
 def _loading(engine: RealEngine) -> float:
-    """Return how many requests of the engine wait for their blocks."""
+    """Return the number of the engine's requests that wait for their blocks."""
     pattern = rb'^vllm:num_requests_kv_fetch_by_stage\{[^}]*stage="in_progress"[^}]*\} (\S+)$'
     return sum(map(float, re.findall(pattern, engine.get("/metrics")[1], re.MULTILINE)))
 
@@ -263,7 +261,7 @@ def test_a_prompt_that_is_not_kept_is_not_stored(
     assert not set(keys(13)) & stores[0].blocks().keys()
 
 
-def test_without_an_order_an_engine_finds_what_its_own_node_has(
+def test_without_an_order_an_engine_hits_the_blocks_of_its_own_node(
     pair: list[RealEngine], stores: list[StoreProcess], expected: list[list[int]]
 ) -> None:
     before = stores[1].count()

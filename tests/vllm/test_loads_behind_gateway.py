@@ -1,7 +1,7 @@
-"""Two real engines with our KV connector and a node each: a gateway has one load what the other one computed.
+"""Two real engines with our KV connector and a node each: through a gateway, one loads what the other one computed.
 
-Elsewhere in this folder tests give the orders; here the gateway names the blocks, hears of them from the nodes, and
-decides what is loaded.
+In other files of this folder the tests give the orders; here the gateway names the blocks, learns them from the nodes,
+and decides the loads.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory, logs: Path) -> Iterator[list
         yield made
 
 
-async def test_what_one_engine_computed_another_one_loads_by_the_gateways_order(
-    nodes: list[Node], tmp_path: Path
-) -> None:
+async def test_an_engine_loads_another_engines_blocks_by_the_gateways_order(nodes: list[Node], tmp_path: Path) -> None:
     text = words(300, "behind the gateway")
     async with serving(nodes, tmp_path) as fleet:
         before = fleet.node_blocks("a")

@@ -1,4 +1,4 @@
-"""Images on real vLLM engines: what the gateway names them, what events say of them, and where conversations stay."""
+"""Images on real vLLM engines: their names at the gateway, their names in events, and the engines of conversations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def gateway(vision_engines: list[RealEngine], tmp_path: Path) -> AsyncIter
 
 
 def image(shade: int, **more: str) -> dict[str, Any]:
-    """Return a picture of one gray."""
+    """Return an image of one gray."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -70,7 +70,7 @@ async def test_conversations_that_begin_with_an_image_stay_and_their_images_are_
                 assert (predicted, cached) == (0, 0)
             last[shade] = engine, tokens
             talks[shade] += [{"role": "assistant", "content": "a wall " * 9}, user(f"And turn {turn}? " * 9)]
-    # The image has 74 tokens, from the sixth of the prompt on. vLLM's own names have 64 digits.
+    # The image has 74 tokens, from the sixth of the prompt. vLLM's own names have 64 digits.
     known = gateway.pool.domains.media_blocks
     await until(lambda: sorted(known.values()) == [3] * 4)
     assert {len(name) for name in known} == {32}
@@ -85,7 +85,7 @@ async def test_equal_images_of_two_tenants_share_no_hit(gateway: ServedGateway) 
         assert min(predicted, cached) >= 2 * BLOCK_TOKENS
 
 
-async def test_another_image_with_the_same_text_shares_what_is_before_it(gateway: ServedGateway) -> None:
+async def test_another_image_with_the_same_text_shares_the_blocks_before_it(gateway: ServedGateway) -> None:
     system = {"role": "system", "content": "Be brief and kind. " * 30}
     first, *_ = await ask(gateway, [system, user(image(44), "What is it? " * 20)])
     engine, predicted, cached, _ = await ask(gateway, [system, user(image(55), "What is it? " * 20)])

@@ -97,17 +97,17 @@ def test_embeddings_are_those_of_the_engine_and_their_hits_are_predicted(
 
 
 def _cached(engine: RealEngine) -> float:
-    """Return how many prompt tokens the engine has found in its cache since it started."""
+    """Return the prompt tokens that the engine has hit in its cache since its start."""
     text = engine.get("/metrics")[1].decode()
-    found = re.findall(r"^vllm:prefix_cache_hits_total(?:\{[^}]*\})? (\S+)$", text, re.MULTILINE)
-    assert found
-    return sum(map(float, found))
+    values = re.findall(r"^vllm:prefix_cache_hits_total(?:\{[^}]*\})? (\S+)$", text, re.MULTILINE)
+    assert values
+    return sum(map(float, values))
 
 
 def test_prompts_go_from_a_prefill_to_a_decode_engine_and_none_is_lost(
     headway: Headway, started: StartEngines, engines: list[RealEngine]
 ) -> None:
-    """Each answer is the one that an engine gives alone. A hand-off that fails is followed by another try."""
+    """Each answer is the one that an engine gives alone. A failed hand-off is retried."""
     pair = started(*(_nixl(port) for port in free_ports(2)))
     ids = _connected(headway, *pair)
     for engine, role in zip(pair, ("prefill", "decode"), strict=True):

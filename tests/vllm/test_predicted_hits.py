@@ -1,4 +1,4 @@
-"""What the index predicts is what vLLM finds in its cache, request by request."""
+"""The index predicts vLLM's cache hits, request by request."""
 
 from __future__ import annotations
 
@@ -80,27 +80,27 @@ def test_the_second_time_a_prompt_is_cached_as_predicted(headway: Headway, path:
 
 
 def test_of_several_answers_to_one_prompt_the_last_is_counted(headway: Headway) -> None:
-    """vLLM computes the prompt for the first answer, reports what the last found, and does so after the first."""
+    """vLLM computes the prompt for the first answer, and reports the hits of the last one."""
     body = {"messages": [{"role": "user", "content": words(200, "several")}], "n": 2, "temperature": 1}
     first, second = (headway.ask(CHAT, max_tokens=2, **body) for _ in range(2))
     assert first.predicted == 0
     assert second.predicted == second.cached == first.cached > 0
 
 
-def test_each_turn_of_a_conversation_finds_the_turns_before(headway: Headway) -> None:
+def test_each_turn_of_a_conversation_hits_the_turns_before(headway: Headway) -> None:
     messages: list[dict[str, str]] = [{"role": "system", "content": words(120, "turns")}]
-    found = []
+    hits = []
     for turn in range(5):
         messages.append({"role": "user", "content": words(50, f"turn {turn}")})
         answer = headway.ask(CHAT, messages=messages, max_tokens=40)
         assert answer.predicted == answer.cached
-        found.append(answer.cached)
+        hits.append(answer.cached)
         messages.append({"role": "assistant", "content": answer.text})
-    assert found == sorted(found)
-    assert found[-1] > found[1] > 0
+    assert hits == sorted(hits)
+    assert hits[-1] > hits[1] > 0
 
 
-def test_salts_set_the_same_prompt_apart_and_each_finds_its_own(headway: Headway) -> None:
+def test_salts_separate_equal_prompts_and_each_hits_its_own(headway: Headway) -> None:
     prompt = words(200, "salted")
     for salt in ("one", "two", None):
         body = {"prompt": prompt, "max_tokens": 2, **({"cache_salt": salt} if salt else {})}

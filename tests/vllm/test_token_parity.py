@@ -1,4 +1,4 @@
-"""Each field that vLLM takes, and each loose value, means to the gateway what it means to a real engine."""
+"""Each field that vLLM accepts, and each loose value, means the same to the gateway as to a real engine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ WITH_BEGIN = {
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory, logs: Path) -> Iterator[RealEngine]:
-    """An engine whose template reads everything, and whose tokenizer has a special token that begins texts."""
+    """An engine whose template reads every field, and whose tokenizer has a special token that begins texts."""
     folder = tmp_path_factory.mktemp("parity")
     model = Path(shutil.copytree(MODEL_FOLDER, folder / "model"))
     tokenizer = json.loads((model / "tokenizer.json").read_text())
@@ -66,7 +66,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory, logs: Path) -> Iterator[Rea
 
 @pytest.fixture
 async def pool(engine: RealEngine) -> AsyncIterator[LivePool]:
-    """A pool with exact keys, whose only engine is asked for tokens as in a gateway."""
+    """A pool with exact keys, whose only engine tokenizes as in a gateway."""
     entry = PoolEntry(pool_id="p", name="p", region="r", served_model=MODEL, block_tokens=BLOCK_TOKENS)
     async with aiohttp.ClientSession() as session:
         live = SimpleNamespace(
@@ -74,7 +74,7 @@ async def pool(engine: RealEngine) -> AsyncIterator[LivePool]:
             breaker=SimpleNamespace(accepts=True),
             adapter=VllmAdapter(session, engine.url, served_model=MODEL),
         )
-        # Patient: what is measured here is the tokens, not the time.
+        # Patient: the tests compare tokens, not time.
         made = SimpleNamespace(entry=entry, engines={"e": live}, seed=lambda *_: SEED, one_tenant=True)
         yield cast("LivePool", made)
 
@@ -94,13 +94,13 @@ def _tokens(engine: RealEngine, path: str, body: dict[str, Any]) -> list[int]:
 
 
 @pytest.mark.parametrize("path", SCHEMAS)
-def test_the_table_has_every_field_of_the_engines_own_document(engine: RealEngine, path: str) -> None:
+def test_the_table_has_every_field_of_the_engines_own_schema(engine: RealEngine, path: str) -> None:
     schemas = json.loads(engine.get("/openapi.json")[1])["components"]["schemas"]
     assert set(schemas[SCHEMAS[path]]["properties"]) == set(FIELDS[path])
 
 
 @pytest.mark.parametrize(("path", "name"), [case for case in CASES if case[1] != "prompt_embeds"])
-async def test_a_field_has_the_tokens_that_the_engine_makes_of_it(
+async def test_a_field_gives_the_same_tokens_as_in_the_engine(
     engine: RealEngine, pool: LivePool, path: str, name: str
 ) -> None:
     wanted = FIELDS[path][name].tokens
@@ -116,7 +116,7 @@ async def test_a_field_has_the_tokens_that_the_engine_makes_of_it(
     assert keyed.keys
 
 
-async def test_a_prompt_of_embeddings_is_the_engines_to_accept(engine: RealEngine, pool: LivePool) -> None:
+async def test_the_engine_decides_on_a_prompt_of_embeddings(engine: RealEngine, pool: LivePool) -> None:
     """This engine runs without the flag for them, with which vLLM renders chats in another way."""
     body = bodies_of(COMPLETIONS, "prompt_embeds")[1]
     status, data = engine.post(COMPLETIONS, body)

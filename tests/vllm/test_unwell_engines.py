@@ -1,4 +1,4 @@
-"""Real engines that answer /health and serve nothing, or end: no request is lost, and what is cached stays known."""
+"""Real engines that answer /health and serve nothing, or end: no request is lost, and cached blocks stay known."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMPLETIONS = "/v1/completions"
 def traffic(headway: Headway, *, streams: int = 2) -> Iterator[list[Future[Answer]]]:
     """Keep four clients asking until the block ends, `streams` of them for streams.
 
-    Yields their requests, those that run among them.
+    Yields their requests, including those still running.
     """
     stop, asked = threading.Event(), list[Future[Answer]]()
 
@@ -34,11 +34,11 @@ def traffic(headway: Headway, *, streams: int = 2) -> Iterator[list[Future[Answe
             made: Future[Answer] = Future()
             asked.append(made)
             turn += 1
-            # Every other client always asks something new, so that each engine gets work.
+            # Every second client always sends a new prompt, so that each engine gets work.
             about = f"load {number} {turn if number % 2 else turn % 9}"
             try:
                 made.set_result(headway.send(COMPLETIONS, prompt=words(120, about), **body))
-            except Exception as error:  # noqa: BLE001 - the test is told
+            except Exception as error:  # noqa: BLE001 - the future passes it to the test
                 made.set_exception(error)
 
     with ThreadPoolExecutor(4) as clients:
@@ -68,7 +68,7 @@ def _statuses(asked: list[Future[Answer]]) -> set[int]:
 
 
 def _exact_again(headway: Headway, about: str) -> None:
-    """Check that predictions agree with the engines on prompts that each of them may have seen."""
+    """Check that predictions match the engines on prompts that each of them may have cached."""
     prompts = [words(150, f"{about} {number}") for number in range(3)]
     answers = [headway.ask(COMPLETIONS, prompt=prompt, max_tokens=2) for prompt in prompts * 3]
     assert [answer.predicted for answer in answers] == [answer.cached for answer in answers]
@@ -92,7 +92,7 @@ def test_a_paused_engine_gets_no_more_work_until_it_is_resumed(
 
 
 @pytest.mark.parametrize("streams", [4, 0], ids=["streams", "whole"])
-def test_an_engine_whose_core_makes_no_progress_gets_no_new_work_and_keeps_what_it_has(
+def test_an_engine_whose_core_makes_no_progress_gets_no_new_work_and_keeps_its_requests(
     engines: list[RealEngine], headway: Headway, streams: int
 ) -> None:
     headway.until_serving(2)
@@ -101,7 +101,7 @@ def test_an_engine_whose_core_makes_no_progress_gets_no_new_work_and_keeps_what_
         _until(lambda: _answered(asked, 8), headway)
         os.kill(core, signal.SIGSTOP)
         try:
-            # The clients may all wait for what that engine has, so that the other one has nothing to show.
+            # The clients may all wait for that engine's requests, so that the other engine shows no progress.
             more = later.enter_context(traffic(headway, streams=streams))
             headway.until_serving(1)
             fresh = [
@@ -114,10 +114,10 @@ def test_an_engine_whose_core_makes_no_progress_gets_no_new_work_and_keeps_what_
     assert _statuses([*asked, *more]) == {200}
 
 
-def test_after_a_reset_the_index_is_right_from_the_engines_next_step_on(
+def test_after_a_reset_the_index_is_right_from_the_engines_next_step(
     engines: list[RealEngine], headway: Headway
 ) -> None:
-    """An idle engine says nothing of its reset until it schedules again, so one request may find less than expected."""
+    """An idle engine reports its reset only when it schedules again, so one request may hit less than predicted."""
     headway.until_serving(2)
     prompt = words(300, "reset")
     assert headway.ask(COMPLETIONS, prompt=prompt, max_tokens=2).status == 200
@@ -127,7 +127,7 @@ def test_after_a_reset_the_index_is_right_from_the_engines_next_step_on(
         assert b'"success":true' in engine.post("/reset_prefix_cache")[1].replace(b" ", b"")
     served = headway.ask(COMPLETIONS, prompt=prompt, max_tokens=2)
     assert served.cached == 0
-    # An event may come later than the answer of the step that sent it.
+    # An event may arrive later than the answer of the step that sent it.
     _until(
         lambda: headway.metric("headway_kv_events_total", type="AllBlocksCleared") > cleared,
         headway,
@@ -137,7 +137,9 @@ def test_after_a_reset_the_index_is_right_from_the_engines_next_step_on(
     _exact_again(headway, "after the reset")
 
 
-def test_a_drained_engine_ends_what_it_has_and_gets_nothing_new(engines: list[RealEngine], headway: Headway) -> None:
+def test_a_drained_engine_finishes_its_requests_and_gets_no_new_ones(
+    engines: list[RealEngine], headway: Headway
+) -> None:
     headway.until_serving(2)
     engine_id = headway.engine_id(engines[0].url)
     with traffic(headway) as asked:
@@ -152,10 +154,10 @@ def test_a_drained_engine_ends_what_it_has_and_gets_nothing_new(engines: list[Re
     assert engine_id not in {item.result().engine for item in asked[before + 4 : before + 12]}
 
 
-def test_no_request_is_lost_while_an_engine_ends_that_still_says_it_is_well(
+def test_no_request_is_lost_while_an_ending_engine_still_reports_healthy(
     engines: list[RealEngine], headway: Headway
 ) -> None:
-    """vLLM rejects each new request with 500 from SIGTERM on while its /health is 200."""
+    """From SIGTERM on, vLLM rejects each new request with 500 while its /health is 200."""
     headway.until_serving(2)
     with traffic(headway) as asked:
         _until(lambda: _answered(asked, 8), headway)

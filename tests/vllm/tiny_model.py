@@ -1,7 +1,7 @@
 """Makes a tiny Llama with random weights, a tokenizer and a chat template; run by the Python that has vLLM.
 
-Its weights are wide enough for its output to depend on the whole prompt, so that a block of the wrong
-prefix gives other tokens. Nothing is downloaded.
+Its weights are wide enough for its output to depend on the whole prompt, so that a block of the wrong prefix gives
+other tokens. Nothing is downloaded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Fits an engine profile's cost figures to measured prefills and decode steps; standard library only.
 
 The figures are those of simulator.engine_models.engine_profile: seconds of a prefill = base + a·u + b·u·(L − u/2) +
-c·hit, and of a decode step = base + d·batch + e·context. Squares of *relative* errors are least, so
-that short prompts count as much as long ones, and no figure is below zero.
+c·hit, and of a decode step = base + d·batch + e·context. The fit minimizes squared *relative* errors, so that short
+prompts count as much as long ones; no figure is below zero.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class PrefillSample:
 
 @dataclass(frozen=True, slots=True)
 class StepSample:
-    """One decode step: sequences, the tokens they attend to in all, and the seconds it took."""
+    """One decode step: sequences, their context tokens in total, and the seconds it took."""
 
     batch: int
     context_tokens: int
@@ -57,12 +57,12 @@ class ProfileFit:
 
 
 def mean_error(errors: Sequence[float]) -> float:
-    """Return the mean size of relative errors."""
+    """Return the mean absolute value of relative errors."""
     return sum(abs(error) for error in errors) / len(errors) if errors else 0.0
 
 
 def fit_profile(prefills: Sequence[PrefillSample], steps: Sequence[StepSample]) -> ProfileFit:
-    """Return the figures that fit best; raises ValueError where there are fewer samples than figures."""
+    """Return the best-fitting figures; raises ValueError if there are fewer samples than figures."""
     prefill_rows = [_prefill_row(sample) for sample in prefills]
     step_rows = [[1.0, float(sample.batch), float(sample.context_tokens)] for sample in steps]
     prefill_seconds = [sample.seconds for sample in prefills]
@@ -79,15 +79,17 @@ def fit_profile(prefills: Sequence[PrefillSample], steps: Sequence[StepSample]) 
 def fit_non_negative(rows: Sequence[Sequence[float]], targets: Sequence[float]) -> list[float]:
     """Return coefficients, none below zero, with the least sum of squared relative errors.
 
-    Exact: of all subsets of columns, the best one whose unconstrained solution is positive. Raises
-    ValueError on fewer rows than columns or on a target that is not above zero.
+    Exact: of all subsets of columns, it takes the best one whose unconstrained solution is positive. Raises ValueError
+    for fewer rows than columns, or a target that is not above zero.
     """
     width = len(rows[0]) if rows else 1
     if len(rows) < width:
         raise ValueError(f"{len(rows)} samples cannot fit {width} figures")
     if min(targets) <= 0:
         raise ValueError("a measured time must be above 0 s")
+    # Division by the target turns absolute errors into relative ones, with 1 as every target.
     weighted = [[value / target for value in row] for row, target in zip(rows, targets, strict=True)]
+    # Columns differ by many orders of magnitude; equal scales keep the normal equations well-conditioned.
     scales = [max(abs(row[column]) for row in weighted) or 1.0 for column in range(width)]
     scaled = [[value / scale for value, scale in zip(row, scales, strict=True)] for row in weighted]
     best, least = [0.0] * width, float(len(rows))
@@ -121,16 +123,16 @@ def _dot(row: Sequence[float], coefficients: Sequence[float]) -> float:
 
 
 def _solve(rows: Sequence[Sequence[float]], columns: Sequence[int]) -> list[float] | None:
-    """Return the least-squares solution for targets of 1, by the normal equations; None where columns depend."""
+    """Return the least-squares solution for targets of 1, by the normal equations; None if columns are dependent."""
     size = len(columns)
     matrix = [[sum(row[a] * row[b] for row in rows) for b in columns] + [sum(row[a] for row in rows)] for a in columns]
-    for place in range(size):
-        pivot = max(range(place, size), key=lambda line: abs(matrix[line][place]))
-        if abs(matrix[pivot][place]) < 1e-12:
+    for column in range(size):
+        pivot = max(range(column, size), key=lambda line: abs(matrix[line][column]))
+        if abs(matrix[pivot][column]) < 1e-12:
             return None
-        matrix[place], matrix[pivot] = matrix[pivot], matrix[place]
+        matrix[column], matrix[pivot] = matrix[pivot], matrix[column]
         for line in range(size):
-            if line != place:
-                factor = matrix[line][place] / matrix[place][place]
-                matrix[line] = [a - factor * b for a, b in zip(matrix[line], matrix[place], strict=True)]
-    return [matrix[place][size] / matrix[place][place] for place in range(size)]
+            if line != column:
+                factor = matrix[line][column] / matrix[column][column]
+                matrix[line] = [a - factor * b for a, b in zip(matrix[line], matrix[column], strict=True)]
+    return [matrix[column][size] / matrix[column][column] for column in range(size)]

@@ -1,4 +1,4 @@
-"""A decoder-only transformer of random weights that can be timed; PyTorch is imported when one is made."""
+"""A decoder-only transformer of random weights to be timed; creating one imports PyTorch."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class ModelShape:
     head_size: int = 128
 
     def __post_init__(self) -> None:
-        """Reject sizes that make no model."""
+        """Reject inconsistent sizes."""
         if self.heads % self.kv_heads or min(self.layers, self.hidden, self.kv_heads, self.ffn, self.vocabulary) < 1:
             raise ValueError("heads must be a multiple of kv_heads and every size at least 1")
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Keys and values of one token in all layers, 16 bits each."""
+        """Bytes of one token's keys and values in all layers, at 16 bits per value."""
         return 2 * self.layers * self.kv_heads * self.head_size * 2
 
     @property
@@ -52,11 +52,11 @@ SHAPES = {
     "8b": ModelShape(layers=32, hidden=4096, heads=32, kv_heads=8, ffn=14_336, vocabulary=128_256),
     "14b": ModelShape(layers=48, hidden=5120, heads=40, kv_heads=8, ffn=13_824, vocabulary=152_064),
 }
-"""Shapes that are served often: Llama 3's 1B and 8B, Qwen 2.5's 7B and 14B."""
+"""Shapes that are often served: Llama 3's 1B and 8B, Qwen 2.5's 7B and 14B."""
 
 
 class TimedModel:
-    """The model on one device. `torch` and `functional` are the modules, so that nothing here needs them to import."""
+    """The model on one device. `torch` and `functional` are the modules, so that importing this file needs neither."""
 
     def __init__(self, shape: ModelShape, device: str, dtype: str) -> None:
         import torch
@@ -77,7 +77,7 @@ class TimedModel:
 
     @property
     def description(self) -> str:
-        """Device, number format and version, as they belong into a profile's source."""
+        """Device, number format and version, for a profile's source."""
         torch = self.torch
         cuda = self.device.type == "cuda"
         name = torch.cuda.get_device_name(self.device) if cuda else f"CPU with {torch.get_num_threads()} threads"
@@ -85,12 +85,12 @@ class TimedModel:
         return f"{name}, {str(self.dtype).rpartition('.')[2]}, PyTorch {torch.__version__}{graphs}"
 
     def fits(self, batch: int, tokens: int) -> bool:
-        """Return whether the KV of so many sequences leaves a quarter of the free memory for the rest."""
+        """Return whether the KV of this many sequences leaves a quarter of the free memory for the rest."""
         if self.device.type != "cuda":
             return True
         self.torch.cuda.empty_cache()
         free, _total = self.torch.cuda.mem_get_info(self.device)
-        # Keys and values of one layer are repeated per head in a prefill; activations are small beside it.
+        # A prefill repeats the keys and values of one layer per head; activations are small by comparison.
         return bool(batch * tokens * self.shape.kv_bytes_per_token < 0.75 * free)
 
     def prefill_times(self, cached: int, computed: int, repeats: int) -> list[float]:
@@ -144,7 +144,8 @@ class TimedModel:
         return angles.cos().to(self.dtype), angles.sin().to(self.dtype)
 
     def _causal(self, computed: int, total: int) -> Any:
-        """Return what tells attention that token i of the computed ones sees all up to its own position."""
+        """Return the causal mask: each computed token attends to all positions up to its own."""
+        # PyTorch has a faster kernel for a square causal mask than for any given one.
         if computed == total:
             return "causal"
         if self.device.type == "cuda":
@@ -182,7 +183,7 @@ class TimedModel:
         keys, values = cache[0][:, :, : cached + count], cache[1][:, :, : cached + count]
         groups = shape.heads // shape.kv_heads
         if count == 1:
-            # The heads of a group share their keys: as rows of one query they read them once.
+            # The heads of a group share their keys: as rows of one query, they read them once.
             grouped = query.reshape(batch, shape.kv_heads, groups, shape.head_size)
             mixed = functional.scaled_dot_product_attention(grouped, keys, values)
         else:
@@ -202,10 +203,11 @@ class TimedModel:
         return self.torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
     def _captured(self, step: Callable[[], Any]) -> Callable[[], Any]:
-        """Return the step as a replay of a CUDA graph, or itself where there is none to be had."""
+        """Return the step as a replay of a CUDA graph, or the step itself if the device has no graphs."""
         if self.device.type != "cuda" or not self._graphs:
             return step
         torch = self.torch
+        # Warm-up on a side stream, as PyTorch requires before a capture.
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.inference_mode(), torch.cuda.stream(side):

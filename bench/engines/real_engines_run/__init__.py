@@ -1,1 +1,1 @@
-"""Parts of bench.engines.real_engines: what is asked, and how it is asked and timed."""
+"""Parts of bench.engines.real_engines: workloads, routers, and the client that sends and times requests."""

@@ -1,4 +1,4 @@
-"""Sends a schedule of streamed chats at its times, whatever comes back, and times the tokens."""
+"""Sends a schedule of streamed chats at fixed times, regardless of answers, and times the tokens."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import aiohttp
 import msgspec
 
 PATIENCE_S = 300.0
-"""An answer that has not ended by then is given up."""
+"""Time after which an unfinished answer is abandoned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What came of one request. `ttft_s` is infinite where no token came; `tpot_s` is the mean gap between tokens."""
+    """The outcome of one request. `ttft_s` is infinite if no token arrived; `tpot_s` is the mean gap between tokens."""
 
     ttft_s: float
     prompt_tokens: int = 0
@@ -27,7 +27,7 @@ class Answered:
 
 
 class RunFigures(msgspec.Struct, frozen=True):
-    """What one run of one router comes to; seconds, and shares of all requests or prompt tokens."""
+    """The figures of one run of one router: seconds, and shares of all requests or prompt tokens."""
 
     ttft_p50_s: float
     ttft_p90_s: float
@@ -40,7 +40,7 @@ class RunFigures(msgspec.Struct, frozen=True):
 
 
 def figures(answers: Sequence[Answered], objective_s: float, tpot_objective_s: float) -> RunFigures:
-    """Return what these answers come to; a request without an answer is late, and its time counts as infinite."""
+    """Return the figures of these answers; a request without an answer is late, and its time counts as infinite."""
     times = sorted(answer.ttft_s for answer in answers)
     gaps = sorted(answer.tpot_s for answer in answers)
     on_time = [answer.ttft_s <= objective_s and answer.tpot_s <= tpot_objective_s for answer in answers]
@@ -60,8 +60,9 @@ def figures(answers: Sequence[Answered], objective_s: float, tpot_objective_s: f
 async def answers_of(
     urls: Sequence[str], schedule: Sequence[tuple[float, bytes]], headers: dict[str, str]
 ) -> list[Answered]:
-    """Send each body at its second, in turns to `urls`, and return what came of each."""
+    """Send each body at its time, to `urls` in turn, and return the outcomes."""
     timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
+    # No limit of connections: a full pool would delay requests past their time.
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector, headers=headers) as session:
         began = time.monotonic()
@@ -70,7 +71,7 @@ async def answers_of(
             await asyncio.sleep(max(began + at_s - time.monotonic(), 0.0))
             return await _answer(session, urls[number % len(urls)], body)
 
-        return await asyncio.gather(*(send(number, *each) for number, each in enumerate(schedule)))
+        return await asyncio.gather(*(send(number, *entry) for number, entry in enumerate(schedule)))
 
 
 async def _answer(session: aiohttp.ClientSession, url: str, body: bytes) -> Answered:

@@ -13,7 +13,7 @@ SYSTEM_WORDS = (150, 700)
 TURN_WORDS = (30, 250)
 DOCUMENT_WORDS = (1200, 3800)
 DOCUMENT_SHARE = 0.2
-"""Of conversations: those that begin with a document."""
+"""Share of conversations that begin with a document."""
 MAX_WORDS = 4000
 """A word is about two tokens of the tiny tokenizer, and the context has 8,192."""
 MAX_TURNS = 6
@@ -26,17 +26,17 @@ _TEXT = Path(__file__).resolve().parents[3] / "docs/kv-store.md"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request: when, as a multiple of the mean gap between requests, and its messages."""
+    """One request: its time, as a multiple of the mean gap between requests, and its messages."""
 
     at: float
     messages: list[dict[str, str]]
     answer_tokens: int = ANSWER_TOKENS
 
     def body(self, model: str, run: str) -> bytes:
-        """Return the body; `run` begins the prompt, so that no run finds what another one has cached."""
+        """Return the body; `run` begins the prompt, so that no run hits the cache of another."""
         first, *others = self.messages
-        told = {"role": "system", "content": f"{run} {first['content']}"}
-        fields = {"model": model, "messages": [told, *others], "max_tokens": self.answer_tokens, "ignore_eos": True}
+        system = {"role": "system", "content": f"{run} {first['content']}"}
+        fields = {"model": model, "messages": [system, *others], "max_tokens": self.answer_tokens, "ignore_eos": True}
         usage = {"stream": True, "stream_options": {"include_usage": True}, "temperature": 0}
         return json.dumps({**fields, **usage}).encode()
 
@@ -44,20 +44,20 @@ class Asked:
 def conversations(count: int, seed: int) -> list[Asked]:
     """Return the first `count` requests of conversations that begin in bursts, in order of time.
 
-    Answers within the prompts are written beforehand, so that every router gets the same prompts at the same times.
+    Answers within the prompts are written in advance, so that every router gets the same prompts at the same times.
     """
     rng = random.Random(seed)
     vocabulary = _vocabulary()
     systems = [_text(rng, vocabulary, SYSTEM_WORDS) for _ in range(SYSTEM_PROMPTS)]
-    found: list[tuple[float, list[dict[str, str]]]] = []
+    turns: list[tuple[float, list[dict[str, str]]]] = []
     at = 0.0
-    while len(found) < 2 * count:
+    while len(turns) < 2 * count:
         at += rng.expovariate(1.0)
         for _ in range(rng.randint(1, 2 * BURST - 1)):
-            found += _turns(rng, vocabulary, rng.choices(systems, [1 / (1 + n) for n in range(len(systems))])[0], at)
-    found.sort(key=lambda item: item[0])
-    scale = count / found[count - 1][0]
-    return [Asked(at * scale, messages) for at, messages in found[:count]]
+            turns += _turns(rng, vocabulary, rng.choices(systems, [1 / (1 + n) for n in range(len(systems))])[0], at)
+    turns.sort(key=lambda item: item[0])
+    scale = count / turns[count - 1][0]
+    return [Asked(at * scale, messages) for at, messages in turns[:count]]
 
 
 def hot_prefix(count: int, seed: int) -> list[Asked]:
@@ -82,15 +82,15 @@ def _turns(
     if rng.random() < DOCUMENT_SHARE:
         messages.append({"role": "user", "content": _text(rng, vocabulary, DOCUMENT_WORDS)})
         messages.append({"role": "assistant", "content": "Read."})
-    found = []
+    turns = []
     for _ in range(rng.randint(1, MAX_TURNS)):
         messages = [*messages, {"role": "user", "content": _text(rng, vocabulary, TURN_WORDS)}]
         if sum(len(message["content"].split()) for message in messages) > MAX_WORDS:
             break
-        found.append((at, messages))
+        turns.append((at, messages))
         at += rng.expovariate(1.0)
         messages = [*messages, {"role": "assistant", "content": _text(rng, vocabulary, (10, 20))}]
-    return found
+    return turns
 
 
 def _text(rng: random.Random, vocabulary: Sequence[str], words: tuple[int, int]) -> str:

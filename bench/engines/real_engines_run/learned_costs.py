@@ -1,4 +1,4 @@
-"""Gives a gateway what it learns of its engines' costs, in the snapshots that a control plane would publish."""
+"""Publishes a gateway's learned engine costs back to it, in snapshots as a control plane would publish them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repeats that are measured in several sittings: each is stored once it is whole, and the report is made of all."""
+"""Repeats measured in several sittings: each is stored once it is whole, and the report covers all."""
 
 from __future__ import annotations
 
@@ -13,50 +13,50 @@ import msgspec
 from bench.engines.real_engines_run.answers import RunFigures
 
 Figures = Mapping[str, Mapping[float, RunFigures]]
-"""What one repeat comes to, by router and rate."""
-_LOOK_S = 3.0
+"""The figures of one repeat, by router and rate."""
+_SAMPLE_S = 3.0
 
 
 class Repeats:
-    """The stored repeats of one way to measure; those of another commit or other settings are left alone."""
+    """The stored repeats of one commit and one set of settings; those of others are left alone."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self._folder = folder
         self._settings = json.loads(json.dumps(settings))
 
     def missing(self, wanted: int) -> list[int]:
-        """Return the numbers of the repeats that are still to be measured."""
+        """Return the numbers of the repeats that are not measured yet."""
         return [number for number in range(wanted) if self._read(number) is None]
 
-    def keep(self, number: int, figures: Figures, told: Mapping[str, float]) -> None:
-        """Store one whole repeat; `told` is what else is known of it."""
+    def keep(self, number: int, figures: Figures, conditions: Mapping[str, float]) -> None:
+        """Store one whole repeat and the conditions it was measured under."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        # Rates are keys here, and no answer in time is Infinity, which JSON of this module can hold.
+        # Rates are keys here; a share without any answer in time is Infinity, which Python's JSON can hold.
         runs = {
-            name: {f"{rate:g}": msgspec.to_builtins(each) for rate, each in rates.items()}
+            name: {f"{rate:g}": msgspec.to_builtins(run) for rate, run in rates.items()}
             for name, rates in figures.items()
         }
-        text = json.dumps({"settings": self._settings, "told": dict(told), "runs": runs}, indent=2)
+        text = json.dumps({"settings": self._settings, "conditions": dict(conditions), "runs": runs}, indent=2)
         path = self._path(number)
         path.with_suffix(".part").write_text(text)
         path.with_suffix(".part").rename(path)
 
     def together(self, wanted: int) -> dict[str, dict[float, list[RunFigures]]]:
-        """Return the figures of all repeats in their order; raises LookupError while one is missing."""
-        found: dict[str, dict[float, list[RunFigures]]] = {}
+        """Return the figures of all repeats in order; raises LookupError while one is missing."""
+        results: dict[str, dict[float, list[RunFigures]]] = {}
         for number in range(wanted):
             kept = self._read(number)
             if kept is None:
                 raise LookupError(f"repeat {number} is missing")
             for name, rates in kept["runs"].items():
-                for rate, told in rates.items():
-                    found.setdefault(name, {}).setdefault(float(rate), []).append(msgspec.convert(told, RunFigures))
-        return found
+                for rate, run in rates.items():
+                    results.setdefault(name, {}).setdefault(float(rate), []).append(msgspec.convert(run, RunFigures))
+        return results
 
-    def told(self, wanted: int) -> list[dict[str, float]]:
-        """Return what else is known of each repeat."""
+    def conditions(self, wanted: int) -> list[dict[str, float]]:
+        """Return the conditions of each repeat."""
         kept = [self._read(number) for number in range(wanted)]
-        return [item["told"] for item in kept if item is not None]
+        return [item["conditions"] for item in kept if item is not None]
 
     def _read(self, number: int) -> dict[str, Any] | None:
         try:
@@ -72,7 +72,7 @@ class Repeats:
 def busy_share() -> float:
     """Return the share of this machine's CPU time that is in use, over a few seconds."""
     before = _cpu_times()
-    time.sleep(_LOOK_S)
+    time.sleep(_SAMPLE_S)
     busy, whole = (now - then for now, then in zip(_cpu_times(), before, strict=True))
     return busy / max(whole, 1)
 

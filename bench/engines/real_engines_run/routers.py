@@ -1,4 +1,4 @@
-"""The routers of bench.engines.real_engines, each as a process in front of the same two engines."""
+"""The routers of bench.engines.real_engines, each a process in front of the same two engines."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ OUR_WAYS = (OURS, UNQUEUED, APPROXIMATE)
 ROUND_ROBIN = "round_robin"
 RIVALS = (ROUND_ROBIN, "sglang_router", "vllm_router")
 READY_S = 300.0
-"""Engines are idle, and known to a router, by then."""
+"""Time for engines to be idle and registered with a router."""
 
 
 def keep_snapshot(
     state_dir: Path, engines: Sequence[RealEngine], policy: RoutingPolicy, key_source: str = "exact"
 ) -> Snapshot:
-    """Write and return what one of our gateways starts from."""
+    """Write and return the snapshot that one of our gateways starts from."""
     entries = tuple(
         EngineEntry(
-            engine_id=f"engine-{number}", name=f"e{number}", pool_id="pool", url=each.url,
-            kv_events_endpoint=each.events, kv_replay_endpoint=each.replay,
+            engine_id=f"engine-{number}", name=f"e{number}", pool_id="pool", url=engine.url,
+            kv_events_endpoint=engine.events, kv_replay_endpoint=engine.replay,
         )
-        for number, each in enumerate(engines)
+        for number, engine in enumerate(engines)
     )  # fmt: skip
     pool = PoolEntry(
         pool_id="pool", name="pool", region="here", served_model=MODEL, block_tokens=BLOCK_TOKENS, policy=policy,
@@ -56,7 +56,7 @@ def keep_snapshot(
 
 @contextmanager
 def ways(scratch: Path, engines: Sequence[RealEngine], speed: Speed) -> Iterator[Mapping[str, Sequence[str]]]:
-    """Start the routers; gives the addresses to send to, of each."""
+    """Start the routers; yields the addresses of each."""
     urls = [engine.url for engine in engines]
     sglang, vllm = peer_python("sglang-router", PEER), peer_python("vllm-router", VLLM_ROUTER)
     ports = dict(zip((*OUR_WAYS, *RIVALS[1:]), free_ports(5), strict=True))
@@ -100,7 +100,7 @@ def ways(scratch: Path, engines: Sequence[RealEngine], speed: Speed) -> Iterator
 
 
 def register(workers: str, urls: Sequence[str]) -> None:
-    """Return once sglang-router has both engines: it drops one that does not answer its first questions in time."""
+    """Wait until sglang-router has both engines: it drops one that does not answer its first questions in time."""
     until = time.monotonic() + READY_S
     while True:
         with urllib.request.urlopen(workers, timeout=60) as answer:  # noqa: S310 - our own loopback address
@@ -112,7 +112,7 @@ def register(workers: str, urls: Sequence[str]) -> None:
             raise TimeoutError(f"sglang-router does not take {missing}")
         for url in missing:
             body, head = json.dumps({"url": url}).encode(), {"content-type": "application/json"}
-            told = urllib.request.Request(workers, body, head)  # noqa: S310 - our own loopback address
-            with suppress(urllib.error.HTTPError):  # it is being added
-                urllib.request.urlopen(told, timeout=60).close()  # noqa: S310
+            request = urllib.request.Request(workers, body, head)  # noqa: S310 - our own loopback address
+            with suppress(urllib.error.HTTPError):  # its registration is still under way
+                urllib.request.urlopen(request, timeout=60).close()  # noqa: S310
         time.sleep(5)

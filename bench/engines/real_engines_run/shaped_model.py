@@ -12,7 +12,7 @@ CONTEXT_TOKENS = 32_768
 
 
 def shaped(model: Path, shape: ModelShape, folder: Path) -> Path:
-    """Return a folder with the model's tokenizer and template, and this shape; the tokenizer's vocabulary stays."""
+    """Return a folder with the model's tokenizer and template, and this shape; the tokenizer keeps its vocabulary."""
     shutil.copytree(model, folder, ignore=shutil.ignore_patterns("*.safetensors", "adapter"))
     sizes = {
         "hidden_size": shape.hidden,

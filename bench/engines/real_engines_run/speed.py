@@ -1,4 +1,4 @@
-"""What two engines can do on this machine now: the measure of rates, costs and the objective."""
+"""The speed of two engines on this machine now, which scales rates, costs and the objective."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONTEXT = 8192
 
 
 def prefill_s(one: RealEngine, words: int, seed: int) -> tuple[int, float]:
-    """Return the tokens of a prompt that nobody asked before, and the seconds until its first token."""
+    """Return the tokens of a prompt that was never sent before, and the seconds until its first token."""
     text = " ".join(str(choice) for choice in random.Random(seed).choices(range(1000), k=words))
     began = time.monotonic()
     status, raw = one.post("/v1/completions", {"model": MODEL, "prompt": text, "max_tokens": 1})
@@ -41,7 +41,7 @@ def answer_s(one: RealEngine, seed: int) -> float:
 
 
 class Speed:
-    """What the engines can do: seconds to prefill on an idle one, and tokens per second of both together."""
+    """Measured speed: seconds to prefill on an idle engine, and tokens per second of both together."""
 
     def __init__(self, engines: Sequence[RealEngine]) -> None:
         short = [prefill_s(engines[0], 40, seed) for seed in range(5)]
@@ -60,7 +60,7 @@ class Speed:
         self.answers_per_s, self.tpot_s = 0.0, 0.0
 
     def measure_answers(self, engines: Sequence[RealEngine]) -> None:
-        """Measure long answers: how many end per second with eight on each engine, and the seconds per token then."""
+        """Measure long answers with eight on each engine: how many end per second, and the seconds per token."""
         with ThreadPoolExecutor(8 * len(engines)) as pool:
             began = time.monotonic()
             asked = [pool.submit(answer_s, engines[seed % 2], seed) for seed in range(300, 300 + 24 * len(engines))]
@@ -69,7 +69,7 @@ class Speed:
         self.tpot_s = statistics.median(times) / HOT_ANSWER_TOKENS
 
     def policy(self, *, queues: bool) -> RoutingPolicy:
-        """Return the default policy with this objective; its costs are these until better ones are learned."""
+        """Return the default policy with this objective; these costs apply until better ones are learned."""
         cost = PrefillCostDocument(base_s=self.base_s, per_token_s=self.per_token_s, per_token_squared_s=0.0)
         push = DispatchLimitDocument() if queues else DispatchLimitDocument(mode=BLIND)
         policy = RoutingPolicy(ttft_slo_s=self.objective_s, prefill_cost=cost, cost="fitted", dispatch_limit=push)
@@ -77,5 +77,5 @@ class Speed:
 
     @property
     def tpot_objective_s(self) -> float:
-        """Return half as much again as a token takes with eight answers on each engine; infinite if not measured."""
+        """Return 1.5 times the time per token with eight answers on each engine; infinite if not measured."""
         return 1.5 * self.tpot_s if self.tpot_s else math.inf

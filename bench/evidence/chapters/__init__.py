@@ -1,1 +1,1 @@
-"""The chapters of docs/evidence.md: NAME.md has the words, NAME.py the figures in them and the pictures."""
+"""The chapters of docs/evidence.md: NAME.md has the text, NAME.py its figures and the pictures."""

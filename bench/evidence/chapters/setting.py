@@ -1,4 +1,4 @@
-"""Figures: what was simulated."""
+"""Figures: the settings of the simulations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from routing.values.load_cv import TIME_CONSTANT_S
 
 
 def infinite_hit_rate(trace: str) -> float:
-    """Return the hit rate that no router can pass."""
+    """Return the hit rate of an infinite cache, which no router can exceed."""
     return load("limits").number("hit_rate", trace=trace, kind="hits", cache="infinite")
 
 

@@ -1,4 +1,4 @@
-"""How a pool steers itself: attainment and engines over time, hits at a change of the fleet, roles over a day."""
+"""Automation of a pool: attainment and engines over time, hits at a change of the fleet, roles over a day."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIXED = "#8a94a3"
 
 
 def column(row: Row, name: str, at: int) -> list[float]:
-    """Return one column of a table that a row holds; a value that is not there is NaN, and leaves a gap."""
+    """Return one column of a table in a row; a missing value is NaN, and leaves a gap."""
     return [math.nan if line[at] is None else line[at] for line in row[name]]
 
 
@@ -25,9 +25,9 @@ def elasticity(result: Result, labels: Sequence[str], fixed: str, file: str) -> 
     still = result.find(label=fixed)
     for panel, label in zip(axes, labels, strict=True):
         row = result.find(label=label)
-        for each, colour, name in ((still, FIXED, fixed), (row, COLOURS["dual_map"], label)):
-            at = [moment / 60 for moment in column(each, "course", 0)]
-            panel.plot(at, _percent(column(each, "course", 2)), color=colour, label=name, linewidth=1.2)
+        for run, colour, name in ((still, FIXED, fixed), (row, COLOURS["dual_map"], label)):
+            at = [moment / 60 for moment in column(run, "course", 0)]
+            panel.plot(at, _percent(column(run, "course", 2)), color=colour, label=name, linewidth=1.2)
         panel.set_title(label)
         panel.set_xlabel("minutes")
         panel.set_ylabel("on time, %")
@@ -66,7 +66,7 @@ def hits_at_change(result: Result, changes: Sequence[str], change_s: float, file
 
 
 def day(result: Result, prefill: int, file: str) -> None:
-    """Draw roles over the controlled day, and the share within both objectives beside a fixed ratio (Fig. 8)."""
+    """Draw roles over the controlled day, and the share within both objectives next to a fixed ratio (Fig. 8)."""
     figure, axes = panels(2, height_in=3.0)
     row = result.find(kind="day", controlled=True, seed=1)
     hours = [24 * moment / _end(row) for moment in column(row, "tide", 0)]
@@ -84,9 +84,9 @@ def day(result: Result, prefill: int, file: str) -> None:
     other.grid(visible=False)
     left.legend(loc="upper left")
     fixed = result.find(kind="day", controlled=False, prefill=prefill, seed=1)
-    for each, colour, name in ((fixed, FIXED, f"{prefill} prefill, fixed"), (row, COLOURS["dual_map"], "controller")):
-        at_hour = [24 * moment / _end(row) for moment in column(each, "course", 0)]
-        right.plot(at_hour, _percent(column(each, "course", 2)), color=colour, label=name)
+    for run, colour, name in ((fixed, FIXED, f"{prefill} prefill, fixed"), (row, COLOURS["dual_map"], "controller")):
+        at_hour = [24 * moment / _end(row) for moment in column(run, "course", 0)]
+        right.plot(at_hour, _percent(column(run, "course", 2)), color=colour, label=name)
     right.set_title("Requests within both objectives")
     right.set_xlabel("hour of the day")
     right.set_ylabel("%")
@@ -122,9 +122,9 @@ def _percent(values: Sequence[float]) -> list[float]:
 
 
 def _smooth(values: Sequence[float], width: int = 3) -> list[float]:
-    """Return running means over so many windows."""
-    found: list[float] = []
+    """Return running means over `width` windows."""
+    means: list[float] = []
     for at in range(len(values)):
         part = [value for value in values[max(0, at - width + 1) : at + 1] if not math.isnan(value)]
-        found.append(sum(part) / len(part) if part else math.nan)
-    return found
+        means.append(sum(part) / len(part) if part else math.nan)
+    return means

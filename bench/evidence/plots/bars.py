@@ -1,4 +1,4 @@
-"""Bars: goodput of each rule, and how long keys become."""
+"""Bars: goodput of each rule, and the lengths of keys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def goodput(result: Result, references: dict[str, float], file: str) -> None:
 
 
 def key_lengths(result: Result, engines: int, file: str) -> None:
-    """Draw which share of the requests gets a key of each length (DualMap Fig. 6)."""
+    """Draw the share of requests with a key of each length (DualMap Fig. 6)."""
     figure, axes = trace_panels("length of the key, blocks of 512 tokens", "requests, %", height_in=2.4)
     for trace, panel in axes.items():
         shares = result.find(trace=trace, engines=engines)["shares"]

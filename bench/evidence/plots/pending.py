@@ -30,7 +30,7 @@ def over_time(result: Result, placements: tuple[str, ...], step_s: float, file: 
 
 
 def maps(result: Result, placements: tuple[str, ...], step_s: float, file: str) -> None:
-    """Draw engines × time for some rules on tool & agent, brighter where more stands (Fig. 8)."""
+    """Draw engines × time for some rules on tool & agent, brighter for more in-flight work (Fig. 8)."""
     trace = "toolagent_like"
     figure = Figure(figsize=(WIDTH_IN, 1.05 * len(placements) + 0.6), layout="constrained")
     axes = figure.subplots(len(placements), 1, sharex=True)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from bench.evidence.plots.style import COLOURS, INK, WIDTH_IN, legend_below, line, panels, plain_numbers, write
 
-LOOKS: dict[str, tuple[str, str | tuple[float, tuple[float, float]]]] = {
+STYLES: dict[str, tuple[str, str | tuple[float, tuple[float, float]]]] = {
     "random + LRU": (COLOURS["random"], "-"),
     "cache-aware + LRU": (COLOURS["sglang_cache_aware"], "-"),
     "cache-aware + RLT": (COLOURS["sglang_cache_aware"], (0, (4, 1.5))),
@@ -25,7 +25,7 @@ LOOKS: dict[str, tuple[str, str | tuple[float, tuple[float, float]]]] = {
 _COLUMNS = 4
 
 Point = Callable[[str, float], float]
-"""Returns a figure of a rule at a value."""
+"""A function that returns a figure of a rule at a value."""
 
 
 def over_speed(
@@ -42,7 +42,7 @@ def over_speed(
         _line(left, rule, speeds, ttft)
         _line(right, rule, speeds, hit_percent)
     for rule, seconds in paper.items():
-        left.axhline(seconds, color=LOOKS[rule][0], linewidth=0.9, linestyle=":")
+        left.axhline(seconds, color=STYLES[rule][0], linewidth=0.9, linestyle=":")
         left.annotate(f"paper, {rule}", (speeds[-1], seconds), ha="right", va="bottom", fontsize=7, color=INK)
     left.set_yscale("log")
     plain_numbers(left.yaxis)
@@ -66,7 +66,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sweeps(shown: Sequence[Sweep], label: str, file: str, *, log: bool) -> None:
-    """Draw one figure over everything that is varied, a panel for each."""
+    """Draw one figure over each varied parameter, a panel for each."""
     lines = -(-len(shown) // _COLUMNS)
     figure = Figure(figsize=(WIDTH_IN, 2.1 * lines + 0.5), layout="constrained")
     axes: list[Axes] = list(figure.subplots(lines, _COLUMNS, squeeze=False).flat)
@@ -97,6 +97,6 @@ def _tick(value: float) -> str:
 
 
 def _line(panel: Axes, rule: str, values: Sequence[float], point: Point) -> None:
-    colour, dash = LOOKS[rule]
+    colour, dash = STYLES[rule]
     points = [(value, point(rule, value)) for value in values]
     line(panel, points, color=colour, linestyle=dash, linewidth=1.3, label=rule)

@@ -1,4 +1,4 @@
-"""One look for all pictures: sizes, colours that colour-blind readers tell apart, and files that do not change."""
+"""One style for all pictures: sizes, colours for colour-blind readers, and files that do not change."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ mpl.rcParams.update(
 
 
 def rule_name(placement: str, order: str) -> str:
-    """Return a rule as the document writes it."""
+    """Return the document's name of a rule."""
     if placement == "central":
         return order
     return placement if order == "fifo" else f"{placement} + {order}"
@@ -91,10 +91,10 @@ def trace_panels(xlabel: str, ylabel: str, *, height_in: float = 3.2) -> tuple[F
     return figure, dict(zip(TITLES, axes, strict=True))
 
 
-def line(panel: Axes, points: Iterable[tuple[float, float]], *, size: float = 2.5, **look: Any) -> None:
+def line(panel: Axes, points: Iterable[tuple[float, float]], *, size: float = 2.5, **options: Any) -> None:
     """Draw a line through (x, y) with a mark at each."""
-    found = list(points)
-    panel.plot([x for x, _ in found], [y for _, y in found], marker="o", markersize=size, **look)
+    drawn = list(points)
+    panel.plot([x for x, _ in drawn], [y for _, y in drawn], marker="o", markersize=size, **options)
 
 
 def legend_below(figure: Figure, axes: Axes, *, columns: int = 5) -> None:
@@ -104,7 +104,7 @@ def legend_below(figure: Figure, axes: Axes, *, columns: int = 5) -> None:
 
 
 def plain_numbers(axis: Axis) -> None:
-    """Label a logarithmic axis at 1, 2 and 5 times the powers of ten, with numbers as people write them."""
+    """Label a logarithmic axis at 1, 2 and 5 times the powers of ten, with plain numbers."""
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.set_minor_formatter(NullFormatter())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

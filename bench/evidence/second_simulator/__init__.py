@@ -1,1 +1,1 @@
-"""A second simulator, from the scheduling study's text alone, to tell which reading of it gives which figure."""
+"""A second simulator, from the scheduling study's text alone, which shows the reading of it behind each figure."""

@@ -7,7 +7,7 @@ from bench.evidence.second_simulator.station import Job, Station, prefill_s
 
 
 def take(order: str, station: Station, now: float, reading: Reading) -> Job | None:
-    """Take and return the request that the engine works on next, None where none waits."""
+    """Remove and return the request that the engine works on next, None if none waits."""
     if order != "fifo":
         estimates = {job.number: _estimate_s(job, station, reading) for job in station.waiting}
         chosen = (

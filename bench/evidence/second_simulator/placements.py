@@ -1,4 +1,4 @@
-"""The placements of the second simulator: scheduling study §8, and DualMap as far as that section goes into it."""
+"""The placements of the second simulator: scheduling study §8, and DualMap as far as that section describes it."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ _NODES, _WINDOW, _LEAST_SEEN = 100, 1000, 50
 
 
 class Reading(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How to take what the study's text leaves open."""
+    """A reading of what the study's text leaves open."""
 
     infeasible_wait: bool = True
-    """Whether requests that will be served last count in the wait of newcomers, which are served before them."""
+    """Whether requests to be served last count in the wait of new ones, which are served before them."""
     infeasible_coming: bool = True
-    """Whether the blocks of requests that will be served last count as on their way to the engine."""
+    """Whether the blocks of requests to be served last count as on their way to the engine."""
     estimates: Literal["bound", "asked"] = "bound"
     """When an order's estimates are made: once, when a request is bound, or each time that an engine asks."""
     ties: Literal["request", "first"] = "request"
-    """Who wins of equals: one by a hash of request and engine, or always the first engine."""
+    """Tie-break: by a hash of request and engine, or always the first engine."""
     sent: Literal["new", "all"] = "new"
-    """Which blocks sent to an engine `sglang_cache_aware` counts: those not held there, or every one."""
+    """Blocks sent to an engine that `sglang_cache_aware` counts: those not held there, or every one."""
     rings: int = 0
-    """Where DualMap's rings lie."""
+    """Seed of the positions on DualMap's rings."""
 
 
-Place = Callable[[Job, Sequence[Station], float], int]
+Placement = Callable[[Job, Sequence[Station], float], int]
 
 
-def placement(name: str, reading: Reading, engines: int) -> Place:
+def placement(name: str, reading: Reading, engines: int) -> Placement:
     """Return the rule of that name."""
     if name == "dual_map":
         return _DualMap(reading, engines)
@@ -47,7 +47,7 @@ def _tie(reading: Reading, job: Job, engine: int) -> int:
     return engine if reading.ties == "first" else _hash(f"tie {job.number} {engine}")
 
 
-def _least_cost(reading: Reading) -> Place:
+def _least_cost(reading: Reading) -> Placement:
     def place(job: Job, stations: Sequence[Station], now: float) -> int:
         def cost(engine: int) -> tuple[float, int]:
             station = stations[engine]
@@ -60,9 +60,10 @@ def _least_cost(reading: Reading) -> Place:
     return place
 
 
-def _cache_aware(reading: Reading) -> Place:
+def _cache_aware(reading: Reading) -> Placement:
     def place(job: Job, stations: Sequence[Station], now: float) -> int:
         requests = [station.in_flight for station in stations]
+        # SGLang's default thresholds of an unbalanced fleet.
         if max(requests) - min(requests) > 32 and max(requests) > 1.0001 * min(requests):
             costs = requests
         else:
@@ -75,7 +76,7 @@ def _cache_aware(reading: Reading) -> Place:
 
 
 class _DualMap:
-    """Two rings, adaptive keys, the SLO switch; without migration, which moves a handful of requests at most.
+    """Two rings, adaptive keys, and the SLO switch; without migration, which moves a handful of requests at most.
 
     Mutable: the window of requests over which a prefix's share is counted.
     """
@@ -92,6 +93,7 @@ class _DualMap:
         best = held.index(max(held))
         station = stations[pair[best]]
         ttft_s = station.wait_s(now, with_infeasible=True) + prefill_s(job.tokens, job.hit(held[best]))
+        # Equal matches decide nothing, and past the SLO the load decides.
         if held[0] != held[1] and ttft_s <= SLO_S:
             return pair[best]
         return min(pair, key=lambda engine: (stations[engine].load(now), _tie(self._reading, job, engine)))

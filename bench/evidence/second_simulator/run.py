@@ -1,4 +1,4 @@
-"""A run of the second simulator, and the largest rate that a rule sustains in it."""
+"""Runs the second simulator, and searches for the largest rate that a rule sustains in it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OnTime(msgspec.Struct, frozen=True):
-    """Shares after the warm-up whose first token came in time."""
+    """Shares of requests and of prompt tokens after the warm-up whose first token was on time."""
 
     requests: float
     tokens: float
@@ -40,6 +40,7 @@ def run(asked: Asked, rows: Sequence[TraceRow], qps: float) -> OnTime:
     ends: list[tuple[float, int]] = []
     at = 0
     while at < len(jobs) or ends:
+        # An end goes before an arrival at the same time, so that the arrival sees its blocks.
         if ends and (at == len(jobs) or ends[0][0] <= jobs[at].arrived_s):
             now, engine = heappop(ends)
             stations[engine].finish()

@@ -12,24 +12,24 @@ SLO_S = 5.0
 
 
 class Job(msgspec.Struct, eq=False):
-    """A request. Mutable: what was estimated when it was bound, and its time to first token (seconds)."""
+    """A request. Mutable: the estimate at its binding, and its time to first token (seconds)."""
 
     number: int
     arrived_s: float
     tokens: int
     blocks: tuple[int, ...]
-    """Ids that stand for whole prefixes, as in a trace."""
+    """Ids of whole prefixes, as in a trace."""
     estimate_s: float = 0.0
     uncached: int = 0
     ttft_s: float = float("inf")
 
     @property
     def deadline_s(self) -> float:
-        """When its first token is due."""
+        """Time at which its first token is due."""
         return self.arrived_s + SLO_S
 
     def hit(self, blocks: int) -> int:
-        """Return the tokens of so many leading blocks; the last one may be partial."""
+        """Return the tokens of the first `blocks` blocks; the last one may be partial."""
         return min(blocks * BLOCK_TOKENS, self.tokens)
 
 
@@ -54,30 +54,30 @@ class Station:
         self.sent_new = self.sent_all = 0
 
     def resident(self, blocks: Sequence[int]) -> int:
-        """Return the leading blocks that the cache holds."""
+        """Return the number of leading blocks that the cache holds."""
         return next((at for at, block in enumerate(blocks) if block not in self.cache), len(blocks))
 
     def match(self, blocks: Sequence[int]) -> int:
-        """Return the leading blocks that the cache holds or gets from what waits or runs here."""
+        """Return the number of leading blocks that the cache holds or gets from waiting and running requests."""
         cache, coming = self.cache, self.coming
         return next((at for at, block in enumerate(blocks) if block not in cache and block not in coming), len(blocks))
 
     def wait_s(self, now: float, *, with_infeasible: bool) -> float:
-        """Return the rest of the running prefill and the estimates of what waits."""
+        """Return the rest of the running prefill and the estimates of the waiting requests."""
         rest = max(self.free_s - now, 0.0) if self.running is not None else 0.0
         late = sum(job.estimate_s for job in self.infeasible) if with_infeasible else 0.0
         return rest + late + sum(job.estimate_s for job in self.waiting)
 
     def load(self, now: float) -> float:
-        """Return the pending uncached tokens: of what waits, and the unfinished share of what runs."""
-        standing = float(sum(job.uncached for job in self.waiting) + sum(job.uncached for job in self.infeasible))
+        """Return the pending uncached tokens: of waiting requests, and the unfinished share of the running one."""
+        pending = float(sum(job.uncached for job in self.waiting) + sum(job.uncached for job in self.infeasible))
         if self.running is not None:
             share = max(self.free_s - now, 0.0) / (self.free_s - self.started_s)
-            standing += self.running.uncached * share
-        return standing
+            pending += self.running.uncached * share
+        return pending
 
     def bind(self, job: Job) -> None:
-        """Let a request wait here, with the estimate of this moment."""
+        """Queue a request here, with the current estimate."""
         held = self.match(job.blocks)
         job.estimate_s, job.uncached = prefill_s(job.tokens, job.hit(held)), job.tokens - job.hit(held)
         self.sent_new += len(job.blocks) - held
@@ -87,7 +87,7 @@ class Station:
         self.waiting.append(job)
 
     def start(self, job: Job, now: float) -> None:
-        """Begin a prefill; hits are what the cache holds at this moment."""
+        """Begin a prefill; hits are the blocks that the cache holds now."""
         held = self.resident(job.blocks)
         self._touch(job.blocks[:held])
         job.uncached = job.tokens - job.hit(held)
@@ -95,7 +95,7 @@ class Station:
         self.free_s = now + prefill_s(job.tokens, job.hit(held))
 
     def finish(self) -> None:
-        """End the running prefill: its blocks are in the cache from now on."""
+        """End the running prefill and put its blocks into the cache."""
         job, self.running = self.running, None
         if job is None:
             raise AssertionError("a prefill ends that never began")
@@ -111,9 +111,10 @@ class Station:
         self.coming.update(job.blocks)
 
     def expect_no_more(self, job: Job) -> None:
-        """Take back one `expect`."""
+        """Undo one `expect`."""
         self.coming.subtract(job.blocks)
         for block in job.blocks:
+            # A Counter keeps zeros, which `match` would take for blocks on their way.
             if not self.coming[block]:
                 del self.coming[block]
 

@@ -1,1 +1,1 @@
-"""What each verdict depends on, paper by paper; the claims' words stand in chapters/verdicts.md."""
+"""The conditions of each verdict, paper by paper; chapters/verdicts.md has the text of the claims."""

@@ -1,7 +1,7 @@
 """Bars for our own rules on sessions: `ours` against other systems, and advisories on against off.
 
-A bar *holds* where the median of the seeds' paired ratios meets it, *holds within tolerance* where only the tolerance
-does (3 % up to 768 users, 10 % above, 15 % of mean TTFT), and otherwise *does not hold*.
+A bar *holds* if the median of the seeds' paired ratios meets it, *holds within tolerance* if only the tolerance does (3
+% up to 768 users, 10 % above, 15 % of mean TTFT), and otherwise *does not hold*.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _AGAINST_STICKY = {256: 1.0, 512: 1.15, 768: 2.0}
 
 
 def claims() -> dict[str, Any]:
-    """Return each bar with what was measured."""
+    """Return each bar with its figures."""
     plain = {item: case("ours", item) for item in USERS}
     ondemand = {item: case("ondemand", item) for item in USERS}
     return {
@@ -68,30 +68,30 @@ def claims() -> dict[str, Any]:
 
 def _at_least(over: str, bars: dict[int, float]) -> dict[str, Any]:
     pairs = [(case(over, item), case("ours", item)) for item in bars]
-    found = [ratio(*pair, _NORM) for pair in pairs]
-    met = [one >= bar for one, bar in zip(found, bars.values(), strict=True)]
-    nearly = [one >= bar * (1 - tolerance(at)) for one, (at, bar) in zip(found, bars.items(), strict=True)]
-    return _told(pairs, _NORM) | {"bars": list(bars.values()), "users": list(bars), "verdict": _verdict(met, nearly)}
+    medians = [ratio(*pair, _NORM) for pair in pairs]
+    met = [one >= bar for one, bar in zip(medians, bars.values(), strict=True)]
+    nearly = [one >= bar * (1 - tolerance(at)) for one, (at, bar) in zip(medians, bars.items(), strict=True)]
+    return _spreads(pairs, _NORM) | {"bars": list(bars.values()), "users": list(bars), "verdict": _verdict(met, nearly)}
 
 
 def _at_most(pairs: Sequence[tuple[Row, Row, float]], figure: str = _NORM) -> dict[str, Any]:
-    found = [ratio(one, other, figure) for one, other, _ in pairs]
+    medians = [ratio(one, other, figure) for one, other, _ in pairs]
     slack = [TTFT_TOLERANCE if figure == _TTFT else tolerance(one["users"]) for one, _, _ in pairs]
-    met = [one <= bar for one, (_, _, bar) in zip(found, pairs, strict=True)]
-    nearly = [one <= bar * (1 + more) for one, (_, _, bar), more in zip(found, pairs, slack, strict=True)]
-    return _told([(one, other) for one, other, _ in pairs], figure) | {
+    met = [one <= bar for one, (_, _, bar) in zip(medians, pairs, strict=True)]
+    nearly = [one <= bar * (1 + more) for one, (_, _, bar), more in zip(medians, pairs, slack, strict=True)]
+    return _spreads([(one, other) for one, other, _ in pairs], figure) | {
         "users": [one["users"] for one, _, _ in pairs],
         "verdict": _verdict(met, nearly),
     }
 
 
 def _figure(row: Row, figure: str, bar: float) -> dict[str, Any]:
-    found, slack = median(row[figure]), TTFT_TOLERANCE if figure == _TTFT else 0.0
+    value, slack = median(row[figure]), TTFT_TOLERANCE if figure == _TTFT else 0.0
     return {
-        "found": found,
+        "found": value,
         "least": min(row[figure]),
         "most": max(row[figure]),
-        "verdict": _verdict([found <= bar], [found <= bar * (1 + slack)]),
+        "verdict": _verdict([value <= bar], [value <= bar * (1 + slack)]),
     }
 
 
@@ -102,19 +102,19 @@ def _never_worse() -> dict[str, Any]:
         (limits("ours", FRESH_USERS, fresh=True), limits("recompute", FRESH_USERS, fresh=True)),
         *((case("ours", item, "burst"), case("recompute", item, "burst")) for item in BURST_USERS),
         *((case("ours", item, "prefill"), case("recompute", item, "prefill")) for item in PREFILL_USERS),
-        *((project("ours", each, files), project("recompute", each, files)) for each, files in PROJECTS),
+        *((project("ours", projects, files), project("recompute", projects, files)) for projects, files in PROJECTS),
     ]
-    found = [ratio(*pair, _NORM) for pair in pairs]
+    medians = [ratio(*pair, _NORM) for pair in pairs]
     return {
-        "worst": max(found),
-        "settings": len(found),
-        "verdict": _verdict([item <= 1.0 for item in found], [item <= 1.03 for item in found]),
+        "worst": max(medians),
+        "settings": len(medians),
+        "verdict": _verdict([item <= 1.0 for item in medians], [item <= 1.03 for item in medians]),
     }
 
 
-def _told(pairs: Sequence[tuple[Row, Row]], figure: str) -> dict[str, Any]:
-    each = [ratios(*pair, figure) for pair in pairs]
-    return {"found": [{"median": median(one), "least": min(one), "most": max(one)} for one in each]}
+def _spreads(pairs: Sequence[tuple[Row, Row]], figure: str) -> dict[str, Any]:
+    by_pair = [ratios(*pair, figure) for pair in pairs]
+    return {"found": [{"median": median(one), "least": min(one), "most": max(one)} for one in by_pair]}
 
 
 def _verdict(met: Sequence[bool], nearly: Sequence[bool]) -> str:

@@ -20,7 +20,7 @@ from bench.evidence.verdicts.verdict import BY_CONSTRUCTION, Judged, judged
 _TRACE = "conversation"
 _AT, _PAST = SHOWN[_TRACE], PAST[_TRACE]
 _PAPER_GAIN = {"conversation": 0.143, "toolagent_like": 0.167}
-"""The least that DualMap's Fig. 3 has over the best baseline."""
+"""The least gain of DualMap's Fig. 3 over the best baseline."""
 _PAPER_CAPACITY = {"conversation": 0.406, "toolagent_like": 0.0}
 
 
@@ -69,26 +69,26 @@ def goodput_gain(trace: str) -> Judged:
 
 def latency(figure: str) -> Judged:
     """A quantile of TTFT against the best baseline at high load."""
-    found = {name: point(_TRACE, 10.0, name)[figure] for name in ("dual_map", *BASELINES)}
-    name = min(BASELINES, key=found.__getitem__)
-    ours, theirs = found["dual_map"], found[name]
+    times = {name: point(_TRACE, 10.0, name)[figure] for name in ("dual_map", *BASELINES)}
+    name = min(BASELINES, key=times.__getitem__)
+    ours, theirs = times["dual_map"], times[name]
     far = 0.45 if figure == "ttft_p50_s" else 0.3
     return {
         "ours": ours,
         "baseline": theirs,
         "name": name,
         "gain": ours / theirs - 1,
-        "over_least_loaded": ours / found["least_loaded"] - 1,
+        "over_least_loaded": ours / times["least_loaded"] - 1,
         "verdict": judged(reproduced=ours < far * theirs, partly=ours < theirs),
     }
 
 
 def hit_rates() -> Judged:
-    """Hits as a share of the bound, at loads that DualMap bears."""
-    found = [hits("conversation", 10.0, "dual_map"), hits("toolagent_like", 18.0, "dual_map")]
-    met = [abs(ours - paper) < 0.08 for ours, paper in zip(found, (0.625, 0.964), strict=True)]
+    """Hits as a share of the bound, at loads that DualMap sustains."""
+    rates = [hits("conversation", 10.0, "dual_map"), hits("toolagent_like", 18.0, "dual_map")]
+    met = [abs(ours - paper) < 0.08 for ours, paper in zip(rates, (0.625, 0.964), strict=True)]
     return {
-        "ours": found,
+        "ours": rates,
         "past": hits("conversation", 12.0, "dual_map"),
         "past_on_time": point("conversation", 12.0, "dual_map")["slo_share"],
         "verdict": judged(reproduced=all(met), partly=any(met)),
@@ -103,7 +103,7 @@ def preble() -> Judged:
 
 
 def skew() -> Judged:
-    """Fixed affinity under skewed prefixes, from a low load on."""
+    """Fixed affinity under skewed prefixes, from a low load up."""
     trace, high = "toolagent_like", 18
     shares = [
         {"qps": qps, "share": point(trace, float(qps), "cache_affinity")["slo_share"]}
@@ -174,7 +174,7 @@ def capacity(trace: str) -> Judged:
 
 
 def cache_locality_queues() -> Judged:
-    """TTFT of always the better match of two."""
+    """TTFT of a rule that always takes the better match of two."""
     p50, p90 = ({label: at(_TRACE, label, _AT, f"ttft_{name}_s") for label in PAPER} for name in ("p50", "p90"))
     return {
         "qps": _AT,
@@ -221,7 +221,7 @@ def switch() -> Judged:
 
 
 def rebalance() -> Judged:
-    """What rebalancing adds to the tail."""
+    """The effect of rebalancing on the tail."""
     loads = (_AT, _PAST)
     changes = [
         at(_TRACE, FULL, qps, "ttft_p90_s") / at(_TRACE, WITHOUT_REBALANCE, qps, "ttft_p90_s") - 1 for qps in loads
@@ -249,24 +249,24 @@ def two_choices() -> Judged:
 
 def more_candidates() -> Judged:
     """Goodput over the number of candidates."""
-    found = {
+    goodputs = {
         selection: [{d: goodput(trace, choice_name(selection, d)) for d in CHOICES} for trace in TRACES]
         for selection in CHOICE_RULES
     }
-    enough = [row[2] >= max(row.values()) - 0.2 for rows in found.values() for row in rows]
+    enough = [row[2] >= max(row.values()) - 0.2 for rows in goodputs.values() for row in rows]
     return {
         "choices": CHOICES,
-        "found": {selection: [list(row.values()) for row in rows] for selection, rows in found.items()},
+        "found": {selection: [list(row.values()) for row in rows] for selection, rows in goodputs.items()},
         "verdict": judged(reproduced=all(enough), partly=any(enough)),
     }
 
 
 def growth() -> Judged:
     """Goodput over the size of the fleet."""
-    found = [scale.goodput(size, "dual_map") for size in SIZES]
-    times, ideal = found[-1] / found[0], SIZES[-1] / SIZES[0]
+    goodputs = [scale.goodput(size, "dual_map") for size in SIZES]
+    times, ideal = goodputs[-1] / goodputs[0], SIZES[-1] / SIZES[0]
     verdict = judged(reproduced=times > 0.9 * ideal, partly=times > 0.7 * ideal)
-    return {"sizes": SIZES, "found": found, "times": times, "verdict": verdict}
+    return {"sizes": SIZES, "found": goodputs, "times": times, "verdict": verdict}
 
 
 def larger() -> Judged:

@@ -16,7 +16,7 @@ from bench.evidence.chapters.routing.shared_prefix import (
     seconds,
     ttft,
 )
-from bench.evidence.measure.routing.shared_prefix import DECAY_MS, DECAY_SPEEDS, ORDER_SPEEDS, STANDING, TABLE_SPEEDS
+from bench.evidence.measure.routing.shared_prefix import DECAY_MS, DECAY_SPEEDS, ORDER_SPEEDS, QUEUES_KEPT, TABLE_SPEEDS
 from bench.evidence.verdicts.verdict import Judged, judged
 
 BASE, OURS, BEST = "cache-aware + LRU", "LBGR + RLT", "least_cost + LRU"
@@ -31,7 +31,7 @@ def claims() -> dict[str, Any]:
         "turns": turns(),
         "sweeps": {kind: sweep(kind) for kind in SWEPT},
         "decay": decay(),
-        "standing": standing(),
+        "queues_kept": queues_kept(),
         "least_cost": least_cost(),
     }
 
@@ -65,14 +65,14 @@ def turns() -> Judged:
     return {
         "speeds": ORDER_SPEEDS,
         "found": [[seconds(base), seconds(ours)] for base, ours, _ in medians.values()],
-        "best": [seconds(each) for _, _, each in medians.values()],
+        "best": [seconds(best) for _, _, best in medians.values()],
         "hits": [mean("hit_rate", "order", rule, ORDER_SPEEDS[-1]) for rule in rules],
         "verdict": judged(reproduced=max(ratios) < 1 / 8, partly=min(ratios) < 0.5),
     }
 
 
 def sweep(kind: str) -> Judged:
-    """Median and P95 of TTFT against cache-aware + LRU over one thing that the paper varies."""
+    """Median and P95 of TTFT against cache-aware + LRU over one parameter that the paper varies."""
     values = SWEEP_VALUES[kind]
     behind = [
         value
@@ -98,19 +98,19 @@ def _plain(value: float) -> str:
 def decay() -> Judged:
     """The decay interval of the load estimate."""
     shown = (float(DECAY_MS[0]), 20.0, 80.0, float(DECAY_MS[-1]))
-    found = {speed: [mean("ttft_p50_s", "decay", OURS, value, speed) for value in shown] for speed in DECAY_SPEEDS}
-    worse = [item[2] > 1.05 * item[0] for item in found.values()]
+    by_speed = {speed: [mean("ttft_p50_s", "decay", OURS, value, speed) for value in shown] for speed in DECAY_SPEEDS}
+    worse = [item[2] > 1.05 * item[0] for item in by_speed.values()]
     return {
         "speeds": DECAY_SPEEDS,
         "intervals_ms": shown,
-        "found": list(found.values()),
+        "found": list(by_speed.values()),
         "verdict": judged(reproduced=all(worse), partly=any(worse)),
     }
 
 
-def standing() -> Judged:
+def queues_kept() -> Judged:
     """A load estimate that cannot forget requests without a first token."""
-    rows = [(ttft(OURS, speed), ttft(STANDING, speed)) for speed in TABLE_SPEEDS]
+    rows = [(ttft(OURS, speed), ttft(QUEUES_KEPT, speed)) for speed in TABLE_SPEEDS]
     return {
         "speeds": TABLE_SPEEDS,
         "rows": rows,
@@ -123,7 +123,7 @@ def standing() -> Judged:
 def least_cost() -> Judged:
     """least_cost + LRU against LBGR + RLT in both forms."""
     ahead = [
-        speed for speed in TABLE_SPEEDS if ttft(BEST, speed) < min(ttft(OURS, speed), ttft(STANDING, speed)) + 0.01
+        speed for speed in TABLE_SPEEDS if ttft(BEST, speed) < min(ttft(OURS, speed), ttft(QUEUES_KEPT, speed)) + 0.01
     ]
     fit = paper_speed()
     return {

@@ -14,7 +14,7 @@ from bench.evidence.verdicts.verdict import BY_CONSTRUCTION, Judged, judged
 
 _TRACE = "conversation"
 _TURNS = 3
-"""Turns of direction that follow the day and no more."""
+"""Turns of direction that merely follow the day."""
 
 
 def claims() -> dict[str, Any]:
@@ -76,8 +76,8 @@ def rejections() -> Judged:
     fewer, further = [item < 1.0 for item in early], admission.fewer_than_early(measured.UNIFORM)
     exceptions = [
         {"setting": admission.SETTING_NAMES[name], "slo_s": slo_s}
-        for (name, slo_s), each, more in zip(admission.SETTINGS, fewer, further, strict=True)
-        if not (each and more)
+        for (name, slo_s), less, more in zip(admission.SETTINGS, fewer, further, strict=True)
+        if not (less and more)
     ]
     return {
         "count": len(early),
@@ -139,12 +139,12 @@ def sweep() -> Judged:
 
 
 def peak() -> Judged:
-    """Where capacity peaks over the ratio."""
-    found = {item: pd_ratio.swept(item)["capacity"] for item in SWEPT}
-    best = max(found.values())
+    """The ratio at which capacity peaks."""
+    capacities = {item: pd_ratio.swept(item)["capacity"] for item in SWEPT}
+    best = max(capacities.values())
     return {
         "best": best,
-        "at": [f"{item} : {SWEEP_ENGINES - item}" for item in SWEPT if found[item] == best],
-        "ends": [found[SWEPT[0]], found[SWEPT[-1]]],
+        "at": [f"{item} : {SWEEP_ENGINES - item}" for item in SWEPT if capacities[item] == best],
+        "ends": [capacities[SWEPT[0]], capacities[SWEPT[-1]]],
         "verdict": BY_CONSTRUCTION,
     }

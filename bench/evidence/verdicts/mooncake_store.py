@@ -23,13 +23,13 @@ from bench.evidence.verdicts.verdict import Judged, judged
 
 NAMES = {"conversation": "conversation", "toolagent_like": "tool & agent", "both": "both"}
 NEARLY_ALL, HALF = 0.95, 0.5
-"""Of the greatest hit rate: what the pool must reach, and what one machine's memory must not."""
+"""Shares of the greatest hit rate: one that the pool must reach, and one that a machine's memory must not."""
 SIZEABLE = 0.68
-"""More hits by sharing: half of what the paper has at most."""
+"""Least gain in hits by sharing: half of the paper's most."""
 MUCH = 1.5
-"""Hits of the hierarchy over plain LRU's."""
+"""Least ratio of the hierarchy's hits over plain LRU's."""
 HIDDEN = 0.05
-"""Of the time to the first token, what is left of a transfer behind the prefill."""
+"""Largest share of the time to the first token that a transfer may take after the prefill."""
 
 
 def claims() -> dict[str, Any]:
@@ -58,11 +58,11 @@ def capacity() -> Judged:
 
 
 def sharing() -> Judged:
-    """Hits and prefill time with a shared store over those with memories of their own."""
-    found = []
+    """Hits and prefill time with a shared store over those with separate memories."""
+    gains = []
     for trace in RATES:
         own, shared = (load("kv_store").find(kind="sharing", name=trace, number=number) for number in (0, 1))
-        found.append(
+        gains.append(
             {
                 "name": NAMES[trace],
                 "hits": [own["hit_rate"], shared["hit_rate"]],
@@ -70,13 +70,13 @@ def sharing() -> Judged:
                 "less": shared["prefill_mean_s"] / own["prefill_mean_s"] - 1,
             }
         )
-    better = [item for item in found if item["more"] > 0 and item["less"] < 0]
+    better = [item for item in gains if item["more"] > 0 and item["less"] < 0]
     return {
         "engines": ENGINES,
-        "traces": found,
+        "traces": gains,
         "verdict": judged(
-            reproduced=len(better) == len(found) and max(item["more"] for item in found) >= SIZEABLE,
-            partly=len(better) == len(found),
+            reproduced=len(better) == len(gains) and max(item["more"] for item in gains) >= SIZEABLE,
+            partly=len(better) == len(gains),
         ),
     }
 
@@ -96,7 +96,7 @@ def hints() -> Judged:
 
 
 def layers() -> Judged:
-    """What a cached prefix saves of a long prompt's prefill, and what is left of its transfer."""
+    """The part of a long prompt's prefill that a cached prefix saves, and the part of its transfer that remains."""
     rows = {ratio: load("kv_store").find(kind="layers", number=float(LENGTHS[-1]), ratio=ratio) for ratio in RATIOS}
     none, cached = rows[RATIOS[0]], rows[RATIOS[-1]]
     left = max(row["transfer_left_s"] / row["ttft_s"] for row in load("kv_store").where(kind="layers") if row["ttft_s"])

@@ -20,7 +20,7 @@ from bench.evidence.store import load
 from bench.evidence.verdicts.dualmap import point
 from bench.evidence.verdicts.verdict import Judged, judged
 
-_FOUND_WITHIN_S, _FOUND_LIVE_WITHIN_S = 60.0, 15.0
+_DETECTED_WITHIN_S, _DETECTED_LIVE_WITHIN_S = 60.0, 15.0
 
 
 def claims() -> dict[str, Any]:
@@ -48,12 +48,12 @@ def order() -> Judged:
 
 def virtual_nodes() -> Judged:
     """Mean goodput over sets of keys with one node per engine and with 100."""
-    found = [
+    goodputs = [
         [fmean([goodput(trace, label), *goodputs_of_keys(trace, label)]) for label in (ONE_NODE, FULL)]
         for trace in TRACES
     ]
-    losses = [1 - one / hundred for one, hundred in found]
-    return {"found": found, "verdict": judged(reproduced=min(losses) > 0.08, partly=max(losses) > 0.02)}
+    losses = [1 - one / hundred for one, hundred in goodputs]
+    return {"found": goodputs, "verdict": judged(reproduced=min(losses) > 0.08, partly=max(losses) > 0.02)}
 
 
 def infeasible() -> Judged:
@@ -69,7 +69,7 @@ def infeasible() -> Judged:
 
 
 def learned_costs() -> Judged:
-    """Learned costs in place of written ones that are blind to hits."""
+    """Learned costs instead of written ones that ignore hits."""
     qps = COST_QPS[-1]
     written = knowledge.cost_share("flat", "fixed", "slack", qps)
     learned = knowledge.cost_share("flat", "fitted", "slack", qps)
@@ -79,7 +79,7 @@ def learned_costs() -> Judged:
 
 
 def old_reports() -> Judged:
-    """What reports too old to be taken cost, and what they cost taken as fresh."""
+    """The cost of reports too old to be used, and their cost when used as fresh."""
     cells = [(model, order) for model in AGE_LOADS for order in AGE_ORDERS]
     fresh = [knowledge.age_share(*cell, 0.0) for cell in cells]
     lost = [now - knowledge.ignored(*cell) for now, cell in zip(fresh, cells, strict=True)]
@@ -90,7 +90,7 @@ def old_reports() -> Judged:
     return {
         "old_s": knowledge.OLD_S,
         "orders": AGE_ORDERS,
-        "lost": [{"name": " ".join(cell), "points": 100 * each} for cell, each in zip(cells, lost, strict=True)],
+        "lost": [{"name": " ".join(cell), "points": 100 * loss} for cell, loss in zip(cells, lost, strict=True)],
         "worst": {"points": 100 * max(taken)[0], "name": max(taken)[1]},
         "verdict": judged(reproduced=max(lost) < 0.01, partly=sorted(lost)[len(lost) // 2] < 0.01),
     }
@@ -115,13 +115,13 @@ def sick_engines() -> Judged:
     times = [health.row(kind)["quarantined_after_s"] for kind in KINDS if kind not in health.SERVING]
     lost = sum(health.row(kind)["lost_without_first_token"] for kind in KINDS)
     slowest = max((time for time in times if time is not None), default=float("inf"))
-    found = None not in times
+    detected = None not in times
     return {
         "kinds": len(times),
         "engines": ENGINES,
         "slowest": slowest,
         "lost": lost,
-        "verdict": judged(reproduced=found and slowest <= _FOUND_WITHIN_S and lost == 0, partly=found),
+        "verdict": judged(reproduced=detected and slowest <= _DETECTED_WITHIN_S and lost == 0, partly=detected),
     }
 
 
@@ -137,7 +137,7 @@ def sick_engines_live() -> Judged:
     slowest = max(float("inf") if time is None else time for time in times)
     lost = load("sick_engines").find(kind="all")["lost_without_first_byte"]
     wrongly = len(automation_live.healthy()["wrongly"])
-    reproduced = slowest <= _FOUND_LIVE_WITHIN_S and not lost and not wrongly
+    reproduced = slowest <= _DETECTED_LIVE_WITHIN_S and not lost and not wrongly
     return {
         "kinds": len(times),
         "slowest": slowest,

@@ -9,7 +9,7 @@ from typing import Any
 from bench.evidence.store import Result, Row, load
 
 TOLERANCE, PAST_SATURATION, TTFT_TOLERANCE = 0.03, 0.10, 0.15
-"""Of a median ratio, up to 768 users and above; and of mean TTFT."""
+"""Tolerances: of a median ratio, up to 768 users and above; and of mean TTFT."""
 SIZE = 1.25
 """Two figures are about the same size within this factor."""
 
@@ -18,8 +18,8 @@ _results = cache(load)
 
 def case(system: str, users: int, workload: str = "chat", result: str = "session_loads", **options: Any) -> Row:
     """Return the row of one case."""
-    found: Result = _results(result)
-    return found.find(workload=workload, system=system, users=users, options=options)
+    rows: Result = _results(result)
+    return rows.find(workload=workload, system=system, users=users, options=options)
 
 
 def project(system: str, users: int, files: int) -> Row:
@@ -43,5 +43,5 @@ def ratio(over: Row, of: Row, figure: str) -> float:
 
 
 def tolerance(users: int) -> float:
-    """Return by how much a median ratio may miss a bar at this number of users."""
+    """Return the tolerance of a median ratio at this number of users."""
     return TOLERANCE if users <= 768 else PAST_SATURATION

@@ -1,7 +1,7 @@
 """SkyWalker's claims (§2.1, §3.2, §5) and ours against it, from `bench.regions.{policies,diurnal_capacity}`.
 
-Bounds stand in these two and were written before their runs; those of hit rates stand here and were not. A row of
-several bounds is reproduced where all of them hold, partly where some do, and not reproduced where none does.
+Those two hold the bounds, written before their runs; the bounds of hit rates are here and were set afterwards. A row of
+several bounds is reproduced if all of them hold, partly if some do, and otherwise not reproduced.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ CHAT = ("arena", "wild")
 CENTRAL = ("round_robin", "least_load", "consistent_hash", "sglang_central")
 SKEWED = ("chat_9", "chat_12", "chat_15", "trees_9", "trees_12", "trees_15")
 NEAR_POINTS = 0.04
-"""How near a hit rate, or a gap between two, must be to the paper's (share of prompt tokens). Set after the runs."""
+"""Largest distance of a hit rate, or of a gap, from the paper's (share of prompt tokens). Set after the runs."""
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """A figure with the bound that it had to keep."""
+    """A figure and its bound."""
 
     value: float
     holds: bool
@@ -78,15 +78,15 @@ _OURS = (
 
 
 def bounded(keys: Iterable[str], *, direction: float | None = None) -> Judged:
-    """Judge figures by their bounds; partly, too, where all are above `direction`, where the paper's lies."""
-    found = [report("region_policies").targets[key] for key in keys]
-    values, met = [item.value for item in found], [item.holds for item in found]
+    """Judge figures by their bounds; also partly if all are above `direction`, as the paper's is."""
+    bounds = [report("region_policies").targets[key] for key in keys]
+    values, met = [item.value for item in bounds], [item.holds for item in bounds]
     agree = direction is not None and min(values) > direction
     return {"found": values, **_counted(met), "verdict": judged(reproduced=all(met), partly=any(met) or agree)}
 
 
 def twice(keys: Sequence[str]) -> Judged:
-    """Judge figures by their bounds, which they must keep with the later seeds, too."""
+    """Judge figures by their bounds, which they must also keep with the later seeds."""
     first, again = report("region_policies").targets, report("region_policies_again").targets
     met = [first[key].holds and again[key].holds for key in keys]
     return {"found": [first[key].value for key in keys], "again": [again[key].value for key in keys], **_counted(met)}
@@ -94,13 +94,13 @@ def twice(keys: Sequence[str]) -> Judged:
 
 def hit_rates(paper: dict[str, float]) -> Judged:
     """Judge hit rates by their distance from the paper's."""
-    found = {name: report("region_policies").figures[f"hits_{name}"] for name in paper}
-    met = [abs(found[name] - paper[name]) <= NEAR_POINTS for name in paper]
-    return {"found": list(found.values()), **_counted(met)}
+    rates = {name: report("region_policies").figures[f"hits_{name}"] for name in paper}
+    met = [abs(rates[name] - paper[name]) <= NEAR_POINTS for name in paper]
+    return {"found": list(rates.values()), **_counted(met)}
 
 
 def hash_gap() -> Judged:
-    """How far consistent hashing stays below a pooled cache: users that share prefixes (chat), bursts (mixed)."""
+    """The gap of consistent hashing below a pooled cache: users that share prefixes (chat), bursts (mixed)."""
     hits = report("region_policies").figures
     gaps = [hits[f"hits_pooled_bound_{case}"] - hits[f"hits_consistent_hash_{case}"] for case in (*CHAT, "mixed")]
     met = [abs(gap - paper) <= NEAR_POINTS for gap, paper in zip(gaps, (0.1649, 0.1649, 0.0707), strict=True)]
@@ -113,24 +113,24 @@ def pushing(size: str) -> Judged:
 
 
 def no_gain() -> Judged:
-    """The same with memory for twice the batch, where it must show none."""
+    """The same with memory for twice the batch, where it must show no gain."""
     return bounded(("fig9_spp_over_bp_micro_60k", "fig9_no_gain_micro_60k"))
 
 
 def skew() -> Judged:
-    """Skewed load against region-local engines, and what deep overload costs."""
+    """Skewed load against region-local engines, and the cost of deep overload."""
     overload = [report("region_policies").figures[f"fig10_over_local_{kind}_6"] for kind in ("chat", "trees")]
     return {**bounded(f"fig10_over_local_{case}" for case in SKEWED), "overload": overload}
 
 
 def days() -> Judged:
-    """Saving by sharing regions whose days are apart, with the paper's own spread over five regions."""
+    """Saving by sharing among regions with different days, with the paper's own spread over five regions."""
     figures = report("diurnal_capacity").figures
-    found = [figures[f"saving_5_regions_paper_{peaks}"] for peaks in ("broad", "sharp")]
+    savings = [figures[f"saving_5_regions_paper_{peaks}"] for peaks in ("broad", "sharp")]
     every = [value for name, value in figures.items() if name.startswith("saving_")]
-    verdict = judged(reproduced=max(found) >= 0.385, partly=min(every) <= 0.405 <= max(every))
+    verdict = judged(reproduced=max(savings) >= 0.385, partly=min(every) <= 0.405 <= max(every))
     on_demand = [value for name, value in figures.items() if name.startswith("on_demand_")]
-    return {"found": found, "every": every, "on_demand": on_demand, "verdict": verdict}
+    return {"found": savings, "every": every, "on_demand": on_demand, "verdict": verdict}
 
 
 def _counted(met: list[bool]) -> Judged:

@@ -1,9 +1,9 @@
 """SYMPHONY's claims on conversations (§4.2 to §4.5); `symphony` is the system as its paper describes it.
 
-All ratios are medians of the seeds' paired ratios. A claim of `up to X times` is *reproduced* where no load shows the
-opposite beyond the tolerance, the greatest ratio is at least X / 1.25 and the least at most X * 1.25; *partly* where
-some load shows the direction beyond the tolerance. The other definitions stand at their functions. All were written
-before the runs, but for the least ratio's limit, which makes verdicts stricter.
+All ratios are medians of the seeds' paired ratios. A claim of `up to X times` is *reproduced* if no load shows the
+opposite beyond the tolerance, the greatest ratio is at least X / 1.25 and the least at most X * 1.25; *partly* if some
+load shows the direction beyond the tolerance. Each function has its own claim's definition. All were written before the
+runs, except the least ratio's limit, which makes verdicts stricter.
 """
 
 from __future__ import annotations
@@ -70,14 +70,17 @@ def claims() -> dict[str, Any]:
 
 
 def within(over: str, paper: tuple[float, float], users: Sequence[int], middle: int, **options: Any) -> Judged:
-    """TPOT of a system over `symphony`; *reproduced*: the middle load's ratio is within the paper's range, give or take
-    a quarter, and no load shows the opposite; *partly*: the middle load shows the direction."""
-    found = [_ratio(over, user, "tpot_ms", options) for user in users]
-    at = found[list(users).index(middle)]
-    return _told(users, found) | {
+    """TPOT of a system over `symphony`, a range of ratios in the paper.
+
+    It is *reproduced* if the middle load's ratio is within the paper's range, to within a quarter, and no load shows
+    the opposite; *partly* if the middle load shows the direction.
+    """
+    measured = [_ratio(over, user, "tpot_ms", options) for user in users]
+    at = measured[list(users).index(middle)]
+    return _by_users(users, measured) | {
         "paper": list(paper),
         "verdict": judged(
-            reproduced=paper[0] / SIZE <= at <= paper[1] * SIZE and _none_opposite(users, found),
+            reproduced=paper[0] / SIZE <= at <= paper[1] * SIZE and _none_opposite(users, measured),
             partly=at > 1 + TOLERANCE,
         ),
     }
@@ -86,18 +89,20 @@ def within(over: str, paper: tuple[float, float], users: Sequence[int], middle: 
 def up_to(
     over: str, paper: float, users: Sequence[int], figure: str = "tpot_ms", workload: str = "chat", **options: Any
 ) -> Judged:
-    """A system's figure over that of `symphony`, which the paper says is up to so many times as large."""
+    """A system's figure over that of `symphony`, up to `paper` times as large according to the paper."""
     return _up_to([_ratio(over, user, figure, options, workload) for user in users], paper, users)
 
 
 def users_at_equal_tpot() -> Judged:
-    """Most users with a mean TPOT of at most 20.5 ms, `symphony` over `recompute`; *reproduced*: 4 times as many, give
-    or take the step between two loads; *partly*: twice."""
+    """Most users with a mean TPOT of at most 20.5 ms, `symphony` over `recompute`.
+
+    It is *reproduced* if they are 4 times as many, within the step between two loads; *partly* if twice as many.
+    """
     loads = {"recompute": USERS[:-1], "symphony": USERS, "ours": USERS}
     tpot = {system: {load: median(case(system, load)["tpot_ms"]) for load in loads[system]} for system in loads}
     most = {
-        system: max((users for users, each in found.items() if each <= EQUAL_TPOT_MS), default=0)
-        for system, found in tpot.items()
+        system: max((users for users, mean in by_users.items() if mean <= EQUAL_TPOT_MS), default=0)
+        for system, by_users in tpot.items()
     }
     times = most["symphony"] / max(1, most["recompute"])
     past = {system: tpot[system][USERS[-1]] for system in ("symphony", "ours")}
@@ -106,53 +111,58 @@ def users_at_equal_tpot() -> Judged:
 
 def compressed() -> Judged:
     """TPOT of `symphony` over itself with caches 3.5 times smaller, up to 1.47."""
-    found = [ratio(case("symphony", item), case("symphony", item, compressed=True), "tpot_ms") for item in STORE_USERS]
-    return _up_to(found, 1.47, STORE_USERS)
+    measured = [
+        ratio(case("symphony", item), case("symphony", item, compressed=True), "tpot_ms") for item in STORE_USERS
+    ]
+    return _up_to(measured, 1.47, STORE_USERS)
 
 
 def imbalance() -> Judged:
-    """Most requests at an engine over the median at 256 users; *reproduced*: `sticky` at least 3.1 / 1.25, `recompute`
-    and `symphony` both a third lower; *partly*: `sticky` so, and one of them a third lower."""
-    found = {
+    """Most requests at an engine over the median at 256 users.
+
+    It is *reproduced* if `sticky` has at least 3.1 / 1.25, and `recompute` and `symphony` both a third less; *partly*
+    if `sticky` has that, and one of them a third less.
+    """
+    uneven_by = {
         system: median(case(system, _MIDDLE)["max_over_median_requests"])
         for system in ("sticky", "recompute", "symphony", "ours")
     }
-    uneven = found["sticky"] >= 3.1 / SIZE
-    even = [found[system] <= found["sticky"] * 2 / 3 for system in ("recompute", "symphony")]
+    uneven = uneven_by["sticky"] >= 3.1 / SIZE
+    even = [uneven_by[system] <= uneven_by["sticky"] * 2 / 3 for system in ("recompute", "symphony")]
     return {
         "users": _MIDDLE,
-        "found": found,
+        "found": uneven_by,
         "verdict": judged(reproduced=uneven and all(even), partly=uneven and any(even)),
     }
 
 
 def agents(over: str, paper: float) -> Judged:
-    """Time of a project of agents over that under `symphony`; `sticky` stands for Parrot, and has more memory."""
-    found = [
+    """Time of a project of agents over that under `symphony`; `sticky` represents Parrot, and has more memory."""
+    measured = [
         ratio(project(over, users, files), project("symphony", users, files), "project_s") for users, files in PROJECTS
     ]
-    return _up_to(found, paper, [users for users, _ in PROJECTS]) | {"files": [files for _, files in PROJECTS]}
+    return _up_to(measured, paper, [users for users, _ in PROJECTS]) | {"files": [files for _, files in PROJECTS]}
 
 
 def ablation(without: str, paper: float) -> Judged:
     """TPOT without one mechanism over that with all, where engine memory is short."""
     short = {"hbm_tokens": SHORT_MEMORY}
     rows = [(limits(without, item, **short), limits("symphony", item, **short)) for item in ABLATION_USERS]
-    found = [ratio(*row, "tpot_ms") for row in rows]
-    return _up_to(found, paper, ABLATION_USERS) | {"latency": [ratio(*row, "norm_ms_per_token") for row in rows]}
+    measured = [ratio(*row, "tpot_ms") for row in rows]
+    return _up_to(measured, paper, ABLATION_USERS) | {"latency": [ratio(*row, "norm_ms_per_token") for row in rows]}
 
 
 def prefill_only() -> Judged:
     """Latency of prompts of 1,024 tokens with answers of one; *reproduced*: `sticky` takes longer than `symphony`
     beyond the tolerance at every load, and `migrate` as long as `sticky` within a tenth; *partly*: at one load."""
-    found = [_ratio("sticky", item, "norm_ms_per_token", {}, "prefill") for item in PREFILL_USERS]
+    measured = [_ratio("sticky", item, "norm_ms_per_token", {}, "prefill") for item in PREFILL_USERS]
     moved = [
         ratio(case("migrate", item, "prefill"), case("sticky", item, "prefill"), "norm_ms_per_token")
         for item in PREFILL_USERS
     ]
-    slower = [item > 1 + TOLERANCE for item in found]
+    slower = [item > 1 + TOLERANCE for item in measured]
     alike = all(abs(item - 1) <= 0.1 for item in moved)
-    return _told(PREFILL_USERS, found) | {
+    return _by_users(PREFILL_USERS, measured) | {
         "migrate": moved,
         "verdict": judged(reproduced=all(slower) and alike, partly=any(slower)),
     }
@@ -161,31 +171,31 @@ def prefill_only() -> Judged:
 def some_missed() -> Judged:
     """Latency with a tenth of the advisories missed over that with all; *reproduced*: 3 to 15 % more at some load and
     nowhere less beyond the tolerance; *partly*: at most 3 % more or less at every load, so that a tenth does little."""
-    found = [
+    measured = [
         ratio(limits("symphony", item, missed=0.1), case("symphony", item), "norm_ms_per_token")
         for item in MISSED_USERS
     ]
-    return _told(MISSED_USERS, found) | {
+    return _by_users(MISSED_USERS, measured) | {
         "verdict": judged(
-            reproduced=_none_opposite(MISSED_USERS, found) and 1.03 < max(found) <= 1.15,
-            partly=max(abs(item - 1) for item in found) <= TOLERANCE,
+            reproduced=_none_opposite(MISSED_USERS, measured) and 1.03 < max(measured) <= 1.15,
+            partly=max(abs(item - 1) for item in measured) <= TOLERANCE,
         )
     }
 
 
 def all_missed() -> Judged:
     """Latency with all advisories missed over `sticky`; *reproduced*: within a tenth at each load; *partly*: at one."""
-    found = [
+    measured = [
         ratio(limits("symphony", item, missed=1.0), case("sticky", item), "norm_ms_per_token") for item in MISSED_USERS
     ]
-    alike = [abs(item - 1) <= 0.1 for item in found]
-    return _told(MISSED_USERS, found) | {"verdict": judged(reproduced=all(alike), partly=any(alike))}
+    alike = [abs(item - 1) <= 0.1 for item in measured]
+    return _by_users(MISSED_USERS, measured) | {"verdict": judged(reproduced=all(alike), partly=any(alike))}
 
 
 def spurious() -> Judged:
     """Requests per second with 60 % of spurious advisories over those without, 13B; *reproduced*: at most twice the
     paper's loss of 2.1 % at every load; *partly*: at one."""
-    found = [
+    measured = [
         ratio(
             limits("symphony", item, spurious=SPURIOUS, model="13b"),
             case("symphony", item, model="13b"),
@@ -193,20 +203,20 @@ def spurious() -> Judged:
         )
         for item in SPURIOUS_USERS_13B
     ]
-    little = [item >= 1 - 2 * 0.021 for item in found]
-    return _told(SPURIOUS_USERS_13B, found) | {"verdict": judged(reproduced=all(little), partly=any(little))}
+    little = [item >= 1 - 2 * 0.021 for item in measured]
+    return _by_users(SPURIOUS_USERS_13B, measured) | {"verdict": judged(reproduced=all(little), partly=any(little))}
 
 
 def priorities() -> Judged:
     """TPOT of both classes under `recompute` over those under `symphony`, by share of requests with priority;
     *reproduced*: both better beyond the tolerance at every share; *partly*: one class at every share."""
     rows = [(_shared("recompute", item), _shared("symphony", item)) for item in SHARES]
-    found = {name: [ratio(*row, f"{name}_tpot_ms") for row in rows] for name in ("priority", "regular")}
-    better = [min(item) > 1 + TOLERANCE for item in found.values()]
+    by_class = {name: [ratio(*row, f"{name}_tpot_ms") for row in rows] for name in ("priority", "regular")}
+    better = [min(item) > 1 + TOLERANCE for item in by_class.values()]
     return {
         "users": USERS_384,
         "shares": list(SHARES),
-        **found,
+        **by_class,
         "verdict": judged(reproduced=all(better), partly=any(better)),
     }
 
@@ -214,8 +224,8 @@ def priorities() -> Judged:
 def _spread_13b(figure: str) -> dict[str, float]:
     """Return the least and the greatest of the seeds' ratios at the highest load, where they differ most."""
     users = USERS_13B[-1]
-    found = ratios(case("recompute", users, model="13b"), case("symphony", users, model="13b"), figure)
-    return {"least": min(found), "most": max(found)}
+    by_seed = ratios(case("recompute", users, model="13b"), case("symphony", users, model="13b"), figure)
+    return {"least": min(by_seed), "most": max(by_seed)}
 
 
 def _shared(system: str, priority: float) -> Row:
@@ -226,18 +236,18 @@ def _ratio(over: str, users: int, figure: str, options: dict[str, Any], workload
     return ratio(case(over, users, workload, **options), case("symphony", users, workload, **options), figure)
 
 
-def _up_to(found: list[float], paper: float, users: Sequence[int]) -> Judged:
-    shown = any(each > 1 + tolerance(at) for at, each in zip(users, found, strict=True))
-    reached = max(found) >= max(paper / SIZE, 1 + TOLERANCE) and min(found) <= paper * SIZE
-    return _told(users, found) | {
+def _up_to(measured: list[float], paper: float, users: Sequence[int]) -> Judged:
+    shown = any(one > 1 + tolerance(at) for at, one in zip(users, measured, strict=True))
+    reached = max(measured) >= max(paper / SIZE, 1 + TOLERANCE) and min(measured) <= paper * SIZE
+    return _by_users(users, measured) | {
         "paper": paper,
-        "verdict": judged(reproduced=shown and reached and _none_opposite(users, found), partly=shown),
+        "verdict": judged(reproduced=shown and reached and _none_opposite(users, measured), partly=shown),
     }
 
 
-def _none_opposite(users: Sequence[int], found: Sequence[float]) -> bool:
-    return all(each >= 1 - tolerance(at) for at, each in zip(users, found, strict=True))
+def _none_opposite(users: Sequence[int], measured: Sequence[float]) -> bool:
+    return all(one >= 1 - tolerance(at) for at, one in zip(users, measured, strict=True))
 
 
-def _told(users: Sequence[int], found: list[float]) -> dict[str, Any]:
-    return {"users": list(users), "found": found}
+def _by_users(users: Sequence[int], measured: list[float]) -> dict[str, Any]:
+    return {"users": list(users), "found": measured}

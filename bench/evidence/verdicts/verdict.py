@@ -1,4 +1,4 @@
-"""The words of a verdict on a paper's claim."""
+"""The terms of a verdict on a paper's claim."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 REPRODUCED, PARTLY, NOT = "reproduced", "partly", "not reproduced"
 BY_CONSTRUCTION = "by construction"
-"""The setting was made from the paper's own figure, so that it cannot disagree."""
+"""The setting was built from the paper's own figure, so it cannot disagree."""
 
 Judged = dict[str, Any]
-"""A claim's figures, and its `verdict`; the words around them stand in chapters/verdicts.md."""
+"""A claim's figures and its `verdict`; chapters/verdicts.md has the text."""
 
 
 def judged(*, reproduced: bool, partly: bool = False) -> str:
-    """Return the verdict in words."""
+    """Return the term of the verdict."""
     return REPRODUCED if reproduced else PARTLY if partly else NOT

@@ -1,8 +1,8 @@
-"""An engine that answers each request at once with the same few tokens, and what else routers and the agent ask of it.
+"""An engine that answers each request at once with the same tokens, and the routers' and the agent's queries.
 
 A streamed chat gets CHUNKS chunks, one every CHUNK_S.
 
-`python -m bench.gateway.proxy_run.instant_engine PORT [OTHER_PORT …]`: the fleet that it tells the agent is all these.
+`python -m bench.gateway.proxy_run.instant_engine PORT [OTHER_PORT …]`: the agent's fleet is the engines at all ports.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def answers(ports: list[str]) -> dict[bytes, bytes]:
         {"engine_id": f"engine-{port}", "pool": "pool", "connect_url": f"http://127.0.0.1:{port}"} for port in ports
     ]
     pools = [{"slug": "pool", "served_model": MODEL, "isolated": False}]
-    told = {
+    bodies = {
         b"/v1/chat/completions": _CHAT,
         b"/v1/models": {"object": "list", "data": [{"id": MODEL, "object": "model"}]},
         b"/get_model_info": {"model_path": MODEL, "is_generation": True},
@@ -66,7 +66,7 @@ def answers(ports: list[str]) -> dict[bytes, bytes]:
         b"/api/v1/engines": {"results": engines, "next": None},
         b"/api/v1/pools": {"results": pools, "next": None},
     }
-    return {path: json.dumps(body).encode() for path, body in told.items()}
+    return {path: json.dumps(body).encode() for path, body in bodies.items()}
 
 
 class Connection(asyncio.Protocol):
@@ -85,8 +85,8 @@ class Connection(asyncio.Protocol):
         self._buffer += data
         while (end := self._buffer.find(b"\r\n\r\n")) >= 0:
             head = bytes(self._buffer[:end]).lower()
-            _, found, length = head.partition(b"content-length: ")
-            total = end + 4 + (int(length.partition(b"\r\n")[0]) if found else 0)
+            _, header, length = head.partition(b"content-length: ")
+            total = end + 4 + (int(length.partition(b"\r\n")[0]) if header else 0)
             if len(self._buffer) < total:
                 return
             asked = bytes(self._buffer[end + 4 : total])
@@ -101,7 +101,7 @@ class Connection(asyncio.Protocol):
             )
 
     def _stream(self, left: int) -> None:
-        """Send a chunk, and the others in their time; the last ones tell the usage."""
+        """Send a chunk, and schedule the others; the last one reports the usage."""
         if self._transport.is_closing():
             return
         head = _STREAM_HEAD if left == CHUNKS else b""

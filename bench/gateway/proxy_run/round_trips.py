@@ -12,7 +12,7 @@ from bench.gateway.proxy_run.instant_engine import MODEL
 
 PREFIXES, PROMPTS = 16, 64
 PAUSE_S = 0.004
-"""Between two requests, so that reports on one are not in the way of the next: real answers take longer than this."""
+"""Pause between requests, so that reports on one do not delay the next: real answers take longer than this."""
 
 
 def requests(kilobytes: int) -> list[bytes]:
@@ -38,7 +38,7 @@ def requests(kilobytes: int) -> list[bytes]:
 def p50_us(port: int, asked: list[bytes]) -> float:
     """Return the median microseconds of a round trip; raises RuntimeError for an answer other than 200.
 
-    Answers 429 of a busy gateway are left out; raises RuntimeError where they are more than half.
+    A busy gateway's answers with 429 are left out; raises RuntimeError if they are more than half.
     """
     took: list[float] = []
     with socket.create_connection(("127.0.0.1", port), 30.0) as connection:
@@ -63,9 +63,9 @@ def _read(connection: socket.socket) -> int:
     while (end := buffer.find(b"\r\n\r\n")) < 0:
         buffer += _more(connection)
     head = bytes(buffer[:end]).lower()
-    _, found, length = head.partition(b"content-length: ")
-    total = end + 4 + int(length.partition(b"\r\n")[0]) if found else 0
-    while len(buffer) < total if found else not buffer.endswith(b"0\r\n\r\n"):
+    _, header, length = head.partition(b"content-length: ")
+    total = end + 4 + int(length.partition(b"\r\n")[0]) if header else 0
+    while len(buffer) < total if header else not buffer.endswith(b"0\r\n\r\n"):
         buffer += _more(connection)
     return int(head.split(b" ", 2)[1])
 

@@ -30,10 +30,10 @@ async def stream_all(url: str, asked: Sequence[bytes], headers: Mapping[str, str
     """Send all bodies, AT_ONCE at a time; raises RuntimeError for an answer that is not a whole stream."""
     left = iter(asked)
     async with aiohttp.ClientSession(headers={"content-type": "application/json", **headers}) as session:
-        await asyncio.gather(*(_stream_each(session, url, left) for _ in range(AT_ONCE)))
+        await asyncio.gather(*(_stream_from(session, url, left) for _ in range(AT_ONCE)))
 
 
-async def _stream_each(session: aiohttp.ClientSession, url: str, left: Iterator[bytes]) -> None:
+async def _stream_from(session: aiohttp.ClientSession, url: str, left: Iterator[bytes]) -> None:
     for body in left:
         async with session.post(url, data=body) as response:
             answer = await response.read()

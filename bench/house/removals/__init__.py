@@ -1,1 +1,1 @@
-"""Removes each part of each requirement's mechanism, and asks whether the requirement's tests notice."""
+"""Removes each part of each requirement's mechanism, and checks whether the requirement's tests notice."""

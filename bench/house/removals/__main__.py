@@ -26,7 +26,7 @@ from bench.report import Target, command_line, report
 
 ROOT = Path(__file__).resolve().parents[3]
 RESUMED = ROOT / "var" / "bench" / "removals.jsonl"
-"""What was run so far."""
+"""Runs so far, to resume from."""
 NOTICED, SURVIVED = "noticed", "survived"
 _VERDICTS = {FAILED: NOTICED, PASSED: SURVIVED, HUNG: HUNG, BROKEN: BROKEN}
 
@@ -34,7 +34,7 @@ Tests = tuple[tuple[str, str], ...]
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of one part."""
+    """The outcome of one part."""
 
     row: str
     part: str
@@ -45,19 +45,19 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def expected(self) -> bool:
-        """Whether it is as the table of removals says."""
+        """Whether the outcome is as the table of removals states."""
         return self.verdict == (SURVIVED if self.unproved else NOTICED)
 
 
 class Done(msgspec.Struct, frozen=True):
-    """One line of the file with which a run is resumed."""
+    """One line of the file that a run resumes from."""
 
     key: str
     run: Run
 
 
 class Runs:
-    """Runs tests with and without removals, and remembers each in a file. Mutable state: what was run."""
+    """Runs tests with and without removals, and records each in a file. Mutable: the runs so far."""
 
     def __init__(self, copy: TreeCopy, file: Path, limit_s: float, *, resume: bool) -> None:
         self._copy, self._file, self._limit_s = copy, file, limit_s
@@ -93,14 +93,14 @@ class Runs:
         return self._done[key]
 
     def _key(self, removal: Removal | None, tests: Tests) -> str:
-        """Return what a run is remembered under: the removal, and the texts of the edited files and of the tests."""
+        """Return the key of a run: the removal, and the texts of the edited files and of the tests."""
         files = {file for file, _ in tests} | (removal.files if removal is not None else set())
         parts = (removal, tests, [(self._copy.path / file).read_bytes() for file in sorted(files)])
         return hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()[:16]
 
 
 def named_tests(row: str, removal: Removal, requirement: Requirement) -> Tests:
-    """Return file and name of the tests that have to notice; raises ValueError where the row does not name one."""
+    """Return file and name of the tests that have to notice; raises ValueError if the row does not name one."""
     for name in removal.tests:
         if name not in requirement.tests:
             raise ValueError(f"{row}: {removal.part}: docs/reliability.md does not name {name}")
@@ -108,7 +108,7 @@ def named_tests(row: str, removal: Removal, requirement: Requirement) -> Tests:
 
 
 def run_all(removals: Sequence[tuple[str, Removal]], runs: Runs, known: Mapping[str, Requirement]) -> list[Outcome]:
-    """Return what became of each part. Rows whose tests run for long come last."""
+    """Return the outcome of each part. Rows whose tests run for long come last."""
     tests = {id(removal): named_tests(row, removal, known[row]) for row, removal in removals}
     of_row: dict[str, dict[tuple[str, str], None]] = {}
     for row, removal in removals:
@@ -129,7 +129,7 @@ def run_all(removals: Sequence[tuple[str, Removal]], runs: Runs, known: Mapping[
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the removals of some rows or of all, and write what they came to; 1 where one ends otherwise than stated."""
+    """Run the removals of some rows or of all, and write the outcomes; returns 1 if one is not as stated."""
     parser = command_line("removals", __doc__)
     parser.add_argument("rows", nargs="*", metavar="R", help="rows, such as R29; none: all")
     parser.add_argument("--only", default="", metavar="WORD", help="only the parts with this word in their name")

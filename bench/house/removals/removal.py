@@ -22,7 +22,7 @@ class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     new: str
 
     def applied(self, text: str) -> str:
-        """Return the file's text with the replacement; raises ValueError where `old` does not occur exactly once."""
+        """Return the file's text with the replacement; raises ValueError unless `old` occurs exactly once."""
         count = text.count(self.old)
         if count != 1:
             raise ValueError(f"{self.file}: the removed text occurs {count} times, not once: {self.old[:120]!r}")
@@ -35,21 +35,21 @@ class Removal(Edit, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One part of a requirement's mechanism, and the edit that removes it."""
 
     part: str
-    """What is removed, as a person would say it."""
+    """The removed part, in a person's words."""
     tests: tuple[str, ...]
-    """Those of the row's named tests, by function name, of which one has to fail."""
+    """Function names of the row's named tests, one of which has to fail."""
     also: tuple[Edit, ...] = ()
-    """Further edits, where another layer does the same."""
+    """Further edits, for other layers with the same effect."""
     unproved: bool = False
     """No named test notices; the row is `partly`, and its last column says so."""
 
     @property
     def files(self) -> set[str]:
-        """The files that it edits."""
+        """The edited files."""
         return {item.file for item in (self, *self.also)}
 
     def texts(self, tree: Path) -> dict[str, str]:
-        """Return the edited files of a tree by their names; raises ValueError where an edit does not apply."""
+        """Return the edited files of a tree by name; raises ValueError if an edit does not apply."""
         texts: dict[str, str] = {}
         for edit in (self, *self.also):
             before = texts.get(edit.file) or (tree / edit.file).read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ class Requirement(msgspec.Struct, frozen=True):
 
     state: str
     named: str
-    """The cell with its tests."""
+    """The cell that names its tests."""
     tests: dict[str, str]
     """File by function name."""
 

@@ -23,23 +23,23 @@ PASSED, FAILED, HUNG, BROKEN = "passed", "failed", "hung", "broken"
 _LINKED = (".venv", "node_modules")
 _LEFT_OUT = (".git", "var", "__pycache__", ".*_cache", ".hypothesis")
 _PATIENCE = Edit("tests/patience.py", "PATIENCE_S = 180.0", "PATIENCE_S = 60.0")
-"""What never comes about without its mechanism is waited for; no other tests run next to these."""
+"""Shorter patience, since a test without its mechanism waits in vain; no other tests run meanwhile."""
 _GRACE_S = 20.0
 
 
 class Run(msgspec.Struct, frozen=True):
-    """How named tests ended."""
+    """The result of a run of named tests."""
 
     how: str
     why: str
-    """The first test that failed, or what pytest said."""
+    """The first test that failed, or pytest's message."""
     seconds: float
     passed: tuple[str, ...]
-    """Function names of the tests of which a case passed."""
+    """Function names of the tests with a case that passed."""
 
 
 class TreeCopy:
-    """The copy of one tree. Mutable state: the files that a removal changes while its block runs."""
+    """The copy of one tree. Mutable: the files that a removal changes while its block runs."""
 
     def __init__(self, tree: Path, directory: Path) -> None:
         self.path = directory / "tree"
@@ -77,7 +77,7 @@ class TreeCopy:
         options = ["-q", "-p", "no:cacheprovider", "-p", "no:schemathesis", f"--junit-xml={report}"]
         options += ["-x"] if until_failure else []
         begin_s = time.monotonic()
-        code, said = self._run([sys.executable, "-m", "pytest", *options, *names], state_dir, limit_s)
+        code, output = self._run([sys.executable, "-m", "pytest", *options, *names], state_dir, limit_s)
         seconds = round(time.monotonic() - begin_s, 1)
         passed, failed = _cases(report, {name for _, name in tests})
         if code is None:
@@ -85,11 +85,11 @@ class TreeCopy:
         if code == 0:
             return Run(PASSED, "", seconds, passed)
         if not failed:
-            return Run(BROKEN, said[-300:], seconds, passed)
+            return Run(BROKEN, output[-300:], seconds, passed)
         return Run(FAILED, failed, seconds, passed)
 
     def _run(self, command: Sequence[str], state_dir: Path, limit_s: float) -> tuple[int | None, str]:
-        """Return the exit code (None: the limit passed) and what was said."""
+        """Return the exit code (None: the limit passed) and the output."""
         environment = {**os.environ, "HEADWAY_STATE_DIR": str(state_dir)}
         with (self._directory / "output").open("w+b") as output:
             process = subprocess.Popen(
@@ -106,7 +106,7 @@ class TreeCopy:
 
 
 def _interrupt(process: subprocess.Popen[bytes]) -> None:
-    """Let tests that still run end the processes that they started, and then end."""
+    """Interrupt tests that still run, so that they end the processes that they started, and then end."""
     if process.poll() is not None:
         return
     process.send_signal(signal.SIGINT)
@@ -118,7 +118,7 @@ def _interrupt(process: subprocess.Popen[bytes]) -> None:
 
 
 def _cases(report: Path, names: Collection[str]) -> tuple[tuple[str, ...], str]:
-    """Return the function names of which a case passed, and the first case that failed.
+    """Return the function names of tests with a case that passed, and the first case that failed.
 
     A module that cannot be imported is no case.
     """

@@ -1,1 +1,1 @@
-"""The parts of the soak: an installation of many processes, what kills them, and what is checked afterwards."""
+"""The parts of the soak: an installation of many processes, the killer, and the checks afterwards."""

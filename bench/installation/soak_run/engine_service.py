@@ -1,4 +1,4 @@
-"""The operator's service behind a webhook actuator: starts and stops real engines, and counts what it was told.
+"""The operator's service behind a webhook actuator: starts and stops real engines, and counts the orders it receives.
 
 It is the model of "once in effect": the same idempotency key never starts or stops twice, and all keys are kept.
 """
@@ -22,7 +22,7 @@ _OPTIONS = ("--served-model-name", MODEL, "--time-scale", "50", "--block-size", 
 
 
 class EngineService:
-    """Mutable: `started` and `stopped` by idempotency key, calls per key, and the processes by engine name."""
+    """The service. Mutable: keys in `started` and `stopped`, calls per key, and the processes by engine name."""
 
     def __init__(self, root: Path) -> None:
         self.started: dict[str, dict[str, str]] = {}
@@ -37,26 +37,27 @@ class EngineService:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                said = json.dumps(service.told(body)).encode()
+                answer = json.dumps(service.execute(body)).encode()
                 self.send_response(200)
                 self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(said)))
+                self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
-                self.wfile.write(said)
+                self.wfile.write(answer)
 
             @override
             def log_message(self, *_args: object) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 
-    def told(self, order: dict[str, object]) -> dict[str, object]:
-        """Carry an order out, once for each key, and answer the same at each repetition."""
+    def execute(self, order: dict[str, object]) -> dict[str, object]:
+        """Execute an order once for each key, and repeat the same answer for repetitions."""
         key = str(order["idempotency_key"])
         with self._lock:
+            # Repetitions are counted, so that the report shows how often a job retried.
             self.calls[key] = self.calls.get(key, 0) + 1
             if order["action"] == "start":
                 if key not in self.started:

@@ -1,4 +1,4 @@
-"""A grown installation as processes: web, workers, their beat, gateways, engines; any of them can be killed."""
+"""A grown installation as processes (web, workers, their beat, gateways, engines), each of which can be killed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ ROOT = Path(__file__).resolve().parents[3]
 WORKERS, GATEWAYS, ENGINES = 2, 2, 4
 MODEL = "loopback-8b"
 MARK = "HEADWAY_SOAK"
-"""Environment variable that all processes of one soak inherit, so that none can hide."""
+"""Environment variable that all processes of one soak inherit, so that none escapes the search for orphans."""
 _PAGE = "/login"
-"""What a balancer asks a web process, as in deploy/kubernetes/web.yaml: /ready answers before its pages are there."""
+"""A balancer's check of a web process, as in deploy/kubernetes/web.yaml: /ready answers before its pages can be served.
+"""
 ENGINE_OPTIONS = ("--time-scale", "4", "--block-size", "64", "--num-blocks", "2000", "--stream-interval", "8")
 _SECRET = "kJ3-d8fTq0_vW7xY2zAbCdEfGhIjKlMnOpQrStUv"  # noqa: S105 - of an installation that lives for minutes
 
@@ -74,7 +75,7 @@ class Installation:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The environment of all processes, to start more of them."""
+        """The environment for further processes."""
         return {**self._environment, "HEADWAY_STATE_DIR": str(self._directory / "web-0")}
 
     def start_all(self, hook: str) -> str:
@@ -91,7 +92,7 @@ class Installation:
         return key
 
     def start(self, name: str) -> None:
-        """Start a process that does not run."""
+        """Start a process that is not running."""
         state = {"HEADWAY_STATE_DIR": str(self._directory / name)}
         with (self._directory / f"{name}.log").open("ab") as log:
             self.running[name] = subprocess.Popen(
@@ -109,7 +110,7 @@ class Installation:
         return self.running[name].wait()
 
     def restart(self, name: str) -> None:
-        """Start a process that ended; of a gateway or web return when it serves, so that another one may be ended."""
+        """Start a process that ended; for a gateway or web, wait until it serves, so that another one may be ended."""
         self.start(name)
         kind, _, number = name.partition("-")
         urls = {"gateway": self.gateway_urls, "web": self.web_urls}.get(kind)
@@ -126,7 +127,7 @@ class Installation:
         return [name for name in self._commands if name.split("-")[0] == kind]
 
     def manage(self, *words: str) -> str:
-        """Run one command of the installation and return what it prints; raises RuntimeError with what it says."""
+        """Run one command of the installation and return its output; raises RuntimeError with its error output."""
         command = [sys.executable, "manage.py", *words]
         done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -134,7 +135,7 @@ class Installation:
         return done.stdout
 
     def sample_memory(self) -> dict[str, float]:
-        """Return the resident MiB of the largest process of each command and keep each one's peak."""
+        """Return the resident MiB of the largest process of each command, and update the peaks."""
         now = {}
         for name, process in self.running.items():
             try:
@@ -147,6 +148,7 @@ class Installation:
     def stop_all(self) -> list[str]:
         """End everything as an operator would; returns the processes that had to be killed."""
         stubborn = []
+        # Engines end last, so that gateways can drain their requests.
         for name in sorted(self.running, key=lambda item: item.startswith("engine")):
             self.running[name].terminate()
         for name, process in self.running.items():
@@ -159,14 +161,15 @@ class Installation:
         return stubborn
 
     def orphans(self) -> list[str]:
-        """Return the command lines of processes of this soak that are still there, after a moment's grace."""
-        found: list[str] = []
+        """Return the command lines of processes of this soak that still run, after a moment's grace."""
+        left: list[str] = []
+        # Children of a killed process may take a moment to notice its end.
         for _ in range(50):
-            found = _marked(self.mark)
-            if not found:
+            left = _marked(self.mark)
+            if not left:
                 break
             time.sleep(0.1)
-        return found
+        return left
 
     def _all_commands(self, web_ports: Sequence[int], gateway_ports: Sequence[int]) -> dict[str, list[str]]:
         commands = {
@@ -175,7 +178,7 @@ class Installation:
         }
         for number in range(WORKERS):
             commands[f"worker-{number}"] = [sys.executable, "manage.py", "worker", "--only", "jobs"]
-        # One only, so that nothing wakes the jobs while it is away.
+        # Only one, so that nothing wakes the jobs while it is away.
         commands["beat-0"] = [sys.executable, "manage.py", "worker", "--only", "beat"]
         for number, port in enumerate(gateway_ports):
             folder = str(self._directory / f"gateway-{number}")
@@ -187,11 +190,11 @@ class Installation:
 
 
 def _marked(mark: str) -> list[str]:
-    found = []
+    commands = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if int(folder.name) != os.getpid() and f"{MARK}={mark}".encode() in (folder / "environ").read_bytes():
-                found.append((folder / "cmdline").read_text().replace("\0", " ")[:200])
+                commands.append((folder / "cmdline").read_text().replace("\0", " ")[:200])
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
-    return found
+    return commands

@@ -1,4 +1,4 @@
-"""Kills one process after the other by chance, and starts it again after a while."""
+"""Kills one process after another at random, and restarts each after a while."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from bench.installation.soak_run.installation import ENGINES, Installation
 
 KINDS = {"worker": 4, "beat": 2, "gateway": 3, "engine": 4, "web": 1}
-"""How often each kind is chosen."""
+"""Weight of each kind in the random choice."""
 PAUSE_S, DOWN_S = (3.0, 7.0), (0.5, 3.0)
 
 
@@ -24,9 +24,9 @@ class Kill(msgspec.Struct):
 
 
 class Killer:
-    """Mutable: `kills`, what was done so far. At most half of the engines and one of each other kind are away.
+    """The killer. Mutable: `kills` so far. At most half of the engines and one of each other kind are away.
 
-    A gateway is away until it serves again: clients have another one to go to.
+    A gateway counts as away until it serves again, since clients need another one meanwhile.
     """
 
     def __init__(self, installation: Installation, seed: int, now: Callable[[], float]) -> None:

@@ -10,7 +10,7 @@ from bench.live.client_history import Decided
 
 
 class Published(msgspec.Struct, frozen=True):
-    """One publication. `begun_at` in unix seconds: no gateway can know the version before."""
+    """One publication. `begun_at` in unix seconds: no gateway can use the version before."""
 
     number: int
     begun_at: float
@@ -21,6 +21,7 @@ def wrong_versions(decided: Sequence[Decided], published: Sequence[Published]) -
     begun_at = {item.number: item.begun_at for item in published}
     newest: dict[str, Decided] = {}
     wrong = []
+    # By number within one moment: clocks may give two decisions the same time.
     for item in sorted(decided, key=lambda one: (one.decided_at, one.number)):
         if begun_at.get(item.number, float("inf")) > item.decided_at:
             wrong.append(f"{item.gateway} decided by version {item.number} before it was published")

@@ -1,1 +1,1 @@
-"""What the soak of node managers consists of: nodes, clients, faults, and the checks of their history."""
+"""The parts of the soak of node managers: nodes, clients, faults, and the checks of their history."""

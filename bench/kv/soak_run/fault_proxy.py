@@ -1,4 +1,4 @@
-"""Stands before a node on a port that stays when the node comes back on another one, and cuts connections."""
+"""Forwards a fixed port to a node, whose own port changes with restarts, and cuts connections."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import threading
 
 _CHUNK = 16 << 10
 _CUT_WITHIN = 200_000
-"""A connection that is to be cut ends within so many bytes, so that cuts hit every place of a frame."""
+"""A connection to be cut ends within this many bytes, so that cuts hit every part of a frame."""
 
 
 class FaultProxy:
-    """Mutable: `port_behind`, where the node listens (0: nowhere), and the open pairs of sockets."""
+    """The proxy. Mutable: `port_behind`, where the node listens (0: nowhere), and the open pairs of sockets."""
 
     def __init__(self, seed: str) -> None:
         self.port_behind = 0
@@ -27,7 +27,7 @@ class FaultProxy:
         threading.Thread(target=self._accept, name=f"proxy-{self.address}", daemon=True).start()
 
     def cut(self, later: int) -> None:
-        """Cut all connections now, and so many of the next ones somewhere within their bytes."""
+        """Cut all connections now, and the next `later` ones somewhere within their bytes."""
         with self._lock:
             pairs, self._cut_next = list(self._open), later
             self.cuts += len(pairs)
@@ -35,7 +35,7 @@ class FaultProxy:
             _end(*pair)
 
     def close(self) -> None:
-        """Accept nothing more and cut what is open."""
+        """Accept nothing more and cut open connections."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -52,6 +52,7 @@ class FaultProxy:
             except OSError:
                 front.close()
                 continue
+            # Only the connection attempt has a timeout; an open connection may be silent.
             back.settimeout(None)
             pair = front, back
             for item in pair:
@@ -61,6 +62,7 @@ class FaultProxy:
                 doomed = self._cut_next > 0
                 self._cut_next -= doomed
                 budgets = [self._rng.randrange(_CUT_WITHIN) if doomed else 1 << 62 for _ in range(2)]
+            # Both directions must have ended before the sockets are closed, or a reused descriptor would be read.
             ends = threading.Barrier(2, action=lambda pair=pair: self._forget(pair))  # type: ignore[misc]
             for source, target, budget in ((front, back, budgets[0]), (back, front, budgets[1])):
                 threading.Thread(target=self._copy, args=(source, target, budget, ends), daemon=True).start()
@@ -69,6 +71,7 @@ class FaultProxy:
         with contextlib.suppress(OSError):
             while data := source.recv(min(_CHUNK, budget + 1)):
                 if len(data) > budget:
+                    # The bytes up to the cut are sent, so that the peer sees a part of a frame.
                     target.sendall(data[:budget])
                     self.cuts += 1
                     break

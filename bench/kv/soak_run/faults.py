@@ -1,4 +1,4 @@
-"""What is done to nodes and clients, and when: all of it drawn from the seed before anything starts."""
+"""The schedule of faults of nodes and clients, all drawn from the seed before anything starts."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ import random
 import msgspec
 
 KINDS = {"kill": 5, "stop": 2, "fill": 2, "flip": 4, "cut": 4, "kill_client": 2}
-"""How often each fault is chosen."""
+"""Weight of each fault in the random choice."""
 PAUSE_S = (0.3, 1.5)
 LASTS_S = {"kill": (0.0, 1.0), "stop": (0.1, 4.0), "fill": (0.5, 4.0), "kill_client": (0.0, 0.5)}
-"""How long a node or a client is away, and a disk full. A stop may be longer than a lease and than a client waits."""
+"""How long a node or a client is away, and a disk full. A stop may outlast a lease, and a client's timeout."""
 UNDONE_BY = {"kill": "start", "stop": "go_on", "fill": "free", "kill_client": "start_client"}
 
 MOST_AMOUNT = 40
 
 
 class Fault(msgspec.Struct, frozen=True, order=True):
-    """One thing that is done, so many seconds after the beginning."""
+    """One fault, at a time since the beginning."""
 
     at_s: float
     kind: str
     target: int
     """Number of the node, or of the client."""
     amount: int = 0
-    """Bits that are flipped; connections that are cut later."""
+    """Bits to flip; connections to cut later."""
 
 
 def schedule(seed: int, seconds: float, nodes: int, clients: int) -> list[Fault]:
-    """Return all faults in order, each with what undoes it; the last ones are undone by `seconds`."""
+    """Return all faults in order, each with its undoing; the last ones are undone by `seconds`."""
     rng, at_s, faults = random.Random(f"faults {seed}"), 1.0, list[Fault]()
     away: dict[tuple[str, int], float] = {}
     while (at_s := at_s + rng.uniform(*PAUSE_S)) < seconds:

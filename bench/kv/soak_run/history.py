@@ -1,4 +1,4 @@
-"""What clients did and what came of it: one line when an operation begins and one when it ends.
+"""The clients' operations and their outcomes: one line when an operation begins and one when it ends.
 
 A client may be killed at any moment; an operation without an end may have taken effect or not. Moments are seconds of
 the machine's monotonic clock, which all processes share.
@@ -18,27 +18,27 @@ EVERY_NODE = -1
 
 
 class Operation(msgspec.Struct, omit_defaults=True):
-    """Mutable until it ends."""
+    """One operation. Mutable until it ends."""
 
     kind: str
     """put, get, pull, pin, purge, allocate, write, commit or abort."""
     node: int
-    """EVERY_NODE: any of them may have answered."""
+    """EVERY_NODE if any of them may have answered."""
     names: list[str]
     number: int = 0
     client: str = ""
     began: float = 0.0
     ended: float | None = None
     outcome: str = ""
-    """done, rejected or broken; empty: nobody knows."""
+    """done, rejected or broken; empty if unknown."""
     reason: str = ""
     tx_id: str = ""
     lease_s: float = 0.0
     tenant: str = ""
-    found: list[str] = []
-    """get: names that came; allocate: names that were new."""
+    hits: list[str] = []
+    """get: names that were hits; allocate: names that were new."""
     wrong: list[str] = []
-    """get: names whose bytes were not what was put."""
+    """get: names whose bytes differ from those put."""
 
 
 class HistoryWriter:
@@ -50,7 +50,7 @@ class HistoryWriter:
 
     @contextmanager
     def noting(self, operation: Operation) -> Iterator[Operation]:
-        """Write the operation down before and after the block."""
+        """Record the operation before and after the block."""
         self._number += 1
         operation.number, operation.client, operation.began = self._number, self._client, time.monotonic()
         self._write(operation)
@@ -67,10 +67,12 @@ class HistoryWriter:
 
 
 def read_history(paths: Iterable[Path]) -> list[Operation]:
-    """Return all operations by their beginning; a line that a killed client left unfinished is left out."""
-    decoder, found = msgspec.json.Decoder(Operation), dict[tuple[str, int], Operation]()
+    """Return all operations in order of their beginning, without a line that a killed client left unfinished."""
+    decoder, operations = msgspec.json.Decoder(Operation), dict[tuple[str, int], Operation]()
     for path in paths:
+        # The last piece is empty, or the unfinished line of a killed client.
         for line in path.read_bytes().split(b"\n")[:-1]:
             operation = decoder.decode(line)
-            found[operation.client, operation.number] = operation
-    return sorted(found.values(), key=lambda item: item.began)
+            # The line of an operation's end replaces that of its beginning.
+            operations[operation.client, operation.number] = operation
+    return sorted(operations.values(), key=lambda item: item.began)

@@ -1,4 +1,4 @@
-"""Blocks whose bytes, length, tenant and parent follow from their names, so that every get can be judged anywhere."""
+"""Blocks whose bytes, length, tenant and parent follow from their names, so that any process can judge every get."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ TENANTS = ("acme", "globex", "initech")
 SHARED = 600
 """Blocks that all clients put, get, pull and pin."""
 CHAIN = 8
-"""Blocks of one prompt, of one tenant."""
+"""Blocks in a prompt of one tenant."""
 SLOT_BYTES = 16 << 10
 MARK = b"bytes of a soak "
-"""Every payload begins with it, so that what a purge left behind can be found."""
+"""Prefix of every payload, by which purged data left on a node is detected."""
 
 
 class KnownBlock(msgspec.Struct, frozen=True):
-    """A block as it must be."""
+    """The expected content of a block."""
 
     facts: BlockFacts
     payload: bytes
 
 
 def shared(number: int) -> str:
-    """Return the name of a block that everybody uses."""
+    """Return the name of a block that all clients use."""
     return f"shared-{number}"
 
 
@@ -42,15 +42,15 @@ def key_of(name: str) -> bytes:
 def known(name: str) -> KnownBlock:
     """Return the block of a name, `<kind>-<number>`."""
     kind, _, number = name.rpartition("-")
-    rng, place = random.Random(name), int(number)
+    rng, index = random.Random(name), int(number)
     payload = MARK + rng.randbytes(rng.randrange(1, SLOT_BYTES - len(MARK)))
-    parent = key_of(f"{kind}-{place - 1}") if place % CHAIN else b""
+    parent = key_of(f"{kind}-{index - 1}") if index % CHAIN else b""
     facts = BlockFacts(
-        key_of(name), len(payload), key_of(name), parent, 16, tenant_of(name), checksum_of(payload), place
+        key_of(name), len(payload), key_of(name), parent, 16, tenant_of(name), checksum_of(payload), index
     )
     return KnownBlock(facts, payload)
 
 
 def tenant_of(name: str) -> str:
-    """Return whose block it is."""
+    """Return the tenant that owns a block."""
     return TENANTS[int(name.rpartition("-")[2]) // CHAIN % len(TENANTS)]

@@ -1,4 +1,4 @@
-"""What a node may not keep once its clients have gone: connections, leases, slots, descriptors, purged bytes."""
+"""Checks what a node must release once its clients have gone: connections, leases, slots, descriptors, purged bytes."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from kvstore.transfer.frames import Abort, Allocate, Done, Purge
 from kvstore.transfer.transfer_client import TransferClient, TransferSettings
 
 _QUIET_S = 45.0
-"""Leases, silent connections and what waits for the disk are over within so long."""
+"""Time in which leases, silent connections and the disk's queue end."""
 _SLOTS = ('slots_used{medium="CPU"}', 'slots_used{medium="STORAGE"}')
 
 
 def leaks_of(node: NodeProcess) -> list[str]:
-    """Return what a node keeps, in words, after it was purged; it has room for as many blocks as it has slots."""
+    """Return a sentence for each leak of a purged node; it must have room for as many blocks as it has slots."""
     client = TransferClient(
         Keyring.of(SECRET.encode(), kind=KV), time.monotonic, settings=TransferSettings(timeout_s=50.0)
     )
     try:
-        found = _open_things(node) + _purged(node, client) + _room(node, client)
+        leaks = _open_things(node) + _purged(node, client) + _room(node, client)
     except (PeerError, OSError) as error:
         return [f"{node.name} does not answer at the end: {error}"]
     finally:
         client.close()
-    return [f"{node.name}: {descriptor}" for descriptor in found + _descriptors(node)]
+    return [f"{node.name}: {descriptor}" for descriptor in leaks + _descriptors(node)]
 
 
 def _open_things(node: NodeProcess) -> list[str]:
@@ -43,13 +43,13 @@ def _purged(node: NodeProcess, client: TransferClient) -> list[str]:
     ]
     kept = [f"{item} after a purge" for item in _more_than_none(node, ("blocks", "tenants", *_SLOTS))]
     count = node.file_bytes().count(MARK)
-    # A full disk is tried once a second, so that a long queue waited for it; it has nothing to write any more.
+    # A full disk is retried once a second, so a long queue may have waited; after the purge it is empty.
     waiting = _until(lambda: _more_than_none(node, ("write_through_waiting",)))
     return rejected + kept + waiting + ([f"{count} payloads can be read after a purge"] if count else [])
 
 
 def _room(node: NodeProcess, client: TransferClient) -> list[str]:
-    """All slots of DRAM can be had at once: nothing is in use or locked by nobody."""
+    """Check that all slots of DRAM can be allocated at once: none is in use or locked without an owner."""
     new = [known(f"room-{number}").facts for number in range(DRAM_SLOTS)]
     answer = client.call(node.direct_address, Allocate(f"room-{node.lives}", [], new, 10.0))
     got = [] if isinstance(answer, Done) else [f"its {DRAM_SLOTS} slots cannot be allocated: {answer}"]
@@ -70,9 +70,9 @@ def _descriptors(node: NodeProcess) -> list[str]:
     return _until(more)
 
 
-def _until(look: Callable[[], list[str]]) -> list[str]:
-    """Look until nothing is found, or for as long as it may take."""
+def _until(check: Callable[[], list[str]]) -> list[str]:
+    """Repeat the check until it reports no leak, or until the time limit."""
     ends_at = time.monotonic() + _QUIET_S
-    while (found := look()) and time.monotonic() < ends_at:
+    while (leaks := check()) and time.monotonic() < ends_at:
         time.sleep(0.2)
-    return found
+    return leaks

@@ -1,4 +1,4 @@
-"""A node manager as a process that is killed, stopped and started again on one directory, whose disk may be full."""
+"""A node manager as a process that is killed, stopped and restarted on one directory, whose disk may be full."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ DRAM_SLOTS, SSD_SLOTS = (DRAM_MIB << 20) // SLOT_BYTES, (SSD_MIB << 20) // SLOT_
 _HEADERS_AT = 4096
 _PAYLOADS_AT = -(-(_HEADERS_AT + SSD_SLOTS * HEADER_BYTES) // 4096) * 4096
 _TMPFS_MIB = (8, 4)
-"""Every second node's disk is smaller than its tier, so that it is full after a while without anybody's doing."""
+"""Every second node's disk is smaller than its tier, so that it fills up without a fault."""
 _START_S, _GLANCE_S = 60.0, 0.5
 _SERVES = re.compile(rb"serves on 127\.0\.0\.1:(\d+)")
 
 
 class NodeError(RuntimeError):
-    """A node manager did not start, or did not end when it was told to."""
+    """A node manager did not start, or did not end on its signal."""
 
 
 class NodeProcess:
-    """Mutable: the process of this life, its ports, and what it had open when it began to serve."""
+    """One node over several lives. Mutable: the current process, its ports, and its open descriptors at the start."""
 
     def __init__(self, number: int, folder: Path, seed: int) -> None:
         self.name = f"node{number}"
         self.directory = folder / self.name
         self.counted = Counter[str]()
-        """Counters of the lives before this one, as of shortly before each was killed."""
+        """Counters of the earlier lives, as of shortly before each was killed."""
         self._tmpfs_mib = _TMPFS_MIB[number % len(_TMPFS_MIB)]
         self.proxy = FaultProxy(f"{seed} {self.name}")
         self.on_tmpfs = False
@@ -54,13 +54,13 @@ class NodeProcess:
         self._metrics_port = 0
 
     def prepare(self) -> None:
-        """Give the node a small tmpfs of its own; where mounting is not allowed, its files are limited instead."""
+        """Give the node a small tmpfs of its own; where mounting is not permitted, limit its files instead."""
         self.directory.mkdir()
         command = ["mount", "-t", "tmpfs", "-o", f"size={self._tmpfs_mib}m", "tmpfs", str(self.directory)]
         self.on_tmpfs = not subprocess.run(command, capture_output=True, check=False).returncode
 
     def start(self) -> None:
-        """Start, and return when it serves; raises NodeError where it does not."""
+        """Start, and wait until it serves; raises NodeError if it does not."""
         self._log.touch()
         before, [self._metrics_port] = self._log.stat().st_size, free_ports(1)
         command = [sys.executable, "manage.py", "node", "--port", "0", "--name", self.name]
@@ -76,13 +76,14 @@ class NodeProcess:
                 raise NodeError(f"{self.name} did not start: {' / '.join(tail)}")
             time.sleep(0.02)
         self.lives += 1
+        # The first scrape opens descriptors of its own, which must count as the node's base.
         self.metrics()
         self.base_descriptors = self.descriptors()
         self.proxy.port_behind = int(serves[0])
 
     @property
     def direct_address(self) -> str:
-        """Where the node itself listens."""
+        """The node's own address, without the proxy."""
         return f"127.0.0.1:{self.proxy.port_behind}"
 
     @property
@@ -91,8 +92,9 @@ class NodeProcess:
         return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
-        """Kill -9."""
+        """Kill the process (SIGKILL)."""
         with contextlib.suppress(OSError):
+            # Counters end with the process, so they are read just before; a stopped node does not answer.
             self.counted += Counter(
                 {name: int(value) for name, value in self.metrics(_GLANCE_S).items() if "_total" in name}
             )
@@ -102,15 +104,15 @@ class NodeProcess:
             self._process.wait()
 
     def stop(self) -> None:
-        """Stop the process without ending it."""
+        """Stop the process without ending it (SIGSTOP)."""
         self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Let a stopped process go on."""
+        """Let a stopped process continue."""
         self._signal(signal.SIGCONT)
 
     def end(self) -> int:
-        """Tell it to drain; returns its exit status, −9 where it had to be killed."""
+        """Drain and end the process; returns its exit status, −9 if it had to be killed."""
         if self._process is None:
             return 0
         self._signal(signal.SIGTERM)
@@ -121,13 +123,14 @@ class NodeProcess:
             return -9
 
     def fill_disk(self) -> None:
-        """Leave no free byte on its disk, or let its file grow no more."""
+        """Leave no free byte on its disk, or limit its file to the current size."""
         if self.on_tmpfs:
             with contextlib.suppress(OSError), self._filler.open("wb", buffering=0) as filler:
                 while True:
                     filler.write(bytes(1 << 16))
             with contextlib.suppress(OSError), self._filler.open("ab", buffering=0) as filler:
                 while True:
+                    # Smaller writes fill what the large ones left.
                     filler.write(bytes(512))
         elif self.running and self._process is not None:
             size = (self.directory / "blocks.kv").stat().st_size
@@ -135,7 +138,7 @@ class NodeProcess:
             resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (size, limits[1]))
 
     def free_disk(self) -> None:
-        """Make room again."""
+        """Undo `fill_disk`."""
         self._filler.unlink(missing_ok=True)
         if not self.on_tmpfs and self.running and self._process is not None:
             hard = resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE)[1]
@@ -149,32 +152,32 @@ class NodeProcess:
             for _ in range(count):
                 header = rng.random() < 0.2
                 low, high = (_HEADERS_AT, _PAYLOADS_AT) if header else (_PAYLOADS_AT, _PAYLOADS_AT + (SSD_MIB << 20))
-                place, bit = rng.randrange(low, high), 1 << rng.randrange(8)
-                if place < size and (byte := os.pread(file.fileno(), 1, place)):
+                offset, bit = rng.randrange(low, high), 1 << rng.randrange(8)
+                if offset < size and (byte := os.pread(file.fileno(), 1, offset)):
                     with contextlib.suppress(OSError):
-                        os.pwrite(file.fileno(), bytes([byte[0] ^ bit]), place)
+                        os.pwrite(file.fileno(), bytes([byte[0] ^ bit]), offset)
 
     def metrics(self, timeout_s: float = 30.0) -> dict[str, float]:
-        """Return all series by name and labels as they are written; raises OSError."""
+        """Return all series, keyed by name and labels as they are written; raises OSError."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics_port}/metrics", timeout=timeout_s) as answer:
             lines = answer.read().decode().splitlines()
         pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
         return {name.removeprefix("headway_kv_"): float(value) for name, value in pairs}
 
     def descriptors(self) -> int:
-        """Return how many files and sockets the process has open."""
+        """Return the number of files and sockets that the process has open."""
         return len(list(Path(f"/proc/{self._pid}/fd").iterdir()))
 
     def log_lines(self) -> list[str]:
-        """Return what it wrote in all of its lives."""
+        """Return the log lines of all of its lives."""
         return self._log.read_text(errors="replace").splitlines()
 
     def file_bytes(self) -> bytes:
-        """Return the slot file."""
+        """Return the content of the slot file."""
         return (self.directory / "blocks.kv").read_bytes()
 
     def close(self) -> None:
-        """End what is left of it."""
+        """End the process and the proxy."""
         self.kill()
         self.proxy.close()
         if self.on_tmpfs:

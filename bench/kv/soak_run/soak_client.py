@@ -1,5 +1,6 @@
-"""One client of the nodes, a process of its own that may be killed at any moment: `python -m
-bench.kv.soak_run.soak_client NAME SEED HISTORY ADDRESS…`; SIGTERM ends it after the operation that is under way.
+"""One client of the nodes, a process of its own that may be killed at any moment.
+
+`python -m bench.kv.soak_run.soak_client NAME SEED HISTORY ADDRESS…`; SIGTERM ends it after the current operation.
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ from kvstore.transfer.transfer_client import TransferClient, TransferSettings, W
 
 _TIMEOUT_S = 3.0
 _PAUSE_S = 0.02
-"""After an operation that failed, so that a node that is away is not asked all the time."""
+"""Pause after a failed operation, so that a node that is away gets few attempts."""
 LEASE_S = 1.5
 KINDS = {
     "put": 30, "get": 40, "get_anywhere": 8, "pull": 8, "pin": 4, "context_cache": 3, "ephemeral": 2, "damaged": 2,
     "commit": 8, "abort": 4, "leave": 2, "walk": 0.4, "purge": 0.15,
 }  # fmt: skip
-"""How often each thing is done."""
+"""Weight of each operation in the random choice."""
 
 
 class SoakClient:
-    """Does one thing after the other by chance. Mutable: the generator, the history, and how many were done."""
+    """Executes random operations in sequence. Mutable: the generator, the history, and the number of operations."""
 
     def __init__(self, name: str, seed: int, history: Path, addresses: Sequence[str], keyring: Keyring) -> None:
         self.stopping = False
@@ -60,7 +61,7 @@ class SoakClient:
         )
 
     def run(self) -> None:
-        """Go on until `stopping`."""
+        """Execute operations until `stopping`."""
         kinds, weights = list(KINDS), list(KINDS.values())
         while not self.stopping:
             getattr(self, f"_{self._rng.choices(kinds, weights)[0]}")(self._rng.randrange(len(self._addresses)))
@@ -87,7 +88,7 @@ class SoakClient:
         self._put(node, [f"ephemeral-{self._done}"], hint="ephemeral")
 
     def _damaged(self, node: int) -> None:
-        """Announce other checksums than the bytes have."""
+        """Announce checksums that do not match the bytes."""
         name = f"damaged-{self._done}"
         facts = msgspec.structs.replace(known(name).facts, checksum=bytes(CHECKSUM_BYTES))
         with self._history.noting(Operation("put", node, [name])) as operation:
@@ -106,9 +107,9 @@ class SoakClient:
         with self._history.noting(Operation("get", node, names)) as operation:
             wanted = [Wanted(known(name).facts.key, view) for name, view in zip(names, into, strict=True)]
             got = self._client.get(holders, wanted)
-            found = [(name, each.payload) for name, each in zip(names, got, strict=True) if each is not None]
-            operation.found = [name for name, _ in found]
-            operation.wrong = [name for name, payload in found if payload != known(name).payload]
+            answered = [(name, block.payload) for name, block in zip(names, got, strict=True) if block is not None]
+            operation.hits = [name for name, _ in answered]
+            operation.wrong = [name for name, payload in answered if payload != known(name).payload]
             operation.outcome = "done"
 
     def _get_anywhere(self, _node: int) -> None:
@@ -131,7 +132,7 @@ class SoakClient:
             self._ask(Operation("purge", node, [], tenant=tenant), Purge(tenant))
 
     def _walk(self, node: int) -> None:
-        """Read all that a node says it holds; what it says of a block must be so."""
+        """Read a node's list of all its blocks and check each entry."""
         after, keys = -1, {known(shared(number)).facts.key: shared(number) for number in range(SHARED)}
         while not self.stopping:
             try:
@@ -142,10 +143,10 @@ class SoakClient:
                 return
             after = page.next_after
             names = [keys[facts.key] for facts, _ in page.blocks if facts.key in keys]
-            told = [facts for facts, _ in page.blocks if facts.key not in keys or not _agrees(facts, keys[facts.key])]
-            if told:
+            wrong = [facts for facts, _ in page.blocks if facts.key not in keys or not _agrees(facts, keys[facts.key])]
+            if wrong:
                 with self._history.noting(Operation("page", node, [])) as operation:
-                    operation.wrong = [facts.key.hex() for facts in told]
+                    operation.wrong = [facts.key.hex() for facts in wrong]
             self._get(node, names)
 
     # Transactions ---------------------------------------------------------------------------------
@@ -162,7 +163,7 @@ class SoakClient:
             self._ask(Operation("abort", node, new, tx_id=self._tx_id), Abort(self._tx_id))
 
     def _leave(self, node: int) -> None:
-        """Let the lease end."""
+        """Let the lease expire."""
         if (new := self._allocated(node, [f"dropped-{self._done}"], [])) is not None:
             self._written(node, new)
 
@@ -174,7 +175,7 @@ class SoakClient:
         operation = Operation("allocate", node, names, tx_id=self._tx_id, lease_s=LEASE_S)
         keys = [known(name).facts.key for name in reused]
         answer = self._ask(operation, Allocate(self._tx_id, keys, [known(name).facts for name in names], LEASE_S))
-        return operation.found if isinstance(answer, Done) else None
+        return operation.hits if isinstance(answer, Done) else None
 
     def _written(self, node: int, names: list[str]) -> bool:
         blocks = [known(name) for name in names]
@@ -187,7 +188,7 @@ class SoakClient:
     def _some(self) -> list[str]:
         """Return the first blocks of a prompt of one tenant."""
         prompt = self._rng.randrange(SHARED // CHAIN) * CHAIN
-        return [shared(prompt + place) for place in range(self._rng.randrange(1, CHAIN + 1))]
+        return [shared(prompt + index) for index in range(self._rng.randrange(1, CHAIN + 1))]
 
     def _ask(self, operation: Operation, message: Message, payload: Sequence[memoryview] = ()) -> object:
         with self._history.noting(operation):
@@ -204,7 +205,8 @@ class SoakClient:
         operation.reason = getattr(answer, "reason", "")
         if isinstance(answer, Done):
             present = set(answer.present)
-            operation.found = [name for name in operation.names if known(name).facts.key not in present]
+            operation.hits = [name for name in operation.names if known(name).facts.key not in present]
+        # A full node rejects at once; without a pause the client would do nothing else.
         if operation.outcome == "rejected":
             time.sleep(_PAUSE_S / 4)
 
@@ -222,6 +224,7 @@ def main() -> None:
     name, seed, history, *addresses = sys.argv[1:]
     client = SoakClient(name, int(seed), Path(history), addresses, kv_keyring(os.environ))
 
+    # A flag rather than an exception, so that the current operation ends and is recorded.
     def stop(*_: object) -> None:
         client.stopping = True
 

@@ -16,33 +16,33 @@ _WRITES = ("put", "pull", "commit")
 
 
 def wrong_operations(history: Sequence[Operation], nodes: int, kills: Sequence[Kill]) -> list[str]:
-    """Return what contradicts the contract, in words; empty: nothing."""
+    """Return a sentence for each violation of the contract."""
     wrong = [_line(item, "other bytes than were put", item.wrong) for item in history if item.wrong]
     wrong += [_line(item, "took effect", item.names) for item in history if _must_fail(item) and _done(item)]
     return wrong + wrong_hits(history, nodes) + wrong_locks(history, kills)
 
 
 def wrong_hits(history: Sequence[Operation], nodes: int) -> list[str]:
-    """Return gets that found a block which nobody had put there since it was purged everywhere."""
+    """Return gets that hit a block which no client had put since it was purged everywhere."""
     writes: dict[str, list[Operation]] = defaultdict(list)
     for item in history:
         if item.kind in _WRITES and not _had_no_effect(item) and not _must_fail(item):
             for name in item.names:
                 writes[name].append(item)
     purges = whole_purges(history, nodes)
-    found = []
+    wrong = []
     for get in history:
         if get.kind != "get":
             continue
-        unexplained = [name for name in get.found if not _is_explained(get, writes[name], purges[tenant_of(name)])]
+        unexplained = [name for name in get.hits if not _is_explained(get, writes[name], purges[tenant_of(name)])]
         if unexplained:
-            found.append(_line(get, "nobody had put this", unexplained))
-    return found
+            wrong.append(_line(get, "no client had put this", unexplained))
+    return wrong
 
 
 def whole_purges(history: Iterable[Operation], nodes: int) -> dict[str, list[tuple[float, float]]]:
-    """Return per tenant when purges began and ended that every node, one after the other, said it has done."""
-    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    """Return, by tenant, the beginning and end of purges that every node, one after the other, reported as done."""
+    purges: dict[str, list[tuple[float, float]]] = defaultdict(list)
     rows: dict[str, list[Operation]] = defaultdict(list)
     for item in history:
         if item.kind != "purge":
@@ -52,12 +52,12 @@ def whole_purges(history: Iterable[Operation], nodes: int) -> dict[str, list[tup
             row.clear()
         row.append(item)
         if [one.node for one in row] == list(range(nodes)) and all(_done(one) for one in row):
-            found[item.tenant].append((row[0].began, _end(row[-1])))
-    return found
+            purges[item.tenant].append((row[0].began, _end(row[-1])))
+    return purges
 
 
 def wrong_locks(history: Sequence[Operation], kills: Sequence[Kill]) -> list[str]:
-    """Return what got a new block that another transaction had locked for all of the time."""
+    """Return operations that got a new block which another transaction had locked all the time."""
     ends = {item.tx_id: item.began for item in history if item.kind in ("commit", "abort")}
     held: dict[tuple[int, str], list[tuple[float, float]]] = defaultdict(list)
     purges = [(item.node, item.tenant, item.began, _end(item)) for item in history if item.kind == "purge"]
@@ -65,8 +65,9 @@ def wrong_locks(history: Sequence[Operation], kills: Sequence[Kill]) -> list[str
     for item in history:
         if item.kind not in ("allocate", "put", "pull") or not _done(item):
             continue
-        for name in item.found:
+        for name in item.hits:
             before = held[item.node, name]
+            # Only a lock that surely held all the time is a violation: borders may have been crossed in between.
             if any(began < item.began and _end(item) < ended for began, ended in before):
                 wrong.append(_line(item, "another transaction had locked this", [name]))
             if item.kind == "allocate":
@@ -91,21 +92,21 @@ def _is_explained(get: Operation, writes: Sequence[Operation], purges: Sequence[
 
 
 def _end(operation: Operation) -> float:
-    """Return when it was over; what was broken off may still take effect at the node."""
+    """Return when it ended; a broken operation may still take effect at the node."""
     return inf if operation.ended is None or operation.outcome == "broken" else operation.ended
 
 
 def _had_no_effect(operation: Operation) -> bool:
-    """Return whether nothing can have come of it.
+    """Return whether it cannot have had any effect.
 
-    A client asks again where a kept connection breaks. Its second attempt may find the blocks locked by the first,
-    which the node is still carrying out.
+    A client retries when a kept connection breaks. Its second attempt may meet blocks that the first one has locked and
+    that the node is still processing.
     """
     return operation.outcome == "rejected" and operation.reason != "locked"
 
 
 def _must_fail(operation: Operation) -> bool:
-    """Return whether it puts what no node may take."""
+    """Return whether it puts data that a node must reject."""
     return operation.kind == "put" and operation.names[0].startswith(("ephemeral-", "damaged-"))
 
 
@@ -114,6 +115,6 @@ def _done(operation: Operation) -> bool:
 
 
 def _line(operation: Operation, what: str, names: Sequence[str]) -> str:
-    place = "any node" if operation.node == EVERY_NODE else f"node {operation.node}"
+    where = "any node" if operation.node == EVERY_NODE else f"node {operation.node}"
     when = f"{operation.began:.3f}–{_end(operation):.3f}"
-    return f"{operation.client} {operation.kind} at {place} {when}: {what}: {', '.join(names[:4])}"
+    return f"{operation.client} {operation.kind} at {where} {when}: {what}: {', '.join(names[:4])}"

@@ -13,7 +13,7 @@ from simulator.engine_models.engine_profile import EngineProfile, read_profile
 from tests.bench.engines.test_profile_fit import exact_samples
 
 
-def test_without_pytorch_it_says_what_is_missing(
+def test_without_pytorch_it_names_what_is_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
@@ -33,7 +33,7 @@ def test_heads_that_cannot_share_keys_make_no_model() -> None:
         ModelShape(layers=1, hidden=64, heads=5, kv_heads=2, ffn=64, vocabulary=10)
 
 
-def test_what_it_writes_is_a_profile(tmp_path: Path) -> None:
+def test_it_writes_a_profile(tmp_path: Path) -> None:
     document = profile_document(fit_profile(*exact_samples(EngineProfile())), SHAPES["8b"], "a test device")
     path = tmp_path / "fitted.json"
     path.write_text(json.dumps(document))

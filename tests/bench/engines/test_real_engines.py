@@ -1,4 +1,4 @@
-"""What bench.engines.real_engines asks, and how it judges; the engines are make test-vllm's and the benchmark's."""
+"""The workloads and verdict of bench.engines.real_engines; its engines run in make test-vllm and in the benchmark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.engines.real_engines_run.routers import APPROXIMATE, OURS, RIVALS, UN
 from bench.engines.real_engines_run.shaped_model import shaped
 
 
-def test_the_same_seed_asks_the_same_and_turns_repeat_what_went_before() -> None:
+def test_the_same_seed_gives_the_same_requests_and_turns_repeat_their_history() -> None:
     asked = conversations(200, 3)
     assert asked == conversations(200, 3)
     assert asked != conversations(200, 4)
@@ -38,11 +38,16 @@ def test_no_run_has_the_prompt_of_another() -> None:
 
 def test_a_request_without_an_answer_is_late() -> None:
     answers = [Answered(1.0, 100, 50), Answered(3.0, 100, 0), Answered(float("inf"))]
-    told = figures(answers, 2.0, 0.1)
-    assert (told.ttft_p50_s, told.cached_share, told.on_time_share, told.failed) == (3.0, 0.25, 1 / 3, 1)
+    measured = figures(answers, 2.0, 0.1)
+    assert (measured.ttft_p50_s, measured.cached_share, measured.on_time_share, measured.failed) == (
+        3.0,
+        0.25,
+        1 / 3,
+        1,
+    )
 
 
-def test_an_answer_whose_tokens_come_slowly_is_late() -> None:
+def test_an_answer_with_slow_tokens_is_late() -> None:
     answers = [Answered(1.0, 100, 50, 0.05), Answered(1.0, 100, 0, 0.2)]
     assert figures(answers, 2.0, 0.1).on_time_share == 0.5
 
@@ -68,16 +73,16 @@ def test_the_rate_counts_at_which_the_best_rival_is_nearest_to_nine_in_ten() -> 
         RIVALS[1]: {1.0: [0.92, 0.9, 0.88], 2.0: [0.7, 0.6, 0.5]},
         RIVALS[2]: {1.0: [0.8] * 3, 2.0: [0.3] * 3},
     }
-    found = {
+    results = {
         name: {rate: [run(item) for item in some] for rate, some in rates.items()} for name, rates in shares.items()
     }
-    told, lead = verdict(found)
-    assert told["rate_that_counts"] == 1.0
-    assert lead == told["headway_1_lead"] == pytest.approx(0.08)
-    assert told["headway_2_lead_least"] == pytest.approx(0.0)
+    reported, lead = verdict(results)
+    assert reported["rate_that_counts"] == 1.0
+    assert lead == reported["headway_1_lead"] == pytest.approx(0.08)
+    assert reported["headway_2_lead_least"] == pytest.approx(0.0)
 
 
-def test_repeats_of_several_sittings_come_together_and_those_of_another_commit_do_not(tmp_path: Path) -> None:
+def test_repeats_of_several_sittings_are_merged_except_those_of_another_commit(tmp_path: Path) -> None:
     here = {"commit": "abc", "rates": [0.8, 1.2], "seed": 17}
     first = {OURS: {0.8: run(0.9), 1.2: RunFigures(1.0, float("inf"), 0.01, 0.02, 0.5, 0.8, 3, 100)}}
     Repeats(tmp_path, here).keep(1, first, {"busy_before": 0.1})
@@ -88,10 +93,10 @@ def test_repeats_of_several_sittings_come_together_and_those_of_another_commit_d
     for number in sitting.missing(3):
         sitting.keep(number, {OURS: {0.8: run(number / 10), 1.2: run(0.5)}}, {"busy_before": 0.0})
     assert sitting.missing(3) == []
-    found = sitting.together(3)
-    assert [item.on_time_share for item in found[OURS][0.8]] == [0.0, 0.9, 0.2]
-    assert found[OURS][1.2][1] == first[OURS][1.2]
-    assert [item["busy_before"] for item in sitting.told(3)] == [0.0, 0.1, 0.0]
+    results = sitting.together(3)
+    assert [item.on_time_share for item in results[OURS][0.8]] == [0.0, 0.9, 0.2]
+    assert results[OURS][1.2][1] == first[OURS][1.2]
+    assert [item["busy_before"] for item in sitting.conditions(3)] == [0.0, 0.1, 0.0]
     for other in ({**here, "commit": "abd"}, {**here, "rates": [0.8]}):
         assert Repeats(tmp_path, other).missing(3) == [0, 1, 2]
 

@@ -1,4 +1,4 @@
-"""The figures of live runs are what the history says, and the chapter takes them from the results."""
+"""The figures of live runs match the history, and the chapter takes them from the results."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def asked(
     return Asked(number, sent_s, True, first_s=first_s, ended_s=ended_s, fate=fate)  # type: ignore[arg-type]
 
 
-def test_fates_are_counted_of_what_has_ended() -> None:
-    found = fates(
+def test_fates_count_only_ended_requests() -> None:
+    row = fates(
         [
             asked(1, 0.0, 1.0),
             asked(2, 0.0, None, "lost"),
@@ -25,15 +25,15 @@ def test_fates_are_counted_of_what_has_ended() -> None:
             asked(4, 0.0, None, "lost", None),
         ]
     )
-    assert (found["requests"], found["lost_without_first_byte"], found["broken_off"], found["rejected"]) == (3, 1, 1, 0)
-    assert (found["ttft_p50_s"], found["ttft_worst_s"]) == (2.0, 3.0)
+    assert (row["requests"], row["lost_without_first_byte"], row["broken_off"], row["rejected"]) == (3, 1, 1, 0)
+    assert (row["ttft_p50_s"], row["ttft_worst_s"]) == (2.0, 3.0)
 
 
 def test_bursts_begin_each_period() -> None:
     assert (rate(0.0), rate(BURST_S), rate(PERIOD_S + 0.1)) == (BURST_QPS, QPS, BURST_QPS)
 
 
-def test_a_course_tells_when_attainment_is_back_and_when_the_few_are_enough() -> None:
+def test_a_course_shows_when_attainment_recovers_and_when_few_engines_suffice() -> None:
     grow_s, shrink_s = scaling_live.PHASES[0][1], scaling_live.PHASES[0][1] + scaling_live.PHASES[1][1]
     late_s = grow_s + 2 * scaling_live.STEP_S
     history = [

@@ -13,7 +13,7 @@ from tests.simulator.engine_cache.token_paths import Path, keys_of, loop, misses
 
 
 def fewest_misses(paths: list[Path], capacity: int) -> int:
-    """Try every choice of leaves that could go."""
+    """Return the fewest misses over every choice of leaves to evict."""
 
     @cache
     def best(number: int, held: frozenset[Path]) -> int:
@@ -24,22 +24,22 @@ def fewest_misses(paths: list[Path], capacity: int) -> int:
         return missed + min(best(number + 1, after) for after in _rooms(held.union(prefixes), prefixes))
 
     def _rooms(held: frozenset[Path], spared: list[Path]) -> set[frozenset[Path]]:
-        rooms, found = {held}, set()
+        rooms, reached = {held}, set()
         while rooms:
             room = rooms.pop()
             if len(room) <= capacity:
-                found.add(room)
+                reached.add(room)
                 continue
             inner = {item[:-1] for item in room}
             rooms |= {room - {leaf} for leaf in room if leaf not in inner and leaf not in spared}
-        return found
+        return reached
 
     return best(0, frozenset())
 
 
 @given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=3), min_size=1, max_size=9), st.integers(3, 5))
 @settings(deadline=None, max_examples=60)
-def test_nothing_misses_less(prompts: list[list[int]], capacity: int) -> None:
+def test_no_choice_of_leaves_has_fewer_misses(prompts: list[list[int]], capacity: int) -> None:
     paths = [tuple(prompt) for prompt in prompts]
     chained = [keys_of(path) for path in paths]
     assert misses(chained, capacity, partial(BeladyLeaves, paths=chained)) == fewest_misses(paths, capacity)
@@ -56,7 +56,7 @@ def test_it_beats_the_rule_that_does_not_know_the_future() -> None:
     assert misses(paths, 20, partial(BeladyLeaves, paths=paths)) < misses(paths, 20, LruLeaves)
 
 
-def test_a_path_that_was_not_foretold_is_an_error() -> None:
+def test_an_unexpected_path_is_an_error() -> None:
     known = PrefixCache(4, partial(BeladyLeaves, paths=[(1, 2)]))
     with pytest.raises(ValueError, match="insertion 0 is not the one"):
         known.insert((1, 2, 3))

@@ -1,4 +1,4 @@
-"""The evidence document is what the committed results say, and verdicts follow from numbers."""
+"""The evidence document follows from the committed results, and verdicts follow from numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bench.evidence.verdicts.verdict import judged
 pytestmark = pytest.mark.long
 
 
-def test_the_document_is_what_the_results_say() -> None:
+def test_the_document_follows_from_the_results() -> None:
     assert document.text() == document.DOCUMENT.read_text(), "run make evidence"
 
 
@@ -46,7 +46,7 @@ def test_a_template_that_names_an_unknown_figure_fails(monkeypatch: pytest.Monke
 
 
 def test_every_verdict_is_in_the_table() -> None:
-    """A claim that is computed and that no row shows would be lost without a trace."""
+    """A computed claim that no row shows would be lost without a trace."""
     words = Counter(re.findall(r"\*\*([a-z ]+)\*\* \|", document.DOCUMENT.read_text()))
     assert words == Counter(_verdicts(verdicts.figures()))
 
@@ -98,7 +98,7 @@ def test_verdicts_have_three_steps() -> None:
     assert judged(reproduced=False) == "not reproduced"
 
 
-def test_every_result_is_named_after_its_file_and_tells_its_command() -> None:
+def test_every_result_has_the_name_of_its_file_and_its_command() -> None:
     for path in store.FOLDER.glob("*.json"):
         result = store.load(path.stem)
         assert result.name == path.stem

@@ -1,4 +1,4 @@
-"""Measurements ask for what their chapters read: one small cell of each kind is run on a generated trace."""
+"""Measurements produce what their chapters read: one small cell of each kind runs on a generated trace."""
 
 from __future__ import annotations
 
@@ -44,6 +44,6 @@ def test_written_costs_learning_and_age_reach_the_run() -> None:
     assert fitted["token_hit_rate"] != fixed["token_hit_rate"]
 
 
-def test_an_end_to_end_row_is_of_engines_that_decode() -> None:
+def test_an_end_to_end_row_uses_engines_that_decode() -> None:
     row = end_to_end.measure_one(Cell(trace="t", placement="least_cost", qps=8.0, engine_model="colocated"))
     assert float(str(row["e2e_p50_s"])) > float(str(row["ttft_p50_s"]))

@@ -1,4 +1,4 @@
-"""The second simulator keeps the study's model, and its readings differ where the text leaves something open."""
+"""The second simulator keeps the study's model, and its readings differ where the text is open."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_hit_is_found_at_the_start_and_stored_at_the_end() -> None:
     assert (station.resident((1, 2)), second.ttft_s) == (2, pytest.approx(prefill_s(1024, 0)))
 
 
-def test_the_cache_gives_up_the_longest_unused_leaf() -> None:
+def test_the_cache_evicts_the_least_recently_used_leaf() -> None:
     station = Station()
     for number in range(CACHE_BLOCKS + 1):
         station.bind(job(number, number))
@@ -52,7 +52,7 @@ def test_the_cache_gives_up_the_longest_unused_leaf() -> None:
 
 
 @pytest.mark.parametrize("order", ["late_last", "slack"])
-def test_what_cannot_be_on_time_goes_last(order: str) -> None:
+def test_requests_that_cannot_be_on_time_go_last(order: str) -> None:
     station, reading = Station(), Reading(infeasible_coming=False)
     late, good = job(1, 1, 2), job(2, 3, arrived_s=6.0)
     station.bind(late)
@@ -70,11 +70,11 @@ def test_it_agrees_with_the_simulator(placement: str, order: str) -> None:
     asked = spec(placement, order, engines=4, qps=12.0, warmup=200)
     by_us = report_of(asked, ours, run_ours(asked, ours), 0.0)
     reading = Reading(infeasible_wait=False)
-    found = run(Asked(placement=placement, order=order, engines=4, warmup=200, reading=reading), rows(), 12.0)
-    assert found.requests == pytest.approx(by_us.slo_share, abs=0.03)
+    by_second = run(Asked(placement=placement, order=order, engines=4, warmup=200, reading=reading), rows(), 12.0)
+    assert by_second.requests == pytest.approx(by_us.slo_share, abs=0.03)
 
 
-def test_who_wins_of_equals_decides_under_sglangs_rule() -> None:
+def test_tie_breaking_decides_under_sglangs_rule() -> None:
     shares = {
         ties: run(Asked(placement="sglang_cache_aware", engines=4, reading=Reading(ties=ties)), rows(), 14.0).requests  # type: ignore[arg-type]
         for ties in ("request", "first")

@@ -41,7 +41,7 @@ def test_no_case_is_asked_twice() -> None:
 
 
 def rows(monkeypatch: pytest.MonkeyPatch, figure: str, values: dict[tuple[str, int], list[float]]) -> None:
-    """Let every case have these figures, and 1.0 where none is given."""
+    """Give every case these figures, and 1.0 where none is given."""
 
     def case(system: str, users: int, *_: object, **__: object) -> dict[str, Any]:
         return {"users": users, figure: values.get((system, users), [1.0] * 3)}

@@ -1,4 +1,4 @@
-"""What the measurement of generated shared prefixes asks for."""
+"""The cases of the measurement of generated shared prefixes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 from bench.evidence.chapters.routing.shared_prefix import seconds
 from bench.evidence.measure.routing import shared_prefix
-from bench.evidence.plots.shared_prefix import LOOKS
+from bench.evidence.plots.shared_prefix import STYLES
 from bench.evidence.shared_prefix_runs import SharedPrefixRun
 from routing.policy.policy_document import Stage
 from routing.registry import build_placement, build_queue_order
@@ -34,15 +34,15 @@ def test_each_figure_varies_one_thing() -> None:
         assert asked.value in values
 
 
-def test_the_usual_cache_is_what_nine_tenths_of_the_gpu_leave() -> None:
+def test_the_usual_cache_is_the_rest_of_nine_tenths_of_the_gpu() -> None:
     _, sizes = shared_prefix.SWEEPS["cache"]
     assert abs(sizes[-1] / SharedPrefixRun(placement="", tokens_per_s=0).cache_tokens - 1) < 0.05
 
 
-def test_every_rule_that_is_swept_has_a_look() -> None:
-    assert set(shared_prefix.SWEPT) | set(shared_prefix.BATCH_RULES) <= LOOKS.keys()
+def test_every_swept_rule_has_a_style() -> None:
+    assert set(shared_prefix.SWEPT) | set(shared_prefix.BATCH_RULES) <= STYLES.keys()
 
 
-def test_seeds_that_disagree_are_told_by_their_least_and_most() -> None:
+def test_seeds_that_disagree_are_shown_by_their_least_and_most() -> None:
     assert seconds([0.4, 0.5]) == "0.45 s"
     assert seconds([0.4, 7.5, 35.0]) == "0.40 to 35.00 s"

@@ -1,4 +1,4 @@
-"""Generated shared prefixes in fine blocks: what is shared, what is not, and what a run of them reports."""
+"""Generated shared prefixes in fine blocks: their shared and other parts, and the report of a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_prompts_of_a_group_share_their_part_and_nothing_more() -> None:
             assert common == (length // 64 if other % 5 == number % 5 else 0)
 
 
-def test_all_but_the_first_of_each_group_could_hit_the_shared_part() -> None:
+def test_all_prompts_but_the_first_of_each_group_can_hit_the_shared_part() -> None:
     requests = SharedPrefixWorkload(_SHAPE, 32, seed=1)
     assert requests.infinite_hit_rate(0) == pytest.approx(0.5 * 3 / 4)
 
@@ -52,14 +52,14 @@ def test_engines_take_the_same_time_for_each_token_and_none_for_hits() -> None:
     assert profile.prefill_s(7000, 3500) == pytest.approx(0.5)
 
 
-def test_a_run_finishes_everything_and_hits_no_more_than_can_be_hit() -> None:
+def test_a_run_finishes_all_requests_with_no_more_hits_than_possible() -> None:
     row = run_row(_short())
     assert row["finished"] == 256
     assert 0 < float(str(row["hit_rate"])) <= float(str(row["hit_rate_infinite"]))
     assert float(str(row["ttft_p50_s"])) <= float(str(row["ttft_p95_s"]))
 
 
-def test_engines_that_decode_make_answers_take_time() -> None:
+def test_answers_take_time_on_engines_that_decode() -> None:
     row = run_row(_short(engine_model="chunked", block_tokens=64, output_tokens=8))
     assert row["finished"] == 256
     assert float(str(row["e2e_p50_s"])) > float(str(row["ttft_p50_s"])) + 7 * 0.0185

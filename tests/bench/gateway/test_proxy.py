@@ -1,4 +1,4 @@
-"""What bench.gateway.proxy counts as added, and how it reads answers."""
+"""The added latency in bench.gateway.proxy, and how it reads answers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ from tests.gateway.ports import listen
 def test_ours_is_over_plain_nginx_and_the_peers_over_the_engine() -> None:
     p50 = {"engine": 20.0, "nginx": 50.0, "nginx_decided": 200.0, "sglang_router": 70.0}
     figures = {f"{name}_{size}kb_us{of}": us for name, us in p50.items() for size in (2, 48) for of in ("", "_median")}
-    found = added(figures)
-    assert (found["added_2kb_us"], found["peer_added_2kb_us"], found["added_2kb_over_peer"]) == (150.0, 50.0, 3.0)
-    assert found["added_48kb_over_peer_median"] == 3.0
+    added_us = added(figures)
+    assert (added_us["added_2kb_us"], added_us["peer_added_2kb_us"], added_us["added_2kb_over_peer"]) == (
+        150.0,
+        50.0,
+        3.0,
+    )
+    assert added_us["added_48kb_over_peer_median"] == 3.0
 
 
 def test_requests_have_their_size_and_share_prefixes() -> None:

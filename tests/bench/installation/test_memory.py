@@ -17,7 +17,7 @@ def test_the_warm_up_leaves_half_of_a_short_run() -> None:
     assert warm_min(120.0) == 30.0
 
 
-def test_requests_come_at_the_stated_rate_and_are_short() -> None:
+def test_requests_arrive_at_the_stated_rate_and_are_short() -> None:
     rows = short_rows()
     assert len(rows) / (rows[-1].timestamp / 1000) == pytest.approx(QPS, rel=0.2)
     assert len(rows) == QPS * PASS_S

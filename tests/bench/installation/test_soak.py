@@ -1,4 +1,4 @@
-"""The soak's verdict: what it must find in a history, and what it must let pass."""
+"""The soak's verdict: the faults that it must detect in a history, and the events that it must accept."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def asked(number: int = 1, **fields: object) -> Asked:
 
 
 class Service:
-    """What an EngineService has counted, without its server."""
+    """The counts of an EngineService, without its server."""
 
     def __init__(self, started: tuple[str, ...] = (), stopped: dict[str, str] | None = None) -> None:
         self.started = {key: {"name": key} for key in started}
@@ -45,7 +45,7 @@ def test_a_history_without_loss_is_right() -> None:
         ({"fate": "broken_off"}, "broke off"),
     ],
 )
-def test_what_is_lost_or_breaks_off_without_cause_is_wrong(fields: dict[str, object], word: str) -> None:
+def test_a_request_lost_or_broken_off_without_cause_is_wrong(fields: dict[str, object], word: str) -> None:
     (wrong,) = wrong_requests([asked(**fields)], [Kill("worker-0", 11.0)])  # type: ignore[arg-type]
     assert word in wrong
 
@@ -73,12 +73,12 @@ def test_an_effect_without_order_and_an_order_without_effect_are_wrong() -> None
     )
 
 
-def test_engines_that_run_and_are_not_registered_are_wrong() -> None:
-    found = effects(Service(("a", "b")), [("a", "start", "done", ""), ("b", "start", "done", "")], ["a"])
-    assert found == ["['b'] are registered or run, not both"]
+def test_running_engines_without_registration_are_wrong() -> None:
+    wrong = effects(Service(("a", "b")), [("a", "start", "done", ""), ("b", "start", "done", "")], ["a"])
+    assert wrong == ["['b'] are registered or run, not both"]
 
 
-def test_what_was_done_twice_is_wrong() -> None:
+def test_an_effect_that_happened_twice_is_wrong() -> None:
     name = next(iter(DOUBLES))
     rows = {name: [("e-1",)], "orders": [("a", "start", "done", "")], "engines": [("a",)]}
     (wrong,) = wrong_effects(Service(("a",)), 1, rows)  # type: ignore[arg-type]
@@ -88,7 +88,7 @@ def test_what_was_done_twice_is_wrong() -> None:
 PUBLISHED = [Published(1, 0.0), Published(2, 10.0)]
 
 
-def test_gateways_that_take_versions_in_turn_are_right() -> None:
+def test_gateways_that_apply_versions_in_order_are_right() -> None:
     decided = [Decided("a", 9.0, 1), Decided("b", 10.5, 2), Decided("a", 10.6, 1), Decided("a", 10.7, 2)]
     assert wrong_versions(decided, PUBLISHED) == []
 

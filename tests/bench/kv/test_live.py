@@ -7,7 +7,7 @@ def test_verdicts_follow_the_medians_of_the_windows() -> None:
     assert (figures["live_over_predicted"], round(figures["loads_over_none"], 3)) == (1.1, 0.733)
     assert all(target.holds for target in targets_of(figures).values())
     far = targets_of(mooncake_figures([Window(1.3, 1.0, 1.0, 1.5)]))
-    assert [name for name, each in far.items() if not each.holds] == [
+    assert [name for name, missed in far.items() if not missed.holds] == [
         "live_over_predicted <= 1.15",
         "loads_over_none < 1.0",
     ]
@@ -18,7 +18,7 @@ def test_replicas_that_were_not_made_prove_nothing() -> None:
     assert not targets["replicas_made > 0.0"].holds
 
 
-def test_prefetch_may_not_say_more_than_was_sent() -> None:
+def test_prefetch_may_not_report_more_than_was_sent() -> None:
     assert all(target.holds for target in targets_of(prefetch_figures([(95.0, 100.0, 1.0, 1.0)])).values())
     too_much = targets_of(prefetch_figures([(101.0, 100.0, 1.0, 1.0)]))
     assert not too_much["prefetch_said_over_sent <= 1.0"].holds

@@ -1,4 +1,4 @@
-"""The verdict of the soak of node managers: what it must find in a history, and what it must let pass."""
+"""The verdict of the node managers' soak: the faults it must detect in a history, and the events it must accept."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def operation(kind: str, began: float, ended: float | None = None, **fields: Any
 
 
 def hit(began: float, **fields: Any) -> Operation:
-    return operation("get", began, found=[NAME], **fields)
+    return operation("get", began, hits=[NAME], **fields)
 
 
 def purge(began: float, outcome: str = "done") -> list[Operation]:
@@ -35,12 +35,12 @@ def purge(began: float, outcome: str = "done") -> list[Operation]:
     ]
 
 
-def test_what_was_put_may_be_found_or_missed() -> None:
+def test_a_get_of_a_put_block_may_hit_or_miss() -> None:
     history = [operation("put", 1.0), hit(2.0), operation("get", 3.0), hit(4.0, node=EVERY_NODE)]
     assert wrong_operations(history, NODES, []) == []
 
 
-def test_other_bytes_are_wrong() -> None:
+def test_a_get_with_other_bytes_is_wrong() -> None:
     (wrong,) = wrong_operations([operation("put", 1.0), hit(2.0, wrong=[NAME])], NODES, [])
     assert "other bytes" in wrong
 
@@ -56,9 +56,9 @@ def test_other_bytes_are_wrong() -> None:
         [operation("put", 0.0), *purge(0.6)],
     ],
 )
-def test_a_block_that_nobody_put_there_is_wrong(before: list[Operation]) -> None:
+def test_a_hit_without_a_put_is_wrong(before: list[Operation]) -> None:
     (wrong,) = wrong_hits(sorted([*before, hit(2.2)], key=lambda item: item.began), NODES)
-    assert "nobody had put this: shared-3" in wrong
+    assert "no client had put this: shared-3" in wrong
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_block_that_nobody_put_there_is_wrong(before: list[Operation]) -> None
         [operation("commit", 1.0)],
     ],
 )
-def test_what_may_have_been_put_is_not_wrong(before: list[Operation]) -> None:
+def test_a_hit_after_a_possible_put_is_right(before: list[Operation]) -> None:
     assert wrong_hits(sorted([*before, hit(2.2)], key=lambda item: item.began), NODES) == []
 
 
@@ -85,11 +85,11 @@ def test_only_a_purge_of_all_nodes_counts() -> None:
 
 
 def allocated(began: float, tx_id: str, **fields: Any) -> Operation:
-    return operation("allocate", began, began + 0.1, **{"tx_id": tx_id, "found": [NAME], "lease_s": 5.0, **fields})
+    return operation("allocate", began, began + 0.1, **{"tx_id": tx_id, "hits": [NAME], "lease_s": 5.0, **fields})
 
 
-@pytest.mark.parametrize("other", [allocated(2.0, "b"), operation("put", 2.0, found=[NAME])])
-def test_a_block_that_is_locked_is_nobody_else_s(other: Operation) -> None:
+@pytest.mark.parametrize("other", [allocated(2.0, "b"), operation("put", 2.0, hits=[NAME])])
+def test_a_locked_block_belongs_to_one_transaction(other: Operation) -> None:
     (wrong,) = wrong_locks([allocated(1.0, "a"), other], [])
     assert "another transaction" in wrong
 
@@ -102,28 +102,28 @@ def test_a_block_that_is_locked_is_nobody_else_s(other: Operation) -> None:
         ([allocated(1.0, "a"), allocated(2.0, "b")], [(0, 0.9, 1.4)]),
         ([allocated(1.0, "a"), allocated(2.0, "b", node=1)], []),
         ([allocated(1.0, "a"), allocated(2.0, "b", outcome="rejected")], []),
-        ([allocated(1.0, "a"), allocated(2.0, "b", found=[])], []),
+        ([allocated(1.0, "a"), allocated(2.0, "b", hits=[])], []),
         ([allocated(1.0, "a"), operation("abort", 1.5, tx_id="a"), allocated(2.0, "b")], []),
         ([allocated(1.0, "a"), operation("purge", 1.2, tenant=TENANT), allocated(2.0, "b")], []),
     ],
 )
-def test_a_lock_that_has_ended_binds_nobody(history: list[Operation], kills: list[Kill]) -> None:
+def test_an_expired_lock_has_no_effect(history: list[Operation], kills: list[Kill]) -> None:
     assert wrong_locks(history, kills) == []
 
 
-def test_a_kill_ends_no_lock_of_another_node_or_of_the_node_s_next_life() -> None:
+def test_a_kill_ends_no_lock_of_another_node_or_of_the_nodes_next_life() -> None:
     history = [allocated(1.0, "a"), allocated(2.0, "b")]
     assert wrong_locks(history, [(1, 1.4, 1.5)]) and wrong_locks(history, [(0, 0.5, 0.9)])
 
 
 @pytest.mark.parametrize("kind", ["ephemeral", "damaged"])
-def test_what_no_node_may_take_is_wrong_where_it_was_taken(kind: str) -> None:
+def test_a_put_that_must_be_rejected_is_wrong_if_accepted(kind: str) -> None:
     put = operation("put", 1.0, names=[f"{kind}-1"])
     assert len(wrong_operations([put], NODES, [])) == 1
-    assert len(wrong_hits([put, operation("get", 2.0, found=[f"{kind}-1"])], NODES)) == 1
+    assert len(wrong_hits([put, operation("get", 2.0, hits=[f"{kind}-1"])], NODES)) == 1
 
 
-def test_a_killed_client_s_history_is_read_up_to_its_last_word(tmp_path: Path) -> None:
+def test_a_killed_clients_history_is_read_up_to_its_last_line(tmp_path: Path) -> None:
     path = tmp_path / "c0"
     writer = HistoryWriter(path, "c0")
     with writer.noting(Operation("put", 0, [NAME])) as done:
@@ -140,7 +140,7 @@ def test_a_killed_client_s_history_is_read_up_to_its_last_word(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_seed_says_all_faults_and_each_is_undone(seed: int) -> None:
+def test_a_seed_determines_all_faults_and_each_is_undone(seed: int) -> None:
     faults = schedule(seed, 30.0, 3, 3)
     assert faults == schedule(seed, 30.0, 3, 3)
     assert all(0.0 < fault.at_s <= 30.0 for fault in faults)

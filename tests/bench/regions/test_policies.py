@@ -5,7 +5,7 @@ from simulator.regions.region_report import RegionReport
 from simulator.regions.workloads import WORKLOADS
 
 
-def test_every_claim_names_what_can_be_run_and_has_a_key_of_its_own() -> None:
+def test_every_claim_names_runnable_cases_and_has_a_unique_key() -> None:
     assert len({claim.key for claim in CLAIMS}) == len(CLAIMS)
     for claim in CLAIMS:
         assert {claim.policy, claim.over or claim.policy} <= POLICIES.keys()

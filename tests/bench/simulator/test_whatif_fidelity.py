@@ -1,4 +1,4 @@
-"""What the fidelity benchmark counts as agreement."""
+"""The fidelity benchmark's measure of agreement."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from simulator.workloads.trace import write_trace
 from tests.controlplane.trials.whatif.installation import recorded
 
 
-def pair(name: str, live_s: float, told_s: float) -> Pair:
-    return Pair(name, Measured(live_s, 0.5), Measured(told_s, 0.5))
+def pair(name: str, live_s: float, predicted_s: float) -> Pair:
+    return Pair(name, Measured(live_s, 0.5), Measured(predicted_s, 0.5))
 
 
-def test_only_policies_that_live_runs_tell_apart_are_ranked() -> None:
+def test_only_policies_that_differ_in_live_runs_are_ranked() -> None:
     apart = [pair("a", 1.0, 1.0), pair("b", 2.0, 1.9), pair("c", 1.02, 0.9)]
     assert agreeing_share(apart) == 1.0
     assert agreeing_share([pair("a", 1.0, 2.0), pair("b", 2.0, 1.0)]) == 0.0
@@ -48,7 +48,7 @@ def test_repeats_count_by_their_median() -> None:
     assert middle([Measured(1.0, 0.1), Measured(9.0, 0.2), Measured(2.0, 0.3)]) == Measured(2.0, 0.2)
 
 
-def test_the_prediction_is_what_ifs(tmp_path: Path) -> None:
+def test_the_prediction_is_that_of_what_if(tmp_path: Path) -> None:
     rows: list[RecordedRow] = recorded(60)
     window = tmp_path / "window.jsonl.gz"
     write_trace(window, rows)
@@ -57,12 +57,12 @@ def test_the_prediction_is_what_ifs(tmp_path: Path) -> None:
     assert predicted("least_cost", window, rows, "chunked") == other
 
 
-def test_engines_are_simulated_as_comes_closest_to_the_window(tmp_path: Path) -> None:
+def test_the_engine_model_closest_to_the_window_is_simulated(tmp_path: Path) -> None:
     rows = [msgspec.structs.replace(row, policy_version=1, output_length=300) for row in recorded(80)]
     window = tmp_path / "window.jsonl.gz"
     write_trace(window, rows)
     policy = policy_of("round_robin")
     for model in ENGINE_MODELS:
         happened_s = do_task(asked(policy, window, rows, (model,)).task(BASE, 0)).ttft_mean_s
-        told = [msgspec.structs.replace(row, ttft_s=happened_s) for row in rows]
-        assert engine_model(policy, window, told) == model
+        window_rows = [msgspec.structs.replace(row, ttft_s=happened_s) for row in rows]
+        assert engine_model(policy, window, window_rows) == model

@@ -1,4 +1,4 @@
-"""What make test-packages installs, and what is skipped without it."""
+"""The tools that make test-packages installs; tests are skipped without them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 
 def tool(name: str) -> str:
     """Return the path of a program, from PACKAGES_<NAME> or the PATH; skips without it."""
-    found = os.environ.get(f"PACKAGES_{name.upper().replace('-', '_')}") or shutil.which(name)
-    if not found:
+    path = os.environ.get(f"PACKAGES_{name.upper().replace('-', '_')}") or shutil.which(name)
+    if not path:
         pytest.skip(f"no {name}: make test-packages installs it where it can")
-    return found
+    return path
 
 
 def installed() -> Path:

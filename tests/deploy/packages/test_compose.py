@@ -50,10 +50,10 @@ EXAMPLE = (DEPLOY.parent / ".env.example").read_text()
 
 
 def filled(text: str, given: Mapping[str, str]) -> str:
-    """Interpolate a value as Compose does; a required variable that is not given raises KeyError."""
+    """Interpolate a value as Compose does; raises KeyError for a required variable that is missing."""
 
-    def value(found: re.Match[str]) -> str:
-        name, kind, rest = found[1], found[2], found[3]
+    def value(match: re.Match[str]) -> str:
+        name, kind, rest = match[1], match[2], match[3]
         return given[name] if kind == ":?" else given.get(name) or rest
 
     return re.sub(r"\$\{([A-Z_]+)(:[?-])([^}]*)\}", value, text)
@@ -71,7 +71,7 @@ def test_it_has_every_process_of_a_grown_installation() -> None:
     assert all(commands[name].startswith("python -m gateway") for name in ("gateway-1", "gateway-2"))
 
 
-def test_what_services_wait_for_exists_and_can_come_about() -> None:
+def test_dependencies_of_services_exist_and_can_be_met() -> None:
     for service in SERVICES.values():
         for name, how in service.get("depends_on", {}).items():
             healthy = "test" in SERVICES[name].get("healthcheck", {})
@@ -90,7 +90,7 @@ def test_it_holds_no_secret_and_names_settings_that_exist() -> None:
         assert set(SERVICES[name]["environment"]) <= settings, name
 
 
-def test_gateways_and_web_s_own_one_reach_each_other() -> None:
+def test_gateways_and_webs_own_one_reach_each_other() -> None:
     listening = {name for name, service in SERVICES.items() if LISTEN in service.get("environment", {})}
     assert listening == {"web", "gateway-1", "gateway-2"}
 
@@ -127,7 +127,7 @@ class Host:
         if LISTEN in environment:
             assert environment[LISTEN] == f"{name}:7946", "the name under which Compose's network knows it"
             environment[LISTEN] = "127.0.0.1:0"
-        # A container has loopback for itself; here the engines are on it.
+        # A container has loopback to itself; here the engines are on it.
         allowed = {"HEADWAY_ALLOW_LOOPBACK_ENGINES": "true"} if "SECRET_KEY" in environment else {}
         state = self.folder / name
         return {"PATH": os.environ["PATH"], "HEADWAY_STATE_DIR": str(state), **environment, **allowed}
@@ -167,7 +167,7 @@ class Host:
         return done.stdout
 
     def becomes_healthy(self, name: str) -> None:
-        """Ask as the service's own health check does, until it is content."""
+        """Run the service's own health check until it passes."""
         check = SERVICES[name]["healthcheck"]["test"]
         assert check[0] == "CMD"
         until_s = time.monotonic() + LIMIT_S
@@ -198,7 +198,7 @@ def redis_of(host: Host, port: int) -> Iterator[None]:
 
 @contextmanager
 def front(host: Host) -> Iterator[str]:
-    """Run nginx with its file and a certificate made for the test; gives its address."""
+    """Run nginx with its file and a certificate made for the test; yields its address."""
     nginx, openssl = binary("nginx"), shutil.which("openssl")
     assert openssl is not None
     certificate, key, port = host.folder / "certificate.pem", host.folder / "key.pem", free_ports(1)[0]
@@ -228,7 +228,7 @@ def front(host: Host) -> Iterator[str]:
 
 
 def asked(url: str, body: dict[str, Any] | None = None, key: str = "") -> tuple[int, str]:
-    """Ask through nginx, under the public name; a certificate of the test's own is no proof of anything."""
+    """Ask through nginx, under the public name, without verifying the test's own certificate."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     headers = {"Host": HOST, "Content-Type": "application/json", "Authorization": f"Bearer {key}"}

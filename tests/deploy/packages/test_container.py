@@ -37,7 +37,7 @@ LOOPBACK = {"0.0.0.0": "127.0.0.1"}  # noqa: S104 - what is replaced
 
 
 def instruction(name: str) -> str:
-    """Return the arguments of an instruction where it stands last: in the image itself."""
+    """Return the arguments of the last instruction of this name, which is that of the image itself."""
     return str(re.findall(rf"^{name}\s+(.*)$", DOCKERFILE, re.MULTILINE)[-1])
 
 

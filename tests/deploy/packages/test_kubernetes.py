@@ -16,12 +16,12 @@ from tests.deploy.packages.package_tools import DEPLOY, installed
 
 FOLDER = DEPLOY / "kubernetes"
 VERSION = "1.37"
-"""Of the schemas; the API versions in use exist since 1.25."""
+"""Version of the schemas; the API versions in use exist since 1.25."""
 ACCOUNT = 10001
 EXAMPLE = (DEPLOY.parent / ".env.example").read_text()
 SETTINGS = set(re.findall(r"^([A-Z_]+)=", EXAMPLE, re.MULTILINE))
 OWN = {"HEADWAY_HOST", "POD_IP", "POD_NAME"}
-"""What the manifests use among themselves."""
+"""Variables that only the manifests use."""
 
 
 @cache
@@ -88,7 +88,7 @@ def test_there_are_two_gateways_that_go_one_by_one_and_drain() -> None:
     assert container["livenessProbe"]["httpGet"]["path"] == "/live"
 
 
-def test_gateways_and_web_s_own_one_reach_each_other_and_nobody_else_does() -> None:
+def test_only_gateways_and_webs_own_one_reach_each_other() -> None:
     for name in ("gateway", "web"):
         (container,) = deployment(name)["template"]["spec"]["containers"]
         (listens,) = [item["value"] for item in container["env"] if item["name"] == LISTEN]
@@ -125,7 +125,7 @@ def test_nothing_runs_as_root_or_may_become_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["gateway", "web"])
-def test_only_workers_speak_to_kubernetes_and_only_as_far_as_they_must(name: str) -> None:
+def test_only_workers_access_kubernetes_and_with_minimal_permissions(name: str) -> None:
     assert deployment(name)["template"]["spec"]["automountServiceAccountToken"] is False
     worker = deployment("worker")["template"]["spec"]
     assert worker["serviceAccountName"] == "headway-worker"

@@ -37,16 +37,16 @@ _SUFFIXES = {CounterFamily: [""], GaugeFamily: [""], HistogramFamily: ["_bucket"
 def exported() -> dict[str, set[str]]:
     """Return every series that a gateway can export, with its labels."""
     metrics = GatewayMetrics()
-    found: dict[str, set[str]] = {WAKE_UP_AGE: set()}
+    series: dict[str, set[str]] = {WAKE_UP_AGE: set()}
     for family in vars(metrics).values():
         for suffix in _SUFFIXES.get(type(family), []):
-            found[family._name + suffix] = {*family._labels, *(["le"] if suffix == "_bucket" else [])}
+            series[family._name + suffix] = {*family._labels, *(["le"] if suffix == "_bucket" else [])}
     registry = CollectorRegistry()
     bus = RedisBus("redis://127.0.0.1:1/0", Keyring.of(b"a secret for tests only"))
     BusMetrics(registry, bus)
     for source in (registry, metrics.registry):
-        found |= {sample.name: set() for metric in source.collect() for sample in metric.samples if not sample.labels}
-    return found
+        series |= {sample.name: set() for metric in source.collect() for sample in metric.samples if not sample.labels}
+    return series
 
 
 def panels() -> list[dict[str, Any]]:
@@ -82,7 +82,7 @@ def test_metrics_and_labels_exist(name: str, expression: str) -> None:
         assert {part.strip() for part in group.split(",")} <= allowed, expression
 
 
-def test_the_dashboard_shows_what_an_operator_asks_first() -> None:
+def test_the_dashboard_begins_with_an_operators_first_questions() -> None:
     shown = {metric for _, expression in expressions() for metric, _ in _METRIC.findall(expression)}
     for metric in (
         "headway_requests_total",

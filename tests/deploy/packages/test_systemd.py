@@ -1,4 +1,4 @@
-"""The systemd units: what systemd says of them, and that they fit the program."""
+"""The systemd units: systemd's own checks of them, and that they fit the program."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_unit_starts_a_command_that_exists_and_waits_for_its_drain(unit: Path)
 def test_systemd_finds_nothing_wrong_and_little_exposed(unit: Path, tmp_path: Path) -> None:
     analyze = tool("systemd-analyze")
     tried = tmp_path / unit.name.replace("@.", "@8001.")
-    # It asks for a program that exists, wherever the tests run.
+    # systemd requires a program that exists, on any machine that runs the tests.
     tried.write_text(unit.read_text().replace(INTERPRETER, sys.executable))
     verified = subprocess.run([analyze, "verify", "--man=no", tried], check=False, capture_output=True, text=True)
     assert (verified.returncode, verified.stdout + verified.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""Every locked package has a wheel, with a hash that is locked, for each Python that Headway supports."""
+"""Every locked package has a wheel, with a locked hash, for each Python that Headway supports."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Makes tiny hybrid models of random weights, from the tiny Llama's tokenizer; run by the Python that has vLLM.
 
-Two of three layers have sliding windows (Gemma 3) or recurrent states (LFM2, whose short convolutions vLLM keeps as it
-keeps those of Mamba), and the last one has full attention.
+Two of three layers have sliding windows (Gemma 3) or recurrent states (LFM2, whose short convolutions vLLM keeps like
+those of Mamba), and the last one has full attention.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 KINDS = ("sliding_window", "mamba")
-"""What vLLM's events call the groups of both models beside full attention."""
+"""Names in vLLM's events of both models' groups without full attention."""
 WINDOW = 100
-"""In tokens: four blocks of 32, for the token that is computed next is in its own window."""
+"""In tokens: four blocks of 32, since the token to be computed next is in its own window."""
 
 
 def make_model(kind: str, folder: Path, text_model: Path) -> None:

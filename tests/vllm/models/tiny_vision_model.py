@@ -15,7 +15,7 @@ TEMPLATE = (
     "{% endfor %}{% if add_generation_prompt %}<|turn|>assistant\n{% endif %}"
 )
 SIDE = 128
-"""Of each image, in pixels: 64 tokens, and what the processor puts around them."""
+"""Side of each image in pixels: 64 tokens, and those that the processor puts around them."""
 
 
 def make_model(folder: Path, text_model: Path) -> None:

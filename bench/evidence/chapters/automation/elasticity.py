@@ -14,7 +14,7 @@ PLANNED, REACTIVE, STILL = "dual_map", "dual_map, reactive", "dual_map, no scali
 OURS = "least_cost + slack"
 CHANGES = ("8→9", "8→7")
 DIP_S = 120.0
-"""How long after a change of the fleet hits are compared."""
+"""Time after a change of the fleet over which hits are compared."""
 
 
 def row(label: str) -> Row:
@@ -23,7 +23,7 @@ def row(label: str) -> Row:
 
 
 def plans(label: str) -> list[Row]:
-    """Return the plans of a run that did something."""
+    """Return the plans of a run that changed something."""
     return list(row(label)["plans"])
 
 
@@ -33,24 +33,24 @@ def course(label: str, first_s: float, last_s: float) -> list[list[float]]:
 
 
 def on_time(label: str, first_s: float, last_s: float) -> float:
-    """Return the share of the requests of a span that were on time."""
+    """Return the on-time share of the requests of a span."""
     part = course(label, first_s, last_s)
     return sum(item[1] * item[2] for item in part) / sum(item[1] for item in part)
 
 
 def hits(label: str) -> float:
-    """Return the hits of the first seconds after the change of the fleet."""
+    """Return the share of hits in the first seconds after the change of the fleet."""
     part = course(label, FIXED_CHANGE_S, FIXED_CHANGE_S + DIP_S)
     return sum(item[1] * (item[3] or 0.0) for item in part) / sum(item[1] for item in part)
 
 
 def dip(name: str, change: str) -> float:
-    """Return by how much hits fall below what they are without the change."""
+    """Return how far hits fall below those without the change."""
     return hits(f"{name} 8→8") - hits(f"{name} {change}")
 
 
 def recovered_s(label: str) -> float:
-    """Return the seconds from the start of the overload until nine in ten of all later requests of it are on time."""
+    """Return the seconds from the start of the overload until nine in ten of its later requests are on time."""
     start_s, end_s = overload()
     for window in course(label, start_s, end_s):
         if window[2] >= 0.9 and min(item[2] for item in course(label, window[0], end_s)) >= 0.9:
@@ -59,7 +59,7 @@ def recovered_s(label: str) -> float:
 
 
 def overload() -> tuple[float, float]:
-    """Return when the overload begins and ends, seconds."""
+    """Return the beginning and end of the overload in seconds."""
     start_s = PHASES[0][1]
     return start_s, start_s + PHASES[1][1]
 

@@ -45,7 +45,7 @@ def healthy() -> list[Row]:
 
 
 def wrongly_quarantined() -> int:
-    """Return how many engines were quarantined in the hours without a fault."""
+    """Return the number of engines quarantined in the hours without a fault."""
     return sum(len(item["wrongly"]) for item in healthy())
 
 

@@ -1,4 +1,4 @@
-"""Figures: is the simulator right? Against live processes, and against another simulator."""
+"""Figures: the simulator checked against live processes, and against another simulator."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def figures() -> dict[str, Any]:
 
 
 def apart(result: Result) -> float:
-    """Return how far the simulated ratio of two placements' times is from the live one, at worst."""
+    """Return the largest error of the simulated ratio of two placements' times against the live one."""
     times = [(row["live_ttft_mean_s"], row["simulated_ttft_mean_s"]) for row in result.rows]
     worst: float = max(
-        abs(told / other_told * other_live / live - 1)
-        for (live, told), (other_live, other_told) in permutations(times, 2)
+        abs(simulated / other_simulated * other_live / live - 1)
+        for (live, simulated), (other_live, other_simulated) in permutations(times, 2)
     )
     return worst

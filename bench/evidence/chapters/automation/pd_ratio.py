@@ -1,4 +1,4 @@
-"""Figures: how many engines prefill and how many decode (Mooncake §5.1, §7.5)."""
+"""Figures: numbers of prefill and of decode engines (Mooncake §5.1, §7.5)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EVEN = ENGINES // 2
 
 
 def fixed(prefill: int) -> Row:
-    """Return the day with so many prefill engines all the time."""
+    """Return the day with a fixed number of prefill engines."""
     return load("pd_ratio").find(kind="day", controlled=False, prefill=prefill, seed=1)
 
 
@@ -22,7 +22,7 @@ def controlled() -> list[Row]:
 
 
 def swept(prefill: int) -> Row:
-    """Return the run at a constant mix with so many prefill engines."""
+    """Return the run at a constant mix with this number of prefill engines."""
     return load("pd_ratio").find(kind="sweep", prefill=prefill)
 
 

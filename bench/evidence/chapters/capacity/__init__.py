@@ -1,1 +1,1 @@
-"""Chapters on how far it goes: large fleets, full caches, overload and defaults."""
+"""Chapters on limits: large fleets, full caches, overload and defaults."""

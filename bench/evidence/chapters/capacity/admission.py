@@ -101,13 +101,13 @@ def over_baseline(mode: str, figure: str) -> list[float]:
 
 
 def calmer(mode: str, figure: str) -> int:
-    """Return in how many settings a prediction makes a swing of early rejection smaller by a tenth or more."""
+    """Return the number of settings in which a prediction makes early rejection's swing smaller by a tenth or more."""
     pairs = zip(values(measured.EARLY, figure), values(mode, figure), strict=True)
     return sum(predicted < 0.9 * early for early, predicted in pairs)
 
 
 def fewer_than_early(mode: str) -> list[bool]:
-    """Return in which settings a rule rejects fewer requests than early rejection."""
+    """Return for each setting whether a rule rejects fewer requests than early rejection."""
     pairs = zip(values(mode, "rejected"), values(measured.EARLY, "rejected"), strict=True)
     return [ours < early for ours, early in pairs]
 
@@ -118,6 +118,6 @@ def seed_shares(kind: str, *, on: bool, **wanted: str) -> list[float]:
 
 
 def seed_gains(kind: str, **wanted: str) -> list[float]:
-    """Return what is gained on the same seed."""
+    """Return the gains on the same seed."""
     pairs = zip(seed_shares(kind, on=False, **wanted), seed_shares(kind, on=True, **wanted), strict=True)
     return [after - before for before, after in pairs]

@@ -1,4 +1,4 @@
-"""Figures: what decides the default of a new pool."""
+"""Figures: the case for the default of a new pool."""
 
 from __future__ import annotations
 
@@ -97,6 +97,6 @@ def _loads() -> list[dict[str, Any]]:
         large = [load("defaults").find(kind="large", placement=rule[0], order=rule[1], qps=qps) for rule in RULES]
         rows.append((f"reference, {LARGE} of them", "toolagent_like", qps, large))
     return [
-        {"model": model, "trace": _TRACES[trace], "qps": qps, "found": [_shares(row) for row in found]}
-        for model, trace, qps, found in rows
+        {"model": model, "trace": _TRACES[trace], "qps": qps, "found": [_shares(row) for row in runs]}
+        for model, trace, qps, runs in rows
     ]

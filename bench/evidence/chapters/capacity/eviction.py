@@ -38,7 +38,7 @@ def trace_mean(trace: str, placement: str, order: str, eviction: str, figure: st
 
 
 def hit_changes() -> list[float]:
-    """Return what RLT adds to the share of hit tokens, for every rule and trace."""
+    """Return RLT's change of the share of hit tokens, for every rule and trace."""
     return [
         trace_mean(trace, *rule, "rlt", "token_hit_rate") - trace_mean(trace, *rule, "lru", "token_hit_rate")
         for trace in TRACE_LOADS

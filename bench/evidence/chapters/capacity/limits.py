@@ -1,4 +1,4 @@
-"""Figures: what no rule can pass."""
+"""Figures: bounds that no rule can exceed."""
 
 from __future__ import annotations
 

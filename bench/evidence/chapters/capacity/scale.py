@@ -33,7 +33,7 @@ STUDY = {
     (32, 96.0, "sglang_cache_aware", "fifo"): 0.031,
     (32, 96.0, "least_loaded", "fifo"): 0.011,
 }
-"""Shares on time that an independent simulator found."""
+"""On-time shares by an independent simulator."""
 
 
 def on_time(engines: int, qps: float, placement: str, order: str = "fifo") -> float:
@@ -69,7 +69,7 @@ def figures() -> dict[str, Any]:
 
 
 def growth(placement: str, order: str = "fifo") -> float:
-    """Return how many times the goodput of the smallest fleet the largest one has."""
+    """Return the goodput of the largest fleet over that of the smallest."""
     return goodput(SIZES[-1], placement, order) / goodput(SIZES[0], placement, order)
 
 

@@ -22,7 +22,7 @@ def at_bandwidth(trace: str, gbps: float) -> float:
 
 
 def change(trace: str, qps: float) -> float:
-    """Return the relative change of mean TTFT that transfers bring."""
+    """Return the relative change of mean TTFT with transfers."""
     return mean_ttft(trace, "mooncake", qps) / mean_ttft(trace, "min_ttft", qps) - 1
 
 

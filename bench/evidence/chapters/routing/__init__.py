@@ -1,1 +1,1 @@
-"""Chapters on choosing an engine: goodput, affinity, keys and what the rules know."""
+"""Chapters on choosing an engine: goodput, affinity, keys and the rules' knowledge."""

@@ -1,4 +1,4 @@
-"""Figures: which parts of DualMap do what (DualMap §4.3, A.9)."""
+"""Figures: the effect of each part of DualMap (DualMap §4.3, A.9)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from bench.evidence.plots import ablations as plots
 from bench.evidence.store import load
 
 SHOWN = {"conversation": 10.0, "toolagent_like": 18.0}
-"""The load of the table: close below where DualMap's goodput ends."""
+"""The load of the table: just below DualMap's goodput."""
 PAST = {"conversation": 11.0, "toolagent_like": 19.0}
-"""The load just past it."""
+"""The load just above it."""
 ONE_NODE = "1 virtual node"
 STUDY = {
     ("conversation", "affinity"): 9.5,
@@ -40,7 +40,7 @@ STUDY = {
     ("toolagent_like", "static key"): 18.8,
     ("toolagent_like", ONE_NODE): 15.5,
 }
-"""Goodput by requests that an independent simulator found."""
+"""Goodput by requests, by an independent simulator."""
 
 
 def at(trace: str, label: str, qps: float, figure: str) -> float:
@@ -64,7 +64,7 @@ def deviation(bins: str, d: int, engines: int) -> float:
 
 
 def goodputs_of_keys(trace: str, label: str) -> list[float]:
-    """Return the goodput with each other set of keys, and so of places on the rings."""
+    """Return the goodput with each other set of keys, and so of positions on the rings."""
     rows = load("ablations").where(kind="keys", trace=trace, label=label)
     return [row["goodput_qps"] for row in rows]
 

@@ -1,4 +1,4 @@
-"""Figures: how much load each rule sustains."""
+"""Figures: the load that each rule sustains."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.evidence.store import Result, load
 
 TRACES = ("conversation", "toolagent_like")
 BASELINES = ("cache_affinity", "least_loaded", "min_ttft", "preble")
-"""What DualMap §4.1 compares itself with."""
+"""The baselines of DualMap §4.1."""
 PUBLISHED = (*BASELINES, "mooncake", "sglang_cache_aware", "dynamo_kv", "dual_map", "round_robin", "random")
 MARKS = {
     "conversation, goodput by both": 13.7,
@@ -19,7 +19,7 @@ MARKS = {
     "conversation at 14 requests/s, on time": 0.945,
     "tool & agent, 32 engines at 96 requests/s, on time": 0.99,
 }
-"""What the study's best rules reach, by requests and by prompt tokens."""
+"""Goodput of the study's best rules, by requests and by prompt tokens."""
 OURS = (("least_cost", "late_last"), ("least_cost", FORGETTING), ("least_cost", "slack"), ("central", "late_binding"))
 STUDY = {
     ("conversation", "round_robin", "fifo"): 7.9,
@@ -47,7 +47,7 @@ STUDY = {
     ("toolagent_like", "dual_map", "fifo"): 18.8,
     ("toolagent_like", "least_cost", "fifo"): 20.1,
 }
-"""Goodput by requests that an independent simulator found in the same setting."""
+"""Goodput by requests, by an independent simulator in the same setting."""
 
 
 def best(result: Result, trace: str, placements: tuple[str, ...], figure: str) -> tuple[str, float]:
@@ -76,8 +76,8 @@ def figures() -> dict[str, Any]:
     }
     reached = zip(*(_reached(*rule) for rule in OURS), strict=True)
     marks = [
-        {"name": name, "value": mark, "spec": ".1%" if mark < 1 else ".1f", "found": found}
-        for (name, mark), found in zip(MARKS.items(), reached, strict=True)
+        {"name": name, "value": mark, "spec": ".1%" if mark < 1 else ".1f", "found": values}
+        for (name, mark), values in zip(MARKS.items(), reached, strict=True)
     ]
     return {"rules": rules, "gain": gain, "ours": [rule_name(*rule) for rule in OURS], "marks": marks}
 

@@ -1,4 +1,4 @@
-"""Figures: how long adaptive keys become."""
+"""Figures: the length of adaptive keys."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ PAPER_CONVERSATION = 0.95
 
 def shares() -> dict[str, float]:
     """Return the shares on tool & agent for the lengths that the paper names."""
-    found = load("key_length").find(trace="toolagent_like", engines=ENGINES)["shares"]
-    return {length: found.get(length, 0.0) for length in PAPER}
+    measured = load("key_length").find(trace="toolagent_like", engines=ENGINES)["shares"]
+    return {length: measured.get(length, 0.0) for length in PAPER}
 
 
 def figures() -> dict[str, Any]:

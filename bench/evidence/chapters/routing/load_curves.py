@@ -25,8 +25,8 @@ LOADS = {"conversation": 10.0, "toolagent_like": 18.0}
 def figures() -> dict[str, Any]:
     """Return the figures of the text: median and 90th percentile of TTFT."""
     shown = {"round_robin": "fifo", "dual_map": "fifo", "least_cost": "fifo"}
-    found = {placement: _percentiles(placement, order) for placement, order in shown.items()}
-    return found | {"slack": _percentiles("least_cost", "slack")}
+    percentiles = {placement: _percentiles(placement, order) for placement, order in shown.items()}
+    return percentiles | {"slack": _percentiles("least_cost", "slack")}
 
 
 def _percentiles(placement: str, order: str) -> list[float]:

@@ -1,4 +1,4 @@
-"""Figures: where the two simulators differ, and which reading of the study's text gives which of its figures."""
+"""Figures: differences between the two simulators, and the reading of the study's text behind each of its figures."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ def _pair(row: Row) -> tuple[float, float]:
 def _distance(reading: Reading, of: Callable[[str, str], tuple[float, float]]) -> float:
     """Return the largest difference of a reading's figures from others, requests/s."""
     return max(
-        abs(found - figure)
+        abs(ours - figure)
         for cell in _CELLS
-        for found, figure in zip(_pair(_row(*cell, reading)), of(*cell), strict=True)
+        for ours, figure in zip(_pair(_row(*cell, reading)), of(*cell), strict=True)
     )
 
 

@@ -14,9 +14,9 @@ from bench.evidence.measure.routing.shared_prefix import (
     DECAY_MS,
     DECAY_SPEEDS,
     PAPER,
+    QUEUES_KEPT,
     RULES,
     SPEED,
-    STANDING,
     SWEEPS,
     SWEPT,
     TABLE_SEEDS,
@@ -41,23 +41,23 @@ PAPER_HITS = {
 }
 """Table 2: hit tokens as a share of prompt tokens."""
 KEEPS_UP_S = 1.0
-"""Median TTFT above which a fleet has a queue that stands."""
+"""Median TTFT above which a fleet has a persistent queue."""
 _HALF_LIFE_S = Lbgr().decay_interval_s * log(2) / -log(Lbgr().decay)
-"""Of the load by which LBGR routes, with the paper's constants."""
+"""Half-life of LBGR's load estimate, with the paper's constants."""
 SWEEP_VALUES: dict[str, tuple[float, ...]] = {
     **{kind: values for kind, (_, values) in (SWEEPS | BATCH_SWEEPS).items()},
     "decay": tuple(float(item) for item in DECAY_MS),
 }
-_DRAWN = (*PAPER, STANDING, "min_ttft + RLT", "least_cost + LRU")
+_DRAWN = (*PAPER, QUEUES_KEPT, "min_ttft + RLT", "least_cost + LRU")
 
 
 def by_seed(name: str, kind: str, rule: str, value: float = 0.0, speed: int | None = None) -> list[float]:
-    """Return a figure of a rule at one value of what is varied, for each seed."""
+    """Return a figure of a rule at one value of the varied parameter, for each seed."""
     rows = load("shared_prefix").where(kind=kind, rule=rule)
-    found = [row[name] for row in rows if row["value"] == value and speed in (None, row["tokens_per_s"])]
-    if not found:
+    values = [row[name] for row in rows if row["value"] == value and speed in (None, row["tokens_per_s"])]
+    if not values:
         raise LookupError(f"shared_prefix: no {kind} of {rule} at {value}; measure it again")
-    return found
+    return values
 
 
 def mean(name: str, kind: str, rule: str, value: float = 0.0, speed: int | None = None) -> float:
@@ -65,14 +65,14 @@ def mean(name: str, kind: str, rule: str, value: float = 0.0, speed: int | None 
     return fmean(by_seed(name, kind, rule, value, speed))
 
 
-def seconds(found: list[float]) -> str:
-    """Return times as one where the seeds agree, else as the least and the most."""
-    low, high = min(found), max(found)
-    return f"{low:.2f} to {high:.2f} s" if high > 2 * low else f"{fmean(found):.2f} s"
+def seconds(times: list[float]) -> str:
+    """Return times as one if the seeds agree, else as the least and the most."""
+    low, high = min(times), max(times)
+    return f"{low:.2f} to {high:.2f} s" if high > 2 * low else f"{fmean(times):.2f} s"
 
 
 def ttft(rule: str, speed: int) -> float:
-    """Return the median of TTFT (s) in Table 2's setting with engines of a speed."""
+    """Return the median of TTFT (s) in Table 2's setting with engines of this speed."""
     return mean("ttft_p50_s", "table", rule, speed)
 
 
@@ -103,11 +103,11 @@ def figures() -> dict[str, Any]:
         "paper_ours_hits": PAPER_HITS["LBGR + RLT"],
         "half_life": _HALF_LIFE_S,
         "luck": [
-            {"speed": speed, "ttft": seconds(found)}
-            for speed, found in medians.items()
-            if min(found) < KEEPS_UP_S < max(found)
+            {"speed": speed, "ttft": seconds(times)}
+            for speed, times in medians.items()
+            if min(times) < KEEPS_UP_S < max(times)
         ],
-        "standing": seconds(by_seed("ttft_p50_s", "table", STANDING, fit)),
+        "standing": seconds(by_seed("ttft_p50_s", "table", QUEUES_KEPT, fit)),
         "speed": SPEED,
         "decay": [mean("ttft_p50_s", "decay", "LBGR + RLT", ms, SPEED) for ms in (10.0, 20.0, 80.0)],
         "least_cost": {"ttft": ttft("least_cost + LRU", fit), "hits": hits("least_cost + LRU", fit)},
@@ -117,7 +117,7 @@ def figures() -> dict[str, Any]:
 
 
 def _row(rule: str, speeds: list[int]) -> dict[str, Any]:
-    found = [
+    medians = [
         {
             "ttft": seconds(by_seed("ttft_p50_s", "table", rule, speed)),
             "hits": hits(rule, speed),
@@ -129,12 +129,12 @@ def _row(rule: str, speeds: list[int]) -> dict[str, Any]:
         "rule": rule,
         "paper_ttft": PAPER_TTFT.get(rule),
         "paper_hits": PAPER_HITS.get(rule),
-        "speeds": found,
+        "speeds": medians,
     }
 
 
 def draw() -> None:
-    """Draw both figures over the speed of the engines, and over what the paper varies."""
+    """Draw both figures over the speed of the engines, and over the paper's varied parameters."""
     plots.over_speed(
         _DRAWN,
         TABLE_SPEEDS,

@@ -27,13 +27,15 @@ from simulator.workloads.trace import TraceRow
 TRACE = "toolagent_like"
 FEW, MANY = 4, 8
 PHASES = ((5.0, 300.0), (16.0, 600.0), (5.0, 1800.0))
-"""(requests/s, seconds): enough for the few, too much for them, then little for the many; the paper's
-engines are slower."""
+"""(requests/s, seconds): enough for the few engines, too much for them, then little for the many.
+
+The paper's engines are slower.
+"""
 SLO_TTFT_S = 5.0
 STEP_S = 10.0
 """Width of the windows in which attainment and hits are shown."""
 FIXED_CHANGE_S = 450.0
-"""When the fleet changes in the runs that compare rings and modulo."""
+"""Time of the fleet's change in the runs that compare rings and modulo."""
 FIXED_QPS = 12.0
 
 AUTOMATION = AutomationPolicy(
@@ -53,11 +55,12 @@ AUTOMATION = AutomationPolicy(
 
 
 REACTIVE = replace(AUTOMATION, scaling=replace(AUTOMATION.scaling, forecast=False, utilisation=0.75))
-"""Without a forecast, and late to find an engine busy: overload is there before it is acted on, as in the paper."""
+"""Without a forecast, and with a high threshold for a busy engine: it acts after an overload begins, as in the paper.
+"""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One run; `change`: engines after FIXED_CHANGE_S, 0: the planner decides; `start`: engines at first."""
+    """One run; `start`: engines at first; `change`: engines after FIXED_CHANGE_S (0: the planner decides)."""
 
     label: str
     placement: str
@@ -100,7 +103,7 @@ def measure(jobs: int) -> Result:
 
 
 def phased(rows: Sequence[TraceRow], phases: Sequence[tuple[float, float]]) -> list[TraceRow]:
-    """Return rows from the first on, so many in each phase as come at its mean rate in its seconds.
+    """Return the first rows, as many in each phase as its mean rate and duration require.
 
     Within a phase the trace's own gaps are kept, stretched or shrunk.
     """
@@ -117,7 +120,7 @@ def phased(rows: Sequence[TraceRow], phases: Sequence[tuple[float, float]]) -> l
 
 
 def run_one(asked: Run) -> Row:
-    """Run one fleet and return its course."""
+    """Run one fleet and return its figures over time."""
     phases = ((FIXED_QPS, 2 * FIXED_CHANGE_S),) if asked.change else PHASES
     work = Workload(phased(whole_trace(TRACE), phases), max_input=MAX_INPUT)
     policy = evaluation_policy(
@@ -159,12 +162,12 @@ def _change_at(simulation: FleetSimulation, start: int, after: int) -> None:
 
 
 def _changes(sizes: Sequence[tuple[float, int]]) -> list[list[float]]:
-    """Return the moments at which the number of engines that take work changed, with the number."""
-    found: list[list[float]] = []
+    """Return the moments at which the number of engines that accept work changed, with the number."""
+    changes: list[list[float]] = []
     for at_s, size in sizes:
-        if not found or found[-1][1] != size:
-            found.append([at_s, size])
-    return found
+        if not changes or changes[-1][1] != size:
+            changes.append([at_s, size])
+    return changes
 
 
 def _course(records: Sequence[RequestRecord]) -> list[list[float | None]]:

@@ -1,4 +1,4 @@
-"""Sick engines (issue: engines that are stuck but answer /health with 200): how soon each kind of fault is found."""
+"""Sick engines (those that are stuck but answer /health with 200): how soon each kind of fault is detected."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ SLO_TTFT_S = 5.0
 
 KINDS = ("hang", "compile", "crawl", "lie", "stop", "flap", "pause", "never_starts", "garbage", "frozen", "frozen_hang")
 """Faults; compile: a hang that ends by itself after COMPILE_S; flap: a restart every FLAP_EVERY_S; frozen_hang: its
-metrics stand STOOD_S before it hangs."""
+metrics freeze STOOD_S before it hangs.
+"""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +97,7 @@ def bursty(workload: str, seed: int, seconds: float) -> list[TraceRow]:
 
 
 def _warped(at_s: float, mean_qps: float) -> float:
-    """Return the moment by which as many requests have come under bursts as at the mean rate by `at_s`."""
+    """Return the time by which bursts have produced as many requests as the mean rate by `at_s`."""
     periods, rest_s = divmod(at_s, PERIOD_S)
     due = rest_s * mean_qps
     calm = QPS * (PERIOD_S - BURST_S)
@@ -104,7 +105,7 @@ def _warped(at_s: float, mean_qps: float) -> float:
 
 
 def run_one(asked: Run) -> Row:
-    """Run one fleet and return what became of the engine and of the requests."""
+    """Run one fleet and return the outcomes of the engine and of the requests."""
     seconds = HEALTHY_S if asked.kind == "none" else END_S
     work = Workload(bursty(asked.workload, asked.seed, seconds), max_input=20_480)
     profile = EngineProfile()
@@ -153,19 +154,21 @@ def _schedule(simulation: FleetSimulation, kind: str) -> None:
 
 def _figures(simulation: FleetSimulation, automation: FleetAutomation, kind: str) -> Row:
     fault_s = FAULT_S if kind != "none" else END_S * 1000
-    found = [
+    changes = [
         (plan.at_s, verdict)
         for plan in automation.health
         for verdict in plan.verdicts
         if verdict.engine_id in plan.changed
     ]
-    out = [(at_s, each) for at_s, each in found if each.state == QUARANTINED]
-    sick = [(at_s, each.code) for at_s, each in out if each.engine_id == SICK and at_s >= fault_s]
-    doubts = [(at_s, each.code) for at_s, each in found if each.engine_id == SICK and at_s >= fault_s]
+    out = [(at_s, verdict) for at_s, verdict in changes if verdict.state == QUARANTINED]
+    sick = [(at_s, verdict.code) for at_s, verdict in out if verdict.engine_id == SICK and at_s >= fault_s]
+    doubts = [(at_s, verdict.code) for at_s, verdict in changes if verdict.engine_id == SICK and at_s >= fault_s]
     wrongly = [
-        [at_s, each.engine_id, each.code, each.text] for at_s, each in out if each.engine_id != SICK or at_s < fault_s
+        [at_s, verdict.engine_id, verdict.code, verdict.text]
+        for at_s, verdict in out
+        if verdict.engine_id != SICK or at_s < fault_s
     ]
-    suspects = [each for _, each in found if each.state == "suspect" and each.engine_id != SICK]
+    suspects = [verdict for _, verdict in changes if verdict.state == "suspect" and verdict.engine_id != SICK]
     records = simulation.history
     during = [record for record in records if FAULT_S <= record.request.arrived_s < HEALED_S]
     return {
@@ -187,10 +190,10 @@ def _figures(simulation: FleetSimulation, automation: FleetAutomation, kind: str
 
 
 def _well_again(automation: FleetAutomation, healed_s: float) -> float | None:
-    """Return the seconds from the end of the fault until the engine has its full share; None: it never lost it."""
+    """Return the seconds from the end of the fault until the engine has its full share; None if it never lost it."""
     seen = [
         (plan.at_s, verdict) for plan in automation.health for verdict in plan.verdicts if verdict.engine_id == SICK
     ]
-    out = [at_s for at_s, each in seen if each.load_share < 1.0]
-    back = [at_s for at_s, each in seen if out and at_s > out[-1] and each.load_share == 1.0]
+    out = [at_s for at_s, change in seen if change.load_share < 1.0]
+    back = [at_s for at_s, change in seen if out and at_s > out[-1] and change.load_share == 1.0]
     return back[0] - healed_s if back else None

@@ -33,18 +33,18 @@ from simulator.workloads.trace import BLOCK_TOKENS, TraceRow
 ENGINES = 8
 SWEEP_ENGINES = 16
 DAY_S = 4800.0
-"""A day of 24 hours in an eighteenth of the time; the controller's pauses are as long as live."""
+"""A day of 24 hours in an eighteenth of the time; the controller's pauses are as long as in a live program."""
 SLO_TTFT_S, SLO_TPOT_S = 10.0, 0.1
-"""As in §7.5."""
+"""Those of §7.5."""
 DOCUMENTS_QPS, CHATS_QPS = 2.1, 36.0
-"""At noon and at midnight."""
+"""Rates at noon and at midnight."""
 SWEEP_DOCUMENTS_QPS, SWEEP_CHATS_QPS = 3.0, 34.0
 SWEPT = (2, 4, 6, 7, 8, 9, 10, 12, 14)
 """Prefill engines of the fixed ratios."""
 SWEEP_S = 600.0
 STEP_S = 60.0
 BURST_S = 60.0
-"""Chats come in waves of this period, a fifth up and down, so that loads are not smooth."""
+"""Period of waves in the rate of chats, a fifth up and down, so that loads are not smooth."""
 
 AUTOMATION = AutomationPolicy(
     health=HealthDocument(mode="off"),
@@ -55,10 +55,10 @@ AUTOMATION = AutomationPolicy(
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One run; `prefill` engines of all at the start."""
+    """One run; `prefill`: prefill engines at the start."""
 
     kind: str
-    """day or sweep."""
+    """`day` or `sweep`."""
     prefill: int
     controlled: bool = False
     seed: int = 1
@@ -106,7 +106,7 @@ def day(seed: int) -> list[TraceRow]:
 def mixture(
     seed: int, seconds: float, documents_qps: Callable[[float], float], chats_qps: Callable[[float], float]
 ) -> list[TraceRow]:
-    """Return documents (about 24,000 tokens, one in four asked about again) and chats (500 tokens, long answers)."""
+    """Return documents (about 24,000 tokens, one in four asked about twice) and chats (500 tokens, long answers)."""
     rng, ids = random.Random(seed), count(1)
     rows: list[TraceRow] = []
     shelf: list[tuple[int, ...]] = []

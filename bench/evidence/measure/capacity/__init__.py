@@ -1,1 +1,1 @@
-"""Measurements on how far it goes: large fleets, full caches, overload and defaults."""
+"""Measurements of limits: large fleets, full caches, overload and defaults."""

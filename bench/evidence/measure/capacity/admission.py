@@ -30,20 +30,22 @@ SLOW_DECODE = DecodeCostDocument(base_s=0.03, per_sequence_s=1.5e-3, per_context
 NONE, AFTER_PREFILL, EARLY = "none", "after_prefill", "early"
 SYSTEM, INSTANCE = "predictive_system", "predictive_instance"
 UNIFORM, UNIFORM_SHORT = "uniform_mean", "uniform"
-"""predictive_system as the paper has it, with one decode time t_d for all: the mean that early rejection observed in
-the same setting, and a much shorter one."""
+"""Modes of predictive_system as in the paper, with one decode time t_d for all.
+
+It is the mean that early rejection observed in the same setting, or a much shorter one.
+"""
 MODES = (NONE, AFTER_PREFILL, EARLY, UNIFORM, UNIFORM_SHORT, SYSTEM, INSTANCE)
 SHORT_S = 20.0
 MARGIN = 0.9
 """Share of an objective up to which requests are admitted, so that those at the edge are on time."""
 SETTINGS: dict[str, tuple[float, float]] = {"decode": (18.0, 1.0), "both": (26.0, 1.0), "slow_prefill": (26.0, 2.0)}
-"""What is overloaded → arrivals per second, and how many times longer prefills take than the reference's."""
+"""Overloaded side → arrivals per second, and the duration of prefills relative to the reference's."""
 OBJECTIVES_S = (5.0, 30.0)
 SHOWN = ("slow_prefill", 30.0)
 """The setting whose loads are kept over time."""
 STEP_S = 2.0
 _BEYOND_S = 60.0
-"""A TBT objective that nothing misses: the decode side is not looked at."""
+"""A TBT objective that nothing misses, so that the decode side does not count."""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -62,7 +64,7 @@ def policy_of(asked: Asked) -> RoutingPolicy:
     policy = evaluation_policy(Stage(name="min_ttft"), Stage(name="fifo"), ttft_slo_s=asked.ttft_slo_s, profile=profile)
     mode = {NONE: "off", AFTER_PREFILL: EARLY, UNIFORM: SYSTEM, UNIFORM_SHORT: SYSTEM}.get(asked.mode, asked.mode)
     admission = msgspec.convert({"mode": mode, "threshold": MARGIN, "decode_s": asked.uniform_s}, AdmissionDocument)
-    # The baseline looks at prefill when a request comes, and at decode only once its prefill is over.
+    # The baseline checks prefill when a request arrives, and decode only once its prefill is over.
     tpot_slo_s = _BEYOND_S if asked.mode == AFTER_PREFILL else TPOT_SLO_S
     return msgspec.structs.replace(policy, admission=admission, decode_cost=SLOW_DECODE, tpot_slo_s=tpot_slo_s)
 
@@ -109,7 +111,7 @@ def measure_one(asked: Asked) -> Row:
 
 
 def _watch(loads: list[tuple[float, float]], slo_s: float, simulation: FleetSimulation) -> bool:
-    """Take one look at both loads: mean wait over the TTFT objective, mean step over the TBT objective."""
+    """Sample both loads: mean wait over the TTFT objective, mean step over the TBT objective."""
     if len(simulation.history) >= WARMUP and len(simulation.history) < len(workload(TRACE)):
         admission, now = simulation.router.admission, simulation.now
         targets = simulation.router.view.roster.accepting
@@ -123,7 +125,7 @@ def _row(asked: Asked, spec: RunSpec, simulation: FleetSimulation, loads: list[t
     records = simulation.history[WARMUP:]
     rejected = [record for record in records if record.status == REJECTED]
     admitted = [record for record in records if record.status != REJECTED]
-    prefill, decode = [each for each, _ in loads], [each for _, each in loads]
+    prefill, decode = [load for load, _ in loads], [load for _, load in loads]
     row: Row = {
         "load": asked.load,
         "qps": SETTINGS[asked.load][0],
@@ -150,12 +152,12 @@ def _row(asked: Asked, spec: RunSpec, simulation: FleetSimulation, loads: list[t
 
 def measure(jobs: int) -> Result:
     """Run every rule at every load and TTFT objective; t_d is known once early rejection has run."""
-    places = [(load, slo_s) for load in SETTINGS for slo_s in OBJECTIVES_S]
+    settings = [(load, slo_s) for load in SETTINGS for slo_s in OBJECTIVES_S]
     shorts = {UNIFORM_SHORT: SHORT_S}
-    asked = [Asked(*place, mode, shorts.get(mode, 0.0)) for place in places for mode in MODES if mode != UNIFORM]
+    asked = [Asked(*setting, mode, shorts.get(mode, 0.0)) for setting in settings for mode in MODES if mode != UNIFORM]
     rows = run_all(measure_one, asked, jobs=jobs, title="admission")
     means = {(row["load"], row["ttft_slo_s"]): row["decode_s"] for row in rows if row["mode"] == EARLY}
-    again = [Asked(*place, UNIFORM, means[place]) for place in places]
+    again = [Asked(*setting, UNIFORM, means[setting]) for setting in settings]
     rows += run_all(measure_one, again, jobs=jobs, title="with the mean decode time")
     return measured(
         name="admission",

@@ -1,4 +1,4 @@
-"""What a new pool should do: orders that give requests up, on every engine model, and who pays for it."""
+"""The default of a new pool: orders that give requests up, on every engine model, and the requests that pay for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEARCHED = {
     ("toolagent_like", "colocated"): 21.4,
     ("conversation", "chunked"): 11.0,
 }
-"""Trace and engine model → where the search for goodput begins; the reference model's stands in `goodput`.
+"""Trace and engine model → first rate of the search for goodput; `goodput` has those of the reference model.
 
 The longer trace on `chunked` engines is left out: its search alone would take as long as all others.
 """
@@ -35,12 +35,12 @@ LOADS = {
     ("conversation", "chunked"): 10.5,
     ("toolagent_like", "chunked"): 20.0,
 }
-"""Past the cliff of FIFO, where the orders differ, requests/s."""
+"""Loads past FIFO's cliff, where the orders differ, requests/s."""
 SEEDS = range(5)
-"""`late_last` and its variant are as close as other tie-breaking may bring them: means over these seeds count."""
+"""`late_last` and its variant differ by no more than tie-breaking does, so means over these seeds count."""
 LARGE, LARGE_LOADS = 32, (96.0, 110.0)
 PASSED_OVER_S = (3.0, 10.0, 30.0)
-"""Starvation limits, tried against the longest prompts' lateness."""
+"""Starvation limits, which bound the lateness of the longest prompts."""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -78,7 +78,7 @@ def measure_one(asked: Asked) -> Row:
 
 
 def everything() -> list[Asked]:
-    """Return what is measured: each rule on each engine model, in a large fleet, and under starvation limits."""
+    """Return all measurements: each rule on each engine model, in a large fleet, and under starvation limits."""
     asked = [
         Asked("goodput", Cell(trace=trace, placement=placement, order=order, qps=guess, engine_model=model))
         for (trace, model), guess in SEARCHED.items()

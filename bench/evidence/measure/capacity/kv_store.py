@@ -1,4 +1,4 @@
-"""What a pool of KV caches is worth (Mooncake §7.3): capacity, sharing, hints (§5.2); sending by layers (§7.4.3)."""
+"""The value of a pool of KV caches (Mooncake §7.3): capacity, sharing, hints (§5.2); sending by layers (§7.4.3)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from simulator.workloads.trace import BLOCK_TOKENS, TraceRow
 
 LOCAL_TOKENS, POOLED_TOKENS = 3_000_000, 50_000_000
 CAPACITIES = (500_000, 1_000_000, LOCAL_TOKENS, 10_000_000, 20_000_000, POOLED_TOKENS, 1_000_000_000)
-"""Tokens; the last one holds everything."""
+"""Sizes in tokens; the last one holds everything."""
 SEQUENCES = ("conversation", "toolagent_like", "both")
 ENGINES, OWN_TOKENS = 10, 300_000
 RATES = {"conversation": 10.0, "toolagent_like": 18.0}
@@ -38,7 +38,7 @@ DECODED = 128
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """One row: a part of the chapter, and what tells the row from its others."""
+    """One row: a part of the chapter, and the values that identify the row."""
 
     kind: str
     name: str = ""
@@ -76,7 +76,7 @@ def measure_one(asked: Asked) -> Row:
 
 
 def capacity(asked: Asked) -> Row:
-    """Return the share of prompt tokens that one cache of a size holds, by the order of requests alone (Fig. 16)."""
+    """Return the hit share of prompt tokens in one cache of a size, by the order of requests alone (Fig. 16)."""
     cache = PrefixCache(int(asked.number) // BLOCK_TOKENS)
     hit = total = 0
     for row, keys in _sequence(asked.name):
@@ -89,12 +89,12 @@ def capacity(asked: Asked) -> Row:
 def _sequence(name: str) -> list[tuple[TraceRow, tuple[int, ...]]]:
     """Return rows and keys of a trace, or of both in turn, each at its own pace; traces share no block."""
     names = list(RATES) if name == "both" else [name]
-    found = []
-    for seed, each in enumerate(names):
-        rows = whole_trace(each)
+    requests = []
+    for seed, trace in enumerate(names):
+        rows = whole_trace(trace)
         keys = keys_of_rows(rows, seed)
-        found += [(at / len(rows), pair) for at, pair in enumerate(zip(rows, keys, strict=True))]
-    return [pair for _, pair in sorted(found, key=lambda item: item[0])]
+        requests += [(at / len(rows), pair) for at, pair in enumerate(zip(rows, keys, strict=True))]
+    return [pair for _, pair in sorted(requests, key=lambda item: item[0])]
 
 
 def sharing(asked: Asked) -> Row:
@@ -122,7 +122,7 @@ def sharing(asked: Asked) -> Row:
 
 
 def hints(asked: Asked) -> Row:
-    """Return the share of blocks that a store holds of a generated mix, without and with hints and SSD (§7.3.4)."""
+    """Return the hit share of blocks of a generated mix in a store, without and with hints and SSD (§7.3.4)."""
     everything = MIX_REQUESTS * 64
     ssd = MIX_DRAM_BLOCKS * MIX_SSD_TIMES if asked.name == "hierarchy" else 0
     cache = NodeCache(everything if asked.name == "unbounded" else MIX_DRAM_BLOCKS, ssd, pin_share=1.0)
@@ -137,7 +137,7 @@ def hints(asked: Asked) -> Row:
 
 
 def _mix() -> list[tuple[tuple[int, ...], CacheHint]]:
-    """Return prompts' blocks and hints: search results used once, documents that come back, and conversations."""
+    """Return prompts' blocks and hints: search results used once, documents used again, and conversations."""
     random, made = Random(52), list[tuple[tuple[int, ...], CacheHint]]()
     talks: list[tuple[int, ...]] = []
     for number in range(MIX_REQUESTS):
@@ -148,7 +148,7 @@ def _mix() -> list[tuple[tuple[int, ...], CacheHint]]:
             document = 100 * random.randrange(120)
             made.append(((*range(document, document + 40), own), "context_cache"))
         else:
-            # A conversation goes on after a while, or a new one begins.
+            # A conversation continues after a while, or a new one begins.
             goes_on = talks and random.random() < 0.7
             before = talks.pop(random.randrange(len(talks))) if goes_on else ()
             talk = (*before, *range(own, own + 6))
@@ -160,7 +160,7 @@ def _mix() -> list[tuple[tuple[int, ...], CacheHint]]:
 
 
 def layers(asked: Asked) -> Row:
-    """Return what one request's time to the first token is made of, its KV sent layer by layer (Fig. 22)."""
+    """Return the parts of one request's time to the first token, its KV sent layer by layer (Fig. 22)."""
     profile, tokens = EngineProfile(num_blocks=2 * LENGTHS[-1] // BLOCK_TOKENS), int(asked.number)
     cached = int(tokens * asked.ratio) // BLOCK_TOKENS
     keys = tuple(range(1, tokens // BLOCK_TOKENS + 1))
@@ -186,7 +186,7 @@ def layers(asked: Asked) -> Row:
 
 
 def _until_idle(engine: PrefillRole | DecodeRole) -> tuple[float, float]:
-    """Let an engine end its work; returns the moments of its last first token and of the end."""
+    """Run an engine until its work ends; returns the times of its last first token and of the end."""
     first_s = now = 0.0
     while (due_s := engine.next_event_time()) is not None:
         now = due_s

@@ -1,4 +1,4 @@
-"""What no rule can pass: idealised caches, a pooled server, service without a queue (bounds and references)."""
+"""Bounds that no rule can exceed: idealised caches, a pooled server, service without a queue."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from simulator.workloads.prepared_workload import Workload
 TRACE = "conversation"
 PAST_SATURATION_QPS = 14.0
 SEEDS = range(5)
-"""Other keys break ties otherwise; at the edge of saturation that alone moves shares by a point."""
+"""Seeds of block keys, which break ties differently; at the edge of saturation that alone moves shares by a point."""
 ORDERS = ("fifo", "late_last", "slack")
 CONTENTION_QPS = 8.0
 AFTER_S = 3.0

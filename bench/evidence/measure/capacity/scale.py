@@ -16,12 +16,12 @@ from simulator.workloads.prepared_workload import Workload
 
 TRACE = "toolagent_like"
 REQUESTS_PER_ENGINE = 1000
-"""As in the paper, as far as the trace has so many."""
+"""As in the paper, as far as the trace is long enough."""
 POINTS = ((8, 22.0), (16, 44.0), (32, 88.0), (32, 96.0))
-"""Engines, and requests/s at which all rules are run."""
+"""Engines, and the load at which all rules run, requests/s."""
 SIZES = (8, 16, 32)
 STEP_PER_ENGINE = 0.02
-"""Requests/s per engine to which goodput is found."""
+"""Resolution of goodput per engine, requests/s."""
 RULES = (
     ("cache_affinity", "fifo"),
     ("least_loaded", "fifo"),
@@ -33,7 +33,7 @@ RULES = (
     ("least_cost", "slack"),
 )
 GUESS_PER_ENGINE = {"cache_affinity": 1.2, "preble": 2.2, "least_loaded": 2.3, "slack": 4.0}
-"""Where the search for goodput begins, by placement or order, requests/s; 2.6 for the others."""
+"""First rate of the search for goodput, by placement or order, requests/s; 2.6 for the others."""
 
 
 @lru_cache(maxsize=1)
@@ -74,7 +74,7 @@ def at_one_load(cell: Cell) -> Row:
 
 
 def goodput(cell: Cell) -> Row:
-    """Search the largest rate with 90 % on time, from the cell's rate on, in steps of the fleet's size."""
+    """Search for the largest rate with 90 % on time, from the cell's rate on, in steps of the fleet's size."""
     spec, rows = spec_of(cell), requests_for(cell.engines)
     step = STEP_PER_ENGINE * cell.engines
 

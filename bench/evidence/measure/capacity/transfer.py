@@ -19,7 +19,7 @@ USUAL_GBPS = 100.0
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """One run, and what each engine can send."""
+    """One run, and the bandwidth of each engine as a sender."""
 
     cell: Cell
     gbps: float = USUAL_GBPS
@@ -50,7 +50,7 @@ def measure(jobs: int) -> Result:
 
 
 def measure_one(asked: Asked) -> Row:
-    """Run one, with links and the rule's idea of them at its bandwidth."""
+    """Run one case; both the links and the rule's estimate of them have its bandwidth."""
     spec, rows = spec_of(asked.cell), workload(asked.cell.trace)
     profile = msgspec.structs.replace(spec.profile, link_bytes_per_s=asked.gbps * 1e9 / 8)
     spec = msgspec.structs.replace(spec, profile=profile)

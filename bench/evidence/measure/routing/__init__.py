@@ -1,1 +1,1 @@
-"""Measurements on choosing an engine: goodput, affinity, keys and what the rules know."""
+"""Measurements on choosing an engine: goodput, affinity, keys and the rules' knowledge."""

@@ -20,7 +20,7 @@ PAPER: dict[str, dict[str, Parameter]] = {
     WITHOUT_REBALANCE: {"rebalance": False},
     FULL: {},
 }
-"""The five configurations of Fig. 5, by what they are called here."""
+"""The five configurations of Fig. 5, by their names here."""
 KEYS_AND_RINGS: dict[str, dict[str, Parameter]] = {
     "static key": {"adaptive_key": False},
     "1 virtual node": {"virtual_nodes": 1},
@@ -28,15 +28,15 @@ KEYS_AND_RINGS: dict[str, dict[str, Parameter]] = {
 }
 CHOICES = (1, 2, 3, 4, 8)
 CHOICE_RULES = ("slo", "min_ttft")
-"""Selections under which the number of candidates is varied."""
+"""Selections under which the number of candidates varies."""
 
 
 LUCKY, LUCK_SEEDS = (FULL, "1 virtual node"), 4
-"""Configurations that are searched again with other keys."""
+"""Configurations whose goodput is also searched with other keys."""
 
 
 def choice_name(selection: str, d: int) -> str:
-    """Return what the configuration with d candidates is called."""
+    """Return the name of the configuration with d candidates."""
     return f"{selection}, d = {d}"
 
 
@@ -71,7 +71,7 @@ def measure(jobs: int) -> Result:
 
 
 def luck_cells() -> list[Cell]:
-    """Return searches in which other keys, and so other places on the rings, fall to the same prompts."""
+    """Return searches in which the same prompts get other keys, and so other positions on the rings."""
     return [
         Cell(trace=trace, placement="dual_map", placement_params=VARIANTS[name], qps=guess, label=name, seed=seed)
         for trace, guess in GUESS.items()
@@ -88,7 +88,7 @@ def at_one_load(cell: Cell) -> Row:
 
 
 def goodput(cell: Cell) -> Row:
-    """Search the largest rate with 90 % on time, from the cell's rate on."""
+    """Search for the largest rate with 90 % on time, from the cell's rate on."""
     row: Row = {"kind": "goodput"}
     return row | search_cell(cell)
 

@@ -7,7 +7,7 @@ from bench.evidence.store import Result, Row, measured
 
 RULES = ("cache_affinity", "least_loaded", "min_ttft", "preble", "dual_map", "least_cost")
 LOADS = {"conversation": (6.0, 7.0, 7.5), "toolagent_like": (12.0, 13.0, 14.0)}
-"""Up to where the best rules still hold the SLO with decodes beside prefills, requests/s."""
+"""Loads up to where the best rules still hold the SLO with decodes and prefills on one engine, requests/s."""
 
 
 def measure_one(cell: Cell) -> Row:

@@ -1,4 +1,4 @@
-"""How long the adaptive keys become (DualMap A.2.1, Fig. 6)."""
+"""The length of adaptive keys (DualMap A.2.1, Fig. 6)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WINDOW = 1000
 
 
 def lengths(trace: str, engines: int) -> Counter[int]:
-    """Return how many requests of the whole trace got a key of each length in blocks."""
+    """Return the number of requests of the whole trace by the length of their key in blocks."""
     hotness = PrefixHotness(window=WINDOW)
     return Counter(hotness.observe(tuple(row.hash_ids), engines) for row in whole_trace(trace))
 

@@ -1,4 +1,4 @@
-"""What it costs to know less: wrong written costs, with and without learning, and old reports of load."""
+"""The cost of less knowledge: wrong written costs, with and without learning, and old reports of load."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WRITTEN = {
     ),
     "flat": PrefillCostDocument(base_s=0.5, per_token_s=0, per_token_squared_s=0, per_hit_token_s=0),
 }
-"""The costs that the policy has written down; `flat` is about right on average and blind to hits."""
+"""The costs in the policy; `flat` is about right on average and ignores hits."""
 COSTS = ("fixed", "fitted")
 COST_QPS = (10.0, 12.0)
 AGE_LOADS = {"reference": 11.0, "colocated": 8.0, "chunked": 10.0}
@@ -31,7 +31,7 @@ AGE_ORDERS = ("fifo", FORGETTING, "slack")
 AGES_S = (0.0, 0.1, 0.2, 0.3, 0.5, 1.0, 5.0)
 GOOD_FOR_S = DispatchLimitDocument().report_ttl_s
 ANY_S = 60.0
-"""How old a report the router takes: what the policy has, and any."""
+"""Age up to which the router uses a report: the policy's limit, and any."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,11 +15,11 @@ RULES = (
 )
 LOADS = {"conversation": 10.0, "toolagent_like": 18.0}
 STEP_S = 5
-"""The samples of so many seconds become one, the highest."""
+"""Seconds whose samples become one, the highest."""
 
 
 def measure(jobs: int) -> Result:
-    """Run each rule at one load and keep what stood on each engine."""
+    """Run each rule at one load and keep the in-flight work of each engine."""
     cells = [
         Cell(trace=trace, placement=placement, order=order, qps=qps, series=True)
         for trace, qps in LOADS.items()

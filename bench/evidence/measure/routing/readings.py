@@ -1,4 +1,4 @@
-"""Goodput in a second simulator, for each way to read what the scheduling study leaves open."""
+"""Goodput in a second simulator, for each reading of what the scheduling study leaves open."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIFO_GUESS = {"conversation": 11.0, "toolagent_like": 19.0}
 
 
 LARGER, LARGER_QPS = 16, 44.0
-"""Engines and load at which the study found `sglang_cache_aware` collapsed."""
+"""Engines and load at which `sglang_cache_aware` collapsed in the study."""
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 def find(cell: Cell) -> Row:
-    """Search both goodputs of one rule in one reading, or its share on time in a larger fleet."""
+    """Search for both goodputs of one rule in one reading, or run it in a larger fleet for its share on time."""
     asked = cell.asked
     row: Row = {"trace": cell.trace, "placement": asked.placement, "order": asked.order, "engines": asked.engines}
     row |= msgspec.structs.asdict(asked.reading)
@@ -51,7 +51,7 @@ def find(cell: Cell) -> Row:
 
 
 def measure(jobs: int) -> Result:
-    """Search the goodput of every rule in every reading that concerns it, on both traces."""
+    """Search for the goodput of every rule in every reading that concerns it, on both traces."""
     cells = [
         Cell(trace, Asked(placement="least_cost", order=order, reading=reading), guess)
         for trace, guesses in GUESS.items()

@@ -1,7 +1,7 @@
 """RLT against leaf-LRU: Table 3 as a sweep over the size of the cache, Theorem 4's loop, and real traces.
 
-Table 3's cache is measured by the token: one block per token, prompts and answers both kept, one
-request after another. Hits are a share of all prompt tokens, the first, cold round included.
+Table 3's cache is measured by the token: one block per token, prompts and answers both kept, one request after another.
+Hits are a share of all prompt tokens, the first, cold round included.
 """
 
 from __future__ import annotations
@@ -86,16 +86,16 @@ def trace_cells(seeds: int) -> list[Cell]:
 
 
 def on_trace(cell: Cell) -> Row:
-    """Run one simulation and keep what tells the two rules apart."""
+    """Run one simulation and keep the figures that differ between the two rules."""
     row = run_cell(cell)
     kept = ("token_hit_rate", "hit_rate_infinite", "slo_share", "ttft_mean_s", "ttft_p90_s")
     return _named("trace", cell) | {name: row[name] for name in kept}
 
 
 def goodput_on_trace(cell: Cell) -> Row:
-    """Search the largest rate with 90 % on time, from the cell's rate on."""
-    found = find_goodput(spec_of(cell), workload(cell.trace))
-    return _named("goodput", cell) | {"goodput_qps": found.by_requests, "goodput_both_qps": found.by_both}
+    """Search for the largest rate with 90 % on time, from the cell's rate on."""
+    goodput = find_goodput(spec_of(cell), workload(cell.trace))
+    return _named("goodput", cell) | {"goodput_qps": goodput.by_requests, "goodput_both_qps": goodput.by_both}
 
 
 def _named(kind: str, cell: Cell) -> Row:
@@ -113,7 +113,7 @@ def length_of(shape: SharedPrefixShape, group: int) -> int:
 
 
 def token_paths(shape: SharedPrefixShape, seed: int) -> Iterator[tuple[int, range, range]]:
-    """Yield every request as its prompt's length and the keys of the tokens that it shares and that it does not.
+    """Yield each request: its prompt's length, and the keys of its shared and of its other tokens.
 
     A key is a number of its own for each token of each prefix.
     """
@@ -147,7 +147,7 @@ def hit_share(sweep: Sweep) -> Row:
 
 
 def loop_misses(loop: tuple[int, int]) -> Row:
-    """Count misses per phase in Theorem 4's loop: B − L + 2 paths of L blocks that differ in the last one only.
+    """Count misses per phase in Theorem 4's loop: B − L + 2 paths of L blocks that differ only in the last one.
 
     A phase has B distinct blocks and so B − L + 1 paths. The first one, in which all begin empty, is left out.
     """

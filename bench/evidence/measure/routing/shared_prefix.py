@@ -1,7 +1,7 @@
 """LBGR and RLT on generated shared prefixes (§5, Table 2, Figs. 4–7; App. B, Figs. 10–14).
 
-The paper's engines are not known to us but by what they reached, so the table is made for several
-speeds; the figures' settings vary one thing each at one speed.
+The paper's engines are known only by their results, so the table is made for several speeds; the figures' settings vary
+one parameter each at one speed.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ PAPER: dict[str, Rule] = {
     "LBGR + RLT": Rule(placement="lbgr", eviction="rlt"),
 }
 """The rows of Table 2."""
-STANDING = "LBGR, standing queues kept, + RLT"
+QUEUES_KEPT = "LBGR, standing queues kept, + RLT"
 OTHERS: dict[str, Rule] = {
     "random + LRU": Rule(placement="random"),
-    STANDING: Rule(placement="lbgr", params={"keep_pending": True}, eviction="rlt"),
+    QUEUES_KEPT: Rule(placement="lbgr", params={"keep_pending": True}, eviction="rlt"),
     "min_ttft + RLT": Rule(placement="min_ttft", eviction="rlt"),
     "least_cost + LRU": Rule(placement="least_cost"),
     "least_cost + RLT": Rule(placement="least_cost", eviction="rlt"),
     "least_cost + slack + LRU": Rule(placement="least_cost", order="slack"),
 }
 RULES = PAPER | OTHERS
-SWEPT = ("random + LRU", "cache-aware + LRU", "cache-aware + RLT", "LBGR + RLT", STANDING, "least_cost + LRU")
+SWEPT = ("random + LRU", "cache-aware + LRU", "cache-aware + RLT", "LBGR + RLT", QUEUES_KEPT, "least_cost + LRU")
 
 TABLE_SPEEDS = (6000, 6500, 7000, 7500, 8000)
 """Prefill tokens per second of one engine."""
@@ -50,7 +50,7 @@ TABLE_SEEDS = 3
 SWEEP_SEEDS = {"cache-aware + LRU": 3, "LBGR + RLT": 3}
 """Runs of each point of a sweep, 1 for others: under LBGR a fleet keeps up with one seed and not with another."""
 SPEED = 7000
-"""Of all sweeps."""
+"""Speed in all sweeps."""
 _GPU_BYTES, _WEIGHT_BYTES, _TOKEN_BYTES = 48e9, 16e9, 131_072
 """An L40, Llama-3.1-8B's weights in 16 bits, and the KV of one of its tokens."""
 GPU_SHARES = (0.5, 0.6, 0.7, 0.8, 0.9)
@@ -62,13 +62,13 @@ SWEEPS: dict[str, tuple[str, tuple[float, ...]]] = {
     "ratio": ("ratio", (0.3, 0.5, 0.7, 0.9)),
     "group": ("prompts", (4, 16, 32, 64, 128)),
 }
-"""Figs. 5, 6, 7, 10 and 11: what is varied, and over which values."""
+"""Figs. 5, 6, 7, 10 and 11: the varied parameter and its values."""
 BATCH_SWEEPS: dict[str, tuple[str, tuple[float, ...]]] = {
     "output": ("output_tokens", (4, 32, 128)),
     "batch": ("max_running", (1, 4, 16, 64)),
 }
 """Figs. 12 and 13, which need engines that batch and decode."""
-BATCH_RULES = ("cache-aware + LRU", "cache-aware + RLT", "LBGR + RLT", STANDING, "least_cost + LRU")
+BATCH_RULES = ("cache-aware + LRU", "cache-aware + RLT", "LBGR + RLT", QUEUES_KEPT, "least_cost + LRU")
 BATCH_SPEED, BATCH_BLOCK_TOKENS = 8000, 64
 DECAY_MS = (10, 20, 40, 80, 160, 320)
 """Fig. 14 varies the interval from 10 to 80 ms."""
@@ -77,7 +77,7 @@ ORDER_SPEEDS = (7000, 8000)
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """One run: which figure wants it, by which rule, at which value of what the figure varies."""
+    """One run: its figure in the paper, its rule, and its value of the varied parameter."""
 
     kind: str
     rule: str
@@ -107,7 +107,7 @@ def measure(jobs: int) -> Result:
 
 
 def run_asked(asked: Asked) -> Row:
-    """Run one and return what it was asked for and its figures."""
+    """Run one case and return its parameters and its figures."""
     row: Row = {"kind": asked.kind, "rule": asked.rule, "value": asked.value}
     return row | run_row(asked.run)
 

@@ -1,1 +1,1 @@
-"""Sessions that come back: systems that keep their KV caches, and advisories (SYMPHONY)."""
+"""Sessions with several turns: systems that keep their KV caches, and advisories (SYMPHONY)."""

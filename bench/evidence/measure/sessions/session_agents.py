@@ -1,4 +1,4 @@
-"""Projects of agents, by their files and by how many run at once (SYMPHONY Fig. 16)."""
+"""Projects of agents, by their files and by the number that run at once (SYMPHONY Fig. 16)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from bench.evidence.measure.sessions.session_cases import FIGURES, Case, cases, 
 from bench.evidence.store import Result
 
 PROJECTS = ((32, 4), (32, 8), (32, 12), (8, 12), (64, 12))
-"""Projects at once, and the files that each writes."""
+"""Concurrent projects, and the files that each writes."""
 SYSTEMS = ("recompute", "sticky", "symphony", "ours")
 
 
 def asked() -> list[Case]:
     """Return all cases."""
-    found = [case for users, files in PROJECTS for case in cases(SYSTEMS, (users,), "agents", files=files)]
-    return [msgspec.structs.replace(item, figures=(*FIGURES, "project_s")) for item in found]
+    runs = [case for users, files in PROJECTS for case in cases(SYSTEMS, (users,), "agents", files=files)]
+    return [msgspec.structs.replace(item, figures=(*FIGURES, "project_s")) for item in runs]
 
 
 def measure(jobs: int) -> Result:

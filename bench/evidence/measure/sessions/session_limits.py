@@ -1,4 +1,4 @@
-"""Short memory, mechanisms left out, advisories missed or for nobody, caches on disk (SYMPHONY Figs 17, 19, 20)."""
+"""Short memory, mechanisms left out, missed or spurious advisories, caches on disk (SYMPHONY Figs 17, 19, 20)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from bench.evidence.measure.sessions.session_cases import Case, cases, measure_c
 from bench.evidence.store import Result
 
 SHORT_MEMORY = 119_000
-"""KV tokens of an engine's memory, the study's."""
+"""KV tokens of an engine's memory in the study."""
 ABLATION_USERS = (896,)
 ABLATED = ("symphony_pinned", "symphony_oldest_first", "symphony_whole_loads")
 MISSED_USERS = (256, 512)
 SPURIOUS = 0.6
 SPURIOUS_USERS_13B = (128, 192)
 LIMIT_USERS = 512
-"""Of spurious advisories and of caches on disk."""
+"""Users in the cases of spurious advisories and of caches on disk."""
 AMPLE_GB, SHORT_GB = 800.0, 200.0
 """DRAM per node that holds everything, and the testbed's."""
 ON_DISK: dict[str, Any] = {"cache_on": "disk", "lead_s": 11.0, "dram_gb": AMPLE_GB}
@@ -23,7 +23,7 @@ FRESH_USERS = 64
 
 
 def asked() -> list[Case]:
-    """Return all cases; what they are compared with is in session_loads where nothing is changed."""
+    """Return all cases; session_loads has the unchanged ones that they are compared with."""
     return [
         *cases(("ours",), (896,), hbm_tokens=SHORT_MEMORY),
         *(case for missed in (0.1, 1.0) for case in cases(("ours",), MISSED_USERS, missed=missed)),

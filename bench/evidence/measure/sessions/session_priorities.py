@@ -15,8 +15,8 @@ _BY_CLASS = ("priority_tpot_ms", "priority_ttft_s", "regular_tpot_ms", "regular_
 
 def asked() -> list[Case]:
     """Return all cases."""
-    found = [case for share in SHARES for case in cases(SYSTEMS, (USERS,), priority=share)]
-    return [msgspec.structs.replace(item, figures=(*FIGURES, *_BY_CLASS)) for item in found]
+    runs = [case for share in SHARES for case in cases(SYSTEMS, (USERS,), priority=share)]
+    return [msgspec.structs.replace(item, figures=(*FIGURES, *_BY_CLASS)) for item in runs]
 
 
 def measure(jobs: int) -> Result:

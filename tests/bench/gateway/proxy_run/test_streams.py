@@ -1,4 +1,4 @@
-"""The streams of bench.gateway.openai_proxy, and what it counts of them."""
+"""The streams of bench.gateway.openai_proxy, and its counts."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def test_a_round_asks_every_proxy(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     with subprocess.Popen([sys.executable, "-m", "bench.gateway.proxy_run.instant_engine", str(port)]) as engine:
         try:
-            found = _round(port, engine.pid)
+            figures = _round(port, engine.pid)
         finally:
             engine.terminate()
-    assert set(found) == {"a_cpu_ms", "b_cpu_ms"}
+    assert set(figures) == {"a_cpu_ms", "b_cpu_ms"}
     settings = litellm_settings(tmp_path, (1, 2)).read_text()
     assert settings.count("model_name") == 2
 
