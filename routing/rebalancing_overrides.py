@@ -31,9 +31,9 @@ class TooManyWidenedError(ValueError):
 
 
 def widen(router: Router, candidates: Mapping[int, int]) -> None:
-    """Give these affinity keys so many candidates from now on: the whole table, other keys have the usual number.
+    """Set the number of candidates of these affinity keys: the whole table; other keys have the usual number.
 
-    Only placements that keep a prefix to a few engines look at it. Raises TooManyWidenedError.
+    Only placements that keep a prefix to a few engines use it. Raises TooManyWidenedError.
     """
     if len(candidates) > MAX_WIDENED:
         raise TooManyWidenedError(f"{len(candidates)} prefixes are more than {MAX_WIDENED} that may be widened")

@@ -10,7 +10,7 @@ from routing.values.inference_request import InferenceRequest
 def engine_loads(
     router: Router, request: InferenceRequest, now: float, told: PoolLoadReport | None = None
 ) -> tuple[RegionEngineLoad, ...]:
-    """Return the engines that take work; of those that were `told` their load is known from there."""
+    """Return the engines that accept work; loads in the owner's `report` take precedence over our own."""
     match, engine_ids = router.view.match(request), router.view.roster.engine_ids
     known = {engine.engine_id: engine for engine in told.engines} if told is not None else {}
     loads = []

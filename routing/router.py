@@ -35,7 +35,7 @@ from routing.values.observation import Completed, FirstToken, HandedOver, Observ
 UNBOUND_WAIT_S = 10.0
 """How long a request waits for any engine to take work before it is rejected."""
 _LOOK_AGAIN_S = 0.05
-"""A queued request whose last chance has come, and that has one left elsewhere, is looked at again after this."""
+"""A queued request whose last chance has come, and that has one left elsewhere, is checked again after this."""
 
 
 class Router:
@@ -73,7 +73,7 @@ class Router:
         """The decode side; None until the pool has its first prefill or decode engine."""
         self._legs: Container[str] = ()
         self.deferred, self._last_chances = Deferred(), LastChances()
-        # The tables themselves: a look into each costs less than a call.
+        # The tables themselves: direct access costs less than a call.
         self._reserved, self._queued = self.reservations.by_id, self.waiting.places
         self._deferred = self.deferred.requests
 
@@ -90,7 +90,7 @@ class Router:
     # -- what the world is like
 
     def set_engines(self, engines: Sequence[EngineFacts], now: float) -> list[Outcome]:
-        """Take `engines` as the whole pool; queued requests of engines that take no more work are placed anew."""
+        """Take `engines` as the whole pool; queued requests of engines that accept no more work are placed again."""
         displaced: list[Reservation] = []
         engines = self._with_roles(engines)
         for target in self.fleet.gone(engines):
@@ -291,7 +291,7 @@ class Router:
         self._last_chances.set(request.request_id, moment)
 
     def _look_at(self, request_id: str, now: float) -> list[Outcome]:
-        """Reject a queued request whose time is over; otherwise look at it again later."""
+        """Reject a queued request whose time is over; otherwise schedule the next check."""
         if request_id not in self.waiting:
             return []
         request = self.waiting.queued(request_id).request

@@ -1,7 +1,7 @@
-"""Mooncake Store as the store: one for all engines, found through its master, whose Transfer Engine moves the bytes.
+"""Mooncake Store as the store: one for all engines, located through its master, whose Transfer Engine moves the bytes.
 
-What an engine gives of its memory is part of the store. A payload is followed by its checksum, which each get compares.
-Mooncake knows no secrets, and no tenants within one member: whoever reaches the master may read and remove everything.
+Memory that an engine contributes is part of the store. A payload is followed by its checksum, which each get compares.
+Mooncake has no secrets, and no tenants within one member: every client of the master may read and remove everything.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kvstore.transfer.connection import PeerError
 from kvstore.transfer.frames import CacheHint
 
 _METADATA = "P2PHANDSHAKE"
-"""Members tell each other what they have, so that no metadata server is needed."""
+"""Members exchange their metadata directly, so that no metadata server is needed."""
 _BUFFER_BYTES = 128 << 20
 """Memory in which bytes lie on their way."""
 _PIECE_BLOCKS = 16

@@ -45,7 +45,7 @@ class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     mooncake_devices: str = ""
     """Network devices that Mooncake uses, separated by commas."""
     weight_revision: str = ""
-    """What tells these weights from others of the same name; empty: samples of the model's files."""
+    """Distinguishes these weights from others of the same name; empty: samples of the model's files."""
     tls_certificate: str = ""
     tls_key: str = ""
     tls_authority: str = ""

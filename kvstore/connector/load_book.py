@@ -28,7 +28,7 @@ class LoadBook:
             self._waiting[job.request_id] = (job, now, now + job.timeout_s)
 
     def is_waiting(self, request_id: str) -> bool:
-        """Return whether somebody still waits for the bytes."""
+        """Return whether a request still waits for the bytes."""
         return request_id in self._waiting
 
     def claim(self, request_id: str) -> bool:

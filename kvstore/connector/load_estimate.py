@@ -38,14 +38,14 @@ class LoadEstimate:
     def pays(self, tokens: int, size: int) -> bool:
         """Return whether a load of `size` bytes behind those under way ends before these tokens were computed.
 
-        True while either rate is unknown: then whoever ordered the load knows better.
+        True while either rate is unknown: the gateway that ordered the load then knows better.
         """
         if not self.token_s or not self.byte_s:
             return True
         return (sum(self._under_way.values()) + size) * self.byte_s <= tokens * self.token_s
 
     def rejected(self) -> None:
-        """Believe a little less in a rate because of which no load is begun any more that could tell another."""
+        """Reduce the rate's weight: it prevents the loads that could correct it."""
         self.byte_s *= _FADING
 
     def patience_s(self, tokens: int, timeout_s: float, max_ratio: float) -> float:

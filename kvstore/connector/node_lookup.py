@@ -1,4 +1,4 @@
-"""Looks up the leading blocks of a prompt in the store (usually the engine's own node) without blocking the engine."""
+"""Queries the store (usually the engine's own node) for a prompt's leading blocks without blocking the engine."""
 
 from __future__ import annotations
 

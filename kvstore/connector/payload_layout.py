@@ -17,7 +17,7 @@ class LayerLayout(msgspec.Struct, frozen=True, gc=False):
     shape: tuple[int, ...]
     """Of one block, without the dimension that counts blocks."""
     order: tuple[int, ...]
-    """The dimensions as they lie in memory, the widest apart first, which tells NHD from HND."""
+    """The dimensions in memory order, the widest apart first, which distinguishes NHD from HND."""
     block_bytes: int
 
 
@@ -28,7 +28,7 @@ class PayloadLayout(NamedTuple):
     offsets: tuple[int, ...]
     payload_bytes: int
     name: str
-    """Tells layouts apart whose bytes must not be exchanged."""
+    """Distinguishes layouts whose bytes must not be exchanged."""
 
 
 def payload_layout(layers: Sequence[LayerLayout], kernel: str) -> PayloadLayout:

@@ -38,7 +38,7 @@ class StepProgress(NamedTuple):
     computed_tokens: int
     """After the step."""
     block_ids: Sequence[int]
-    """The engine's blocks that came to it; with `anew`, all that it has."""
+    """The engine's blocks that it received; with `restarted`, all that it has."""
     anew: bool
 
 
@@ -63,7 +63,7 @@ class _Tracked:
     ordered: bool
     block_ids: list[int] = field(default_factory=list)
     checked: int = 0
-    """Leading blocks that need not be looked at any more for storing."""
+    """Leading blocks that need no further check for storing."""
     load_from: int = 0
     """The first block that is not in the engine's own cache."""
     asked: bool = False
@@ -81,7 +81,7 @@ class SchedulerSide:
         self.found: Found | None = None
         """Asked for requests without an order; None: those load nothing."""
         self.payload_bytes = 0
-        """Of a block, as the workers told; 0: not yet."""
+        """Of a block, as the workers reported; 0: not yet."""
         self.estimate = LoadEstimate()
         self.offered = OfferedBlocks(settings.store_again_s)
         self._pinned = OfferedBlocks(settings.store_again_s)
@@ -163,7 +163,7 @@ class SchedulerSide:
         return StepJobs(tuple(loads), tuple(saves), computed_tokens)
 
     def report(self, report: StepReport, now: float) -> None:
-        """Take in what the workers told after a step."""
+        """Take in the workers' report after a step."""
         self.offered.drop(report.unsaved)
         self._pinned.drop(report.unsaved)
         self.estimate.computed(report.token_s)
@@ -177,7 +177,7 @@ class SchedulerSide:
             hashes = [bytes(block_hash_) for block_hash_ in tracked.request.block_hashes]
             self.offered.add(hashes[tracked.load_from : behind], now)
             if end.reason == "missing":
-                # Whoever was believed to hold them has lost them, perhaps the own node.
+                # The node that was believed to hold them, perhaps the engine's own, has lost them.
                 self.offered.drop(hashes[behind:])
 
     def loaded(self, request_id: str) -> tuple[Any, int, int] | None:

@@ -23,7 +23,7 @@ class LoadJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SaveJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks of one request whose tokens this step computes, and what the node is told of them; all in one order."""
+    """Blocks of one request whose tokens this step computes, and what the node receives with them; all in one order."""
 
     block_ids: Sequence[int]
     chain_hashes: Sequence[bytes]
@@ -67,7 +67,9 @@ class StepReport(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that one token of the step's prefill took; 0: it says nothing."""
 
     def joined(self, other: StepReport) -> StepReport:
-        """Return what two workers of one engine tell: a load has as many blocks as the worker with the fewest."""
+        """Return the reports of two workers of one engine as one: a load has as many blocks as the worker with the
+        fewest.
+        """
         ends = {end.request_id: end for end in self.ends}
         for end in other.ends:
             known = ends.get(end.request_id)

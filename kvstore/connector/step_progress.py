@@ -11,7 +11,7 @@ from kvstore.connector.scheduler_side import StepProgress
 def progress_of(scheduler_output: Any) -> Iterator[StepProgress]:
     """Yield each request of a step of vLLM's `SchedulerOutput`; a model has one group of blocks here.
 
-    A request that was preempted and comes back is told with all its blocks, one that goes on with its new ones.
+    A request that resumes after a preemption is reported with all its blocks, a running one with its new ones.
     """
     scheduled = scheduler_output.num_scheduled_tokens
     for new in scheduler_output.scheduled_new_reqs:

@@ -1,7 +1,7 @@
 """vLLM's KV connector to Headway's node managers: `--kv-transfer-config` names this class and this module.
 
-It needs vLLM and torch, and nothing of Headway but kvstore. What it decides stands in `scheduler_side` and
-`worker_side`; this file says it in vLLM's words (0.32, `vllm/distributed/kv_transfer/kv_connector/v1/base.py`).
+It needs vLLM and torch, and nothing of Headway but kvstore. The decisions are made in `scheduler_side` and
+`worker_side`; this file is the adapter to vLLM's API (0.32, `vllm/distributed/kv_transfer/kv_connector/v1/base.py`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ReportMetadata(KVConnectorWorkerMetadata):
 
     @override
     def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
-        """Return what two workers tell."""
+        """Return the reports of two workers as one."""
         return ReportMetadata(self.report.joined(other.report))
 
 
@@ -112,7 +112,7 @@ class HeadwayConnector(KVConnectorBase_V1):
 
     @override
     def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata | None:
-        """Tell the scheduler side what the blocks mean."""
+        """Send the scheduler side the meaning of the blocks."""
         return self._format
 
     @override
@@ -153,7 +153,7 @@ class HeadwayConnector(KVConnectorBase_V1):
 
     @override
     def build_connector_worker_meta(self) -> KVConnectorWorkerMetadata | None:
-        """Tell the scheduler side what has ended."""
+        """Report to the scheduler side which jobs have ended."""
         report = self._at_work.take_report()
         return ReportMetadata(report) if report else None
 
@@ -199,7 +199,7 @@ class HeadwayConnector(KVConnectorBase_V1):
 
     @override
     def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
-        """Tell the workers what to do beside this step."""
+        """Return the workers' jobs that run beside this step."""
         return StepMetadata(
             self._scheduler.step(
                 progress_of(scheduler_output), scheduler_output.total_num_scheduled_tokens, time.monotonic()
@@ -208,7 +208,7 @@ class HeadwayConnector(KVConnectorBase_V1):
 
     @override
     def update_connector_output(self, connector_output: Any) -> None:
-        """Learn from what the workers told."""
+        """Learn from the workers' report."""
         told = connector_output.kv_connector_worker_meta
         if isinstance(told, ReportMetadata):
             self._scheduler.report(told.report, time.monotonic())

@@ -25,8 +25,8 @@ _BATCH_SHARE = 128
 class EngineBlockMap:
     """Engine hash → (our key, times stored), at most `max_blocks` hashes; the oldest leave first.
 
-    Mutable state: `_blocks`, `_copies`, which counts the hashes that stand for one key, and
-    `_dropped`, the keys that left for the limit and were not asked for yet.
+    Mutable state: `_blocks`, `_copies`, which counts the hashes of one key, and `_dropped`, the keys that left for the
+    limit and were not taken yet.
     """
 
     def __init__(self, max_blocks: int = 1_000_000) -> None:

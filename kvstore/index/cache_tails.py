@@ -76,7 +76,7 @@ class CacheTails:
                     table[key] = left
 
     def drop(self, keys: Sequence[int]) -> None:
-        """Forget blocks, whoever holds them."""
+        """Forget blocks of every target."""
         for table in self._tables.values():
             if table:
                 for key in keys:

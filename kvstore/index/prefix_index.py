@@ -99,7 +99,7 @@ class PrefixIndex:
             self.tiers.remove(target, tier, keys)
 
     def drop(self, keys: Iterable[int]) -> None:
-        """Forget blocks, whoever holds them; unknown keys are ignored."""
+        """Forget blocks of every target; unknown keys are ignored."""
         keys = list(keys)
         self.tails.drop(keys)
         for key in keys:

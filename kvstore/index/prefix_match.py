@@ -28,7 +28,7 @@ class PrefixMatch(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def longest(self) -> int:
-        """Blocks of the deepest match (0 when nobody holds the prefix)."""
+        """Blocks of the deepest match (0 when no target holds the prefix)."""
         return self.groups[0][0] if self.groups else 0
 
     def blocks(self, target: int) -> int:
@@ -70,11 +70,11 @@ def walk_match(keys: Sequence[int], among: int, resident: Mapping[int, int], com
 
 
 def search_match(keys: Sequence[int], among: int, held: Callable[[int], int]) -> PrefixMatch:
-    """Return the match of a long prompt by binary search over its depth, one for each depth that somebody ends at.
+    """Return the match of a long prompt by binary search over its depth, one for each depth at which a target ends.
 
-    `held` gives the bitset of targets that hold a block. Prefixes are taken to be held whole: engines evict
-    children before their parents, so who holds a block holds all before it. A target for which that is
-    broken for a moment (a lost event) may be credited with blocks behind the gap.
+    `held` gives the bitset of targets that hold a block. Prefixes are taken to be held whole: engines evict children
+    before their parents, so a target that holds a block holds all before it. A target for which that is broken for a
+    moment (a lost event) may be credited with blocks behind the gap.
     """
     groups: list[tuple[int, int]] = []
     running, depth = among, 0
@@ -83,7 +83,7 @@ def search_match(keys: Sequence[int], among: int, held: Callable[[int], int]) ->
         if still == running:
             depth = len(keys)
             break
-        # The first block, from `depth` on, that somebody who is still running lacks.
+        # The first block, from `depth` on, that a target still in the running lacks.
         low, high = depth, len(keys) - 1
         while low < high:
             middle = (low + high) // 2

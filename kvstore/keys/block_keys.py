@@ -1,9 +1,9 @@
 """Block keys: one 64-bit name for each prefix of a prompt.
 
-A key is the xxh3_64 of a block chained on the key before it, starting from a seed that holds the
-fleet's secret, the served model, the LoRA adapter and the isolation domain. Equal keys therefore
-mean equal prefixes under equal weights within one domain, and nobody without the secret can aim at
-a key. Keys are for routing; stored payloads are addressed by a SHA-256-class name instead.
+A key is the xxh3_64 of a block chained on the key before it, starting from a seed that holds the fleet's secret, the
+served model, the LoRA adapter and the isolation domain. Equal keys therefore mean equal prefixes under equal weights
+within one domain, and an attacker without the secret cannot aim at a key. Keys are for routing; stored payloads are
+addressed by a SHA-256-class name instead.
 """
 
 from __future__ import annotations

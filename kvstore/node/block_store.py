@@ -57,7 +57,7 @@ class BlockStore:
         self.clock, self._epoch_offset_s, self.incarnation = clock, epoch_offset_s, incarnation
         self._on_changes = on_changes
         self.on_stored: Callable[[bytes], None] = lambda _key: None
-        """Told of each block that was committed: the write-through."""
+        """Called with each block that was committed: the write-through."""
         self.lock = threading.Lock()
         self._pause = threading.Event()
         self.catalog = BlockCatalog(settings, random.Random(incarnation))
@@ -228,7 +228,7 @@ class BlockStore:
         return self.pin(keys, 0.0) if keys else 0
 
     def learn_routing_keys(self, blocks: Sequence[BlockFacts]) -> None:
-        """Call blocks that are held by the routing keys that are told now, where they have none or others."""
+        """Assign new routing keys to held blocks, where they have none or others."""
         told = {facts.key: facts.routing_key for facts in blocks if facts.routing_key}
         with self.lock:
             found = [self.catalog.find(key) for key in told]
@@ -244,7 +244,8 @@ class BlockStore:
         self._describe_all(records)
 
     def shrink(self, keys: Sequence[bytes], unread_s: float, until: float) -> list[BlockFacts]:
-        """Give up copies that nobody has read for so long, where `until` has not come; another node has them locked."""
+        """Drop copies that were not read for `unread_s`, unless `until` has passed; another node has the blocks locked.
+        """
         with self.lock:
             now = self.clock()
             dropped = drop_cold(self.catalog, keys, now - unread_s) if now < until else []
@@ -253,9 +254,9 @@ class BlockStore:
         return [record.facts for record in dropped]
 
     def purge(self, tenant: str) -> int:
-        """Forget a tenant's blocks and overwrite their bytes, once whoever uses them right now has ended.
+        """Forget a tenant's blocks and overwrite their bytes, once the uses in progress have ended.
 
-        Raises OSError where the disk does not take it, or a use does not end.
+        Raises OSError where the disk rejects the write, or a use does not end.
         """
         with self.lock:
             count = self.catalog.purge(tenant)
@@ -287,7 +288,7 @@ class BlockStore:
         self.disk.share()
 
     def settle(self) -> None:
-        """Tell of changes and clear the slots that came free."""
+        """Publish changes and clear the slots that came free."""
         with self.lock:
             changes = self.catalog.take_changes()
             if changes:

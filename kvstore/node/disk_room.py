@@ -111,7 +111,7 @@ class DiskRoom:
             slots = 0 if None in taken else slots - len(taken)
 
     def _released(self, slot: int) -> bool:
-        """Release a slot that nobody uses; where the file system cannot, have it overwritten, and return False."""
+        """Release an unused slot; where the file system cannot, have it overwritten, and return False."""
         try:
             self._file.punch(slot)
         except OSError as error:

@@ -19,7 +19,7 @@ class NodeCounts(msgspec.Struct):
     purged: int = 0
     pulled: int = 0
     shrunk: int = 0
-    """Copies given up because another node has the blocks and nobody read them here."""
+    """Copies given up because another node has the blocks and they were not read here."""
     write_through_failed: int = 0
     """Blocks that could not be written to SSD: the disk is full or ill."""
     write_through_skipped: int = 0

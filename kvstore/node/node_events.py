@@ -1,10 +1,10 @@
 """Publishes what a node stores and drops, in the form of the engines' KV events (kvstore.events.kv_events).
 
 Blocks carry the engine's hashes as engines publish them (the low 64 bits), their medium (CPU or STORAGE), and in
-`extra_keys` what a gateway calls them (kvstore.events.node_blocks). They name neither token ids, which are not stored,
-nor parents. As engines do, a node numbers its batches from 0 and replays the last ones; `Page` tells a listener the
-rest: it subscribes, asks for all pages, and applies every batch from the number on that the first page names. Blocks
-are named one by one and set, not counted, so that an event that a page showed already changes nothing.
+`extra_keys` their names at a gateway (kvstore.events.node_blocks). They name neither token ids, which are not stored,
+nor parents. As engines do, a node numbers its batches from 0 and replays the last ones. `Page` gives a listener the
+rest: it subscribes, requests all pages, and applies every batch from the number on that the first page names. Blocks
+are named one by one and set, not counted, so that an event that a page already showed changes nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kvstore.transactions.block_changes import BlockChange
 
 _MAX_BATCHES = 10_000
 _MAX_CHANGES = 4096
-"""Per batch: a node that starts tells of all that its SSD holds."""
+"""Per batch: a node that starts publishes all that its SSD holds."""
 _POLL_MS = 10
 _END = (-1).to_bytes(8, "big", signed=True)
 

@@ -47,7 +47,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     tls: TlsFiles | None = None
     drain_s: float = 30.0
     pull_bytes_per_s: float = 0.0
-    """Most bytes per second that pulls take which nobody waits for; 0: no limit."""
+    """Most bytes per second of pulls that no request waits for; 0: no limit."""
 
 
 class NodeManager:

@@ -67,7 +67,7 @@ class NodeService:
         events_published: Callable[[], int],
         pace: PullPace | None = None,
     ) -> None:
-        """`pace` is for pulls that nobody waits for; None: they have no limit."""
+        """`pace` is for pulls that no request waits for; None: they have no limit."""
         self._store, self._client, self._events_published = store, client, events_published
         self._pace = pace
         self._numbers = itertools.count()

@@ -124,7 +124,7 @@ class Registration:
         finally:
             connection.close()
         if [pin for pin in told.unpin if self._unpin(bytes.fromhex(pin.name), pin.tenant)]:
-            # Whoever asked for it sees it with the next report.
+            # The gateway that ordered it sees it with the next report.
             self._changed.set()
 
 

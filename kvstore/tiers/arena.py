@@ -36,7 +36,7 @@ class Arena:
         self.claim(slot, 0)
 
     def close(self) -> None:
-        """Give the memory back once nobody holds a view of it."""
+        """Release the memory once no view of it is left."""
         self._view.release()
         try:
             self._map.close()

@@ -23,7 +23,7 @@ class BlockFacts(msgspec.Struct, frozen=True, gc=False, array_like=True):
     key: bytes
     length: int
     chain_hash: bytes = b""
-    """The engine's hash of the block, under which KV events name it; empty: no event tells of the block."""
+    """The engine's hash of the block, under which KV events name it; empty: no event names the block."""
     parent: bytes = b""
     """Key of the payload before it in the prompt; empty: it starts a prompt."""
     tokens: int = 0
@@ -31,7 +31,7 @@ class BlockFacts(msgspec.Struct, frozen=True, gc=False, array_like=True):
     checksum: bytes = b""
     """xxh3_128 of the bytes; empty until they are written."""
     routing_key: int = 0
-    """The gateway's 64-bit key of the block, under which it finds the block's holders; 0: it told none."""
+    """The gateway's 64-bit key of the block, by which it finds holders; 0: the gateway sent none."""
 
     def fault(self, max_length: int) -> str:
         """Return what is wrong with facts that came over a wire; empty: nothing."""

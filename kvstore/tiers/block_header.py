@@ -33,7 +33,7 @@ class BlockHeader(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def age_order(self) -> tuple[int, int]:
-        """What tells the newer of two headers."""
+        """Key by which the newer of two headers sorts last."""
         return self.incarnation, self.sequence
 
     def encode(self) -> bytes:

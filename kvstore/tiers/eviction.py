@@ -26,7 +26,7 @@ class EvictionOrder(Protocol):
         """Note a use of blocks, in the order of their prompt; unknown ones are ignored."""
 
     def set_evictable(self, key: bytes, evictable: bool) -> None:
-        """Say whether a block is free to leave: nobody uses or pins it."""
+        """Set whether a block is free to leave: neither in use nor pinned."""
 
     def is_leaf(self, key: bytes) -> bool:
         """Return whether no block of the tier follows this one."""

@@ -1,9 +1,9 @@
 """The SSD tier: one file of headers and equal slots. The headers are the only index.
 
-A block becomes visible with its header, which is written last; the header of the block before it in the slot goes
-first. So a process that is killed at any byte, or a disk that fills up, leaves whole blocks or free slots. After a
-loss of power a header may have outlived its bytes (nothing here waits for the disk); the checksum, which every read
-compares, tells. There is no index beside the headers: all of them lie together at the beginning and are read in one go.
+A block becomes visible with its header, which is written last; the header of the block before it in the slot is erased
+first. So a process that is killed at any byte, or a disk that fills up, leaves whole blocks or free slots. After a loss
+of power a header may have outlived its bytes (nothing here waits for the disk); the checksum, which every read
+compares, reveals it. There is no index beside the headers: all of them are at the beginning and are read in one go.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class SlotFile:
     def scan(self) -> Iterator[tuple[int, BlockHeader]]:
         """Yield each slot with a whole header, free ones with the name of their last tenant included.
 
-        A slot whose header is neither whole nor blank holds bytes of nobody knows whom, and is overwritten.
+        A slot whose header is neither whole nor blank holds bytes of an unknown tenant, and is overwritten.
         """
         for first in range(0, self.slots, _HEADERS_PER_READ):
             many = min(_HEADERS_PER_READ, self.slots - first)
@@ -82,7 +82,7 @@ class SlotFile:
         self._write(header.encode(), self._header_at(slot))
 
     def describe(self, slot: int, header: BlockHeader) -> None:
-        """Write the header of a block that is there anew."""
+        """Overwrite the header of a block that is there."""
         self._write(header.encode(), self._header_at(slot))
 
     def read_into(self, slot: int, view: memoryview) -> bool:

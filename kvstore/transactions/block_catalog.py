@@ -77,7 +77,7 @@ class BlockCatalog:
         return free.slots - len(free) - free.withheld
 
     def free_slots(self, medium: Medium) -> FreeSlots:
-        """Return the slots of a tier that nobody has."""
+        """Return the free slots of a tier."""
         return self._tiers[medium].free
 
     def evicted(self, medium: Medium) -> int:
@@ -105,7 +105,7 @@ class BlockCatalog:
         self._tiers[slot.medium].free.give(slot.slot, None if slot.scrub else slot.facts.tenant)
 
     def slot_not_cleared(self, slot: ClearedSlot) -> None:
-        """Keep a slot from use that could not be overwritten: nobody knows whose bytes are left in it."""
+        """Keep a slot that could not be overwritten from use: it may hold another tenant's bytes."""
         self._clearing.pop((slot.medium, slot.slot), None)
         self._unclean.append(slot)
 
@@ -238,7 +238,7 @@ class BlockCatalog:
     # Blocks that leave ----------------------------------------------------------------------------
 
     def forget(self, record: BlockRecord, *, scrub: bool = False) -> None:
-        """Drop a block from all tiers; its slots come free when nobody uses it."""
+        """Drop a block from all tiers; its slots come free when its uses have ended."""
         record.scrub = record.scrub or scrub
         if not record.held:
             return
@@ -394,7 +394,7 @@ class BlockCatalog:
         tier.evicted += 1
         record = self._records[victim]
         slot = record.slots[medium]
-        # Nobody uses a victim, so that its slot goes to the new block at once, without being cleared.
+        # A victim is not in use, so that its slot goes to the new block at once, without being cleared.
         self._displace(record, medium)
         record.dead_slots.remove((medium, slot, False))
         if not record.slots:
@@ -418,7 +418,7 @@ class BlockCatalog:
             self._changes.append(BlockChange("removed", record.facts, medium))
 
     def _settle(self, record: BlockRecord) -> None:
-        """After a use: list the block anew, and free what nobody uses any more."""
+        """After a use: list the block again, and free what is no longer used."""
         if not record.users:
             self._cleared.extend(
                 ClearedSlot(medium, slot, record.facts, record.scrub or failed)
@@ -437,7 +437,9 @@ class BlockCatalog:
         self.usage.set_evictable(record, free)
 
     def _note_end(self, record: BlockRecord) -> None:
-        """Look at the block again when its pin or its time is over; entries of blocks that left go now and then."""
+        """Schedule a check of the block for the end of its pin or its time; entries of blocks that left go now and
+        then.
+        """
         heapq.heappush(self._due, (record.pinned_until or record.expires_at, record.number, record.facts.key))
         if len(self._due) > 2 * len(self._records) + 1024:
             records = self._records.items()

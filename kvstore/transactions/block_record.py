@@ -18,8 +18,9 @@ class BlockRecord:
     used_at: float
     """When it came, or was read last, to the second."""
     brought: bool = False
-    """It came by an advisory, and nobody has asked for it. On SSD it takes only a free slot: blocks there may lie
-    nowhere else."""
+    """An advisory brought it, and no request has asked for it yet. On SSD it takes only a free slot: blocks there may
+    have no other copy.
+    """
     slots: dict[Medium, int] = field(default_factory=dict)
     filling: dict[Medium, int] = field(default_factory=dict)
     """Slots that a copy is being written to."""
@@ -36,11 +37,11 @@ class BlockRecord:
     held: bool = True
     """False: the catalog forgot it; its slots come free with its last user."""
     scrub: bool = False
-    """Its bytes are to be overwritten once nobody uses them."""
+    """Its bytes are to be overwritten once its uses have ended."""
 
     @property
     def busy(self) -> bool:
-        """Whether somebody uses or has locked the block."""
+        """Whether the block is in use or locked."""
         return self.users > 0 or self.locks > 0
 
     def may_leave(self, medium: Medium) -> bool:

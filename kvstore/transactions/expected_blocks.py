@@ -1,8 +1,8 @@
 """Blocks that came to DRAM because a session announced a request, and in which order they leave without one.
 
-The next session to ask keeps its blocks longest: the one expected last leaves first, and one whose time limit is over
-before all others. But only copies give way: a node cannot know whether others still hold what it has in DRAM alone, so
-such a block is like any other once its room is asked for. So is a block that somebody reads, from then on.
+The block that is expected last leaves first, and one whose time limit is over before all others. But only copies give
+way: a node cannot determine whether others still hold a block that it has in DRAM alone, so such a block is like any
+other once its room is needed. So is a block from its first read on.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ExpectedBlocks:
         self._blocks.pop(key, None)
 
     def wanted(self, records: Iterable[BlockRecord | None]) -> list[bytes]:
-        """Hear that requests ask for blocks; returns those that an advisory brought and that lie in DRAM alone."""
+        """Note that requests ask for blocks; returns those that an advisory brought and that are in DRAM alone."""
         brought = [record for record in records if record is not None and record.brought]
         for record in brought:
             record.brought = False
@@ -65,8 +65,8 @@ class ExpectedBlocks:
     ) -> bytes | None:
         """Return the block that leaves DRAM for another one, which may be only `expected` to be used; None: none may.
 
-        `usual`: whom the tier's own order names. One that perhaps nobody asks for takes no place of a block that
-        would be lost.
+        `usual`: the victim by the tier's own order. A block that is only expected does not displace one that would be
+        lost.
         """
         overdue = self._giving_way(self._ends, now, records)
         if overdue is not None:

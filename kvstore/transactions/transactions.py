@@ -195,7 +195,7 @@ class Transactions:
         if not self._catalog.can_take(len(new)):
             return "no_room"
         for facts in new:
-            # For what perhaps nobody asks for, nothing leaves.
+            # A block that may never be requested evicts nothing.
             has_room = self._catalog.make_room_for if expected is None else self._catalog.usage.fits
             if not has_room(facts.tenant, facts.length):
                 return "over_quota"

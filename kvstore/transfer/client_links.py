@@ -16,7 +16,7 @@ class ClientLink:
         self.sent_bytes = 0
         self.received_bytes = 0
         self.bytes_per_s = 0.0
-        """As the client told it last; 0: it has learned none."""
+        """The client's last report; 0: it has measured none."""
 
 
 class ClientLinks:

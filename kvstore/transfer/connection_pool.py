@@ -25,7 +25,7 @@ class _Idle(msgspec.Struct, frozen=True):
 
 
 class ConnectionPool:
-    """Mutable state: `_idle`, address → connections nobody uses, and `_closed`, guarded by `_lock`."""
+    """Mutable state: `_idle`, address → idle connections, and `_closed`, guarded by `_lock`."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class ConnectionPool:
         connection.close()
 
     def close_idle(self) -> None:
-        """Close what nobody has used for so long that its node has closed it, or is about to."""
+        """Close connections that were idle for so long that their node has closed them, or is about to."""
         with self._lock:
             now, old = self._clock(), list[_Idle]()
             for address, kept in list(self._idle.items()):
@@ -78,7 +78,7 @@ class ConnectionPool:
             item.connection.close()
 
     def close(self) -> None:
-        """Close what nobody uses, and what comes back later."""
+        """Close idle connections now, and the others when they come back."""
         with self._lock:
             self._closed = True
             idle = [item.connection for kept in self._idle.values() for item in kept]

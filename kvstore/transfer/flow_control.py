@@ -1,7 +1,7 @@
 """Order of transfers on a link: a waiting request, then a prefetch, then an advisory, then a replication.
 
 `TransferQueue` decides; `FlowControl` lets threads wait for it. A transfer is admitted while fewer than `window_bytes`
-are under way and nobody more urgent waits. Batches move in pieces, so that an urgent one waits for a piece at most.
+are under way and no more urgent one waits. Batches move in pieces, so that an urgent one waits for a piece at most.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Hello(_Message, tag="hello", frozen=True):
     nonce: bytes
     proof: bytes
     name: Annotated[str, Meta(max_length=MAX_NAME_CHARACTERS)] = ""
-    """What the node calls the client in its counts; whoever knows the secret may give any."""
+    """The client's name in the node's counts; every client that has the secret may give any."""
 
 
 class Welcome(_Message, tag="welcome", frozen=True):
@@ -135,7 +135,7 @@ class Suspect(_Message, tag="suspect", frozen=True):
 
 
 class Describe(_Message, tag="describe", frozen=True):
-    """Tell of what you hold of the blocks that gateways call so, in this order; answered as a page, of any numbers."""
+    """Request facts of the blocks with these routing keys, in this order; answered as a page of any length."""
 
     routing_keys: list[int]
 
@@ -157,7 +157,7 @@ class Pull(_Message, tag="pull", frozen=True):
 class Shrink(_Message, tag="shrink", frozen=True):
     """Drop your copies of a prompt's blocks, which the holder keeps, except those read in the last seconds.
 
-    The node looks at the holder's copies and has them locked meanwhile.
+    The node checks the holder's copies and has them locked meanwhile.
     """
 
     holder: str
@@ -166,7 +166,7 @@ class Shrink(_Message, tag="shrink", frozen=True):
 
 
 class ContentsPage(_Message, tag="page", frozen=True):
-    """Tell what you hold, from behind this number on."""
+    """Request a page of the node's contents, from behind this number on."""
 
     after: int
     limit: int

@@ -101,7 +101,7 @@ def file_state(path: Path) -> tuple[int, int, int] | None:
 def tls_files(paths: Sequence[Path | str | None], names: Sequence[str]) -> TlsFiles | None:
     """Return certificate, key and authority at these paths; None where none is given.
 
-    Raises IncompleteTlsError, which tells the reader's own `names` for the three, where only some are.
+    Raises IncompleteTlsError, which uses the caller's own `names` for the three, where only some are.
     """
     if not any(paths):
         return None

@@ -144,11 +144,11 @@ class TransferClient:
         return answer
 
     def close_idle(self) -> None:
-        """Close connections that nobody has used for a while; once a second is enough."""
+        """Close connections that have been idle for a while; once a second is enough."""
         self._pool.close_idle()
 
     def close(self) -> None:
-        """Close all connections nobody uses."""
+        """Close all idle connections."""
         self._pool.close()
 
     def _get_from(
@@ -223,7 +223,7 @@ class TransferClient:
         return len(answer.lengths), bool(suspects)
 
     def _learned(self, holder: str) -> float:
-        """Return the rate of the link to a holder; 0 where no large transfer told it."""
+        """Return the rate of the link to a holder; 0 before its first large transfer."""
         with self._lock:
             link = self.links.get(holder)
             return link.bytes_per_s if link is not None and link.large_transfers else 0.0

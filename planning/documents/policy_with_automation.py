@@ -18,7 +18,7 @@ def routing_half(document: dict[str, Any]) -> dict[str, Any]:
 def upgraded(document: Any) -> Any:
     """Return a whole policy, or its routing half alone, in today's schemas; raises SchemaError.
 
-    What is no object is left for the validation to tell.
+    A value that is not an object is returned as it is: the validation reports it.
     """
     if not isinstance(document, dict):
         return document

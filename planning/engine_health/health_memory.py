@@ -39,7 +39,7 @@ class EngineHealthMemory(msgspec.Struct, frozen=True, kw_only=True, omit_default
     given_s: float = 0.0
     """When the gateway last had no request there: what others sent before says nothing of what came to it since."""
     first_token_s: float = 0.0
-    """When the first of them last grew, or when nothing last stood in prefill."""
+    """When the first of them last grew, or when it last had no prefill."""
     counters: tuple[float | None, float | None] = (None, None)
     """Prompt and generated tokens that its metrics said."""
     counted_s: float = 0.0
@@ -49,8 +49,9 @@ class EngineHealthMemory(msgspec.Struct, frozen=True, kw_only=True, omit_default
     moved_s: float | None = None
     """When an answer or a counter last moved; None: never in this incarnation."""
     served_since_counted: int = 0
-    """First tokens and pieces that the gateway saw since the counters stand, up to the round before; those that were
-    only on their way when they last moved do not count."""
+    """First tokens and pieces that the gateway saw since the counters last moved, up to the round before; those that
+    were already on their way then do not count.
+    """
     served_lately: int = 0
     """The same, of the last round alone: the newest reading may be older than they are."""
     answered_s: float | None = None
@@ -136,7 +137,7 @@ def _restarted(memory: EngineHealthMemory, facts: EngineObservation, now_s: floa
 
 
 def _unanswered(memory: EngineHealthMemory, grown: int, now_s: float, *, moved: bool) -> EngineHealthMemory:
-    """Return the memory with what came from the engine in this round while its counters stood."""
+    """Return the memory with the answers that came from the engine in this round while its counters did not move."""
     if moved:
         return msgspec.structs.replace(
             memory, counters_moved_s=now_s, served_since_counted=0, served_lately=0, answered_s=None

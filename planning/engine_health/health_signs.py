@@ -43,16 +43,17 @@ SUSPICION_CODES = frozenset({NO_PROGRESS, NOT_STARTING, LYING})
 """Suspicions are over when anything moves: their quarantine has no term and no slow start, and prolongs no other."""
 
 REJECTS = 0.9
-"""Share of rejected requests from which an engine serves nobody: one client's bad requests among others stay below."""
+"""Share of rejected requests from which an engine counts as useless: one client's bad requests among others stay below.
+"""
 FULL = 0.85
 """Share of the KV memory from which a long prompt may not fit."""
 _INSTANT_S = 1e-6
 ANSWERS = 5
-"""So many pieces of answers prove that counters which stand are wrong."""
+"""This many pieces of answers prove that counters which do not move are wrong."""
 FROZEN_S = 3.0
-"""Counters that stand are wrong once a reading is so much younger than the first of those pieces."""
+"""Counters that do not move are wrong once a reading is this much younger than the first of those pieces."""
 UNKNOWN_PREFILL = 3.0
-"""So many times the limit an engine may stand of whose work nothing is known: others sent it, or its metrics stand."""
+"""Multiple of the limit for an engine whose work is unknown: others sent it, or its metrics are frozen."""
 
 
 class Sign(msgspec.Struct, frozen=True):
@@ -94,7 +95,7 @@ def is_fresh(facts: EngineObservation, settings: HealthDocument, now_s: float) -
 
 
 def are_frozen(facts: EngineObservation, memory: EngineHealthMemory) -> bool:
-    """Return whether the engine's metrics stand although answers came from it, so that they prove nothing."""
+    """Return whether the engine's metrics do not change although answers came from it, so that they prove nothing."""
     counts = any(counter is not None for counter in memory.counters)
     if not counts or memory.answered_s is None or facts.report_s is None:
         return False
@@ -118,7 +119,7 @@ def _silence(
 def _standstill(
     facts: EngineObservation, memory: EngineHealthMemory, settings: HealthDocument, now_s: float
 ) -> Iterator[Sign]:
-    """Yield a sign where requests stand and nothing comes of them."""
+    """Yield a sign where requests are in flight and nothing comes of them."""
     limit_s = settings.stall_s + 2 * (known(facts.longest_prefill_s) or 0.0)
     if not facts.dispatched:
         limit_s = max(limit_s, UNKNOWN_PREFILL * settings.stall_s)

@@ -16,7 +16,7 @@ TELLING = 3
 SLOW_RUN = 2.0
 """A first token that took so many times as long as expected prolongs a run of slow ones."""
 SLOW_RUN_S = 10.0
-"""A run of slow ones tells of a change once it lasts so long; a pause of the machine is over by then."""
+"""A run of slow ones proves a change once it lasts this long; a pause of the machine is over by then."""
 
 Speed = tuple[float | None, int]
 """A median, None of nothing, and the number of samples behind it."""
@@ -33,7 +33,7 @@ class _Told(NamedTuple):
 class EngineSpeed:
     """One engine's timings. Mutable: the samples, and when the prefills given to it should be over.
 
-    Moments are seconds of one clock. It begins anew with each incarnation of the engine.
+    Moments are seconds of one clock. It is reset with each incarnation of the engine.
     """
 
     def __init__(self) -> None:
@@ -65,9 +65,9 @@ class EngineSpeed:
     def slowness(self, standing: Iterable[tuple[float, float]], now: float) -> Speed:
         """Return the median of seconds to first token over expected seconds.
 
-        `standing`: (moment of the dispatch, expected seconds) of requests without a first token. One that is late says
-        so before its first token comes, if it ever does. Several late ones, or a run of slow ones up to the newest,
-        tell of a change: what came before the first of them was due says nothing of it.
+        `pending`: (moment of the dispatch, expected seconds) of requests without a first token. A late one counts
+        before its first token comes, if it ever does. Several late ones, or a run of slow ones up to the newest, prove
+        a change: samples from before the first of them was due no longer count.
         """
         while self._first_tokens and self._first_tokens[0].at_s < now - WINDOW_S:
             self._first_tokens.popleft()

@@ -1,8 +1,8 @@
-"""Planner inputs for one pool, whoever observed them: the jobs live, the simulator in virtual time.
+"""Planner inputs for one pool, from either observer: the jobs live, the simulator in virtual time.
 
-All moments are seconds of one clock that every fact and every memory of a pool shares: Unix seconds in
-jobs (a memory outlives its process), virtual seconds in simulations. Values come from engines and may
-be wrong in any way: a planner treats None, NaN and negative numbers as not known.
+All moments are seconds of one clock that every fact and every memory of a pool shares: Unix seconds in jobs (a memory
+outlives its process), virtual seconds in simulations. Values come from engines and may be wrong in any way: a planner
+treats None, NaN and negative numbers as not known.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class EngineObservation(msgspec.Struct, frozen=True, kw_only=True):
     chunks_total: int = 0
     """Later pieces of answers, and ends of answers, that came from it."""
     longest_prefill_s: float = 0.0
-    """Estimated seconds of the longest prefill that stands there."""
+    """Estimated seconds of the longest prefill in flight there."""
     failures_in_row: int = 0
     """Requests that failed there since the last one that did not."""
     rejected_share: float | None = None
@@ -74,7 +74,8 @@ class EngineObservation(msgspec.Struct, frozen=True, kw_only=True):
     rejected_samples: int = 0
     slowness: float | None = None
     """Median over the window: seconds from dispatch to first token over the estimate of the same; 1: as estimated.
-    Requests that have stood for longer than their estimate count with the time so far."""
+    Requests in flight for longer than their estimate count with the time so far.
+    """
     slowness_samples: int = 0
     tpot_s: float | None = None
     """Median over the window of the mean seconds between a request's tokens."""
@@ -82,7 +83,7 @@ class EngineObservation(msgspec.Struct, frozen=True, kw_only=True):
     event_gaps_total: int = 0
     """Times its KV events had a gap."""
     in_flight_s: float = 0.0
-    """Seconds of prefill work that is bound to it or stands there."""
+    """Seconds of prefill work that is bound to it or in flight there."""
     bound: int = 0
     """Requests that wait at the gateway for this engine."""
 

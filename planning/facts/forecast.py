@@ -76,7 +76,7 @@ def _line(points: Sequence[tuple[float, float]], now_s: float) -> tuple[float, f
 def _seasonal(
     points: Sequence[tuple[float, float]], level: float, now_s: float, ahead_s: float, season_s: float, recent_s: float
 ) -> float | None:
-    """Return the level times how a season ago the most of the time ahead stood to that moment; None without points."""
+    """Return `level` times the growth that followed this moment one season ago; None without points."""
     around_s = min(_AROUND_S, season_s / 20)
     then_s = now_s - season_s
     before = [engines for at_s, engines in points if then_s - max(recent_s, around_s) <= at_s <= then_s]

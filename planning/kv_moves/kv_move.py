@@ -14,7 +14,7 @@ ADVISORY: Planner = "advisory"
 REPLICATE: Planner = "replicate"
 """They are loaded from elsewhere again and again (Mooncake §4.2)."""
 SHRINK: Planner = "shrink"
-"""The target is to give up its copy, which nobody loads from any more; the source keeps its own."""
+"""The target is to give up its copy, which no engine loads from any more; the source keeps its own."""
 JUDGED: tuple[Planner, ...] = (PREFETCH, REPLICATE, SHRINK)
 """Planners that are trusted as a whole; of advisories each source is judged for itself."""
 MAX_BLOCKS = 4096

@@ -5,7 +5,7 @@ from __future__ import annotations
 SHARE = 0.1
 """Weight of the latest judgement: about the last ten count."""
 LEAST = 0.25
-"""Useful share below which a planner backs off: three transfers of four then moved bytes for nobody."""
+"""Useful share below which a planner backs off: three transfers of four then moved bytes in vain."""
 TRIAL_S = 30.0
 """A planner that backs off may try one order in so long; each useful one brings it back towards trust."""
 

@@ -37,9 +37,10 @@ class HotLoads:
         return len(self._counts)
 
     def loaded(self, keys: Sequence[int], home: str, source: str, loads: NodeLoads, now: float) -> KvMove | None:
-        """Count a load of these leading blocks by an engine whose own node is `home`; returns what it makes worth it.
+        """Count a load of these leading blocks by an engine whose own node is `home`; return a move that has become
+        worth it.
 
-        What was found worth it is counted anew afterwards.
+        Its count is then reset.
         """
         if not keys or home == source:
             return None

@@ -37,7 +37,7 @@ class ArmWindow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     size_ttft_logs: float = 0.0
     """…and of their products with the logarithms of the times to first token."""
     prompt_tokens: int = 0
-    """Of completed requests whose engine told its cached tokens."""
+    """Of completed requests whose engine reported its cached tokens."""
     cached_tokens: int = 0
 
     @property
@@ -63,7 +63,7 @@ class ArmWindow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def hit_share(self) -> float | None:
-        """Share of the prompt tokens that caches held; None: no engine told."""
+        """Share of the prompt tokens that caches held; None: no engine reported any."""
         return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else None
 
 

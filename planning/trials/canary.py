@@ -15,7 +15,7 @@ from routing.values.counted import count
 Advance = Literal["by_hand", "steps", "promote"]
 KEEP, STEP, PROMOTE, ABORT = "keep", "step", "promote", "abort"
 TELLING = 0.01
-"""A ratio that differs by so much from that of the two figures beside it is told to be one at equal lengths."""
+"""Least difference from the plain ratio of two figures at which a ratio is said to be one at equal lengths."""
 
 
 class CanaryFacts(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class CanaryPlan(msgspec.Struct, frozen=True):
 
 
 def plan_canary(facts: CanaryFacts) -> CanaryPlan:
-    """Return what one look at a canary comes to."""
+    """Return the result of one evaluation of a canary."""
     together = compare([slice_ for slices in facts.whole.values() for slice_ in slices], facts.guardrails)
     reasons = _worse(facts)
     if reasons:

@@ -72,7 +72,7 @@ class Comparison(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def fine(self) -> bool:
-        """Whether there is enough to judge by and no line looks crossed."""
+        """Whether there is enough to judge by and no threshold seems crossed."""
         return self.enough and all(reading.verdict in (FINE, TOO_FEW) for reading in self.readings)
 
 

@@ -22,7 +22,7 @@ CALM_FACTOR = 4
 
 
 class HoldbackMemory(msgspec.Struct, frozen=True):
-    """What one look leaves to the next; moments in unix seconds."""
+    """State that one evaluation leaves to the next; moments in unix seconds."""
 
     state: State = "off"
     since_s: float = 0.0

@@ -26,7 +26,7 @@ from routing.values.inference_request import InferenceRequest
 OVERRULE_S = 0.3
 """An arrival takes another engine than the reserved one where that is cheaper by more."""
 ANSWER_TOKENS = 264
-"""Mean answer of the study's conversations; what this one's will be nobody knows when the advisory comes."""
+"""Mean answer of the study's conversations; the length of the coming answer is unknown when the advisory arrives."""
 STICKY_S = 3600.0
 """How long a session keeps to its last engine, where policies keep it there."""
 _KEPT = 4
@@ -91,10 +91,10 @@ class AdvisedRouting:
     def advise(
         self, request: InferenceRequest, last_engine: str, lead_s: float, now: float, backlog: dict[str, float]
     ) -> Advised | None:
-        """Reserve an engine for a session; None: the rule is off, or no engine takes work.
+        """Reserve an engine for a session; None: the rule is off, or no engine accepts work.
 
-        `request` stands for the one to come: the keys that are known, and the tokens that its context has at least.
-        `backlog`: node → seconds until what is to be moved there already has come.
+        `request` represents the coming one: its known keys, and the least number of tokens in its context. `backlog`:
+        node → seconds until the moves already queued there are complete.
         """
         view = self._view
         self.sessions.expire(now)
@@ -122,7 +122,7 @@ class AdvisedRouting:
     def arrive(self, request: InferenceRequest, choice: Choice, view: FleetView, now: float) -> Choice:
         """Return the choice for an announced request: the reserved engine, unless the placement's is clearly cheaper.
 
-        `choice` is the placement's, which stands where nothing was reserved.
+        `choice` is the placement's; it is returned unchanged where no reservation exists.
         """
         reserved = self.sessions.release(session_key(request.tenant_id, request.session_id))
         if reserved is None or reserved.expires_s <= now or reserved.engine_id not in view.roster.accepting:
@@ -149,7 +149,7 @@ class AdvisedRouting:
             )
 
     def invalidate(self, tenant_id: str, session_id: str) -> bool:
-        """End a session's reservation; returns whether one stood."""
+        """End a session's reservation; returns whether there was one."""
         return self.sessions.release(session_key(tenant_id, session_id)) is not None
 
     def _options(self, request: InferenceRequest, view: FleetView, now: float) -> list[_Option]:

@@ -11,7 +11,7 @@ from collections import defaultdict
 import msgspec
 
 LIFETIME_S = 60.0
-"""How long a reservation stands without its request."""
+"""How long a reservation lasts without its request."""
 EXPECTED_SHARE = 0.3
 """What an expected session counts beside an active one: requests last about a third of an advisory's lead."""
 
@@ -48,7 +48,7 @@ class AdvisedSessions:
         self._sessions[advised.engine_id] += 1
 
     def release(self, session_id: int) -> AdvisedSession | None:
-        """End a session's reservation and return it; None where none stands."""
+        """End a session's reservation and return it; None where there is none."""
         advised = self._by_session.pop(session_id, None)
         if advised is not None:
             self._tokens[advised.engine_id] -= advised.tokens

@@ -1,7 +1,7 @@
 """Running workflows of agents: which sessions to advise when an agent starts, and which advisories were false.
 
-The sessions of all next agents are advised, because nobody knows the branch; those of branches that are not taken are
-invalidated once another agent starts (SYMPHONY §3.5).
+The sessions of all next agents are advised, because the branch is not yet known. Those of branches that are not taken
+are invalidated once another agent starts (SYMPHONY §3.5).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from routing.advisories.call_graph import CallGraph
 
 Session = TypeVar("Session", bound=Hashable)
 LEAST_PROBABILITY = 0.1
-"""A next agent below it is not advised: most such advisories would be for nobody."""
+"""A next agent below it is not advised: most such advisories would be wasted."""
 
 
 class NextSession(msgspec.Struct, Generic[Session], frozen=True):
@@ -38,7 +38,7 @@ class AgentAdvice(msgspec.Struct, Generic[Session], frozen=True):
 
 @dataclass(slots=True, eq=False)
 class _Workflow(Generic[Session]):
-    """One workflow: each agent's session, and whose advisories stand."""
+    """One workflow: each agent's session, and whose advisories are in force."""
 
     sessions: dict[str, Session] = field(default_factory=dict)
     advised: dict[str, Session] = field(default_factory=dict)

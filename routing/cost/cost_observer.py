@@ -100,7 +100,7 @@ class CostObserver:
         if standing is None:
             standing = self._prefilling[engine_id] = set()
         elif len(standing) == 1:
-            # Where two or more stand, all of them are marked already.
+            # With two or more prefills here, all of them are marked already.
             opened[next(iter(standing))].shared = True
         entry = _Open(engine_id, now, prompt_tokens, hit_tokens, bool(standing))
         entry.tier_tokens, entry.adapter = tier_tokens, adapter
@@ -151,7 +151,7 @@ class CostObserver:
             self._learn_prefill(entry, entry.first_token_s, cached_tokens)
         if output_tokens is not None and output_tokens >= _LEAST_DECODE_TOKENS:
             step_s = (now - entry.first_token_s) / (output_tokens - 1)
-            # The batch of its first and of its last step stand for those between.
+            # The mean of the first and the last step's batch approximates the steps between.
             fit.decoded((entry.batch + batch) / 2, (entry.context_tokens + context_tokens) / 2, step_s)
 
     def dropped(self, request_id: str) -> None:

@@ -77,7 +77,7 @@ class NonNegativeFit:
         """Take one sample in; seconds are above 0 and finite (the caller rejects others)."""
         self._levels.add(seconds / max(_dot(self._prior, features), _TINY))
         if self.samples < _SCALED_FIRST:
-            # Judged by a prior that is far off, outliers would look like everything else.
+            # Judged by a prior that is far off, an outlier would be indistinguishable from the rest.
             level = self._levels.value(1.0)
             self.coefficients = tuple(level * item for item in self._prior)
         expected = max(self.predict(features), _TINY)

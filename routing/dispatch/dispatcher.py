@@ -104,12 +104,12 @@ class Dispatcher:
         return self.arms.live
 
     def accompany(self, observer: DecisionObserver | None) -> None:
-        """Let an observer see each choice and hear each feedback event from now on; None: nobody."""
+        """Pass each later choice and feedback event to an observer; None: no observer."""
         self.observer = observer
         self.arms.listen(None if observer is None else observer.learn)
 
     def update(self, event: FeedbackEvent) -> None:
-        """Tell a learning placement what happened."""
+        """Send a feedback event to a learning placement."""
         if self.arms.learn is not None:
             self.arms.learn(event)
 
@@ -323,7 +323,7 @@ class Dispatcher:
     def _fetch_at_dispatch(
         self, decision: Decision, request: InferenceRequest, target: int, blocks: int, now: float
     ) -> Fetch | None:
-        """Return what is to be copied by now; node managers may have got blocks since that nobody had then."""
+        """Return the blocks to copy at dispatch; node managers may have received blocks since the decision."""
         if self.view.nodes is not None and (counts_loads(decision.placement) or decision.reason == reasons.ADVISED):
             return load_at_dispatch(request, self.view, target, blocks, now)
         source = self.fleet.target_of(decision.fetch.source_engine_id) if decision.fetch is not None else None
@@ -366,7 +366,7 @@ class Dispatcher:
         self.counts.migrated += 1
 
     def release(self, request_id: str, now: float, *, finished: bool = False) -> Reservation | None:
-        """Let a request go, waiting or dispatched; returns what stood for it, None (and no harm) where nothing did."""
+        """Release a request, waiting or dispatched; returns its reservation, None (and no harm) where there is none."""
         waited = request_id in self.waiting
         if waited:
             self.waiting.remove(request_id)
@@ -390,7 +390,7 @@ class Dispatcher:
         return queued if reservation is None else reservation
 
     def empty(self, target: int, now: float) -> list[Reservation]:
-        """Release all that stands on a target that is gone and return its queued requests."""
+        """Release every reservation on a target that is gone and return its queued requests."""
         waiting = [self.withdraw(queued.request.request_id, now) for queued in self.waiting.of(target)]
         self.dispatch_limit.forget(target)
         for reservation in self.reservations.close_target(target):

@@ -18,9 +18,9 @@ from routing.placements.placement import Placement
 from routing.values.decision import Decision, Outcome
 
 MAX_EXAMINED = 256
-"""Queued requests of one engine that are looked at in one round, oldest first."""
+"""Queued requests of one engine that are examined in one round, oldest first."""
 PAUSE_S = 0.05
-"""An engine is relieved so often at most; each round looks at its whole queue."""
+"""Least time between two rounds of one engine; each round examines its whole queue."""
 MIN_GAIN_S = 0.0
 
 
@@ -35,7 +35,7 @@ class Migration:
         self._relieved_s: dict[str, float] = {}
 
     def note(self, decision: Decision, slo_s: float, now: float) -> None:
-        """Look at a request that has to wait: is every candidate overloaded?"""
+        """Note a request that has to wait: is every candidate overloaded?"""
         candidates = decision.candidates
         if len(candidates) < 2 or not self._dispatcher.arms.moves(decision):
             return

@@ -10,7 +10,7 @@ from routing.values.inference_request import InferenceRequest
 
 
 class ObservedRequests:
-    """The door for requests of a pool that only observes; their course is told to the router as ever."""
+    """Entry point for requests of a pool that only observes; their progress is reported to the router as usual."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher

@@ -60,7 +60,7 @@ class WaitingRoom:
         heappush(self._arrivals, (request.arrived_s, request.request_id))
 
     def of(self, target: int) -> Sequence[Reservation]:
-        """Return the requests of a target as they stand now (later changes do not show), in order of their coming."""
+        """Return a snapshot of the target's requests, in order of arrival."""
         line = self._lines.get(target)
         return line.queued_requests if line is not None else ()
 

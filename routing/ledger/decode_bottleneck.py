@@ -20,9 +20,9 @@ _FULL = 0.85
 
 
 class Bottlenecks:
-    """Keeps the delays of the reservations true.
+    """Keeps the delays of the reservations up to date.
 
-    Mutable: last first tokens, since when queued requests alone wait for a target, memory, and when it looked last.
+    Mutable: last first tokens, since when queued requests alone wait for a target, memory, and the next check's time.
     """
 
     def __init__(self, reservations: Reservations) -> None:
@@ -32,10 +32,10 @@ class Bottlenecks:
         self._usage: dict[int, float] = {}
         self._delayed: set[int] = set()
         self.next_look_s = 0.0
-        """Before this moment `look` does nothing."""
+        """Before this moment `check` does nothing."""
 
     def look_again(self) -> None:
-        """Look at once if looking was given up for good: T may have changed."""
+        """Resume the checks at once if they were suspended for good: T may have changed."""
         if self.next_look_s == NEVER:
             self.next_look_s = 0.0
 
@@ -81,9 +81,9 @@ class Bottlenecks:
         return held_up
 
     def _standing_s(self, target: int, now: float) -> float:
-        """Return the seconds for which requests have stood there without a first token; 0 with memory left.
+        """Return the seconds for which requests have waited there without a first token; 0 with memory left.
 
-        Queued requests that are held back because the engine has no room for them stand there too.
+        Queued requests that are held back because the engine has no room for them count too.
         """
         since_s = self._reservations.oldest_prefill_s(target)
         if since_s is None and self._reservations.waiting(target):

@@ -22,7 +22,7 @@ from routing.values.inference_request import InferenceRequest
 Derived = TypeVar("Derived")
 
 Match = Callable[[Sequence[int], int], PrefixMatch]
-"""From a prompt's keys, and the bitset of targets to look at, to the leading blocks per target."""
+"""From a prompt's keys, and the bitset of targets to consider, to the leading blocks per target."""
 
 NEVER = math.inf
 
@@ -83,7 +83,7 @@ class Roster:
     decodes_alike: bool = True
     """All accepting targets have the same decode cost."""
     transfers_possible: bool = False
-    """Somebody carries out the fetches of decisions; where nobody does, a placement must not count on one."""
+    """Whether the fetches of decisions are carried out; where they are not, a placement must not count on one."""
     widened: Mapping[int, int] = field(default_factory=dict)
     """Affinity key → its number of candidates, of prefixes that rebalancing gave more than the usual ones."""
 

@@ -37,9 +37,9 @@ def _blocks(steps: int, length: int) -> int:
 class InFlightBlocks:
     """Counts of (block, target) pairs next to a prefix index, matched together with it.
 
-    A request adds only the blocks that its target is not known to hold or to get anyway.
+    A request adds only the blocks that its target neither holds, as far as is known, nor is about to get.
 
-    Mutable state: `_targets_of` (key → bitset) and `_extra` (how often a pair stands beyond once).
+    Mutable state: `_targets_of` (key → bitset) and `_extra` (how many times more than once a pair is counted).
     """
 
     def __init__(self, resident: PrefixIndex) -> None:

@@ -18,7 +18,7 @@ _DRAM = "\0DRAM"
 class NodeHoldings:
     """Mutable: the index with two bits per node (it holds a block; the block is in DRAM), and `readable`.
 
-    What is told of a node that has not joined, or has left, is ignored.
+    Reports of a node that has not joined, or has left, are ignored.
     """
 
     def __init__(self, max_bytes: int = 256 << 20) -> None:
@@ -68,7 +68,7 @@ class NodeHoldings:
             self._index.remove(self._dram_bits[node], keys)
 
     def complete(self, node: str) -> None:
-        """Note that all that the node holds has been told."""
+        """Note that the node has reported all that it holds."""
         bit = self._bits.get(node)
         if bit is not None:
             self.readable |= 1 << bit | 1 << self._dram_bits[node]

@@ -1,17 +1,13 @@
 """Blocks that the engines of one pool may load from node managers, and the learned cost of a load.
 
 Priors, until a link's first loads: a block is as large as the node's largest, the engine's own node sends 2 GB/s after
-1 ms, any other 1 GB/s (a link of 10 Gbit/s with its overhead) after 2 ms. They are meant to be dear rather than cheap.
-A load from another node ends with the same way into the engine as one from the own node. So while the own node was not
-loaded from, it counts as cheaper than the cheapest link that is known, by as much as the priors say; a replica beside
-the engine would else look dearer than any fast link.
-What lies on a node's SSD alone is read there first, which is a price of its own: until the first such load 2 GB/s.
-A link that was not used for a while is judged by them again: one that was slow would else never be tried anew.
+1 ms, any other 1 GB/s (a link of 10 Gbit/s with its overhead) after 2 ms. They overstate the cost rather than
+understate it. A load from another node ends with the same copy into the engine as one from the engine's own node. So
+until the own node has been loaded from, it counts as cheaper than the cheapest known link, by the difference of the
+priors; a replica on the engine's own machine would otherwise seem dearer than any fast link. Blocks that are on a
+node's SSD alone are read there first, at a price of its own: 2 GB/s until the first such load. A link that has been
+idle for a while is judged by the priors again: a slow one would otherwise never be retried.
 """
-
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from kvstore.transfer.quarantine import Quarantine
@@ -22,7 +18,7 @@ OWN_LATENCY_S, OWN_S_PER_BYTE = 0.001, 1 / 2e9
 OTHER_LATENCY_S, OTHER_S_PER_BYTE = 0.002, 1 / 1e9
 SSD_LATENCY_S, SSD_S_PER_BYTE = 0.0002, 1 / 2e9
 BLOCK_BYTES = 1 << 20
-"""A block's size where neither a node nor a load has told any."""
+"""A block's size where neither a node nor a load has reported one."""
 MAX_LINKS = 4096
 FORGOTTEN_AFTER_S = 120.0
 _SIZE_SHARE = 0.2

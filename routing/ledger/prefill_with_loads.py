@@ -69,7 +69,7 @@ class Prefills:
 
 
 def what_loads(request: InferenceRequest, nodes: NodeLoads, now: float) -> Loadable | None:
-    """Return what can be loaded of a request's prompt; None: nothing, or nobody would order it."""
+    """Return what can be loaded of a request's prompt; None: nothing, or no sender would order the load."""
     return nodes.loadable(request.keys, now) if request.may_load else None
 
 

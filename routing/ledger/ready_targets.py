@@ -7,7 +7,7 @@ from heapq import heapify, heappop, heappush
 from math import inf
 
 LOOKED_AT = 64
-"""Up to so many targets, looking at each is cheaper than keeping an order."""
+"""Up to this many targets, a scan of all is cheaper than keeping an order."""
 
 
 class ReadyOrder:

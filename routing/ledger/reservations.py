@@ -71,7 +71,7 @@ class Reservations:
     def __init__(self, view: FleetView) -> None:
         self._load = view.load
         self.by_id: dict[str, Reservation] = {}
-        """Everything that stands, by request id, in order of its coming; only this class changes it."""
+        """Every reservation by request id, in order of arrival; only this class changes it."""
         self._work: dict[int, _TargetWork] = {}
 
     def __len__(self) -> int:
@@ -81,7 +81,7 @@ class Reservations:
         return iter(self.by_id.values())
 
     def get(self, request_id: str) -> Reservation | None:
-        """Return the reservation of a request, None where none stands."""
+        """Return the reservation of a request, None where there is none."""
         return self.by_id.get(request_id)
 
     def open_target(self, target: int) -> None:
@@ -89,7 +89,7 @@ class Reservations:
         self._work[target] = _TargetWork()
 
     def close_target(self, target: int) -> list[Reservation]:
-        """Release everything on a target that is gone and return what stood there, oldest first."""
+        """Release everything on a target that is gone and return its reservations, oldest first."""
         standing = [item for item in self.by_id.values() if item.target == target]
         for reservation in standing:
             self.release(reservation.request.request_id, 0.0)
@@ -158,7 +158,7 @@ class Reservations:
         return next(iter(work.prefilling.values())).dispatched_s if work.prefilling else None
 
     def first_token(self, request_id: str, now: float) -> Reservation | None:
-        """Note that a prefill is over; None where no prefill of this id stands."""
+        """Note that a prefill is over; None where no prefill of this id runs."""
         reservation = self.by_id.get(request_id)
         if reservation is None or reservation.phase is not PREFILLING:
             return None
@@ -173,7 +173,7 @@ class Reservations:
         return reservation
 
     def release(self, request_id: str, now: float) -> Reservation | None:
-        """End a reservation in whatever phase; None (and no harm) where none stands."""
+        """End a reservation in any phase; None (and no harm) where there is none."""
         reservation = self.by_id.pop(request_id, None)
         if reservation is None:
             return None
@@ -189,7 +189,7 @@ class Reservations:
         return reservation
 
     def refresh_overdue(self, target: int, now: float) -> None:
-        """Expect a prefill that has overrun its estimate to go on for a while, so that a stuck queue stands."""
+        """Extend a prefill that has overrun its estimate, so that work does not flow to an engine that is stuck."""
         work = self._work[target]
         if not work.prefilling or work.free_at > now:
             return

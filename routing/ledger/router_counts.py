@@ -49,7 +49,7 @@ class RouterCounts:
         self._latest_arrival_s: dict[str, float] = {}
 
     def seen(self) -> CountsSeen:
-        """Return the counts as they stand."""
+        """Return a snapshot of the counts."""
         return CountsSeen(
             self._at_once, self._after_waiting, self._queued, self.migrated, self._overtaken, dict(self._rejected)
         )

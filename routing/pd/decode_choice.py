@@ -60,9 +60,9 @@ def scored(standing: DecodeStanding, prompt_tokens: int, need: int) -> DecodeCan
 
 
 def choose_decoder(standings: Sequence[DecodeStanding], prompt_tokens: int, need: int, salt: int) -> DecodeChoice:
-    """Return the best of `standings`, which are never empty; where nobody has the memory, who has most of it.
+    """Return the best of `standings`, which are never empty; where no engine has the memory, the one with most of it.
 
-    Such a request waits in the engine until others end. Ties fall by `salt`, which differs by prompt.
+    Such a request waits in the engine until others end. Ties are broken by `salt`, which differs by prompt.
     """
     ranked = sorted(
         (

@@ -56,7 +56,7 @@ class DecodeLegs:
         return iter(self._by_id.values())
 
     def get(self, request_id: str) -> DecodeLeg | None:
-        """Return the leg of a request, None where none stands."""
+        """Return the leg of a request, None where there is none."""
         return self._by_id.get(request_id)
 
     def open_target(self, target: int) -> None:
@@ -80,7 +80,7 @@ class DecodeLegs:
         work.unseen_tokens += leg.need_tokens
 
     def begin(self, request_id: str) -> DecodeLeg | None:
-        """Note the first token; None where no leg stands or it decodes already."""
+        """Note the first token; None where there is no leg or it decodes already."""
         leg = self._by_id.get(request_id)
         if leg is None or leg.decoding:
             return None
@@ -92,7 +92,7 @@ class DecodeLegs:
         return leg
 
     def release(self, request_id: str) -> DecodeLeg | None:
-        """End a leg; None (and no harm) where none stands."""
+        """End a leg; None (and no harm) where there is none."""
         leg = self._by_id.pop(request_id, None)
         if leg is None:
             return None

@@ -35,7 +35,7 @@ def has_roles(engines: Sequence[EngineFacts]) -> bool:
 def placeable(engines: Sequence[EngineFacts]) -> list[EngineFacts]:
     """Return the engines with `accepts` as placements are to see it.
 
-    Decode engines take no new request, and prefill engines take one only while somebody decodes for them.
+    Decode engines accept no new request, and prefill engines accept one only while a decode engine is available.
     """
     decoders = any(engine.role == DECODE and engine.accepts for engine in engines)
     return [
@@ -80,7 +80,7 @@ class EnginePairs:
     def take_engines(self, engines: Sequence[EngineFacts]) -> list[EngineFacts]:
         """Take the pool's engines and return them as placements are to see them; `settle_roles` follows.
 
-        What stands on engines that are gone is released.
+        Reservations on engines that are gone are released.
         """
         for target in self._fleet.gone(engines):
             self.legs.close_target(target)

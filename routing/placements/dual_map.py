@@ -85,7 +85,7 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
 
     @property
     def learns(self) -> bool:
-        """Whether the rule wants to hear what became of its choices."""
+        """Whether the rule takes feedback on its choices."""
         return self.adaptive_key
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 
 class DecayingLoad:
-    """Costs that lose the factor `decay` in each interval; computed when asked, not by a background thread.
+    """Costs that lose the factor `decay` in each interval; computed on demand, not by a background thread.
 
-    With `keeps_pending` the load never falls below the costs that were added and not yet released:
-    a queue that still stands is not forgotten, however long it stands.
+    With `keeps_pending` the load never falls below the costs that were added and not yet released: a queue that still
+    waits is not forgotten, however long it waits.
 
-    Mutable state: `_load` (true at `_at_s`), `_at_s` and `_standing`.
+    Mutable state: `_load` (true at `_at_s`), `_at_s` and `_pending`.
     """
 
     def __init__(self, decay: float, interval_s: float, *, keeps_pending: bool = False) -> None:

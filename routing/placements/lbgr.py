@@ -23,7 +23,7 @@ _MAX_ENGINES = 4096
 
 
 class _Sent(msgspec.Struct, frozen=True, gc=False):
-    """One request under way: what it was estimated by, until its answer tells how long it took."""
+    """One request under way, with its estimate, until its answer states how long it took."""
 
     cost: float
     estimate: float

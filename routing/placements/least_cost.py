@@ -42,9 +42,9 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the engine of least cost.
 
         β keeps prompts where their cache is, which would leave an engine idle for ever that has lost a prefix which
-        almost all others hold. Idle, it computes the shared part at its plain price: nobody waits for that, and all
-        who come after find it there. So does an engine that decodes far fewer answers than the holder of the longest
-        match: a hot prefix spreads before its holder's answers are late.
+        almost all others hold. Idle, it computes the shared part at its plain price: no request waits for that, and all
+        later ones find it there. So does an engine that decodes far fewer answers than the holder of the longest match:
+        a hot prefix spreads before its holder's answers are late.
         """
         if view.nodes is not None:
             loadable = what_loads(request, view.nodes, now)
@@ -100,9 +100,10 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Choice(scored[0][-1][0], reasons.LEAST_COST, tuple(kept))
 
     def _counting_loads(self, request: InferenceRequest, view: FleetView, now: float, loadable: Loadable) -> Choice:
-        """Return the engine of least cost where node managers hold some of the prompt: hits weigh by where they lie.
+        """Return the engine of least cost where node managers hold some of the prompt: hits weigh by their tier.
 
-        Engines that share a node load alike, so of those that hold nothing the least waiting one per node is looked at.
+        Engines that share a node load alike, so of those that hold nothing only the least waiting one per node is
+        evaluated.
         """
         roster, prefills, salt = view.roster, Prefills(request, view, loadable), tie_salt(request)
         others, looked_at, blocks = roster.accepting_mask, [], 0
@@ -186,7 +187,7 @@ def _few(others: int, view: FleetView) -> bool:
 def _cheapest_others(request: InferenceRequest, view: FleetView, others: int) -> Sequence[int]:
     """Return the non-holders that can be cheapest: the least waiting one, and the one of fewest answers if fewer.
 
-    Engines that have the request's adapter loaded, and those that have not, are looked at apart.
+    Engines that have the request's adapter loaded, and those that have not, are compared separately.
     """
     if not request.adapter:
         return _cheapest_of(view, others)

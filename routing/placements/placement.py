@@ -18,8 +18,8 @@ class Placement(Protocol):
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the target for the request, with a reason and the best few candidates.
 
-        The target is CENTRAL where the request had better wait unbound; the first candidate is then
-        where it goes if it cannot wait. Only looks: what was chosen comes back as a feedback event.
+        The target is CENTRAL where the request had better wait unbound; the first candidate is then its engine if it
+        cannot wait. Changes nothing: the choice comes back as a feedback event.
         """
 
 

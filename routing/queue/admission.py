@@ -174,7 +174,7 @@ class Admission:
             late_s = max(0.0, until_s - max(0.0, ahead_s - uniform_s))
             staying = book.decoding_after(target, at_s - uniform_s)
             return staying + ending * (late_s / until_s if until_s > 0 else float(ahead_s < uniform_s))
-        # Whoever decodes ends at the rate 1/mean, whatever its age (Little's law for the whole batch): exact in
+        # Every decode ends at the rate 1/mean, whatever its age (Little's law for the whole batch): exact in
         # the mean however decodes differ, where a uniform time takes long ones for over.
         mean_s = max(book.decode_s, 1e-3)
         kept = exp(-(ahead_s - until_s) / mean_s)

@@ -30,7 +30,7 @@ class _Run:
         self.sum_up(rate)
 
     def sum_up(self, rate: float) -> None:
-        """Compute the sums anew."""
+        """Recompute the sums."""
         before = 0.0
         spare = float("inf")
         largest = 0.0

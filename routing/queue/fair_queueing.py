@@ -1,9 +1,9 @@
 """Weighted fair queueing between tenants, by virtual time.
 
-Each waiting tenant has a tag: the service it has had over its share. The least tag goes next, so over
-a time in which tenants wait all along, their service stands in the ratio of their shares up to one
-largest request each (start-time fair queueing, Goyal, Vin and Cheng 1996). A tenant that comes back
-starts at the virtual time, or at its own tag where that is later: idling earns no credit.
+Each waiting tenant has a tag: the service it has had over its share. The least tag goes next, so over a time in which
+tenants wait all along, their service is in the ratio of their shares up to one largest request each (start-time fair
+queueing, Goyal, Vin and Cheng 1996). A tenant that comes back starts at the virtual time, or at its own tag where that
+is later: idling earns no credit.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ MAX_REMEMBERED = 4096
 
 
 class FairShares:
-    """The tenants that wait at one place.
+    """The waiting tenants of one queue.
 
-    Mutable state: `_tags` (tenant → tag, some of tenants that do not wait), `_heap` of (tag, tenant) with
-    entries that no longer stand, `_waiting` (weight and tenant, sorted), the virtual time, and the
-    division of shares, worked out when the tenants change.
+    Mutable state: `_tags` (tenant → tag, some of tenants that do not wait), `_heap` of (tag, tenant) with some outdated
+    entries, `_waiting` (weight and tenant, sorted), the virtual time, and the division of shares, recomputed when the
+    tenants change.
     """
 
     def __init__(self, settings: FairnessDocument) -> None:

@@ -55,7 +55,7 @@ def least_compute_s(queued: Reservation, view: FleetView) -> float:
 
 
 def _fit_each(queued: Reservation, target: int, view: FleetView, now: float) -> Fit:
-    """Look at every engine by itself: they differ in speed or trust, or some are not for this queued request."""
+    """Compare engine by engine: they differ in speed or trust, or some are not for this queued request."""
     request = queued.request
     held = {
         item: blocks

@@ -29,14 +29,14 @@ class OrderedQueue(Protocol):
         """Let a queued request go that was added."""
 
     def next(self, target: int, view: FleetView, at_s: float) -> Pick | None:
-        """Return the request to dispatch to `target`, whose prefill would start at `at_s`; never asked while empty.
+        """Return the request to dispatch to `target`, whose prefill would start at `at_s`; not called while empty.
 
-        None, of unbound requests only: what waits had better go elsewhere. Only looks: the same question
-        has the same answer until a queued request comes or goes or time passes.
+        None, of unbound requests only: the waiting ones had better go elsewhere. Changes nothing: the same call has the
+        same answer until a queued request is added or removed or time passes.
         """
 
     def given_up(self) -> list[str]:
-        """Return the ids of queued requests that go last from now on, each told once; some may be gone."""
+        """Return the ids of queued requests that have become last in line, each reported once; some may be gone."""
 
     @property
     def late_last_s(self) -> float:

@@ -55,7 +55,7 @@ class RankedRequests:
         return self._heap[0][2]
 
     def check(self) -> None:
-        """Raise AssertionError unless every queued request has exactly one entry that stands."""
+        """Raise AssertionError unless every queued request has exactly one valid entry."""
         standing = [entry[2].request.request_id for entry in self._heap if self._stands(entry)]
         seconds = sum(entry[2].compute_s for entry in self._heap if self._stands(entry))
         if abs(seconds - self.compute_s) > 1e-6:
@@ -88,7 +88,7 @@ class RankedQueue:
         return Pick(self._queued.first(), self._reason)
 
     def given_up(self) -> list[str]:
-        """Return nobody: such an order gives nobody up."""
+        """Return none: such an order gives no request up."""
         return []
 
     @property

@@ -25,7 +25,7 @@ class LastChances:
         return len(self._due)
 
     def set(self, request_id: str, moment: float) -> None:
-        """Look at the request at this moment, and at no other; NEVER: not at all."""
+        """Check the request at this moment, and at no other; NEVER: not at all."""
         if moment == NEVER:
             self._due.pop(request_id, None)
             return
@@ -36,11 +36,11 @@ class LastChances:
             heapify(self._heap)
 
     def forget(self, request_id: str) -> None:
-        """Look at the request no more; unknown ids are ignored."""
+        """Stop checking the request; unknown ids are ignored."""
         self._due.pop(request_id, None)
 
     def next_moment(self) -> float:
-        """Return when the next request is to be looked at; NEVER while there is none."""
+        """Return when the next request is due for a check; NEVER while there is none."""
         heap = self._heap
         while heap and self._due.get(heap[0][1]) != heap[0][0]:
             heappop(heap)
@@ -54,7 +54,7 @@ class LastChances:
             yield request_id
 
     def check(self) -> None:
-        """Raise AssertionError unless every request will be looked at."""
+        """Raise AssertionError unless every request will be checked."""
         listed = set(self._heap)
         for request_id, moment in self._due.items():
             if (moment, request_id) not in listed:

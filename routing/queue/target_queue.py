@@ -19,7 +19,7 @@ from routing.queue.starvation import Starvation
 from routing.values import reasons
 
 _TENANTS_ASKED = 16
-"""Tenants whose queued requests an engine looks at where those of the first had better go elsewhere."""
+"""Tenants whose queued requests an engine considers where those of the first had better go elsewhere."""
 
 
 class LineRules(msgspec.Struct, frozen=True):

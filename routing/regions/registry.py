@@ -11,7 +11,7 @@ from routing.regions.skywalker import SkyWalkerRegions
 from routing.regions.skywalker_ch import SkyWalkerCh
 
 REGION_LOCAL = "region_local"
-"""Forwards nothing, so that nobody is asked."""
+"""Never forwards, so that no other region is queried."""
 
 _STUDIED = LocalityOffload()
 

@@ -35,7 +35,7 @@ class SovereigntyRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Why the rule exists, for people."""
 
     def matches(self, tenant: str, origin: str, destination: str) -> bool:
-        """Tell whether the rule decides about this hop, if no earlier one did."""
+        """Return whether the rule decides about this hop, if no earlier one did."""
         return (
             (not self.tenants or tenant in self.tenants)
             and (not self.from_regions or origin in self.from_regions)

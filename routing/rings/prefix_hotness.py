@@ -33,9 +33,9 @@ _NOTHING: _Looked = (None, None, 0)
 class PrefixHotness:
     """The tree and its window. Sizes in blocks; at most `window` × `max_blocks` prefixes are kept.
 
-    Mutable state: `_roots` (prefixes of `least_blocks` blocks, by key), `_recent` (of each request in the window
-    the leaf it reached, None where the prompt was shorter than a root) and `_looked`, where the prompt that was
-    looked at last ends while the tree stands as it was then: it is mostly the next to be counted.
+    Mutable state: `_roots` (prefixes of `least_blocks` blocks, by key), `_recent` (of each request in the window the
+    leaf it reached, None where the prompt was shorter than a root) and `_last_path`, the leaf of the prompt that was
+    measured last, valid until the tree changes: that prompt is mostly the next to be counted.
     """
 
     def __init__(self, *, window: int = 1000, least_blocks: int = 2, max_blocks: int = 64) -> None:
@@ -65,7 +65,7 @@ class PrefixHotness:
         return depth
 
     def peek(self, keys: Sequence[int]) -> int:
-        """Return the same for somebody who only looks."""
+        """Return the same without changing any state."""
         looked = self._looked
         blocks = self.blocks(keys)
         self._looked = looked
@@ -117,7 +117,7 @@ class PrefixHotness:
             raise AssertionError(f"{len(self._recent)} requests are in a window of {self._window}")
 
     def _reach(self, keys: Sequence[int]) -> tuple[_Prefix, int]:
-        """Return the prompt's leaf, made where nobody has been before, and its length in blocks."""
+        """Return the prompt's leaf, made where no prompt has reached it before, and its length in blocks."""
         depth = self._least
         key = keys[depth - 1]
         node = self._roots.get(key)
@@ -133,7 +133,7 @@ class PrefixHotness:
         return node, depth
 
     def _leave(self, leaf: _Prefix | None) -> None:
-        """Let a request leave the window; what nobody of the window has reached is dropped."""
+        """Let a request leave the window; prefixes that no request of the window reaches are dropped."""
         node = leaf
         while node is not None:
             node.count -= 1

@@ -39,7 +39,7 @@ class OnRings(Protocol):
         """Return how its rings are made."""
 
     def key_length(self, keys: Sequence[int]) -> int:
-        """Return how many blocks of a prompt make its key by now; only looks."""
+        """Return how many blocks of a prompt currently make its key, without changing any state."""
 
 
 def candidates_on(rings: Sequence[HashRing], key: int) -> list[int]:

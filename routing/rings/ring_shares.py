@@ -30,7 +30,7 @@ class EngineShare(msgspec.Struct, frozen=True):
     traffic: float | None
     """Of the places of the requests that were seen; None: none was."""
     gain: float | None = None
-    """What its share would grow by if the other engine left; None: nobody is asked about."""
+    """Growth of its share if the other engine left; None: no departure was asked about."""
     traffic_gain: float | None = None
 
 
@@ -44,7 +44,7 @@ class RingShares(msgspec.Struct, frozen=True):
     engines: tuple[EngineShare, ...]
     """In the order of the engine ids."""
     requests: int
-    """That stand behind `traffic`."""
+    """Number of requests behind `traffic`."""
     without: str = ""
     """The engine that is taken out; empty: none."""
     moved: float | None = None
@@ -62,9 +62,9 @@ class UnknownEngineError(ValueError):
 def ring_shares(
     plan: RingPlan, engine_ids: Sequence[str], traffic: Iterable[tuple[int, int]] = (), without: str = ""
 ) -> RingShares:
-    """Return each engine's share, and with `without` what its leaving would move.
+    """Return each engine's share, and with `without` what its departure would move.
 
-    `traffic` are keys with the requests that they stood for. Raises UnknownEngineError.
+    `traffic` are keys with their numbers of requests. Raises UnknownEngineError.
     """
     if without and without not in engine_ids:
         raise UnknownEngineError(f"{without} is not on the rings; it takes no work, or it belongs to another pool")

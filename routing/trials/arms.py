@@ -55,7 +55,9 @@ class Arm:
         self._salt = f"{entry.trial_id}\0"
 
     def takes(self, request: InferenceRequest) -> bool:
-        """Return whether the request's session is one of this arm's; a request without a session stands alone."""
+        """Return whether the request's session is one of this arm's; a request without a session is a session of its
+        own.
+        """
         if self._below >= _ALL:
             return True
         session = request.session_id
@@ -108,7 +110,7 @@ class Arms:
         self._wire_feedback()
 
     def listen(self, listener: Callable[[FeedbackEvent], None] | None) -> None:
-        """Let one more hear every feedback event (None: nobody), who places nothing."""
+        """Pass every feedback event to one more listener (None: no listener), which places nothing."""
         self._listener = listener
         self._wire_feedback()
 
@@ -171,7 +173,7 @@ class Arms:
         return None
 
     def _wire_feedback(self) -> None:
-        """Every arm hears what became of every request: they share the engines, so they share the feedback."""
+        """Send every request's feedback to every arm: they share the engines, so they share the feedback."""
         methods = [learning_method(self.live), *(arm.learn for arm in self.candidate_arms or ()), self._listener]
         wanting = [method for method in methods if method is not None]
         self.learn: Callable[[FeedbackEvent], None] | None = None

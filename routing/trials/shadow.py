@@ -94,7 +94,7 @@ class ShadowPolicy:
         )
 
     def learn(self, event: FeedbackEvent) -> None:
-        """Tell a learning placement what really happened: its own choices were not carried out."""
+        """Send a learning placement the feedback on real choices: its own were not carried out."""
         if self._learn is not None:
             self._learn(event)
 
@@ -116,7 +116,7 @@ def judged(request: InferenceRequest, choice: Choice, view: FleetView, now: floa
 def uncompared_parts(live: RoutingPolicy, other: RoutingPolicy) -> tuple[str, ...]:
     """Return the fields of the policy in which the two differ and about which single choices say nothing."""
     different = (name for name in live.__struct_fields__ if getattr(live, name) != getattr(other, name))
-    # Written costs can stand in for learned ones, but nothing can for those that the live policy does not use.
+    # Written costs can replace learned ones, but nothing can replace those that the live policy does not use.
     shown = _COMPARED | {"cost"} if other.cost == "fixed" else _COMPARED
     return tuple(name for name in different if name not in shown)
 

@@ -83,7 +83,7 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
 
     target: int
     reason: str
-    """A code of routing.values.reasons; rendered to words only when somebody reads it."""
+    """A code of routing.values.reasons; rendered to words only when it is displayed."""
     candidates: tuple[Candidate, ...] = ()
     """The best few, the chosen one first."""
     fetch: Fetch | None = None
@@ -233,7 +233,7 @@ class Rejected(msgspec.Struct, frozen=True, gc=False):
     would be, or how long decodes take to fall below the limit. Late gateway: twice its lag, or the wait beyond the
     objective. No engine: a constant."""
     candidates: tuple[Candidate, ...] = ()
-    """The engines that were looked at, where it was rejected for their load."""
+    """The engines that were considered, where the request was rejected for their load."""
 
 
 Outcome = Dispatched | Queued | Rejected

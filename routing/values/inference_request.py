@@ -32,17 +32,17 @@ class InferenceRequest(msgspec.Struct, frozen=True, gc=False):
     """Moment after which waiting any longer is of no use to the caller."""
     slo_class: str = ""
     head: tuple[int, ...] = ()
-    """Keys of the first blocks where those that prefixes are told apart by are finer than `keys`: a recording of a
-    pool with small blocks, replayed in a trace's larger ones. Empty: `keys` are."""
+    """Keys of the first blocks where the prefixes' keys are finer than `keys`: a recording of a pool with small blocks,
+    replayed in a trace's larger ones. Empty: `keys` are used.
+    """
     sequences: int = 1
     """Answers that are decoded at once for the prompt; 0: it is only read, as for an embedding."""
     may_load: bool = True
-    """Whoever sends it to its engine tells that what to load from node managers; a load that nobody orders must not be
-    counted on."""
+    """Whether its sender orders loads from node managers; a load that is not ordered must not be counted on."""
     adapter: str = ""
     """The LoRA adapter that computes it; empty: none."""
     guessed: bool = False
-    """Engines' events name its blocks in part only: the index is told of all when they are computed."""
+    """Engines' events name its blocks in part only: the index receives all of them when they are computed."""
 
     @property
     def deadline_s(self) -> float:

@@ -42,15 +42,15 @@ class FifoQueue:
         return Pick(next(iter(self._queued.values())), reasons.ARRIVED_FIRST)
 
     def given_up(self) -> list[str]:
-        """Tell nobody: this order gives nobody up."""
+        """Return none: this order gives no request up."""
         return []
 
     @property
     def late_last_s(self) -> float:
-        """0: nobody is skipped."""
+        """0: no request is skipped."""
         return 0.0
 
     def check(self) -> None:
-        """Raise AssertionError unless each queued request stands under its own id."""
+        """Raise AssertionError unless each queued request is under its own id."""
         if any(each.request.request_id != request_id for request_id, each in self._queued.items()):
             raise AssertionError("a queued request stands under another id")

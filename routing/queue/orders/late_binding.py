@@ -24,7 +24,7 @@ from routing.queue.ranked_queue import RankedRequests
 from routing.values import reasons
 
 REFRESHED = 16
-"""Queued requests whose estimate is worked out anew at each pull, those looked at longest ago first."""
+"""Queued requests that are estimated again at each pull, those with the oldest estimates first."""
 _DROPS = 24
 """More late queued requests than so many are sorted out in one walk over the line."""
 
@@ -89,7 +89,7 @@ class LateQueue:
         return len(self._entries)
 
     def given_up(self) -> list[str]:
-        """Tell nobody: unbound requests bring no blocks."""
+        """Return none: unbound requests bring no blocks."""
         return []
 
     @property
@@ -103,7 +103,7 @@ class LateQueue:
         entry = (queued.request.deadline_s, self._coming, queued.compute_s, queued)
         self._entries[queued.request.request_id] = entry
         self._enter(entry)
-        # A newcomer is estimated by its placement; what another holds of it by now is looked at first.
+        # A newcomer is estimated by its placement; engines' caches may differ by now, so it is refreshed first.
         self._refreshing.move_to_end(queued.request.request_id, last=False)
 
     def remove(self, queued: Reservation) -> None:
@@ -129,7 +129,7 @@ class LateQueue:
         return self._best(target, view, at_s, start_s) or self._leftover(target, view)
 
     def check(self) -> None:
-        """Raise AssertionError unless each queued request stands in exactly one part and the parts are in order."""
+        """Raise AssertionError unless each queued request is in exactly one part and the parts are in order."""
         self._line.check()
         self._dropped.check()
         self._infeasible.check()
@@ -159,7 +159,7 @@ class LateQueue:
         del self._refreshing[name]
 
     def _refresh(self, view: FleetView) -> None:
-        """Estimate some queued requests anew: caches have moved since."""
+        """Estimate some queued requests again: caches have moved since."""
         refreshing = self._refreshing
         for _ in range(min(REFRESHED, len(refreshing))):
             name = next(iter(refreshing))

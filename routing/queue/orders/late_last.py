@@ -38,15 +38,15 @@ class LateLast(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ShedQueue:
     """Queued requests in order of arrival; SLO-infeasible ones are kept separately.
 
-    A queued request found SLO-infeasible stays so: time only takes from it. Each is skipped once, so a dispatch
-    costs the same however many infeasible ones wait.
+    A queued request that is SLO-infeasible stays so: time only takes from it. Each is skipped once, so a dispatch costs
+    the same however many infeasible ones wait.
 
-    Mutable state: `_feasible` and `_infeasible` (ranked by their coming), `_given_up` (found SLO-infeasible, not yet
-    told) and `_numbers`.
+    Mutable state: `_feasible` and `_infeasible` (ranked by arrival), `_given_up` (SLO-infeasible, not yet reported) and
+    `_numbers`.
     """
 
     def __init__(self, forget_blocks: bool = False) -> None:
-        """`forget_blocks`: tell who is given up, so that nobody counts on their blocks."""
+        """`forget_blocks`: report requests that are given up, so that their blocks are not counted on."""
         self._forget_blocks = forget_blocks
         self._feasible = RankedRequests()
         self._infeasible = RankedRequests()
@@ -89,7 +89,7 @@ class ShedQueue:
         return self._infeasible.compute_s
 
     def check(self) -> None:
-        """Raise AssertionError unless each queued request stands in exactly one part."""
+        """Raise AssertionError unless each queued request is in exactly one part."""
         self._feasible.check()
         self._infeasible.check()
         if len(self._feasible) + len(self._infeasible) != len(self._numbers):

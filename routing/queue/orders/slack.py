@@ -77,7 +77,7 @@ class SlackQueue:
         return Pick(self._shortest(at_s), reason)
 
     def given_up(self) -> list[str]:
-        """Tell nobody: in large fleets newcomers had better follow the blocks of queued requests given up."""
+        """Return none: in large fleets newcomers had better follow the blocks of queued requests given up."""
         return []
 
     @property
@@ -86,7 +86,7 @@ class SlackQueue:
         return self._infeasible.compute_s + self._dropped.compute_s
 
     def check(self) -> None:
-        """Raise AssertionError unless each queued request stands in exactly one part and the line is in order."""
+        """Raise AssertionError unless each queued request is in exactly one part and the line is in order."""
         self._dropped.check()
         self._infeasible.check()
         if self._line != sorted(self._line):
