@@ -1,4 +1,4 @@
-"""What a rebalancing plan changes in one pool's router. All of it is bounded; an empty table undoes it.
+"""Changes of a rebalancing plan to one pool's router. All are bounded; an empty table undoes them.
 
 It is separate from the router, which works without rebalancing.
 """
@@ -23,7 +23,7 @@ class KeepsPrefixes(Protocol):
     d: int
 
     def prefix_of(self, request: InferenceRequest) -> int:
-        """Return the key that gives a request its candidates by now."""
+        """Return the key that currently determines a request's candidates."""
 
 
 class TooManyWidenedError(ValueError):

@@ -1,4 +1,4 @@
-"""Executes what placement and order decide: binds requests, queues them, dispatches them, and releases them.
+"""Carries out the decisions of placement and order: binds, queues, dispatches, and releases requests.
 
 One dispatcher per router; the router is its only caller. Synchronous and clock-free.
 """
@@ -82,8 +82,8 @@ class Dispatcher:
         self.adopt(policy, policy_version)
 
     def adopt(self, policy: RoutingPolicy, version: int) -> None:
-        """Follow this policy from now on; raises PolicyStageError, and changes nothing, if it cannot run."""
-        # The same placement goes on with what it has learned.
+        """Follow this policy; raises PolicyStageError, and changes nothing, if it cannot run."""
+        # An unchanged placement keeps what it has learned.
         same = policy.placement == self.policy.placement
         placement = self.arms.live if same else build_placement(policy.placement, self._placements)
         order = build_queue_order(policy.order)
@@ -114,7 +114,7 @@ class Dispatcher:
             self.arms.learn(event)
 
     def show(self, request: InferenceRequest, choice: Choice, now: float) -> None:
-        """Let the observer see what the live policy chose of the whole fleet; another arm's choice is not its."""
+        """Show the observer the live policy's choice among the whole fleet; another arm's choice is not its."""
         if self.observer is not None and (self.arms.candidate_arms is None or self.arms.of(request) is None):
             self.observer.placed(request, choice, self.view, now)
 
@@ -126,7 +126,7 @@ class Dispatcher:
         hold: bool,
         excluded: frozenset[str] = frozenset(),
     ) -> Outcome:
-        """Bind the request to the chosen engine, or leave it unbound; without `hold` it does not wait."""
+        """Bind the request to the chosen engine, or leave it unbound; without `hold` it is never queued."""
         if choice.target != CENTRAL or (not hold and choice.candidates):
             return self.bind(request, choice, now, hold)
         if not hold:
@@ -135,7 +135,7 @@ class Dispatcher:
         return (self.pulling.dispatch(request.request_id, now) if self.waiting.pulls else None) or queued
 
     def bind(self, request: InferenceRequest, choice: Choice, now: float, hold: bool) -> Outcome:
-        """Give the request to the chosen engine: at once, or once it can take it."""
+        """Give the request to the chosen engine: at once, or as soon as the engine can take it."""
         self.view.load.decisions += 1
         candidates = choice.candidates
         if self.view.own is not None or request.adapter:
@@ -191,11 +191,11 @@ class Dispatcher:
         return Dispatched(decision)
 
     def _with_loading(self, request: InferenceRequest, choice: Choice) -> tuple[Candidate, ...]:
-        """Return the candidates with what their engines load by themselves; placements know only what it costs."""
+        """Return the candidates with their engines' own loads; placements see only the cost of those."""
         if request.adapter:
             self.fleet.own_loads()
         targets = [(item, self.fleet.target_of(item.engine_id)) for item in choice.candidates]
-        return tuple(each if at is None else self.view.shown(request, each, at) for each, at in targets)
+        return tuple(scored if at is None else self.view.shown(request, scored, at) for scored, at in targets)
 
     def _may_go(self, target: int, uncached_tokens: int, prompt_tokens: int, now: float) -> bool:
         if self.waiting.has(target):
@@ -226,17 +226,17 @@ class Dispatcher:
         return outcomes
 
     def pump_engine(self, target: int, now: float) -> list[Outcome]:
-        """Dispatch what follows from news of one target."""
+        """Dispatch the requests that news of one target allows."""
         outcomes = self.pump_target(target, now)
         return outcomes + self.pump_central(now) if self.waiting.has(CENTRAL) else outcomes
 
     def pump_reported(self, target: int, now: float) -> list[Outcome]:
-        """Dispatch what one target may be given by its report."""
+        """Dispatch the requests that one target's report allows."""
         outcomes = self.pump_target(target, now)
         return outcomes + self.pulling.dispatch_on([target], now) if self.waiting.pulls else outcomes
 
     def pump_central(self, now: float) -> list[Outcome]:
-        """Bind unbound requests in order of their coming until the placement leaves one where it is."""
+        """Bind unbound requests in order of arrival until the placement leaves one unbound."""
         outcomes: list[Outcome] = []
         if self.waiting.pulls:
             return self.pulling.dispatch_all(now) if self.view.roster.accepting else outcomes
@@ -259,7 +259,7 @@ class Dispatcher:
         if not waiting.has(target) or self.fleet.target_of(self.view.roster.engine_ids[target]) != target:
             return outcomes
         self.reservations.refresh_overdue(target, now)
-        # Asked with no tokens first: where nothing fits, the order need not be worked out.
+        # Asked with no tokens first: where nothing fits, the order need not be evaluated.
         while waiting.has(target) and self.dispatch_limit.may_dispatch(target, 0, 0, now):
             pick = waiting.next(target, self.view, self.reservations.starts_at(target, now))
             reservation = self.reservations.get(pick.queued.request.request_id) if pick is not None else None
@@ -274,10 +274,10 @@ class Dispatcher:
         return outcomes
 
     def _expect_no_more(self, target: int) -> None:
-        """Count blocks of queued requests that were given up no longer as on their way: newcomers go before them."""
+        """Stop counting blocks of queued requests that were given up as on their way: newcomers overtake them."""
         for request_id in self.waiting.given_up(target):
             reservation = self.reservations.get(request_id)
-            # Since it was given up it may have been dispatched, or moved to another engine.
+            # It may have been dispatched, or moved to another engine, since it was given up.
             if reservation is not None and reservation.phase == WAITING and reservation.target == target:
                 self.in_flight.remove(target, reservation.coming)
                 reservation.coming = ()
@@ -309,7 +309,7 @@ class Dispatcher:
         return decision.dispatched(now - request.arrived_s, hit, compute_s, fetch, queue_reason, overtook)
 
     def _sends(self, fetch: Fetch, now: float) -> None:
-        """Count a transfer on its sender's link, where transfers go one after another."""
+        """Count a transfer on its sender's link, where transfers run one after another."""
         source = self.fleet.target_of(fetch.source_engine_id)
         if source is not None:
             busy_until = self.view.load.sending_until
@@ -331,14 +331,14 @@ class Dispatcher:
         return decision.fetch_at_dispatch(blocks, at_source)
 
     def match_at_dispatch(self, request: InferenceRequest, target: int) -> int:
-        """Return the leading blocks that the prefill will find: those of requests that it overtakes are not there."""
+        """Return the leading blocks that the prefill will hit, without those of requests that it overtakes."""
         if self.reservations.prefilling(target):
             return self.view.match(request).blocks(target)
         match, own = self.index.match(request.keys, 1 << target), self.view.own
         return (match if own is None else own.matched(request, match, 1 << target)).blocks(target)
 
     def move(self, request_id: str, target: int, now: float) -> None:
-        """Let a queued request wait for another target instead; raises KeyError where none waits."""
+        """Move a queued request to another target; raises KeyError where none waits."""
         decision = self.waiting.decision(request_id)
         request = self.withdraw(request_id, now).request
         view = self.view

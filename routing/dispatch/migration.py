@@ -1,11 +1,10 @@
 """Hotspot-aware migration: queued requests of overloaded engines go to another of their own candidates (DualMap §3.3).
 
-It begins when a request had to be bound although every one of its candidates would miss its
-objective, or when an engine is found held up by its decodes, whose queued requests then see that delay too (A.8.3);
-each of those engines is relieved (A.2.2). A queued request may move where it gains time (eq. 6)
-and would be on time, counting what it has waited already; the largest gain goes first, until all that
-are left are expected to be on time. Only queued requests move, never running work, and only among the
-candidates that placement chose between, so that prefixes keep to their engines.
+It begins when a request had to be bound although every one of its candidates would miss its objective, or when decodes
+hold up an engine, whose queued requests then see that delay too (A.8.3); each of those engines is relieved (A.2.2). A
+queued request may move where it gains time (eq. 6) and would be on time, its wait so far included; the largest gain
+goes first, until all the rest are expected to be on time. Only queued requests move, never running work, and only among
+the candidates that placement chose between, so that prefixes keep to their engines.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ MIN_GAIN_S = 0.0
 
 
 class Migration:
-    """Notices overload and moves queued requests. Mutable: the hot engines of now, and when each was relieved last."""
+    """Notices overload and moves queued requests. Mutable: the current hot engines, and when each was relieved last."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self.moved = 0
@@ -63,7 +62,7 @@ class Migration:
         return bool(self._hot)
 
     def relieve(self, now: float) -> list[Outcome]:
-        """Move what gains by it away from the hot engines; returns the dispatches that follow."""
+        """Move requests that gain by it away from the hot engines; return the dispatches that follow."""
         outcomes: list[Outcome] = []
         if not self._hot:
             return outcomes
@@ -76,13 +75,13 @@ class Migration:
                 touched |= self._relieve(target, now)
         self._hot.clear()
         if len(self._relieved_s) > 2 * len(dispatcher.view.roster.accepting) + MAX_EXAMINED:
-            self._relieved_s = {each: at for each, at in self._relieved_s.items() if now - at < PAUSE_S}
+            self._relieved_s = {relieved: at for relieved, at in self._relieved_s.items() if now - at < PAUSE_S}
         for target in sorted(touched):
             outcomes += dispatcher.pump_target(target, now)
         return outcomes
 
     def relieve_engine(self, engine_id: str, at_most: int, now: float) -> list[Outcome]:
-        """Move up to `at_most` requests away from an engine that is found hot; returns the dispatches that follow.
+        """Move up to `at_most` requests away from a hot engine; return the dispatches that follow.
 
         Unknown engines are ignored.
         """
@@ -94,7 +93,7 @@ class Migration:
         return outcomes
 
     def _relieve(self, target: int, now: float, at_most: int = MAX_EXAMINED) -> set[int]:
-        """Move queued requests of one engine; returns the targets that got some."""
+        """Move queued requests of one engine; return the targets that got some."""
         dispatcher = self._dispatcher
         queued_requests = dispatcher.waiting.of(target)[:MAX_EXAMINED]
         start_s = dispatcher.reservations.start_s(target, now)
@@ -139,7 +138,7 @@ class Migration:
         return moves
 
     def _ttft_s(self, queued: Reservation, target: int, now: float) -> tuple[float, float]:
-        """Return the request's time to first token from its arrival, were it bound there now, and its prefill."""
+        """Return the request's time to first token from its arrival, if it were bound there now, and its prefill."""
         view, request = self._dispatcher.view, queued.request
         blocks = view.match(request).blocks(target)
         compute_s = view.compute_s(request, target, view.hit_tokens(request, target, blocks))

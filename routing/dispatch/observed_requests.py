@@ -1,4 +1,4 @@
-"""Requests routed by another proxy: the router accounts for them on their engine, and chooses nothing."""
+"""Requests routed by another proxy: the router accounts for them on their engine, and makes no choice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ObservedRequests:
     def take(self, request: InferenceRequest, engine_id: str, now: float, *, counted: bool = True) -> Dispatched | None:
         """Bind a request to the engine that serves it; None for an engine that is unknown or out of service.
 
-        `counted`: no other router counts it and compares it. Raises ValueError for an id that is already here.
+        `counted`: no other router counts and compares it. Raises ValueError for an id that is already here.
         """
         dispatcher = self._dispatcher
         view, target = dispatcher.view, dispatcher.fleet.target_of(engine_id)

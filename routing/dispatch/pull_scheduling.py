@@ -19,18 +19,18 @@ from routing.values.decision import CENTRAL, Choice, Dispatched, Outcome
 from routing.values.inference_request import InferenceRequest
 
 Bind = Callable[[InferenceRequest, Choice, float, bool], Outcome]
-"""Gives a request to the chosen engine at a moment; the last argument says whether it may wait there."""
+"""Gives a request to the chosen engine at a moment; the last argument states whether it may be queued there."""
 MatchAtDispatch = Callable[[InferenceRequest, int], int]
-"""Returns the leading blocks that the prefill of a request will find at a target."""
+"""Returns the leading blocks that the prefill of a request will hit at a target."""
 
 _OTHERS = LeastCost()
-"""Whom a decision names beside the engine that pulled."""
+"""Candidates that a decision names beside the engine that pulled."""
 
 
 class Pulling:
     """Lets each engine that can take work pull, the one that is idle for longest first.
 
-    Mutable state: whether an engine is known to want a queued request that it was not given yet.
+    Mutable state: whether an engine is known to want a queued request that it has not been given yet.
     """
 
     def __init__(
@@ -83,13 +83,13 @@ class Pulling:
         return None
 
     def moments(self, now: float) -> list[float]:
-        """Return when engines that are busy are to be asked again, as far as time alone makes them free."""
+        """Return when busy engines are to be asked again, as far as time alone makes them free."""
         opens_at = (self._dispatch_limit.opens_at(target, now) for target in self._view.roster.accepting)
         moments = [moment for moment in opens_at if now < moment < NEVER]
         return [*moments, now] if self._wanted else moments
 
     def ahead_s(self) -> float:
-        """Return the seconds for which the unbound requests that go before a newcomer keep the whole pool busy."""
+        """Return the seconds for which the unbound requests ahead of a newcomer keep the whole pool busy."""
         view = self._view
         speed = sum(view.roster.speeds[target] for target in view.roster.accepting)
         return self._waiting.unbound_s() / speed if speed else 0.0
@@ -98,7 +98,7 @@ class Pulling:
         return self._waiting.pull(target, self._view, self._reservations.starts_at(target, now))
 
     def _free(self, targets: Sequence[int], now: float) -> list[int]:
-        """Return the targets that can take work and have no request bound to them, the one idle for longest first."""
+        """Return the targets that can take work and have no request bound to them, the longest idle one first."""
         ready_at = self._view.load.ready_at
         mask = self._view.roster.accepting_mask
         for target in self._view.roster.accepting:

@@ -25,13 +25,13 @@ class Placement(Protocol):
 
 @runtime_checkable
 class LearningPlacement(Placement, Protocol):
-    """A placement that learns from what became of its choices."""
+    """A placement that learns from the outcomes of its choices."""
 
     def learn(self, event: FeedbackEvent) -> None:
-        """Take note of one feedback event."""
+        """Learn from one feedback event."""
 
 
 def learning_method(placement: Placement) -> Callable[[FeedbackEvent], None] | None:
-    """Return how to feed the placement, None where it does not learn, or says by `learns` that it need not."""
+    """Return the placement's feedback method; None where it does not learn, or `learns` is false."""
     wants = getattr(placement, "learns", True)
     return placement.learn if wants and isinstance(placement, LearningPlacement) else None

@@ -1,6 +1,6 @@
 """How a document declares a setting: `Annotated[float, about(title, help), number(unit, ge=…, le=…, usual=…)]`.
 
-The console's form, the API's schema and the errors all read what is said here.
+The console's form, the API's schema and the errors all read these declarations.
 """
 
 from __future__ import annotations

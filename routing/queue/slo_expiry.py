@@ -1,4 +1,4 @@
-"""When each queued request stops making sense, so that it is rejected then and not when its turn comes."""
+"""When each queued request becomes pointless, so that it is rejected then and not when its turn comes."""
 
 from __future__ import annotations
 

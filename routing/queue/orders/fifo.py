@@ -21,20 +21,20 @@ class Fifo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FifoQueue:
-    """Queued requests in order of their coming. Mutable state: `_queued`.
+    """Queued requests in order of arrival. Mutable state: `_queued`.
 
-    An OrderedDict, because a plain dict walks over all that left at its head.
+    An OrderedDict, because a plain dict scans over all removed entries at its head.
     """
 
     def __init__(self) -> None:
         self._queued: OrderedDict[str, Reservation] = OrderedDict()
 
     def add(self, queued: Reservation) -> None:
-        """Put the queued request last."""
+        """Add the queued request at the end."""
         self._queued[queued.request.request_id] = queued
 
     def remove(self, queued: Reservation) -> None:
-        """Let the queued request go; raises KeyError where it is not."""
+        """Remove the queued request; raises KeyError where it is not."""
         del self._queued[queued.request.request_id]
 
     def next(self, target: int, view: FleetView, at_s: float) -> Pick:
@@ -52,5 +52,5 @@ class FifoQueue:
 
     def check(self) -> None:
         """Raise AssertionError unless each queued request is under its own id."""
-        if any(each.request.request_id != request_id for request_id, each in self._queued.items()):
+        if any(queued.request.request_id != request_id for request_id, queued in self._queued.items()):
             raise AssertionError("a queued request stands under another id")

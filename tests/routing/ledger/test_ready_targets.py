@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing.ledger.ready_targets import LOOKED_AT, ReadyOrder
+from routing.ledger.ready_targets import SCANNED_TARGETS, ReadyOrder
 from tests.routing.pools import pool, request
 
 MOMENTS = st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.0])
@@ -37,10 +37,10 @@ def test_one_that_takes_no_work_any_more_is_not_found() -> None:
     assert order.first(0b01) == -1
 
 
-@pytest.mark.parametrize("size", [LOOKED_AT, LOOKED_AT + 1])
+@pytest.mark.parametrize("size", [SCANNED_TARGETS, SCANNED_TARGETS + 1])
 def test_a_pool_of_any_size_sends_a_new_prompt_to_the_one_that_waits_least(size: int) -> None:
     router, rng = pool(size=size, decode_weight=0.0), Random(5)
-    assert (router.view.load.ready_order is None) == (size == LOOKED_AT)
+    assert (router.view.load.ready_order is None) == (size == SCANNED_TARGETS)
     for number in range(3 * size):
         asked = request(number, range(1000 * number, 1000 * number + rng.randrange(1, 8)), at=number * 0.001)
         least = min(router.view.load.ready_at)
@@ -51,7 +51,7 @@ def test_a_pool_of_any_size_sends_a_new_prompt_to_the_one_that_waits_least(size:
 
 
 def test_an_excluded_engine_is_skipped_in_a_large_pool() -> None:
-    router = pool(size=LOOKED_AT + 2)
-    gone = frozenset(router.view.roster.engine_ids[:LOOKED_AT])
+    router = pool(size=SCANNED_TARGETS + 2)
+    gone = frozenset(router.view.roster.engine_ids[:SCANNED_TARGETS])
     outcome = router.submit(request(1), 0.0, hold=False, excluded=gone)
     assert outcome.decision.engine_id not in gone  # type: ignore[union-attr]

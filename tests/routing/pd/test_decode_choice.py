@@ -6,16 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from routing.cost.cost_model import DecodeCost
-from routing.pd.decode_choice import ASSUMED_OUTPUT_TOKENS, DecodeStanding, choose_decoder, need_tokens
+from routing.pd.decode_choice import ASSUMED_OUTPUT_TOKENS, DecodeLoad, choose_decoder, need_tokens
 from routing.values import reasons
 
 COST = DecodeCost(base_s=0.01, per_sequence_s=0.001, per_context_token_s=1e-6)
 
 
-def standing(
-    target: int, batch: float = 0, context: float = 0, room: int | None = None, **cost: float
-) -> DecodeStanding:
-    return DecodeStanding(target, f"d{target}", batch, context, room, DecodeCost(**cost) if cost else COST)
+def standing(target: int, batch: float = 0, context: float = 0, room: int | None = None, **cost: float) -> DecodeLoad:
+    return DecodeLoad(target, f"d{target}", batch, context, room, DecodeCost(**cost) if cost else COST)
 
 
 def test_the_request_itself_is_counted_in() -> None:

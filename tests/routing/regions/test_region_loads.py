@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from routing.region_loads import engine_loads, pool_load, pool_standing
+from routing.region_loads import engine_loads, pool_load, pool_load_report
 from routing.values.observation import FirstToken
 from tests.routing.pools import BLOCK, pool, request
 
@@ -35,7 +35,7 @@ def test_a_prefill_takes_the_room_until_its_first_token() -> None:
 def test_what_the_deciding_gateway_told_counts_in_the_place_of_ones_own_requests() -> None:
     owner, other = pool(size=2), pool(size=2)
     owner.submit(request(1, LONG), 0.0)
-    told = pool_standing(owner, 0.0)
+    told = pool_load_report(owner, 0.0)
     asked = request(2, LONG)
     other.blocks_stored("e-02", asked.keys[:10])
     assert [engine_load.matched_tokens for engine_load in engine_loads(other, asked, 0.0, told)] == [0, 10 * BLOCK]

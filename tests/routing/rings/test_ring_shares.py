@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from routing.rings.hash_ring import RING, CandidateRings, HashRing
 from routing.rings.ring_plan import OnRings, RingPlan, candidates_on
-from routing.rings.ring_shares import UnknownEngineError, place_shares, ring_shares
+from routing.rings.ring_shares import UnknownEngineError, candidate_shares, ring_shares
 
 IDS = st.lists(st.text("abcdef", min_size=1, max_size=4), min_size=1, max_size=9, unique=True)
 EIGHT = [f"e-{number}" for number in range(8)]
@@ -43,7 +43,7 @@ def test_shares_are_what_a_hundred_thousand_keys_find() -> None:
         for at in rings.candidates(rng.getrandbits(64)):
             counts[at] += 1
     # Three points per engine: shares differ widely, and rings agree often.
-    for share, count in zip(place_shares(rings.rings), counts, strict=True):
+    for share, count in zip(candidate_shares(rings.rings), counts, strict=True):
         assert share == pytest.approx(count / 200_000, abs=0.004)
 
 
