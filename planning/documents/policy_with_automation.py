@@ -11,7 +11,7 @@ AUTOMATION = "automation"
 
 
 def routing_half(document: dict[str, Any]) -> dict[str, Any]:
-    """Return what routes."""
+    """Return the routing half of a policy."""
     return {name: document[name] for name in document if name != AUTOMATION}
 
 

@@ -15,13 +15,13 @@ class PoolLoad(msgspec.Struct, frozen=True, kw_only=True):
     attainment: float | None
     requests: int
     demand: float | None
-    """Engine seconds of work asked for per second."""
+    """Engine seconds of demand per second."""
     latest_demand: float | None
-    """The same over the last third of the time: what a load that has just risen has risen to."""
+    """The same over the last third of the time: the level that a load has reached that has just risen."""
     queued_s: float
     """Engine seconds of work that waited at the end."""
     queue_growth: float
-    """By how many engine seconds it grows per second."""
+    """Growth of the queue in engine seconds per second."""
 
 
 ENOUGH = 0.5

@@ -18,7 +18,7 @@ TRIMMED = 0.1
 
 
 class Imbalance(msgspec.Struct, frozen=True):
-    """The factor and the two loads it is made of."""
+    """The factor and the two loads it is computed from."""
 
     factor: float
     prefill_load: float

@@ -18,7 +18,7 @@ from planning.trials.comparison import ArmSlice, Comparison, GuardrailReading, c
 State = Literal["off", "slice", "fallback", "probing"]
 MAX_DOUBLINGS = 4
 CALM_FACTOR = 4
-"""After so many cool-downs without a loss, the next one is short again."""
+"""After this many cool-downs without a loss, the next one is short again."""
 
 
 class HoldbackMemory(msgspec.Struct, frozen=True):
@@ -28,24 +28,24 @@ class HoldbackMemory(msgspec.Struct, frozen=True):
     since_s: float = 0.0
     losing_since_s: float | None = None
     doublings: int = 0
-    """How often the policy has lost again soon after it was tried."""
+    """How often the policy has lost again soon after an attempt."""
 
 
 class HoldbackFacts(msgspec.Struct, frozen=True):
-    """What was observed since the state began: base is the simple rule, tried the policy."""
+    """Observations since the state began: base is the simple rule, tried the policy."""
 
     now_s: float
     whole: tuple[ArmSlice, ...]
     recent: tuple[ArmSlice, ...]
     frozen: bool = False
-    """An operator froze the pool: who serves stays as it is."""
+    """An operator froze the pool: the serving side stays."""
 
 
 class HoldbackPlan(msgspec.Struct, frozen=True):
-    """Who serves from now on."""
+    """The side that serves."""
 
     share: float
-    """Of the sessions that the simple rule places, 0..1."""
+    """Share of the sessions that the simple rule places, 0..1."""
     changed: bool
     reasons: tuple[Reason, ...]
     comparison: Comparison
@@ -54,7 +54,7 @@ class HoldbackPlan(msgspec.Struct, frozen=True):
 def plan_holdback(
     facts: HoldbackFacts, memory: HoldbackMemory, settings: SliceDocument
 ) -> tuple[HoldbackPlan, HoldbackMemory]:
-    """Return who serves, and what to remember."""
+    """Return the side that serves, and the memory."""
     comparison = compare(facts.whole, settings.guardrails)
     worse = {item.guard: item for item in (*comparison.worse, *compare(facts.recent, settings.guardrails).worse)}
     after, reason = _next(facts, memory, settings, comparison, tuple(worse.values()))
@@ -69,7 +69,7 @@ def share_of(state: State, settings: SliceDocument) -> float:
 
 
 def cool_down_s(memory: HoldbackMemory, settings: SliceDocument) -> float:
-    """Return how long the simple rule serves before the policy is tried again."""
+    """Return how long the simple rule serves before the next attempt with the policy."""
     return float(settings.cool_down_s * 2**memory.doublings)
 
 

@@ -229,7 +229,7 @@ def test_the_only_engine_that_can_do_its_work_is_not_ejected_for_being_worse(
 
 
 def test_engines_that_are_not_to_serve_are_not_judged() -> None:
-    plans = list(rounds([*others(3), stands(5.0, "sick", standing="draining")], 60.0))
+    plans = list(rounds([*others(3), stands(5.0, "sick", lifecycle="draining")], 60.0))
     assert plans[-1].verdicts[-1].text == "not judged while it is draining"
     assert plans[-1].verdicts[-1].load_share == 1.0
 

@@ -104,7 +104,7 @@ def test_flips_are_apart_and_turning_back_takes_more() -> None:
 
 
 def test_it_waits_for_engines_that_still_change() -> None:
-    facts = pool(NOW, (*members(4, 4), engine("x", NOW, role="decode", standing="starting")))
+    facts = pool(NOW, (*members(4, 4), engine("x", NOW, role="decode", lifecycle="starting")))
     found, _ = plan_ratio(facts, loads(NOW, 0.3, 1.5), RatioMemory(), DOCUMENT)
     assert (found.flips, codes(found)) == ((), ["changing"])
 

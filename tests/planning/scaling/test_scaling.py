@@ -93,7 +93,7 @@ def test_an_addition_is_followed_by_a_pause() -> None:
 
 
 def test_it_never_drains_while_an_engine_still_drains() -> None:
-    members = (*engines(5, NOW), engine("e-06", NOW, standing="draining"))
+    members = (*engines(5, NOW), engine("e-06", NOW, lifecycle="draining"))
     facts = pool(NOW, members, windows=windows(NOW, demand=0.5))
     found, _ = plan_scaling(facts, (), calm(NOW), DOCUMENT)
     assert (found.action, codes(found)) == ("none", ["idle", "draining"])

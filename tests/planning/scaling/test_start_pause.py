@@ -36,7 +36,7 @@ def test_no_engine_is_started_in_the_pause_after_a_failed_start(override: int | 
 def test_after_the_pause_one_engine_is_started_at_a_time(override: int | None) -> None:
     facts = overloaded(1, 61.0)
     assert len(planned(facts, override).add) == 1
-    starting = replace(facts, engines=(*facts.engines, engine("new", NOW, standing="starting")))
+    starting = replace(facts, engines=(*facts.engines, engine("new", NOW, lifecycle="starting")))
     found = planned(starting, override)
     assert (found.add, found.reasons[0].code) == ((), "starts_fail")
 
