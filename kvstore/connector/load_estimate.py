@@ -10,7 +10,7 @@ _FADING = 0.95
 
 
 class LoadEstimate:
-    """Mutable state: what was learned, and `_under_way`, request → bytes that it loads right now."""
+    """Mutable state: the learned rates, and `_under_way`, request → bytes that it loads at present."""
 
     def __init__(self) -> None:
         self.token_s = 0.0
@@ -29,7 +29,7 @@ class LoadEstimate:
         self._under_way[request_id] = size
 
     def end(self, request_id: str, loaded_bytes: int, seconds: float) -> None:
-        """Learn from a load that ended; one that brought nothing says nothing of the rate."""
+        """Learn from a load that ended; one without bytes does not change the rate."""
         self._under_way.pop(request_id, None)
         if loaded_bytes >= _SMALL_BYTES and seconds > 0:
             byte_s = seconds / loaded_bytes

@@ -34,7 +34,7 @@ class PayloadLayout(NamedTuple):
 def payload_layout(layers: Sequence[LayerLayout], kernel: str) -> PayloadLayout:
     """Return the layout of payloads of these layers.
 
-    `kernel`: what else decides on the bytes, as attention backend, instruction set and engine version.
+    `kernel`: all else that determines the bytes, as attention backend, instruction set and engine version.
     """
     if not layers or any(layer.block_bytes < 1 for layer in layers):
         raise ValueError("the engine has no KV caches in blocks")
@@ -42,5 +42,5 @@ def payload_layout(layers: Sequence[LayerLayout], kernel: str) -> PayloadLayout:
     for layer in layers:
         offsets.append(end)
         end += layer.block_bytes
-    told = msgspec.json.encode([kernel, [(layer.name, layer.dtype, layer.shape, layer.order) for layer in layers]])
-    return PayloadLayout(tuple(layers), tuple(offsets), end, f"layers 1 {hashlib.sha256(told).hexdigest()}")
+    described = msgspec.json.encode([kernel, [(layer.name, layer.dtype, layer.shape, layer.order) for layer in layers]])
+    return PayloadLayout(tuple(layers), tuple(offsets), end, f"layers 1 {hashlib.sha256(described).hexdigest()}")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 LONG = 64
-"""Blocks from which on a prompt is searched instead of walked."""
+"""Least number of blocks at which a prompt is searched instead of scanned."""
 
 
 class PrefixMatch(msgspec.Struct, frozen=True, gc=False):

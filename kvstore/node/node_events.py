@@ -29,7 +29,7 @@ _END = (-1).to_bytes(8, "big", signed=True)
 
 
 def kv_events(changes: Sequence[BlockChange]) -> list[KvEvent]:
-    """Return changes as events, neighbours of one kind in one event; blocks that no engine named are left out."""
+    """Return changes as events, neighbours of one kind in one event; blocks without an engine's hash are left out."""
     named = (change for change in changes if change.facts.chain_hash)
     return [_event(list(group)) for _, group in groupby(named, _kind)]
 
@@ -67,9 +67,9 @@ class NodeEvents:
             context = zmq.Context(io_threads=1)
             pub, replay = context.socket(zmq.PUB), context.socket(zmq.ROUTER)
             self._ports = [GuardedPort(pub), GuardedPort(replay)]
-            for each, number in ((pub, port), (replay, replay_port)):
-                each.sndhwm = 2 * _MAX_BATCHES + 2
-                each.bind(f"tcp://{host}:{number}")
+            for socket, number in ((pub, port), (replay, replay_port)):
+                socket.sndhwm = 2 * _MAX_BATCHES + 2
+                socket.bind(f"tcp://{host}:{number}")
             self._thread = threading.Thread(
                 target=self._run, args=(context, pub, replay), name="kv-events", daemon=True
             )
@@ -82,7 +82,7 @@ class NodeEvents:
             self._add(kv_events(changes[begin : begin + _MAX_CHANGES]))
 
     def close(self) -> None:
-        """Say that all blocks are gone, and end."""
+        """Publish that all blocks are gone, and end."""
         self._add([AllBlocksCleared()])
         self._stop.set()
         if self._thread is not None:

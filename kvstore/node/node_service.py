@@ -1,4 +1,4 @@
-"""Answers what clients ask of a node."""
+"""Answers the messages of a node's clients."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class _Incoming:
         self.end: Callable[[bool], Reply] = lambda whole: Done(len(filling)) if whole else TransferRejected("checksum")
 
     def finish(self, checksums: Sequence[bytes]) -> Reply:
-        """Keep the blocks that are what was announced."""
+        """Keep the blocks whose bytes are as announced."""
         right = [came if came == wanted else b"" for came, wanted in zip(checksums, self._expected, strict=True)]
         self._store.end_write(self._filling, right)
         return self.end(all(right))
 
 
 class NodeService:
-    """The node manager's side of the protocol; it has no state but the numbers of its own transactions."""
+    """The node manager's side of the protocol; its only state is the numbers of its own transactions."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class NodeService:
         return _Incoming(self._store, filling, message.checksums)
 
     def answer(self, message: Message) -> Reply:
-        """Do what a message without payload asks for."""
+        """Execute a message without payload."""
         match message:
             case Lookup():
                 reply: Reply = self._lookup(message.keys)
@@ -141,8 +141,8 @@ class NodeService:
 
     def _lookup(self, keys: list[bytes]) -> Held:
         with self._store.lock:
-            found = [self._store.catalog.find(key) for key in keys]
-            there = [item if item is not None and item.visible else None for item in found]
+            records = [self._store.catalog.find(key) for key in keys]
+            there = [item if item is not None and item.visible else None for item in records]
             return Held([(item.facts.length, sorted(item.slots)) if item else (-1, []) for item in there])
 
     def _listed(self, message: ContentsPage | Describe) -> PageOf:
@@ -182,8 +182,8 @@ class NodeService:
         tx_id, filling = begun
         fetched = self._fetch(tx_id, message, filling)
         right = [
-            each.checksum if each and len(each.payload) == len(fill.view) else b""
-            for each, fill in zip(fetched, filling, strict=True)
+            block.checksum if block and len(block.payload) == len(fill.view) else b""
+            for block, fill in zip(fetched, filling, strict=True)
         ]
         self._store.end_write(filling, right)
         if all(right) and self._store.commit(tx_id):
@@ -197,7 +197,7 @@ class NodeService:
 
     def _fetch(self, tx_id: str, message: Pull, filling: list[Filling]) -> list[Fetched | None]:
         keys = [item.record.facts.key for item in filling]
-        wanted = [Wanted(key, each.view) for key, each in zip(keys, filling, strict=True)]
+        wanted = [Wanted(key, fill.view) for key, fill in zip(keys, filling, strict=True)]
         try:
             locked = self._client.call(message.holder, Allocate(tx_id, keys, [], MAX_LEASE_S))
             if not isinstance(locked, Done):
@@ -212,7 +212,7 @@ class NodeService:
         return fetched
 
     def _shrink(self, message: Shrink) -> Reply:
-        """Give up copies while a transaction keeps those of the holder there, which it has just compared.
+        """Drop copies while a transaction locks those of the holder, which it has just checked.
 
         Where two nodes are to drop the same blocks in favor of each other, each finds its own locked and keeps them.
         """
@@ -241,7 +241,7 @@ class NodeService:
             return self._rejected(got.reason, list(got.keys))
         filling = self._store.begin_write(tx_id, [record.facts.key for record in got.new])
         if filling is None:
-            # The tenant was purged in between.
+            # The tenant was purged in the meantime.
             self._store.abort(tx_id)
             return self._rejected("missing")
         return tx_id, filling

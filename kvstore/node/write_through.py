@@ -1,4 +1,4 @@
-"""Copies new blocks to SSD in the background, so that the copy in DRAM can leave without one being made then."""
+"""Copies new blocks to SSD in the background, so that the copy in DRAM can be evicted without a copy at that time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kvstore.node.block_store import BlockStore
 
 MAX_WAITING = 65_536
 _PAUSE_S = 1.0
-"""A full or ill disk is tried again so long after it rejected a block."""
+"""Pause before a full or failing disk is retried after it rejected a block."""
 
 
 class WriteThrough:
@@ -23,7 +23,7 @@ class WriteThrough:
         self._thread = threading.Thread(target=self._run, name="kv-write-through", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def add(self, key: bytes) -> None:
@@ -39,7 +39,7 @@ class WriteThrough:
         return self._waiting.qsize()
 
     def stop(self, timeout_s: float) -> bool:
-        """Write what waits and end; returns False where time ran out."""
+        """Write waiting blocks and end; returns False where time ran out."""
         self._hurry.set()
         self._waiting.put(None)
         self._thread.join(timeout_s)

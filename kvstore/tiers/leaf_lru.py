@@ -10,7 +10,7 @@ from kvstore.tiers.block_trees import BlockTrees
 
 class LeafLru:
     """Mutable state: `_trees`; `_used`, block → the number of its last use; `_free`, the blocks that may leave;
-    `_leaves`, a heap of (last use, block) of the leaves among them, with entries that hold no more.
+    `_leaves`, a heap of (last use, block) of the leaves among them, with outdated entries.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class LeafLru:
         return len(self._free)
 
     def add(self, key: bytes, parent: bytes) -> None:
-        """Take in a block, which is a use of it."""
+        """Add a block, which counts as a use."""
         self._trees.add(key, parent)
         self._uses += 1
         self._used[key] = self._uses
@@ -44,7 +44,7 @@ class LeafLru:
                 self._list(key)
 
     def set_evictable(self, key: bytes, evictable: bool) -> None:
-        """List a block among those that may leave, or take it out."""
+        """Add a block to those that may leave, or remove it."""
         if not evictable:
             self._free.discard(key)
         elif key not in self._free:

@@ -32,7 +32,7 @@ _fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate64", None)
 
 
 class SlotFileInUseError(RuntimeError):
-    """Another node manager keeps its blocks in this directory."""
+    """Another node manager stores its blocks in this directory."""
 
 
 class SlotFile:
@@ -50,7 +50,7 @@ class SlotFile:
             raise SlotFileInUseError(f"another node manager uses {directory}; give each one its own") from error
         os.fchmod(self._file, 0o600)
         self.stride = -(-slot_bytes // _PAGE) * _PAGE
-        """Bytes of disk that a slot takes."""
+        """Bytes of disk per slot."""
         self._payloads_at = -(-(_PAGE + slots * HEADER_BYTES) // _PAGE) * _PAGE
         self._take_over()
 
@@ -71,7 +71,7 @@ class SlotFile:
                     self.scrub(first + number)
 
     def write(self, slot: int, header: BlockHeader, payload: memoryview) -> None:
-        """Store a block; raises OSError where the disk is full or ill, and then the slot holds no block."""
+        """Store a block; raises OSError where the disk is full or failing, and the slot then holds no block."""
         before = decode_header(os.pread(self._file, HEADER_BYTES, self._header_at(slot)), self.slot_bytes)
         left_over = before.facts.length - len(payload) if before else 0
         self._write(_UNFINISHED, self._header_at(slot))
@@ -98,15 +98,18 @@ class SlotFile:
     def written_slots(self) -> bytearray:
         """Return for each slot whether the disk has space for it, because a block was there before: 1, else 0."""
         written, begin = bytearray(self.slots), self._payloads_at
-        while (found := self._next(begin, os.SEEK_DATA)) is not None:
-            begin = self._next(found, os.SEEK_HOLE) or found + self.stride
-            first, end = -(-(found - self._payloads_at) // self.stride), -(-(begin - self._payloads_at) // self.stride)
+        while (data_at := self._next(begin, os.SEEK_DATA)) is not None:
+            begin = self._next(data_at, os.SEEK_HOLE) or data_at + self.stride
+            first, end = (
+                -(-(data_at - self._payloads_at) // self.stride),
+                -(-(begin - self._payloads_at) // self.stride),
+            )
             end = min(end, self.slots)
             written[first:end] = b"\1" * max(0, end - first)
         return written
 
     def punch(self, slot: int) -> None:
-        """Give a slot's disk space back; raises OSError where the file system cannot."""
+        """Release a slot's disk space; raises OSError where the file system cannot."""
         self._blank(self._header_at(slot), HEADER_BYTES)
         where = (ctypes.c_int64(self._payload_at(slot)), ctypes.c_int64(self.stride))
         if _fallocate is None:
@@ -120,12 +123,12 @@ class SlotFile:
         return self._file
 
     def release(self, slot: int, header: BlockHeader) -> None:
-        """Take a block's header away; the tenant whose bytes are left in the slot stays named."""
+        """Erase a block's header; the tenant whose bytes are left in the slot stays named."""
         freed = BlockHeader(header.facts, stored=False, incarnation=header.incarnation, sequence=header.sequence)
         self._write(freed.encode(), self._header_at(slot))
 
     def scrub(self, slot: int) -> None:
-        """Overwrite a slot and its header with zeros, where something was written: a full disk has room for no more."""
+        """Overwrite a slot and its header with zeros, where something was written: a full disk has no more space."""
         self._blank(self._payload_at(slot), self.slot_bytes)
         self._blank(self._header_at(slot), HEADER_BYTES)
 
@@ -134,7 +137,7 @@ class SlotFile:
         os.close(self._file)
 
     def _take_over(self) -> None:
-        """Keep the blocks of a file with our sizes; begin an empty file otherwise."""
+        """Keep the blocks of a file with our sizes; otherwise begin an empty file."""
         head = _HEAD.pack(_MAGIC, self.slots, self.slot_bytes)
         if os.pread(self._file, _HEAD.size, 0) != head:
             os.ftruncate(self._file, 0)
@@ -142,12 +145,12 @@ class SlotFile:
 
     def _blank(self, begin: int, length: int) -> None:
         end = begin + length
-        while begin < end and (found := self._next(begin, os.SEEK_DATA)) is not None and found < end:
-            begin = min(self._next(found, os.SEEK_HOLE) or end, end)
-            self._write(bytes(begin - found), found)
+        while begin < end and (data_at := self._next(begin, os.SEEK_DATA)) is not None and data_at < end:
+            begin = min(self._next(data_at, os.SEEK_HOLE) or end, end)
+            self._write(bytes(begin - data_at), data_at)
 
     def _next(self, begin: int, whence: int) -> int | None:
-        """Return where bytes, or a hole, come next; None: nowhere."""
+        """Return where the next bytes, or the next hole, begin; None: there are none."""
         try:
             return os.lseek(self._file, begin, whence)
         except OSError as error:

@@ -13,10 +13,10 @@ class BlockRecord:
 
     facts: BlockFacts
     number: int
-    """Grows with each block that a node takes in."""
+    """Increases with each block that a node adds."""
     expires_at: float
     used_at: float
-    """When it came, or was read last, to the second."""
+    """When it arrived, or was read last, to the second."""
     brought: bool = False
     """An advisory brought it, and no request has asked for it yet. On SSD it takes only a free slot: blocks there may
     have no other copy.
@@ -25,9 +25,9 @@ class BlockRecord:
     filling: dict[Medium, int] = field(default_factory=dict)
     """Slots that a copy is being written to."""
     dead_slots: list[tuple[Medium, int, bool]] = field(default_factory=list)
-    """Slots of copies that were dropped but may still be in use, and whether their bytes never came whole."""
+    """Slots of copies that were dropped but may still be in use, and whether their bytes were never complete."""
     users: int = 0
-    """Reads and writes of bytes that are under way."""
+    """Reads and writes of bytes in progress."""
     locks: int = 0
     """Transactions that have locked the block."""
     pinned_until: float = 0.0
@@ -45,6 +45,6 @@ class BlockRecord:
         return self.users > 0 or self.locks > 0
 
     def may_leave(self, medium: Medium) -> bool:
-        """Return whether its copy in a tier may go; a pinned one leaves DRAM only while that on SSD stays."""
+        """Return whether its copy in a tier may leave; a pinned one leaves DRAM only while that on SSD stays."""
         offloaded = medium == DRAM and SSD in self.slots
         return self.visible and not self.busy and (not self.pinned_until or offloaded)

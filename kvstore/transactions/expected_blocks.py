@@ -17,14 +17,14 @@ from kvstore.transactions.block_record import BlockRecord
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """When blocks are expected to be used, and until when that is believed; seconds of the node's clock."""
+    """When blocks are expected to be used, and how long that expectation holds; seconds of the node's clock."""
 
     at_s: float
     until_s: float
 
 
 class ExpectedBlocks:
-    """Mutable: `_blocks` (key → what is expected, number), and two heaps that may name some that were used."""
+    """Mutable: `_blocks` (key → its expectation, number), and two heaps that may name some that were used."""
 
     def __init__(self) -> None:
         self._blocks: dict[bytes, tuple[Expected, int]] = {}
@@ -43,13 +43,13 @@ class ExpectedBlocks:
         heapq.heappush(self._last, (-expected.at_s, -number, key))
         heapq.heappush(self._ends, (expected.until_s, -number, key))
         if len(self._ends) > 2 * len(self._blocks) + 1024:
-            self._last = [(-each.at_s, -count, name) for name, (each, count) in self._blocks.items()]
-            self._ends = [(each.until_s, -count, name) for name, (each, count) in self._blocks.items()]
+            self._last = [(-use.at_s, -count, name) for name, (use, count) in self._blocks.items()]
+            self._ends = [(use.until_s, -count, name) for name, (use, count) in self._blocks.items()]
             heapq.heapify(self._last)
             heapq.heapify(self._ends)
 
     def used(self, key: bytes) -> None:
-        """Expect no more: the block was used, or left."""
+        """Drop the expectation: the block was used, or left."""
         self._blocks.pop(key, None)
 
     def wanted(self, records: Iterable[BlockRecord | None]) -> list[bytes]:
@@ -80,7 +80,7 @@ class ExpectedBlocks:
         return usual if usual not in self and SSD in records[usual].slots else None
 
     def check(self, in_dram: set[bytes]) -> None:
-        """Raise AssertionError unless every block lies in DRAM and both orders know it."""
+        """Raise AssertionError unless every block is in DRAM and in both orders."""
         if not self._blocks.keys() <= in_dram:
             raise AssertionError("a block is expected to be used in DRAM that is not there")
         for heap in (self._last, self._ends):
@@ -92,11 +92,11 @@ class ExpectedBlocks:
     ) -> bytes | None:
         """Return the first block of an order, where it is below a limit and may leave; None: there is none.
 
-        What lies in DRAM alone is expected no more.
+        Blocks in DRAM alone are no longer expected.
         """
         while heap and heap[0][0] < below:
             _, number, key = heap[0]
-            if not self._stands(key, -number):
+            if not self._is_current(key, -number):
                 heapq.heappop(heap)
             elif not records[key].may_leave(DRAM):
                 return None
@@ -106,6 +106,6 @@ class ExpectedBlocks:
                 self.used(key)
         return None
 
-    def _stands(self, key: bytes, number: int) -> bool:
+    def _is_current(self, key: bytes, number: int) -> bool:
         known = self._blocks.get(key)
         return known is not None and known[1] == number

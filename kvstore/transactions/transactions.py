@@ -1,7 +1,7 @@
 """Transactions over a node's blocks (Mooncake §5.3): allocate and lock, then commit, or abort, or the lease ends.
 
 A transaction locks the blocks it reuses and the new ones, so that two gateways on one node never write the same block
-and nothing that a request counts on leaves before it is used. For a transfer the source locks its blocks by a
+and no block that a request counts on leaves before it is used. For a transfer the source locks its blocks by a
 transaction without new ones, the destination allocates, and both commit.
 """
 
@@ -33,7 +33,7 @@ class Allocation(msgspec.Struct, frozen=True):
     new: tuple[BlockRecord, ...]
     """Blocks to be written before the commit."""
     present: tuple[BlockRecord, ...]
-    """Asked for as new, but committed already; locked like the reused ones."""
+    """Requested as new, but committed already; locked like the reused ones."""
 
 
 class TransactionRejection(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ class _Transaction:
 
 
 class Transactions:
-    """Mutable state: `_open` (id → transaction), `_leases` (heap of their ends), `_ended` (how the last ones ended)."""
+    """Mutable state: `_open` (id → transaction), `_leases` (heap of their ends), `_ended` (their latest outcomes)."""
 
     def __init__(self, catalog: BlockCatalog) -> None:
         self._catalog = catalog
@@ -63,7 +63,7 @@ class Transactions:
         return len(self._open)
 
     def ended(self, tx_id: str) -> End | None:
-        """Return how a transaction ended; None: it is open, unknown or long forgotten."""
+        """Return the outcome of a transaction; None: it is open, unknown or long forgotten."""
         return self._ended.get(tx_id)
 
     def allocate(
@@ -75,7 +75,7 @@ class Transactions:
         now: float,
         expected: Expected | None = None,
     ) -> Allocation | TransactionRejection:
-        """Lock what is reused and take in what is new, all of it or nothing; `expected`: for an advisory."""
+        """Lock the reused blocks and add the new ones, all of it or nothing; `expected`: for an advisory."""
         self.expire(now)
         rejection = self._why_not(tx_id, reused, new)
         if rejection is not None:
@@ -93,7 +93,7 @@ class Transactions:
         self._open[tx_id] = transaction
         heapq.heappush(self._leases, (transaction.lease_end, tx_id))
         if len(self._leases) > 4 * MAX_OPEN:
-            self._leases = [(each.lease_end, open_id) for open_id, each in self._open.items()]
+            self._leases = [(opened.lease_end, open_id) for open_id, opened in self._open.items()]
             heapq.heapify(self._leases)
         return Allocation(tuple(transaction.new.values()), tuple(present))
 
@@ -110,7 +110,7 @@ class Transactions:
         return records
 
     def end_write(self, records: Sequence[BlockRecord], checksums: Sequence[bytes]) -> None:
-        """Note the checksums of blocks that are whole; an empty one: its bytes did not arrive."""
+        """Note the checksums of complete blocks; an empty one: its bytes did not arrive."""
         for record, checksum in zip(records, checksums, strict=True):
             if checksum:
                 self._catalog.describe(record, msgspec.structs.replace(record.facts, checksum=checksum))
@@ -180,11 +180,11 @@ class Transactions:
         large = tuple(facts.key for facts in new if facts.length > catalog.settings.slot_bytes)
         if large:
             return TransactionRejection("too_large", large)
-        found = {key: record for key in keys if (record := catalog.find(key)) is not None}
-        locked = tuple(key for key, record in found.items() if not record.visible)
+        held = {key: record for key in keys if (record := catalog.find(key)) is not None}
+        locked = tuple(key for key, record in held.items() if not record.visible)
         if locked:
             return TransactionRejection("locked", locked)
-        missing = tuple(key for key in reused if key not in found)
+        missing = tuple(key for key in reused if key not in held)
         if missing:
             return TransactionRejection("missing", missing)
         return None

@@ -35,7 +35,7 @@ class ConnectionPool:
         timeout_s: float,
         name: str = "",
     ) -> None:
-        """`name` is what nodes call this client in their counts."""
+        """`name` identifies this client in the nodes' counts."""
         self._keys = keyring.keys(CONNECTIONS) if keyring is not None else None
         self._clock = clock
         self._timeout_s, self._name = timeout_s, name
@@ -49,15 +49,15 @@ class ConnectionPool:
         with self._lock:
             idle, now = self._idle.pop(address, []), self._clock()
             while idle:
-                each = idle.pop()
-                if now - each.since < _IDLE_S:
+                pooled = idle.pop()
+                if now - pooled.since < _IDLE_S:
                     self._idle[address] = idle
-                    return each.connection, True
-                each.connection.close()
+                    return pooled.connection, True
+                pooled.connection.close()
         return self._open(address), False
 
     def give(self, address: str, connection: Connection) -> None:
-        """Take a connection back whose last answer was read to its end."""
+        """Return a connection to the pool whose last answer was read to its end."""
         with self._lock:
             idle = self._idle.setdefault(address, [])
             if not self._closed and len(idle) < _MAX_IDLE:

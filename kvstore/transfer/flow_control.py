@@ -47,7 +47,7 @@ class TransferQueue:
         return True
 
     def leave(self, number: int) -> None:
-        """Give up waiting."""
+        """Give up the wait."""
         self._waiting = [item for item in self._waiting if item[1] != number]
         heapq.heapify(self._waiting)
 
@@ -65,14 +65,14 @@ class FlowControl:
 
     @contextmanager
     def moving(self, priority: int, size: int, timeout_s: float) -> Iterator[None]:
-        """Wait for one's turn, and hold it; raises TimeoutError where it does not come in time."""
+        """Wait for a turn, and hold it; raises TimeoutError where it does not come in time."""
         with self._turn:
             number = self._queue.join(priority, size)
             if not self._turn.wait_for(lambda: self._queue.admit(number), timeout_s):
                 self._queue.leave(number)
                 self._turn.notify_all()
                 raise TimeoutError(f"no turn for {size} bytes within {timeout_s} s")
-            # Behind this one another may have its turn already.
+            # Another transfer behind this one may have its turn already.
             self._turn.notify_all()
         try:
             yield

@@ -29,5 +29,5 @@ class LinkRate:
             self.large_transfers += 1
 
     def cost_s(self, size: int) -> float:
-        """Return the seconds that a transfer of so many bytes will probably take."""
+        """Return the expected seconds of a transfer of `size` bytes."""
         return self.latency_s + size / self.bytes_per_s

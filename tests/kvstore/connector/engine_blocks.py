@@ -86,5 +86,5 @@ def side(**changes: Any) -> SchedulerSide:
     return made
 
 
-def progress(name: str, tokens: int, blocks: Sequence[int], *, anew: bool = True) -> StepProgress:
-    return StepProgress(name, tokens, blocks, anew)
+def progress(name: str, tokens: int, blocks: Sequence[int], *, complete: bool = True) -> StepProgress:
+    return StepProgress(name, tokens, blocks, complete)
