@@ -1,4 +1,4 @@
-"""What a request loads, what is stored of it, and what its answer says."""
+"""Blocks that a request loads and stores, and the outcome in its answer."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_request_loads_once_and_what_failed_is_computed() -> None:
     assert len(scheduler.step([], 0, 0.0).loads) == 1
 
 
-def test_the_answer_says_what_became_of_the_order() -> None:
+def test_the_answer_holds_the_outcome_of_the_order() -> None:
     scheduler, asked = side(), request("a", load_blocks=3)
     scheduler.add(asked, "")
     scheduler.matched(asked, 0, 0.0)
@@ -77,7 +77,7 @@ def test_the_answer_says_what_became_of_the_order() -> None:
     assert (outcome.holder, outcome.seconds, len(scheduler)) == (HOLDERS[0], 0.5, 0)
 
 
-def test_an_answer_without_a_load_says_nothing() -> None:
+def test_an_answer_without_a_load_holds_no_outcome() -> None:
     scheduler, asked = side(), request("a", load_blocks=0)
     scheduler.add(asked, "")
     assert scheduler.finished("a") is None
@@ -108,7 +108,7 @@ def test_loads_that_did_not_pay_are_tried_again_after_some_rejections() -> None:
     assert tokens[-1] == 3 * TOKENS
 
 
-def test_an_engine_that_obeys_loads_whatever_it_costs() -> None:
+def test_an_engine_without_a_ratio_limit_loads_at_any_cost() -> None:
     scheduler, asked = side(max_load_ratio=0), request("a", load_blocks=3)
     scheduler.estimate.computed(0.001)
     scheduler.estimate.end("other", 1_000_000, 20_000.0)

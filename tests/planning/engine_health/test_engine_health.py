@@ -77,12 +77,12 @@ def test_an_engine_with_free_memory_is_no_bottleneck(usage: float) -> None:
 
 
 def test_the_slower_a_crawl_the_sooner_it_counts_and_never_within_a_third_of_the_time() -> None:
-    found = [
+    delays = [
         first([*others(3), after(BEGIN, "sick", slowness=slow)], "quarantined")[0] for slow in (4.0, 5.0, 9.0, 90.0)
     ]
-    assert found == sorted(found, reverse=True)
-    assert found[0] > BEGIN + DOCUMENT.slow_s / 2
-    assert found[-1] >= BEGIN + DOCUMENT.slow_s / 3
+    assert delays == sorted(delays, reverse=True)
+    assert delays[0] > BEGIN + DOCUMENT.slow_s / 2
+    assert delays[-1] >= BEGIN + DOCUMENT.slow_s / 3
 
 
 def test_a_long_prefill_is_no_standstill() -> None:
@@ -132,7 +132,7 @@ def test_a_new_process_is_tried_again_once_its_term_is_over() -> None:
 
 def test_an_engine_that_stood_still_has_its_whole_load_again_as_soon_as_it_moves() -> None:
     seen = [plan.verdicts[-1] for plan in rounds([*others(3), _hung_for("sick", 60.0)], 200.0)]
-    out = [at for at, each in enumerate(seen) if each.load_share < 1.0]
+    out = [at for at, verdict in enumerate(seen) if verdict.load_share < 1.0]
     assert (out[0], out[-1]) == (BEGIN + DOCUMENT.stall_s + 2.0, BEGIN + 59.0)
     assert {item.state for item in seen[out[-1] + 1 :]} == {"healthy"}
     # Nor does it make a later quarantine longer: it may only have been slow.
@@ -161,7 +161,7 @@ def test_half_of_the_pool_at_most_is_suspected() -> None:
     assert max(sum(verdict.load_share == 0 for verdict in plan.verdicts) for plan in plans) == 2
 
 
-def test_a_paused_engine_comes_back_when_it_says_so() -> None:
+def test_a_paused_engine_returns_when_it_reports_so() -> None:
     def story(now_s: float) -> EngineObservation:
         return replace(well("sick")(now_s), paused="paused" if 10 <= now_s < 15 else "")
 
@@ -204,7 +204,7 @@ def test_one_engine_alone_is_never_slow_beside_others() -> None:
 
 
 def _hung_for(name: str, seconds: float, **changes: object) -> Story:
-    """An engine that produces nothing for so long from BEGIN on, and then goes on."""
+    """Return an engine that produces nothing for `seconds` from BEGIN on, and then continues."""
     hung, again = stands(BEGIN, name, **changes), after(0.0, name, **changes)
     return lambda now_s: hung(now_s) if now_s < BEGIN + seconds else again(now_s)
 

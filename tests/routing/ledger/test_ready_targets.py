@@ -1,4 +1,4 @@
-"""The order finds what a look at all targets finds, and keeps to its limit."""
+"""The order finds the same target as a scan of all targets, and keeps to its limit."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ CHANGES = st.lists(st.tuples(st.integers(0, 9), MOMENTS, st.integers(0, 1023)), 
 
 
 @given(CHANGES)
-def test_it_finds_what_a_look_at_all_finds(changes: list[tuple[int, float, int]]) -> None:
+def test_it_finds_the_same_target_as_a_full_scan(changes: list[tuple[int, float, int]]) -> None:
     ready_at = [inf] * 10
     order = ReadyOrder(ready_at)
     for target, moment, among in changes:
         ready_at[target] = moment
         order.note(target, moment)
         order.check()
-        known = [(at, each) for each, at in enumerate(ready_at) if at != inf and among >> each & 1]
+        known = [(at, number) for number, at in enumerate(ready_at) if at != inf and among >> number & 1]
         assert order.first(among) == min(known, default=(inf, -1))[1]
         order.check()
 
