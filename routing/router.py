@@ -90,7 +90,7 @@ class Router:
     # -- facts from outside
 
     def set_engines(self, engines: Sequence[EngineFacts], now: float) -> list[Outcome]:
-        """Take `engines` as the whole pool; queued requests of engines that accept no more work are placed again."""
+        """Take `engines` as the whole pool; queued requests of engines that stop accepting work are placed again."""
         displaced: list[Reservation] = []
         engines = self._with_roles(engines)
         for target in self.fleet.gone(engines):
@@ -232,9 +232,7 @@ class Router:
         self._watch(request, now)
 
     def _check_bottlenecks(self, now: float) -> None:
-        """Delay the estimates of engines that decodes hold up, and mark their requests for migration where that is
-        allowed.
-        """
+        """Delay the estimates of engines that decodes hold up, and let their requests move where that is allowed."""
         held_up = self._bottlenecks.update_delays(self.view.roster.accepting, self.policy.bottleneck_s, now)
         if held_up and self.arms.rebalances:
             self.migration.note_held_up(held_up, now)
@@ -250,7 +248,7 @@ class Router:
         return Queued(Decision.of(request, choice, now, self.pool_id, 0, self.policy, self.policy_version))
 
     def _choose_again(self, request: InferenceRequest, now: float) -> Outcome:
-        """Choose again for a queued request whose engine accepts no more work; it was admitted before."""
+        """Choose again for a queued request whose engine stopped accepting work; it was admitted before."""
         choice = self._choose(request, self.view, now)
         if self._dispatcher.observer is not None and self.view.roster.accepting:
             self._dispatcher.show(request, choice, now)

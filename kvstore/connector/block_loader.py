@@ -59,9 +59,11 @@ class BlockLoader:
     def _load(self, job: LoadJob, keys: Sequence[bytes], began: float) -> None:
         came = _Came()
         try:
+            # A load that timed out in the queue of threads fetches nothing.
             if self._book.is_waiting(job.request_id):
                 came = self._fetch(job, keys)
         finally:
+            # Too late otherwise: the engine may have given the blocks to another request.
             if self._book.claim(job.request_id):
                 self._write(job, came, began)
 
@@ -99,6 +101,7 @@ class BlockLoader:
             source = holder if leading > before else source
             if leading == len(keys):
                 return _Came(leading, source, "", payloads)
+            # A miss and a dead node look alike in a get, but have different causes for the gateway.
             reason = reason if self._answers(holder, keys[leading]) else "failed"
         return _Came(_leading(there), source, reason, payloads)
 

@@ -102,6 +102,7 @@ class SchedulerSide:
             if instruction is not None:
                 order, keys, ordered = instruction, instruction.routing_keys(), True
         except ValueError:
+            # The request runs without its order: a wrong one must not fail it.
             self.wrong_orders += 1
         domain = Domain(lora, request.cache_salt or "")
         self._tracked[request.request_id] = _Tracked(request, order, domain, keys, ordered)
@@ -109,6 +110,7 @@ class SchedulerSide:
     def matched(self, request: EngineRequest, computed_tokens: int, now: float) -> int | None:
         """Return how many tokens behind the computed ones can be loaded; None: ask again, the node has not answered."""
         tracked = self._tracked.get(request.request_id)
+        # A request loads once: blocks that failed are computed.
         if tracked is None or tracked.asked:
             return 0
         # The last token is always computed, because its logits are needed.
@@ -175,6 +177,7 @@ class SchedulerSide:
             tracked.end = end
             behind = tracked.load_from + end.blocks
             hashes = [bytes(block_hash_) for block_hash_ in tracked.request.block_hashes]
+            # The blocks came from a node, so that they need no offer.
             self.offered.add(hashes[tracked.load_from : behind], now)
             if end.reason == "missing":
                 # The node that was believed to hold them, perhaps the engine's own, has lost them.
@@ -211,6 +214,7 @@ class SchedulerSide:
         """
         order, hashes = tracked.order, tracked.request.block_hashes
         tokens = min(computed_tokens, tracked.request.num_prompt_tokens)
+        # Only full blocks have a hash.
         behind = min(tokens // self._block_tokens, len(hashes), len(tracked.block_ids))
         known = self._pinned if order.hint == "context_cache" else self.offered
         indices = [index for index in range(tracked.checked, behind) if not known.has(bytes(hashes[index]), now)]

@@ -88,6 +88,7 @@ class WorkerSide:
     def _copy(self, job: SaveJob) -> None:
         if self.saver is None:
             return
+        # The engine must not wait for the store.
         if not self.saver.has_room(len(job.block_ids)):
             self.saver.reject(job)
             return

@@ -107,6 +107,7 @@ class EngineBlockMap:
     def take_dropped(self) -> list[int]:
         """Return the keys that left for the limit since the last call; the index must forget them too."""
         dropped, self._dropped = self._dropped, []
+        # A key may have been stored again since.
         return [key for key in dropped if key not in self._copies]
 
     def cleared(self) -> None:
@@ -188,6 +189,7 @@ class TierBlocks:
         """
         named = [self._known(block_hash_) for block_hash_ in event.block_hashes]
         if not all(named):
+            # Token ids are the second choice: vLLM's offloading sends none by default.
             named = self._computed(event, seed) or named
         for block_hash, keys in zip(event.block_hashes, named, strict=True):
             if keys:

@@ -146,6 +146,7 @@ class PrefixIndex:
         over = len(table) + len(self.tails) + len(self.tiers) - self._max_keys
         if over <= 0:
             return
+        # Both share the budget, and the larger part gives way.
         if len(self.tiers) > len(table):
             self.tiers.evict(max(over, self._max_keys // _BATCH_SHARE))
             return

@@ -80,6 +80,7 @@ def search_match(keys: Sequence[int], among: int, held: Callable[[int], int]) ->
     running, depth = among, 0
     while running and depth < len(keys):
         still = running & held(keys[-1])
+        # All remaining targets hold the whole prompt.
         if still == running:
             depth = len(keys)
             break

@@ -80,6 +80,7 @@ class BlockStore:
         """
         with self.lock:
             records = self.catalog.open_read(self._fitting(keys, max_bytes))
+            # Blocks that an advisory brought are copied to SSD once a request has asked for them.
             wanted = self.catalog.expected.wanted(records)
             slots = [record.slots.get(DRAM) if record else None for record in records]
             self.counts.misses += records.count(None)
@@ -224,6 +225,7 @@ class BlockStore:
 
     def unpin(self, name: bytes, tenant: str) -> int:
         """End a pin by its name; returns the number of its blocks, 0 where there is no such pin."""
+        # By tenant too: payloads of several tenants may have one name.
         keys = [key for pin in self.pins() if (pin.name, pin.tenant) == (name, tenant) for key in pin.keys]
         return self.pin(keys, 0.0) if keys else 0
 
@@ -334,6 +336,7 @@ class BlockStore:
 
         The record is in use. `written` is the present header; pins may begin and end meanwhile.
         """
+        # Again until the header is current: a pin may change while it is written.
         while self.slot_file is not None:
             with self.lock:
                 slot, header = record.slots.get(SSD), self._header(record)
@@ -357,6 +360,7 @@ class BlockStore:
         for count, key in enumerate(keys):
             record = self.catalog.find(key)
             size += record.facts.length if record else 0
+            # At least one block, however large.
             if size > max_bytes and count:
                 return keys[:count]
         return keys
@@ -393,6 +397,7 @@ class BlockStore:
             if filled:
                 self.catalog.close_fill(record, DRAM, whole=whole)
             if not whole:
+                # A block whose bytes disagree with their checksum is never handed out.
                 self._drop_corrupt(record, SSD)
         return view if whole else None
 

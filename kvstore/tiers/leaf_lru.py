@@ -37,6 +37,7 @@ class LeafLru:
 
     def touch(self, keys: Sequence[bytes]) -> None:
         """Make the blocks the last used ones, the first of the prompt last of all."""
+        # The prompt's beginning becomes the most recent, since more prompts share it.
         for key in reversed(keys):
             if key in self._used:
                 self._uses += 1
@@ -74,6 +75,7 @@ class LeafLru:
     def _list(self, key: bytes) -> None:
         if key in self._free and self._trees.is_leaf(key):
             heapq.heappush(self._leaves, (self._used[key], key))
+            # Outdated entries are dropped in bulk, so that the heap stays proportional to the blocks.
             if len(self._leaves) > 4 * len(self._used) + 64:
                 self._leaves = [entry for entry in set(self._leaves) if self._holds(entry)]
                 heapq.heapify(self._leaves)

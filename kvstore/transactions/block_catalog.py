@@ -355,9 +355,7 @@ class BlockCatalog:
             tier.order.check()
             if len(tier.order) != sum(record.may_leave(medium) for record in records if medium in record.slots):
                 raise AssertionError(f"a block of {medium} could never leave, or a used one could")
-        self.expected.check(
-            {key for key, record in self._records.items() if DRAM in record.slots or DRAM in record.filling}
-        )
+        self.expected.check({key for key, item in self._records.items() if DRAM in item.slots or DRAM in item.filling})
         named = {(name, key) for name, keys in self._named.items() for key in keys}
         if named != {(item.facts.routing_key, item.facts.key) for item in records if item.facts.routing_key}:
             raise AssertionError("what gateways call the blocks is not what they are called")
@@ -439,9 +437,7 @@ class BlockCatalog:
         self.usage.set_evictable(record, free)
 
     def _note_end(self, record: BlockRecord) -> None:
-        """Schedule a check of the block for the end of its pin or its time; entries of blocks that left go now and
-        then.
-        """
+        """Schedule a check for the end of the block's pin or its time; entries of gone blocks are dropped in bulk."""
         heapq.heappush(self._due, (record.pinned_until or record.expires_at, record.number, record.facts.key))
         if len(self._due) > 2 * len(self._records) + 1024:
             records = self._records.items()

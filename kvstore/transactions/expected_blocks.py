@@ -42,6 +42,7 @@ class ExpectedBlocks:
         self._blocks[key] = expected, number
         heapq.heappush(self._last, (-expected.at_s, -number, key))
         heapq.heappush(self._ends, (expected.until_s, -number, key))
+        # Entries of used blocks are dropped in bulk.
         if len(self._ends) > 2 * len(self._blocks) + 1024:
             self._last = [(-use.at_s, -count, name) for name, (use, count) in self._blocks.items()]
             self._ends = [(use.until_s, -count, name) for name, (use, count) in self._blocks.items()]

@@ -166,7 +166,7 @@ class Transactions:
                 raise AssertionError("a block is visible before its transaction commits")
         for record in self._catalog.page(-1, len(self._catalog)):
             if record.locks != locks.pop(record, 0):
-                raise AssertionError("a committed block is locked by nobody, or not by all")
+                raise AssertionError("a committed block's locks are not those of its transactions")
         if any(record.held and record.locks != count for record, count in locks.items()):
             raise AssertionError("an uncommitted block is not locked by its transaction alone")
 

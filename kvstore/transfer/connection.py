@@ -48,6 +48,7 @@ class Connection:
         self.deadline = math.inf
         """When the greeting or frame in progress must be complete, however many pieces it arrives in."""
         with contextlib.suppress(OSError):
+            # Frames are requests and answers, which must not wait for further bytes.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if timeout_s is not None:
             self._set_timeout(timeout_s)
@@ -98,6 +99,7 @@ class Connection:
                 if not count:
                     raise PeerError("the peer closed the connection")
                 done += count
+                # Checked per piece: a peer that sends single bytes never runs into the timeout of a call.
                 if done < len(view) and self._clock() >= self.deadline:
                     raise PeerError("the peer is too slow")
         except OSError as error:
@@ -150,6 +152,7 @@ class Connection:
 
     def accept_client(self, keys: Keys, node_id: str, incarnation: int, host: str = "") -> str:
         """Greet a client at `host` as a node; returns its own name for itself."""
+        # A fresh nonce per connection, so that no proof can be replayed.
         nonce = os.urandom(NONCE_BYTES)
         self.send(Challenge(nonce))
         hello, _ = self.receive(greeting=True)

@@ -40,6 +40,7 @@ class TransferQueue:
     def admit(self, number: int) -> bool:
         """Begin this transfer if it is its turn and there is room; one alone may be larger than the window."""
         _, first, size = self._waiting[0]
+        # One transfer alone may exceed the window, or it would never run.
         if first != number or (self.under_way and self.under_way + size > self.window_bytes):
             return False
         heapq.heappop(self._waiting)

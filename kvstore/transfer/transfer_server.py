@@ -113,10 +113,12 @@ class TransferServer:
             with contextlib.suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()
+            # Greetings cannot delay a drain.
             for connection in self._unproven.late(math.inf):
                 connection.cut()
             for connection, within in self._connections.items():
                 if not within:
+                    # An idle connection waits for its next message, and ends; one within an exchange goes on.
                     connection.wake()
             ended = self._lock.wait_for(lambda: not self._connections, timeout_s)
             for connection in self._connections:
@@ -218,6 +220,7 @@ class TransferServer:
         with self._service.reading(message.keys, message.max_bytes) as blocks:
             lengths = [-1 if item is None else item[0].length for item in blocks]
             checksums = [b"" if item is None else item[0].checksum for item in blocks]
+            # Views into the arena: the bytes are sent without a copy.
             payload = [item[1] for item in blocks if item is not None]
             size = sum(map(len, payload))
             with self._flow.moving(max(0, message.priority), size, TIMEOUT_S):
@@ -245,6 +248,7 @@ class TransferServer:
                 else:
                     checksums.append(connection.receive_payload(view))
         except PeerError:
+            # Empty checksums mark the blocks that did not arrive, which are then discarded.
             missing = sum(view is not None for _, view in incoming.views) - len(checksums)
             incoming.finish(checksums + [b""] * missing)
             raise

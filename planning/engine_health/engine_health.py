@@ -85,6 +85,7 @@ def plan_health(
     speeds = PeerSpeeds(active, settings)
     judged = [_judge(item, speeds, memory, settings, facts.tpot_slo_s, now_s) for item in active]
     panic = _panics(judged, settings, now_s)
+    # Max ejection, at least one engine; those that are out already count.
     room = max(1, int(settings.outlier_share * len(judged))) - sum(item.out_for(OUTLIER_CODES) for item in judged)
     suspicions = len(judged) // 2 - sum(item.out_for(SUSPICION_CODES) for item in judged)
     serving = Counter(item.facts.role for item in judged if item.memory.state != QUARANTINED)
@@ -92,6 +93,7 @@ def plan_health(
     held_back: dict[str, str] = {}
     for item in judged:
         role, served = item.facts.role, item.memory.state != QUARANTINED
+        # The engine itself does not count among those that could do its work.
         serving[role] -= served
         alone = not _can_do(role, serving)
         may_suspect = suspicions > 0 and not alone and item.stalls_while_others_move(judged)
@@ -165,6 +167,7 @@ def _moved(
     )
     if sick is not None:
         return _eject(memory, sick, settings, now_s)
+    # Weaker signs do not interrupt the slow start.
     if memory.state == PROBATION and now_s - memory.since_s < settings.slow_start_s:
         return memory
     if judged.signs:
@@ -174,6 +177,7 @@ def _moved(
             memory, state=SUSPECT, code=sign.code, text=sign.text, since_s=since_s, until_s=None
         )
     since_s = memory.since_s if memory.state == HEALTHY else now_s
+    # A long healthy time clears the record of quarantines.
     long_well = memory.state == HEALTHY and now_s - since_s >= settings.ejection_max_s
     ejections = 0 if long_well else memory.ejections
     return msgspec.structs.replace(
@@ -182,6 +186,7 @@ def _moved(
 
 
 def _eject(memory: EngineHealthMemory, sign: Sign, settings: HealthDocument, now_s: float) -> EngineHealthMemory:
+    # A suspicion prolongs no later quarantine: the engine may only have been slow.
     ejections = memory.ejections + (sign.code not in SUSPICION_CODES)
     term_s = min(settings.ejection_s * ejections, settings.ejection_max_s)
     until_s = None if sign.code in SELF_CLEARING_FAULTS | SUSPICION_CODES else now_s + term_s
@@ -208,6 +213,7 @@ def _quarantined(judged: _Judged, settings: HealthDocument, now_s: float, *, alo
     suspected = memory.code in SUSPICION_CODES
     if suspected and any(sign.grade == SUSPICION for sign in judged.signs):
         return memory
+    # The last engine of its role returns before its term: clients would have no engine in its place.
     if memory.until_s is not None and now_s < memory.until_s and not alone:
         return memory
     memory = msgspec.structs.replace(
@@ -236,6 +242,7 @@ def _verdict(
     since_s, slow_start_s = memory.since_s, 0.0
     if state == QUARANTINED:
         share = 0.0
+        # In panic outliers keep their work: the engines are then not the cause.
         if panic and code in OUTLIER_CODES:
             state, share, text = SUSPECT, 1.0, f"not quarantined, too few engines are healthy: {text}"
     elif state == PROBATION:

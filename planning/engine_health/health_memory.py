@@ -142,6 +142,7 @@ def _unanswered(memory: EngineHealthMemory, grown: int, now_s: float, *, moved: 
         return msgspec.structs.replace(
             memory, counters_moved_s=now_s, served_since_counted=0, served_lately=0, answered_s=None
         )
+    # Answers that come sooner may be part of the counters already.
     lately = grown if now_s - memory.counters_moved_s >= UNDER_WAY_S else 0
     return msgspec.structs.replace(
         memory,

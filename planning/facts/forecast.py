@@ -48,6 +48,7 @@ def expected_demand(
     level = fmean(engines for _, engines in recent)
     forecasts = [(level, "level")]
     slope, at_end = _line(recent, now_s)
+    # A falling trend promises nothing.
     if slope > 0:
         forecasts.append((at_end + slope * ahead_s, "trend"))
     season = _seasonal(points, level, now_s, ahead_s, season_s, recent_s)

@@ -42,6 +42,7 @@ def plan_ratio(
         step, reasons = _by_hand(counts, override_prefill, settings)
     else:
         memory, step, reasons = _step(facts, counts, seen, memory, settings)
+    # One step at a time: the loads of changing engines are not settled.
     if step and _is_changing(facts.engines):
         step, reasons = 0, [Reason("changing", "an engine is still draining or starting")]
     flips = _flips(facts.engines, step)
@@ -97,6 +98,7 @@ def _step(
         return memory, 0, [Reason("no_facts", f"fewer than {settings.min_samples} load samples of a role")]
     to = DECODE if seen.factor > 1.0 else PREFILL
     turning = memory.flipped_to not in ("", to)
+    # Reversing the last change takes more than continuing, so that the ratio does not oscillate.
     limit = 1.0 + settings.band + (settings.hysteresis if turning else 0.0)
     out = max(seen.factor, 1.0 / seen.factor)
     words = f"f_im = {seen.factor:.2f} (prefill {seen.prefill_load:.2f}, decode {seen.decode_load:.2f})"
@@ -140,6 +142,7 @@ def _size(counts: dict[Role, int], seen: Imbalance, to: Role, settings: RatioDoc
         out = max(factor, 1.0 / factor)
         crossed = (factor > 1.0) != (seen.factor > 1.0)
         giver_load = prefill_load if giver == PREFILL else decode_load
+        # A flip must not make the giving side the busy one.
         if crossed and (out > 1.0 + settings.band or giver_load > COMFORTABLE):
             continue
         if out < best:

@@ -109,6 +109,7 @@ def _widen(
     reasons: list[Reason] = []
     if not usual_d or not reading.hot or reading.cv < settings.cv_high:
         return widened, wider, reasons
+    # An even load is no goal in itself: each further engine of a prefix computes it again.
     if reading.recomputed is not None and reading.recomputed > settings.recomputed_share:
         text = f"{100 * reading.recomputed:.0f} % of prompt tokens are recomputed: no prefix is widened further"
         return widened, wider, [Reason("recomputing", text)]
@@ -121,6 +122,7 @@ def _widen(
             continue
         before = widened.get(prefix.key)
         d = (before.d if before is not None else usual_d) + 1
+        # The last widening needs time to take effect.
         if prefix.key in wider or (before is not None and now_s - before.since_s < settings.hold_s):
             continue
         if d > min(settings.d_max, len(reading.work_s)):

@@ -71,6 +71,7 @@ def _remembered(evaluation: ScalingRound, wanted: int) -> ScalingMemory:
     """Return the memory with the start of the calm, and with numbers of engines that were too few."""
     memory, load = evaluation.memory, evaluation.load
     missed = load.attainment is not None and load.attainment < evaluation.settings.attainment
+    # Only where all engines served was their number too small.
     if missed and wanted > evaluation.engines and len(evaluation.serving) == evaluation.engines:
         memory = msgspec.structs.replace(
             memory, too_few=evaluation.engines, too_few_demand=load.demand or 0.0, too_few_s=evaluation.now_s
@@ -121,6 +122,7 @@ def _to_drain(evaluation: ScalingRound, count: int) -> tuple[str, ...]:
         left = [item for item in evaluation.serving if item not in chosen]
         role = role_to_drain(left, evaluation.imbalance)
         among = [item for item in left if role is None or item.role == role]
+        # The last engine is never drained.
         if not among or len(left) <= 1:
             break
         chosen.append(

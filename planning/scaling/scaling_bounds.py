@@ -26,9 +26,11 @@ def _bounded_up(evaluation: ScalingRound, change: int, by_hand: bool) -> tuple[i
         failing = why_no_start(evaluation.facts)
         if failing is not None:
             return 0, [failing]
+        # After failed starts, a single one shows whether starts work again.
         change = 1
     pause_s = settings.warm_up_s + settings.up_cool_down_s
     left_s = pause_s - (evaluation.now_s - memory.added_s) if memory.added_s is not None else 0.0
+    # Below the minimum no cool-down applies.
     if left_s > 0 and not by_hand and evaluation.engines >= settings.min_engines:
         return 0, [Reason("cool_down", f"engines were added recently; the next can be added in {left_s:.0f} s")]
     if by_hand:
@@ -52,6 +54,7 @@ def _affordable(evaluation: ScalingRound) -> int | None:
         limits.append(settings.budget_cost / settings.engine_h_cost)
     if not limits:
         return None
+    # The present engines need budget for their next hour, too.
     left_h = min(limits) - engine_h_of_day(evaluation.memory, evaluation.now_s) - evaluation.engines
     return max(0, int(left_h))
 

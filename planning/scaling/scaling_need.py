@@ -28,7 +28,9 @@ def wanted_engines(evaluation: ScalingRound, override: int | None) -> tuple[int,
         return engines, [Reason("no_facts", "no recent data about the pool")]
     up = _why_more(evaluation)
     if up:
+        # The queue should be gone soon after the new engines are up.
         backlog = evaluation.load.queued_s / (evaluation.settings.warm_up_s + 2 * evaluation.facts.ttft_slo_s)
+        # A load that has just risen shows in the last third of the window first.
         risen = max(evaluation.expected, evaluation.load.latest_demand or 0.0)
         wanted = max(evaluation.needed(risen), engines + 1, ceil(evaluation.load.demand + backlog) + evaluation.lost)
         if engines >= settings.max_engines:
@@ -42,6 +44,7 @@ def _why_more(evaluation: ScalingRound) -> list[Reason]:
     settings, load, engines = evaluation.settings, evaluation.load, evaluation.engines - evaluation.lost
     demand, reasons = load.demand or 0.0, []
     slo_s = evaluation.facts.ttft_slo_s
+    # Late requests on idle engines are not for lack of engines.
     busy = demand > settings.utilisation * engines or load.queued_s > 0.5 * slo_s * max(engines, 1)
     if load.attainment is not None and load.attainment < settings.attainment and busy:
         on_time = f"{100 * load.attainment:.0f} % of {count(load.requests, 'request was', 'requests were')} on time"

@@ -76,7 +76,9 @@ def plan_canary(facts: CanaryFacts) -> CanaryPlan:
 def _worse(facts: CanaryFacts) -> list[Reason]:
     """Return the thresholds that are crossed in any pool, over the whole step or recently."""
     reasons: dict[str, Reason] = {}
+    # A regression that begins late shows in the recent stretch first.
     for stretch in (facts.whole, facts.recent):
+        # Every pool by itself too, because one may suffer alone.
         scopes = dict(stretch) if len(stretch) > 1 else {}
         scopes[""] = tuple(slice_ for slices in stretch.values() for slice_ in slices)
         for pool in sorted(scopes):

@@ -105,6 +105,7 @@ def _share(
         (hits - q * of) / tried_of - (others - p * of_others) / base_of
         for (hits, of), (others, of_others) in zip(tried, base, strict=True)
     ]
+    # Never below the error of independent requests.
     return _reading(guard, p, q, q - p, math.sqrt(max(alike, _clustered(residuals))), limit)
 
 

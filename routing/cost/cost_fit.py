@@ -73,6 +73,7 @@ class CostFit:
             return False
         seconds *= speed
         features = _features(prompt_tokens, hit_tokens)
+        # Predicted before the sample is learned, so that the errors are those of predictions.
         expected = self._prefill.predict(features) / self._speeds.get(engine_id, 1.0)
         self._error = _mean(self._error, min(abs(expected - seconds) / seconds, 2.0))
         by_policy = self._policy_prefill.seconds(prompt_tokens, hit_tokens)
@@ -130,6 +131,7 @@ class CostFit:
                 return
             before = 1.0
         surprise = math.log(max(self._prefill.predict(features), 1e-9) / seconds) - math.log(before)
+        # One outlier moves the speed by a bounded step.
         surprise = max(-_MOST_SURPRISE, min(_MOST_SURPRISE, surprise))
         speed = before * math.exp(_SPEED_STEP * surprise)
         self._speeds[engine_id] = max(LEAST_SPEED, min(MOST_SPEED, speed))

@@ -84,6 +84,7 @@ class NonNegativeFit:
         error = abs(seconds - expected) / expected
         usual = max(self._errors.value(error), _LEAST_SCALE)
         self._errors.add(error)
+        # Huber's weight, over the square of the expected time because errors count relative to it.
         weight = min(1.0, _HUBER * usual / error if error else 1.0) / expected**2
         scaled = [value * unit for value, unit in zip(features, self._unit, strict=True)]
         for n, row in enumerate(self._a):
@@ -124,6 +125,7 @@ def _dot(left: Sequence[float], right: Sequence[float]) -> float:
 def _best_nonnegative(a: list[list[float]], b: list[float]) -> list[float] | None:
     """Return the x ≥ 0 of least xᵀax − 2bᵀx; None where no system can be solved."""
     best: tuple[float, list[float]] | None = None
+    # Exact for few coefficients: every set that may be above zero is tried.
     for free in _subsets(len(b)):
         solved = _solved([[a[n][m] for m in free] for n in free], [b[n] for n in free])
         if solved is None or min(solved) < 0:

@@ -171,6 +171,7 @@ class Dispatcher:
         coming = coming_keys(request.keys, chosen.blocks)
         uncached = prompt_tokens - hit_tokens
         waits = hold and not self._may_go(target, uncached, prompt_tokens, now)
+        # Counted before the prefill ends, so that a burst of one prefix follows its first request.
         self.in_flight.add(target, coming)
         learn = self.arms.learn
         if learn is not None:
@@ -208,6 +209,7 @@ class Dispatcher:
         decision = Decision.of(request, choice, now, self._pool_id, 0, self.policy, self.policy_version)
         if self.arms.candidate_arms is not None:
             decision = self.arms.signed(decision, request)
+        # An unbound request counts with its best engine, since it may go to any.
         compute_s = min((item.compute_s for item in choice.candidates), default=self.view.unheld_s(request))
         self.waiting.add(Reservation(request, CENTRAL, compute_s, 0, excluded=excluded), decision)
         return Queued(decision)
@@ -256,6 +258,7 @@ class Dispatcher:
         """Dispatch the target's queued requests in their order while they fit."""
         outcomes: list[Outcome] = []
         waiting = self.waiting
+        # The engine may have a new incarnation, whose target is another one.
         if not waiting.has(target) or self.fleet.target_of(self.view.roster.engine_ids[target]) != target:
             return outcomes
         self.reservations.refresh_overdue(target, now)
@@ -269,6 +272,7 @@ class Dispatcher:
             if not self.dispatch_limit.may_dispatch(target, reservation.uncached_tokens, request.prompt_tokens, now):
                 break
             outcomes.append(self._dispatch_queued(reservation, now, pick.reason))
+        # Newcomers overtake these requests, whose work must not count as their wait.
         self.reservations.note_late_last(target, waiting.late_last_s(target), now)
         self._expect_no_more(target)
         return outcomes

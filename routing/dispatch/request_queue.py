@@ -189,6 +189,7 @@ class WaitingRoom:
             del self._by_tenant[tenant]
         if not len(line):
             del self._lines[target]
+        # Entries of removed requests are dropped in bulk.
         if len(self._arrivals) > 2 * len(self.entries) + 64:
             self._arrivals = [
                 (queued.request.arrived_s, queued.request.request_id)

@@ -45,7 +45,7 @@ class Bottlenecks:
             self._usage[target] = kv_usage
 
     def first_token(self, target: int, now: float) -> None:
-        """Note that the target ended a prefill: it is held up no more."""
+        """Note that the target ended a prefill: it is no longer held up."""
         self._first_token_s[target] = now
         if target in self._delayed:
             self._delayed.discard(target)

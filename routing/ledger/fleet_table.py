@@ -60,6 +60,7 @@ class FleetTable:
     def change_tier(self, engine_id: str, tier: str, stored: bool, keys: Sequence[int]) -> None:
         """Note blocks that a tier below an engine's memory now holds, or no longer; unknown engines are ignored."""
         if engine_id in self._target_of:
+            # The first lower tier ends the fast path for equal engines.
             if stored:
                 self.own_loads()
             self._index.change_tier(self._target_of[engine_id], tier, stored, keys)
@@ -103,6 +104,7 @@ class FleetTable:
             if self._view.own is not None:
                 self._view.own.adapters.clear(target)
             del self._facts[engine_id], self._target_of[engine_id]
+        # The index was cleared of the released bits above, so that they may be reused.
         self._targets.sweep()
         fresh = []
         for facts in sorted(engines, key=lambda engine: engine.engine_id):
@@ -145,6 +147,7 @@ class FleetTable:
         ordered = len(load.ready_at) > SCANNED_TARGETS
         load.ready_order = ReadyOrder(load.ready_at) if ordered else None
         load.answer_order = ReadyOrder(load.answers) if ordered else None
+        # Hash rings are derived once per version.
         roster.version += 1
         view.forget_derived()
 

@@ -114,6 +114,8 @@ class InFlightBlocks:
         """Raise AssertionError unless each extra count belongs to a counted pair."""
         for (key, target), times in self._extra.items():
             if times < 1 or not self._targets_of.get(key, 0) >> target & 1:
-                raise AssertionError(f"block {key:#x} counts {times} more on target {target} without standing there")
+                raise AssertionError(
+                    f"block {key:#x} counts {times} more on target {target} without being counted there"
+                )
         if any(held <= 0 for held in self._targets_of.values()):
             raise AssertionError("a block on its way has no target")

@@ -49,6 +49,7 @@ class NodeHoldings:
             del self._names[bit], self._dram_bits[node]
             self._table.release(node)
             self._table.release(node + _DRAM)
+            # `cleared` has removed both bits from the index.
             self._table.sweep()
 
     def stored(self, node: str, keys: Sequence[int], *, dram: bool = True) -> None:

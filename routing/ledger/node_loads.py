@@ -155,6 +155,7 @@ class NodeLoads:
         if link not in self._rates:
             if len(self._rates) >= MAX_LINKS:
                 self._drop(next(iter(self._rates)))
+            # A copy of the prior, which is shared and learns nothing.
             prior = self.rate(home, node)
             self._rates[link] = LoadRate(prior.latency_s, prior.s_per_byte)
         ssd_size = min(ssd_blocks, blocks) * per_block

@@ -26,6 +26,7 @@ class ReadyOrder:
     def note(self, target: int, ready_at: float) -> None:
         """Note a target's new moment."""
         heappush(self._heap, (ready_at, target))
+        # Outdated entries are dropped in bulk, so that the heap stays proportional to the targets.
         if len(self._heap) > 4 * len(self._ready_at):
             self._renew()
 

@@ -163,6 +163,7 @@ class Reservations:
         if reservation is None or reservation.phase is not PREFILLING:
             return None
         work = self._work[reservation.target]
+        # An early first token counts as punctual.
         late_s = now - reservation.due_s
         work.overrun_s += _OVERRUN_WEIGHT * ((late_s if late_s > 0.0 else 0.0) - work.overrun_s)
         self._leave_prefill(reservation, work, now)
@@ -270,7 +271,7 @@ class Reservations:
                 raise AssertionError(f"target {target}: {work.waiting_s} s of waiting work is wrong")
             self._check_view(target, mine)
         if any(item.target not in self._work for item in self.by_id.values()):
-            raise AssertionError("a reservation stands on a closed target")
+            raise AssertionError("a reservation is on a closed target")
 
     def _check_view(self, target: int, mine: Sequence[Reservation]) -> None:
         load = self._load
@@ -329,6 +330,7 @@ class Reservations:
 
     def _leave_waiting(self, reservation: Reservation, work: _TargetWork) -> None:
         work.waiting -= 1
+        # An empty queue resets the sum, so that rounding errors do not add up.
         work.waiting_s = work.waiting_s - reservation.compute_s if work.waiting else 0.0
 
     def _leave_prefill(self, reservation: Reservation, work: _TargetWork, now: float) -> None:
@@ -345,6 +347,7 @@ class Reservations:
     def _ready(self, target: int, moment: float) -> None:
         """Set when the target is expected to be ready, if it accepts work at all."""
         load = self._load
+        # NEVER marks a target that accepts no work; `reopen` ends that.
         if load.ready_at[target] != NEVER:
             load.ready_at[target] = moment
             if load.ready_order is not None:

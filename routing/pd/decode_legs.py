@@ -147,7 +147,7 @@ class DecodeLegs:
     def check(self) -> None:
         """Raise AssertionError unless all sums agree with the legs themselves."""
         if any(leg.target not in self._work for leg in self._by_id.values()):
-            raise AssertionError("a leg stands on a closed target")
+            raise AssertionError("a leg is on a closed target")
         for target, work in self._work.items():
             mine = [leg for leg in self._by_id.values() if leg.target == target]
             expected = (

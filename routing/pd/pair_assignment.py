@@ -136,6 +136,7 @@ class EnginePairs:
         # No two attempts share an id, which therefore needs neither clock, counter, nor random number.
         named = (request_id, decision.engine_id, decision.incarnation, best.engine_id, incarnation, now)
         pair = EnginePair(
+            # A positive 63-bit number, as EnginePair.pairing_id requires.
             str(xxh3_64_intdigest(repr(named).encode()) >> 1 or 1),
             best.engine_id,
             incarnation,
@@ -205,6 +206,7 @@ class EnginePairs:
     def _decode_loads(self, excluded: frozenset[str], now: float, at_s: float | None) -> list[DecodeLoad]:
         """Return the loads of accepting decode engines as of `at_s`; None counts only current decodes."""
         names = self._view.roster.engine_ids
+        # Excluded engines serve only where no other is left.
         targets = [decoder for decoder in self._decoders if names[decoder] not in excluded] or self._decoders
         return [self._decode_load(target, now, at_s, len(targets)) for target in targets]
 
@@ -222,6 +224,7 @@ class EnginePairs:
     def _expected(self, target: int, now: float, at_s: float, decoders: int) -> tuple[float, float]:
         """Return how many of a target's legs, and of the waiting requests, will decode there at `at_s`."""
         legs, ahead_s, uniform_s = self.legs, at_s - now, self._admission.decode_s
+        # Waiting requests are expected to spread evenly over the decode engines.
         waiting = self._queued() / decoders
         if uniform_s:
             share = self._still_decoding(now, ahead_s, uniform_s)

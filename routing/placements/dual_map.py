@@ -102,6 +102,7 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
                 if holders >> target & 1:
                     blocks = depth
                     break
+            # Equal engines with equal matches take equal time, computed once.
             if blocks != known or not alike:
                 hit = view.hit_tokens(request, target, blocks)
                 compute = view.compute_s(request, target, hit)
@@ -144,6 +145,7 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
             return _least_loaded(request, view, targets, everyone), reasons.EQUAL_MATCH
         if many > 1:
             holder = _least_loaded(request, view, targets, [at for at in everyone if scores[at].blocks == longest])
+        # Affinity only while it meets the objective (§3.2).
         if scores[holder].cost <= request.ttft_slo_s or selection == "affinity":
             return holder, reasons.LONGEST_MATCH
         return _least_loaded(request, view, targets, everyone), reasons.SLO_SWITCH

@@ -74,6 +74,7 @@ class Admission:
         """Return the rejection of a request for which this engine was chosen; None: it is admitted."""
         ttft_s = self.expected_ttft_s(request, choice, now)
         left_s = request.deadline_s - now
+        # All engines are compared only where the chosen one would be late.
         if self.settings.reject_infeasible and ttft_s > left_s and self.is_infeasible(request, now):
             return Rejected(request.request_id, reasons.INFEASIBLE, max(_LEAST_RETRY_S, ttft_s - left_s))
         if self.settings.mode == OFF:
@@ -133,9 +134,11 @@ class Admission:
             if wait_s is not None:
                 return Rejected(request.request_id, reasons.DECODE_OVERLOAD, max(_LEAST_RETRY_S, wait_s))
             return None
+        # `early` takes the present load (§4.3.2), the predictive modes that at the end of the prefill (§4.3.4).
         moment = None if self.settings.mode == EARLY else at_s
         alone = self.settings.mode == PREDICTIVE_INSTANCE and choice.target != CENTRAL
         targets = (choice.target,) if alone else self._view.roster.accepting
+        # The request itself is one of the batch.
         batches = [self._batch(target, now, moment) + 1 for target in targets]
         step_s = sum(map(self._step_s, targets, batches)) / len(targets)
         limit_s = self.settings.threshold * (request.tpot_slo_s or self._tpot_slo_s)
@@ -206,6 +209,7 @@ class Admission:
                 low = holders & -holders
                 holders ^= low
                 target = low.bit_length() - 1
+                # Equal engines with equal matches take equal time, computed once.
                 if alike is None or not view.roster.alike:
                     alike = view.compute_s(request, target, view.hit_tokens(request, target, blocks))
                 compute_s = min(compute_s, alike)

@@ -79,9 +79,12 @@ class DispatchLimit:
         if not reservations.may_start(target, uncached_tokens, self._window_tokens, now + self._lookahead_s):
             return False
         report = self.reports.get(target)
+        # Without a fresh report the prefill window alone decides, so that a silent engine is never blocked.
         if report is None or now >= report.at_s + self._settings.report_ttl_s:
             return True
+        # Our own requests with a first token are not pending, whatever an older report states.
         pending = report.pending > 0 and reservations.prefilling(target) > 0
+        # An empty engine is never kept waiting for room: no request there would free any.
         if not pending and (self._has_room(target, report, prompt_tokens, now) or not reservations.dispatched(target)):
             return True
         report.blocks = True

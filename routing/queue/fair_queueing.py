@@ -53,6 +53,7 @@ class FairShares:
     def charge(self, tenant: str, seconds: float) -> None:
         """Count service that a waiting tenant received."""
         tag = self._tags[tenant]
+        # Virtual time is the tag at which service starts, so that it never falls behind a served tenant.
         self._virtual = max(self._virtual, tag)
         tag = self._tags[tenant] = tag + seconds / self.share(tenant)
         self._push(tag, tenant)
@@ -93,6 +94,7 @@ class FairShares:
 
     def _push(self, tag: float, tenant: str) -> None:
         heappush(self._heap, (tag, tenant))
+        # Outdated entries are dropped in bulk, so that the heap stays proportional to the tenants.
         if len(self._heap) > 2 * len(self._waiting) + 64:
             self._heap = [(self._tags[name], name) for _, name in self._waiting]
             heapify(self._heap)

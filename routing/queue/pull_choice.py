@@ -32,6 +32,7 @@ def fit(queued: Reservation, target: int, view: FleetView, now: float) -> Fit:
         here_s = view.compute_s(request, target, view.hit_tokens(request, target, blocks))
         if not depth:
             best_s = min(here_s, compute_s)
+        # Groups are ordered by depth: all before this one hold more than the target.
         if mask & bit:
             compute_s = here_s
             break

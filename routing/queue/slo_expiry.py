@@ -31,6 +31,7 @@ class LastChances:
             return
         self._due[request_id] = moment
         heappush(self._heap, (moment, request_id))
+        # Outdated entries are dropped in bulk, so that the heap stays proportional to the requests.
         if len(self._heap) > 2 * len(self._due) + _SWEEP_ABOVE:
             self._heap = [(due, name) for name, due in self._due.items()]
             heapify(self._heap)
@@ -58,6 +59,6 @@ class LastChances:
         listed = set(self._heap)
         for request_id, moment in self._due.items():
             if (moment, request_id) not in listed:
-                raise AssertionError(f"{request_id} is never looked at")
+                raise AssertionError(f"{request_id} is never checked")
         if len(self._heap) > 2 * len(self._due) + _SWEEP_ABOVE + 1:
             raise AssertionError("entries of requests that are gone pile up")

@@ -92,6 +92,7 @@ class WaitingLine:
         number = self._number_of.pop(queued.request.request_id)
         del self._queued[number]
         del self._numbers[bisect_left(self._numbers, number)]
+        # An empty line resets the sum, so that rounding errors do not add up.
         self._compute_s = self._compute_s - queued.compute_s if self._numbers else 0.0
         tenant = self._tenant(queued)
         self._queues[tenant].remove(queued)
@@ -143,9 +144,9 @@ class WaitingLine:
     def check(self) -> None:
         """Raise AssertionError unless numbers, queued requests and queues agree."""
         if self._numbers != sorted(self._queued) or self._numbers != list(self._queued):
-            raise AssertionError("the queued requests are not in order of their coming")
+            raise AssertionError("the queued requests are not in order of arrival")
         if self._number_of != {queued.request.request_id: number for number, queued in self._queued.items()}:
-            raise AssertionError("a queued request stands under another number")
+            raise AssertionError("a queued request is under another number")
         for queue in self._queues.values():
             queue.check()
         if self._shares is not None:

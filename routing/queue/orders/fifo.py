@@ -53,4 +53,4 @@ class FifoQueue:
     def check(self) -> None:
         """Raise AssertionError unless each queued request is under its own id."""
         if any(queued.request.request_id != request_id for request_id, queued in self._queued.items()):
-            raise AssertionError("a queued request stands under another id")
+            raise AssertionError("a queued request is under another id")

@@ -107,6 +107,7 @@ class SlackQueue:
         """Drop the largest of the queued requests up to this position from the feasible set."""
         sizes = [entry[2] for entry in self._line[: until + 1]]
         deadline_s, number, compute_s, queued = self._line.pop(sizes.index(max(sizes)))
+        # Late even if it went next: time cannot make it feasible again.
         if at_s + compute_s > deadline_s:
             self._infeasible.add(queued, (number, 0))
         else:
