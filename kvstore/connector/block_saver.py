@@ -48,6 +48,7 @@ class BlockSaver:
         """Return whether `blocks` more blocks may wait; one batch alone always may."""
         with self._turn:
             size = blocks * self._payload_bytes
+            # One batch alone may exceed the limit, or a long prompt would never be stored.
             return not self._held_bytes or self._held_bytes + size <= self._buffer_bytes
 
     def reject(self, job: SaveJob) -> None:
@@ -109,9 +110,11 @@ class BlockSaver:
 
     def _put(self, batch: _Batch, indices: Sequence[int]) -> bool:
         try:
+            # Blocks that the node has are not sent again.
             held = self._backend.exist([batch.keys[index] for index in indices])
             new = [index for index, there in zip(indices, held, strict=True) if not there]
             known = [batch.keys[index] for index, there in zip(indices, held, strict=True) if there]
+            # A put pins only what it stores.
             if known and batch.job.hint == "context_cache":
                 self._backend.pin(known, batch.job.pin_s)
             blocks = [self._block(batch, index) for index in new]

@@ -37,6 +37,7 @@ class LoadBook:
         """
         with self._lock:
             waiting = self._waiting.pop(request_id, None)
+            # After its timeout the engine computes the blocks, or has given them to another request.
             if waiting is not None:
                 self._writing[request_id] = waiting[0]
             return waiting is not None

@@ -31,6 +31,7 @@ class LoadEstimate:
     def end(self, request_id: str, loaded_bytes: int, seconds: float) -> None:
         """Learn from a load that ended; one without bytes does not change the rate."""
         self._under_way.pop(request_id, None)
+        # The time of a small load is mostly latency.
         if loaded_bytes >= _SMALL_BYTES and seconds > 0:
             byte_s = seconds / loaded_bytes
             self.byte_s = self.byte_s + _SHARE * (byte_s - self.byte_s) if self.byte_s else byte_s

@@ -108,6 +108,7 @@ class Keyring:
     ) -> Keyring:
         """Return the keyring of these secrets; an empty `also` is none."""
         used = stretched(secret, kind)
+        # The same secret twice would count every use as one of the other.
         return cls(used, stretched(also, kind) if also and also != secret else None, kind, wall)
 
     @property

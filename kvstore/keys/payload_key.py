@@ -42,6 +42,7 @@ class PayloadKeys:
         self._format = hashlib.sha256(b"headway kv payload 1\0")
         for value in msgspec.structs.astuple(payload_format):
             field = str(value).encode()
+            # Lengths are hashed too, so that no two formats collide.
             self._format.update(len(field).to_bytes(4, "big") + field)
 
     def key(self, chain_hash: bytes) -> bytes:

@@ -52,6 +52,7 @@ class _Incoming:
 
     def finish(self, checksums: Sequence[bytes]) -> Reply:
         """Keep the blocks whose bytes are as announced."""
+        # An empty checksum keeps a block from being committed.
         right = [came if came == wanted else b"" for came, wanted in zip(checksums, self._expected, strict=True)]
         self._store.end_write(self._filling, right)
         return self.end(all(right))
@@ -95,6 +96,7 @@ class NodeService:
                 return self._rejected("not_open")
             if message.hint == "context_cache":
                 self._store.pin(keys, message.pin_s)
+            # The gateway's keys may be new for blocks that were stored without them.
             self._store.learn_routing_keys([facts for facts in message.blocks if facts.key not in new])
             return Done(len(new), [key for key in keys if key not in new])
 
@@ -153,6 +155,7 @@ class NodeService:
             else:
                 records = catalog.called(message.routing_keys, _MAX_PAGE)
             blocks = [(record.facts, sorted(record.slots)) for record in records]
+            # Under the lock, so that the page and the number of its events agree.
             events = self._events_published()
         return PageOf(blocks, records[-1].number if records else after, events)
 
@@ -205,6 +208,7 @@ class NodeService:
             priority = FlowPriority(max(FlowPriority.REQUEST, min(message.priority, FlowPriority.REPLICATION)))
             fetched = self._client.get([message.holder], wanted, priority)
             if self._pace is not None and priority != FlowPriority.REQUEST:
+                # Only pulls that no request waits for are slowed down.
                 self._pace.came(sum(len(item.payload) for item in fetched if item is not None))
             self._client.call(message.holder, Commit(tx_id))
         except PeerError:
@@ -217,9 +221,11 @@ class NodeService:
         Where two nodes are to drop the same blocks in favor of each other, each finds its own locked and keeps them.
         """
         store, keys = self._store, message.keys
+        # Half of the lease: the holder's lock certainly lasts until then.
         tx_id, until = f"shrink-{store.incarnation:x}-{next(self._numbers)}", store.clock() + MAX_LEASE_S / 2
         try:
             for key in keys:
+                # The holder verifies its copies first: a corrupt one must not become the last.
                 self._client.call(message.holder, Suspect(key))
             locked = self._client.call(message.holder, Allocate(tx_id, keys, [], MAX_LEASE_S))
         except PeerError:

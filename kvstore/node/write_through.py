@@ -29,6 +29,7 @@ class WriteThrough:
     def add(self, key: bytes) -> None:
         """Queue a block; callers hold no lock."""
         try:
+            # Storing must not wait for the disk.
             self._waiting.put_nowait(key)
         except queue.Full:
             with self._store.lock:
@@ -48,4 +49,5 @@ class WriteThrough:
     def _run(self) -> None:
         while (key := self._waiting.get()) is not None:
             if not self._store.write_through(key):
+                # A full disk would reject the next block, too.
                 self._hurry.wait(_PAUSE_S)

@@ -32,6 +32,7 @@ class _DrawSet:
         index = self._index.pop(key, None)
         if index is None:
             return
+        # The last member takes its index, so that removal takes constant time.
         last = self.members.pop()
         if last != key:
             self.members[index] = last

@@ -41,6 +41,7 @@ class SlotFile:
     def __init__(self, directory: Path, slots: int, slot_bytes: int) -> None:
         self.slots, self.slot_bytes = slots, slot_bytes
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # O_NOFOLLOW: a link in the directory could redirect prompts' KV elsewhere.
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._file = os.open(directory / "blocks.kv", flags, 0o600)
         try:
@@ -74,11 +75,13 @@ class SlotFile:
         """Store a block; raises OSError where the disk is full or failing, and the slot then holds no block."""
         before = decode_header(os.pread(self._file, HEADER_BYTES, self._header_at(slot)), self.slot_bytes)
         left_over = before.facts.length - len(payload) if before else 0
+        # First, so that a crash leaves no header over the bytes of another block.
         self._write(_UNFINISHED, self._header_at(slot))
         if left_over > 0:
             # A block of another tenant may have been longer.
             self._write(bytes(left_over), self._payload_at(slot) + len(payload))
         self._write(payload, self._payload_at(slot))
+        # Last, because the header makes the block visible.
         self._write(header.encode(), self._header_at(slot))
 
     def describe(self, slot: int, header: BlockHeader) -> None:

@@ -59,6 +59,7 @@ def _prefix(last: BlockRecord, own: Sequence[BlockRecord], tokens: int) -> Pinne
 
 def _own(last: BlockRecord, pinned: Mapping[bytes, BlockRecord], children: Mapping[bytes, int]) -> list[BlockRecord]:
     own, above = [last], pinned.get(last.facts.parent)
+    # A block with several children belongs to other pins too.
     while above is not None and children[above.facts.key] == 1:
         own.append(above)
         above = pinned.get(above.facts.parent)
@@ -68,6 +69,7 @@ def _own(last: BlockRecord, pinned: Mapping[bytes, BlockRecord], children: Mappi
 def _tokens(key: bytes, pinned: Mapping[bytes, BlockRecord], depths: dict[bytes, int]) -> int:
     """Return the tokens up to a block; keys come from clients, so they may form a cycle."""
     path: dict[bytes, int] = {}
+    # `path` ends the walk in a cycle.
     while key in pinned and key not in depths and key not in path:
         path[key] = pinned[key].facts.tokens
         key = pinned[key].facts.parent

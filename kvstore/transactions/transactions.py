@@ -81,6 +81,7 @@ class Transactions:
         if rejection is not None:
             return rejection
         catalog = self._catalog
+        # Another gateway may have stored the same blocks since the lookup.
         present = [record for facts in new if (record := catalog.find(facts.key)) is not None]
         locked = [record for key in reused if (record := catalog.find(key)) is not None] + present
         for record in locked:
@@ -92,6 +93,7 @@ class Transactions:
             return TransactionRejection(reason)
         self._open[tx_id] = transaction
         heapq.heappush(self._leases, (transaction.lease_end, tx_id))
+        # Entries of ended transactions are dropped in bulk.
         if len(self._leases) > 4 * MAX_OPEN:
             self._leases = [(opened.lease_end, open_id) for open_id, opened in self._open.items()]
             heapq.heapify(self._leases)
@@ -103,6 +105,7 @@ class Transactions:
         if transaction is None or len(set(keys)) != len(keys) or not transaction.new.keys() >= set(keys):
             return None
         records = [transaction.new[key] for key in keys]
+        # Written already, being written, or purged.
         if any(record.facts.checksum or record.users or not record.held for record in records):
             return None
         for record in records:
@@ -129,6 +132,7 @@ class Transactions:
         self.expire(now)
         transaction = self._open.get(tx_id)
         if transaction is None:
+            # A repeated commit, after an answer that was lost, has the first one's result.
             return self._ended.get(tx_id) == "committed"
         if any(not record.facts.checksum for record in transaction.new.values()):
             return False

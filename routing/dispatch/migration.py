@@ -36,6 +36,7 @@ class Migration:
     def note(self, decision: Decision, slo_s: float, now: float) -> None:
         """Note a request that has to wait: is every candidate overloaded?"""
         candidates = decision.candidates
+        # A single candidate has nowhere to move.
         if len(candidates) < 2 or not self._dispatcher.arms.moves(decision):
             return
         if any(candidate.wait_s + candidate.compute_s <= slo_s for candidate in candidates):
@@ -74,6 +75,7 @@ class Migration:
                 self._relieved_s[engine_id] = now
                 touched |= self._relieve(target, now)
         self._hot.clear()
+        # Engines that left are dropped in bulk.
         if len(self._relieved_s) > 2 * len(dispatcher.view.roster.accepting) + MAX_EXAMINED:
             self._relieved_s = {relieved: at for relieved, at in self._relieved_s.items() if now - at < PAUSE_S}
         for target in sorted(touched):
@@ -105,6 +107,7 @@ class Migration:
         for _, position, other in moves:
             queued = queued_requests[position]
             request_id = queued.request.request_id
+            # Evaluated again, because earlier moves of this round have filled the other engine.
             if request_id not in left or self._ttft_s(queued, other, now)[0] > queued.request.ttft_slo_s:
                 continue
             dispatcher.move(request_id, other, now)

@@ -79,6 +79,7 @@ class Pulling:
             pick = self._pick(target, now)
             if pick is not None and pick.queued.request.request_id == request_id:
                 return self._dispatch(target, pick, now)
+            # The engine wants an older request, which the next pass dispatches.
             self._wanted = self._wanted or pick is not None
         return None
 
@@ -101,6 +102,7 @@ class Pulling:
         """Return the targets that can take work and have no request bound to them, the longest idle one first."""
         ready_at = self._view.load.ready_at
         mask = self._view.roster.accepting_mask
+        # An overdue prefill must not make a stuck engine seem idle.
         for target in self._view.roster.accepting:
             self._reservations.refresh_overdue(target, now)
         free = [
@@ -120,6 +122,7 @@ class Pulling:
         uncached_tokens = request.prompt_tokens - chosen.hit_tokens
         if not self._dispatch_limit.may_dispatch(target, uncached_tokens, request.prompt_tokens, now):
             return None
+        # For the record only: the engine is chosen already.
         others = _OTHERS.choose(request, view, now, self._rng).candidates
         kept = (chosen, *(other for other in others if other.engine_id != chosen.engine_id))[:KEPT]
         _, overtook = self._waiting.dispatch(request.request_id, chosen.compute_s, now)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from planning.facts.fleet_facts import EngineObservation
 from tests.planning.pools import engine
-from tests.planning.stories import BEGIN, DOCUMENT, Story, after, first, others, rounds, stands, well
+from tests.planning.stories import BEGIN, DOCUMENT, Story, after, first, others, rounds, stuck, well
 
 FROZEN = {"running": 4, "prompt_tokens_total": 1000 * BEGIN, "generated_tokens_total": 50 * BEGIN}
 """Report of an engine whose metrics are frozen since BEGIN."""
@@ -31,7 +31,7 @@ def test_counters_that_froze_in_a_moment_without_work_are_found_too() -> None:
 
 def test_an_engine_that_hangs_with_frozen_metrics_is_quarantined_as_one_that_only_hangs() -> None:
     for begin_s in (BEGIN, BEGIN + 30.0):
-        hung = stands(begin_s, "sick")
+        hung = stuck(begin_s, "sick")
 
         def story(now_s: float, hung: Story = hung) -> EngineObservation:
             return replace(hung(now_s), **FROZEN) if now_s >= BEGIN else hung(now_s)
@@ -93,7 +93,7 @@ def test_bursts_that_the_metrics_count_before_the_gateway_does_are_no_doubt(late
 
 
 def test_a_long_prefill_under_frozen_metrics_has_its_time() -> None:
-    slow = stands(30.0, "sick", longest_prefill_s=12.0)
+    slow = stuck(30.0, "sick", longest_prefill_s=12.0)
 
     def story(now_s: float) -> EngineObservation:
         return replace(slow(now_s), **FROZEN) if now_s >= BEGIN else slow(now_s)

@@ -118,9 +118,11 @@ class LateQueue:
 
     def next(self, target: int, view: FleetView, at_s: float) -> Pick | None:
         """Return the best queued request for `target` to run next; None: leave all to others."""
+        # The line shares all engines, which start on average after their mean wait.
         waits = [max(view.load.ready_at[item] - at_s, 0.0) for item in view.roster.accepting]
         start_s = at_s + sum(waits) / len(waits)
         self._line.set_rate(len(waits))
+        # Once per moment, however many engines pull at it.
         if at_s != self._refreshed_s:
             self._refreshed_s = at_s
             self._refresh(view)
@@ -226,6 +228,7 @@ class LateQueue:
         """Return the feasible queued request of least cost on the target, of those that it may take."""
         order, chosen, least = self._order, None, float("inf")
         for best_s, _, name in self._by_size[: order.candidates]:
+            # By size: no later request can cost less here than it does on its best engine.
             if best_s >= least:
                 break
             entry = self._entries[name]
@@ -246,6 +249,7 @@ class LateQueue:
 
     def _leftover(self, target: int, view: FleetView) -> Pick | None:
         """Return the oldest SLO-infeasible queued request where no feasible one waits."""
+        # Infeasible requests go last.
         if len(self._line) or not len(self._infeasible):
             return None
         queued = self._infeasible.first()
