@@ -101,7 +101,7 @@ class BlockLoader:
             source = holder if leading > before else source
             if leading == len(keys):
                 return _Came(leading, source, "", payloads)
-            # A miss and a dead node look alike in a get, but have different causes for the gateway.
+            # A get returns the same for a miss and a dead node, which the gateway has to distinguish.
             reason = reason if self._answers(holder, keys[leading]) else "failed"
         return _Came(_leading(there), source, reason, payloads)
 

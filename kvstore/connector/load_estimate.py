@@ -46,7 +46,7 @@ class LoadEstimate:
         return (sum(self._under_way.values()) + size) * self.byte_s <= tokens * self.token_s
 
     def rejected(self) -> None:
-        """Reduce the rate's weight: it prevents the loads that could correct it."""
+        """Lower the assumed time per byte: it prevents the loads that could correct it."""
         self.byte_s *= _FADING
 
     def patience_s(self, tokens: int, timeout_s: float, max_ratio: float) -> float:

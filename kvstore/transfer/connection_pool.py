@@ -57,7 +57,7 @@ class ConnectionPool:
         return self._open(address), False
 
     def give(self, address: str, connection: Connection) -> None:
-        """Return a connection to the pool whose last answer was read to its end."""
+        """Take back a connection whose last answer was read completely."""
         with self._lock:
             idle = self._idle.setdefault(address, [])
             if not self._closed and len(idle) < _MAX_IDLE:

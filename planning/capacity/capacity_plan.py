@@ -87,6 +87,7 @@ def capacity_plan(question: CapacityQuestion, rng: Random) -> CapacityPlan:
     own = {region: max(values) for region, values in demand.items()}
     shared = max(total)
     at = total.index(shared)
+    # The level at which reserving costs as much as paying on demand for its busy time.
     mixed = _cheapest_reserved(total, question.reserved_per_h / question.on_demand_per_h)
     beyond = sum(max(0.0, value - mixed) for value in total) / len(total)
     return CapacityPlan(
@@ -137,6 +138,7 @@ def _saving_range(
     ]
     savings = []
     for _ in range(DRAWS):
+        # The same days of all regions, so that simultaneous peaks stay simultaneous.
         drawn = rng.choices(range(pieces), k=pieces)
         shared, *own = (max(values[piece] for piece in drawn) for values in peaks)
         savings.append(_saving(shared, sum(own)))

@@ -110,6 +110,7 @@ def _silence(
         since_s = facts.unreachable_since_s if facts.unreachable_since_s is not None else now_s
         silent_s = max(now_s - since_s, 0.0)
         served = facts.dispatched > 0 and since_s < memory.served_s and now_s - memory.served_s < settings.silent_s
+        # Answers that the gateway saw itself contradict a probe without one.
         grade = DOUBT if served else FAULT
         yield Sign(UNREACHABLE, grade, f"no probe answered for {silent_s:.1f} s", _left(settings.silent_s, silent_s))
     elif facts.paused:
@@ -121,6 +122,7 @@ def _standstill(
 ) -> Iterator[Sign]:
     """Yield a sign where requests are in flight and nothing comes of them."""
     limit_s = settings.stall_s + 2 * (known(facts.longest_prefill_s) or 0.0)
+    # Of requests that others sent, the prefill's length is unknown.
     if not facts.dispatched:
         limit_s = max(limit_s, UNKNOWN_PREFILL * settings.stall_s)
     judged = facts.reachable and facts.readable and is_fresh(facts, settings, now_s)

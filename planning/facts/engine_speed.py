@@ -71,6 +71,7 @@ class EngineSpeed:
         """
         while self._first_tokens and self._first_tokens[0].at_s < now - WINDOW_S:
             self._first_tokens.popleft()
+        # A late request counts with its time so far: its first token may never come.
         late = [
             _Sample(dispatched_s + expected_s, now, (now - dispatched_s) / expected_s)
             for dispatched_s, expected_s in pending
@@ -91,6 +92,7 @@ class EngineSpeed:
 def _change_s(samples: Sequence[_Sample]) -> float:
     """Return when the first of a run of slow ones that reaches the newest was due; 0 where there is no such run."""
     run: list[_Sample] = []
+    # By the moment at which they were due, the latest first.
     for item in sorted(samples, reverse=True):
         if item.slowness < SLOW_RUN:
             break

@@ -37,6 +37,7 @@ def load_of(windows: Sequence[PoolWindow], now_s: float, span_s: float, min_requ
     last = recent[-1] if recent else None
     growth = 0.0
     if first is not None and last is not None and last.from_s > first.from_s:
+        # From the end of the first window to the end of the last.
         growth = (last.queued_s - first.queued_s) / (last.from_s + last.span_s - first.from_s - first.span_s)
     return PoolLoad(
         attainment=sum(item.on_time for item in recent) / requests if requests >= min_requests else None,

@@ -38,10 +38,12 @@ def prefetch(request: InferenceRequest, decision: Decision, loads: NodeLoads, no
         for node in nodes
         if node != home and (move := _move(request, decision, loads, node, own, blocks)) is not None
     ]
+    # Only moves that save time and end before the request starts.
     ways = [way for way in ways if way[0] > 0 and way[1].seconds <= decision.wait_s]
     if ways:
         return max(ways, key=lambda way: (way[0], -way[1].seconds, way[1].source))[1]
     fetch = decision.fetch
+    # Nothing to fetch from others: blocks on the own node's SSD can still come to its DRAM.
     if fetch is None or fetch.node != home or not fetch.ssd_blocks:
         return None
     return _move(request, decision, loads, home, fetch.blocks - fetch.ssd_blocks, fetch.blocks)

@@ -46,6 +46,7 @@ class HotLoads:
             return None
         depths = [*range(STRIDE, len(keys), STRIDE), len(keys)][: MAX_BLOCKS // STRIDE]
         hot = 0
+        # The longest leading part that pays becomes one copy.
         for depth in depths:
             count = self._count((home, keys[depth - 1]), now)
             if self._pays(count, depth, home, source, loads):
@@ -72,6 +73,7 @@ class HotLoads:
 
     def _count(self, position: tuple[str, int], now: float) -> float:
         count, at = self._counts.pop(position, (0.0, now))
+        # Decays when read, so that no background work is needed.
         count = count * math.pow(0.5, (now - at) / HALF_LIFE_S) + 1.0
         self._counts[position] = count, now
         if len(self._counts) > MAX_COUNTED:

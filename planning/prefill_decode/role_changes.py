@@ -43,6 +43,7 @@ def roles_to_add(count: int, engines: Sequence[EngineObservation], imbalance: fl
             role = DECODE if factor > 1.0 else PREFILL
         before = counts[role]
         counts[role] += 1
+        # Each engine added is assumed to relieve its side in proportion.
         ratio = before / counts[role]
         factor *= ratio if role == DECODE else 1.0 / ratio if ratio else 1.0
         added.append(role)
@@ -54,6 +55,7 @@ def role_to_drain(engines: Sequence[EngineObservation], imbalance: float | None)
     counts = counts_of(engines)
     if not counts[PREFILL] and not counts[DECODE]:
         return None
+    # A mixed engine leaves both roles in place.
     if counts[MIXED]:
         return MIXED
     lighter = PREFILL if (known(imbalance) or 1.0) > 1.0 else DECODE

@@ -84,6 +84,7 @@ def _read(
     since_s = {
         name: memory.hot_since_s.get(name, facts.now_s)
         for name, work in work_s.items()
+        # A single engine has no other to relieve it.
         if count > 1 and work >= limit_s and work > 0
     }
     lasting = [name for name, moment in since_s.items() if facts.now_s - moment >= settings.hold_s]

@@ -26,7 +26,7 @@ class Remap(msgspec.Struct, frozen=True):
 def remap_of(before: Sequence[str], after: Sequence[str], *, rings: int = 2, virtual_nodes: int = 100) -> Remap:
     """Return the share that a change from one set of engine ids to another moves, over a fixed sample of keys.
 
-    Both empty sets give zeros: nothing can move.
+    All 0 where either set is empty: nothing can move.
     """
     old, new = sorted(set(before)), sorted(set(after))
     if not old or not new:
@@ -40,6 +40,7 @@ def remap_of(before: Sequence[str], after: Sequence[str], *, rings: int = 2, vir
         kept = {new[at] for at in new_rings.candidates(key)}
         mapped += len(candidates)
         moved += len(candidates - kept)
+        # For comparison: the plainest mapping.
         moved_modulo += old[key % len(old)] != new[key % len(new)]
     stay = set(old) & set(new)
     ideal = 1.0 - len(stay) / max(len(old), len(new))

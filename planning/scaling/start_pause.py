@@ -14,6 +14,7 @@ def pause_left_s(facts: PoolFacts) -> float:
     """Return how long no engine may be started; the pause doubles with each start in a row that failed."""
     if not facts.failed_starts or facts.start_failed_s is None:
         return 0.0
+    # The exponent is bounded, so that a long row of failures does not overflow.
     pause_s = min(FIRST_PAUSE_S * 2.0 ** min(facts.failed_starts - 1, 10), LONGEST_PAUSE_S)
     return max(0.0, facts.start_failed_s + pause_s - facts.now_s)
 

@@ -42,7 +42,7 @@ class GuardrailReading(msgspec.Struct, frozen=True, gc=False):
     """One guardrail: both values, their difference, its uncertainty, and the threshold.
 
     `late` and `failed` are shares; `ttft` is in seconds and its difference a ratio at equal prompt lengths; `tail` the
-    share of requests slower than the limit of the slowest tenth.
+    share of requests beyond a limit that a tenth of them may exceed.
     """
 
     guard: str

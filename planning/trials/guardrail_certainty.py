@@ -44,6 +44,7 @@ def certainty(reading: GuardrailReading, *, requests: int, least: int, since_s: 
     difference, upper, limit = (
         _scaled(reading.guard, item) for item in (reading.difference, reading.upper, reading.limit)
     )
+    # The interval narrows around the difference, which is itself beyond the threshold.
     if difference >= limit:
         return GuardrailCertainty(reading.guard, NOT_YET, beyond=True)
     narrower = (upper - difference) / (limit - difference)

@@ -85,6 +85,7 @@ def _next(
         return (memory, None) if memory.state == "off" else (HoldbackMemory("off", now_s), _OFF)
     if memory.state == "off" or (not settings.fall_back and memory.state != "slice"):
         return HoldbackMemory("slice", now_s), Reason("slice", "The policy has a holdback")
+    # An operator's freeze keeps even a losing policy: judging goes on once it is lifted.
     if facts.frozen:
         return memory, Reason("frozen", "The pool is frozen and keeps its current state")
     if memory.state == "fallback":
@@ -116,6 +117,7 @@ def _judged(
 
 
 def _lost(now_s: float, memory: HoldbackMemory) -> HoldbackMemory:
+    # The first loss after a calm time does not double the wait.
     calm = memory.state == "slice" and memory.doublings == 0
     doublings = 0 if calm else min(memory.doublings + 1, MAX_DOUBLINGS)
     return HoldbackMemory("fallback", now_s, None, doublings)
@@ -132,6 +134,7 @@ def _in_fallback(now_s: float, memory: HoldbackMemory, settings: SliceDocument) 
 def _in_probe(
     now_s: float, memory: HoldbackMemory, settings: SliceDocument, comparison: Comparison
 ) -> tuple[HoldbackMemory, Reason]:
+    # A suspect result is not enough to return, although it is no loss.
     if now_s - memory.since_s < settings.probe_s or not comparison.fine:
         return memory, Reason("probing", "The policy is probed again on a share of sessions")
     # One more than before, so that a loss soon after the return waits longer.

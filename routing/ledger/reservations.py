@@ -190,7 +190,7 @@ class Reservations:
         return reservation
 
     def refresh_overdue(self, target: int, now: float) -> None:
-        """Extend a prefill that has overrun its estimate, so that work does not flow to an engine that is stuck."""
+        """Extend the estimate of a prefill that has overrun it, so that a stuck engine attracts no work."""
         work = self._work[target]
         if not work.prefilling or work.free_at > now:
             return

@@ -81,7 +81,7 @@ class RouterCounts:
         self._latest_arrival_s = {engine_id_: latest[engine_id_] for engine_id_ in engine_ids if engine_id_ in latest}
 
     def check(self, waiting: int) -> None:
-        """Raise AssertionError unless the queued requests without an outcome can be `waiting` in number."""
+        """Raise AssertionError unless as many queued requests as `waiting` can be without an outcome."""
         if min(self.migrated, self._at_once, self._after_waiting, self._queued, *self._rejected.values(), 0) < 0:
             raise AssertionError("a count is negative")
         if self._rejected_queued > sum(self._rejected.values()):
