@@ -22,7 +22,7 @@ def engine_loads(
 
 
 def pool_load(router: Router, now: float, report: PoolLoadReport | None = None) -> RegionLoad:
-    """Return the load of all engines that take work."""
+    """Return the load of all engines that accept work."""
     if report is None:
         report = pool_load_report(router, now)
     return RegionLoad(

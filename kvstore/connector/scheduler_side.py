@@ -151,7 +151,7 @@ class SchedulerSide:
         self.estimate.begin(request.request_id, (behind - first) * self.payload_bytes)
 
     def step(self, progress: Iterable[StepProgress], computed_tokens: int, now: float) -> StepJobs:
-        """Return the loads and saves that the workers run beside the step of `computed_tokens` tokens."""
+        """Return the loads and saves that the workers run during the step of `computed_tokens` tokens."""
         saves = []
         for item in progress:
             tracked = self._tracked.get(item.request_id)

@@ -185,7 +185,7 @@ class HeadwayConnector(KVConnectorBase_V1):
 
     @override
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
-        """Return how many tokens are loaded, always beside the engine's steps."""
+        """Return how many tokens are loaded, always concurrently with the engine's steps."""
         if request.skip_reading_prefix_cache:
             return 0, False
         tokens = self._scheduler.matched(request, num_computed_tokens, time.monotonic())
@@ -199,7 +199,7 @@ class HeadwayConnector(KVConnectorBase_V1):
 
     @override
     def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
-        """Return the workers' jobs that run beside this step."""
+        """Return the workers' jobs that run during this step."""
         return StepMetadata(
             self._scheduler.step(
                 progress_of(scheduler_output), scheduler_output.total_num_scheduled_tokens, time.monotonic()
@@ -257,7 +257,7 @@ def _check(vllm_config: Any, kv_cache_config: Any) -> None:
 
 
 def _kernel(vllm_config: Any, kv_caches: dict[str, torch.Tensor]) -> str:
-    """Return all that determines a block's bytes beside the tensors' shapes; CPU kernels have orders of their own."""
+    """Return all that determines a block's bytes besides the tensors' shapes; CPU kernels have orders of their own."""
     backends = sorted(str(backend.full_cls_name()) for backend in get_current_attn_backends(vllm_config))
     context = vllm_config.compilation_config.static_forward_context
     kinds = sorted({str(getattr(context.get(name), "isa", "")) for name in kv_caches})

@@ -44,7 +44,7 @@ class WorkerSide:
         self._ends: list[LoadEnd] = []
 
     def begin(self, jobs: StepJobs) -> None:
-        """Take the jobs that run beside the next step."""
+        """Take the jobs that run during the next step."""
         self._jobs, self._began, self._token_s = jobs, self._clock(), 0.0
 
     def start_loads(self) -> None:

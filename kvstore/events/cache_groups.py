@@ -50,7 +50,7 @@ class _Group(NamedTuple):
 
 
 class CacheGroups:
-    """One engine's cache groups beside the block map of its first full-attention group, which keys them all.
+    """One engine's cache groups, together with the block map of its first full-attention group, which keys them all.
 
     Several windows count as the widest, and several groups of one part hold a block when each does: a hit may be
     underestimated, and never invented. A model without full attention is matched by one group, block by block from
@@ -130,13 +130,13 @@ class CacheGroups:
         return self._gone(group.part, gone)
 
     def _arrange(self) -> None:
-        """Choose the group that keys all others, and derive from the rest what a hit needs beside its blocks."""
+        """Choose the group that keys all others, and derive from the rest what a hit needs besides its blocks."""
         self.problem = ""
         """Why hits of this engine are uncertain; empty: all its groups are understood."""
         usable = sorted((group.part != FULL, number) for number, group in self._groups.items() if group.part)
         self._primary = usable[0][1] if usable else None
         self.others: list[int] = []
-        """The groups beside the primary one that hits depend on."""
+        """The groups besides the primary one that hits depend on."""
         window_tokens, states = 1, False
         for number, group in self._groups.items():
             if not group.part:

@@ -91,7 +91,7 @@ def _without(lora: str, extra: Any) -> Any:
 
 
 def _salt(extra: Any) -> str | None:
-    """Return the salt if a first block has nothing else beside its tokens."""
+    """Return the salt if a first block has nothing else besides its tokens."""
     if isinstance(extra, list | tuple):
         if len(extra) == 2 and extra[0] == _TAG:
             return _salt(extra[1])

@@ -19,7 +19,7 @@ _NOTHING: Mapping[int, int] = {}
 
 
 class Tail(NamedTuple):
-    """Requirement of an engine at the end of a prefix beside its full-attention blocks."""
+    """Requirement of an engine at the end of a prefix besides its full-attention blocks."""
 
     window_blocks: int = 0
     """Number of consecutive blocks that end there, or all from the prompt's start."""

@@ -62,7 +62,7 @@ class LowerTiers:
             entries -= len(oldest)
 
     def reach(self, match: PrefixMatch, keys: Sequence[int], among: int) -> list[tuple[tuple[int, ...], int]]:
-        """Return (ends, bitset of targets): leading blocks in memory, then with each tier of TIERS beside it.
+        """Return (ends, bitset of targets): leading blocks in memory, then with each tier of TIERS added.
 
         `match` states what is in memory. A block that is only in memory behind one that is missing there is useless.
         """

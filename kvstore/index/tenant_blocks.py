@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 ENTRY_BYTES = 110
-"""Bytes of one entry beside the index's own: a dict slot at its usual load, the key being shared."""
+"""Bytes of one entry besides the index's own: a dict slot at its usual load, the key being shared."""
 _BATCH_SHARE = 128
 """One part in this many leaves at once when the limit is exceeded."""
 

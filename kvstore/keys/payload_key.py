@@ -16,7 +16,7 @@ MIN_CHAIN_BYTES, MAX_CHAIN_BYTES = 16, 32
 
 
 class PayloadFormat(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Meaning of a block's bytes beside its tokens; all blocks of one rank of one engine share it."""
+    """Meaning of a block's bytes besides its tokens; all blocks of one rank of one engine share it."""
 
     model: str
     weight_revision: str

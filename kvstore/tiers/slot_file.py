@@ -3,7 +3,7 @@
 A block becomes visible with its header, which is written last; the header of the block before it in the slot is erased
 first. So a process that is killed at any byte, or a disk that fills up, leaves whole blocks or free slots. After a loss
 of power a header may have outlived its bytes (nothing here waits for the disk); the checksum, which every read
-compares, reveals it. There is no index beside the headers: all of them are at the beginning and are read in one go.
+compares, reveals it. There is no index besides the headers: all of them are at the beginning and are read in one go.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def _silence(
 def _standstill(
     facts: EngineObservation, memory: EngineHealthMemory, settings: HealthDocument, now_s: float
 ) -> Iterator[Sign]:
-    """Yield a sign where requests are in flight and nothing comes of them."""
+    """Yield a sign where requests are in flight and they make no progress."""
     limit_s = settings.stall_s + 2 * (known(facts.longest_prefill_s) or 0.0)
     # Of requests that others sent, the prefill's length is unknown.
     if not facts.dispatched:

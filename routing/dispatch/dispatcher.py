@@ -220,7 +220,7 @@ class Dispatcher:
             self.dispatch_limit.dispatched(target, prompt_tokens)
 
     def pump(self, now: float) -> list[Outcome]:
-        """Bind unbound requests if engines take work, then dispatch on every target with queued requests."""
+        """Bind unbound requests if engines accept work, then dispatch on every target with queued requests."""
         outcomes = self.pump_central(now)
         for target in self.waiting.targets():
             if target != CENTRAL:

@@ -24,7 +24,7 @@ MatchAtDispatch = Callable[[InferenceRequest, int], int]
 """Returns the leading blocks that the prefill of a request will hit at a target."""
 
 _OTHERS = LeastCost()
-"""Candidates that a decision names beside the engine that pulled."""
+"""Candidates that a decision names besides the engine that pulled."""
 
 
 class Pulling:

@@ -143,7 +143,7 @@ class WaitingRoom:
         ]
 
     def is_full(self, tenant: str, policy: RoutingPolicy, deferred: int) -> bool:
-        """Return whether this tenant may queue no further request beside `deferred` deferred requests.
+        """Return whether this tenant may queue no further request in addition to `deferred` deferred ones.
 
         Where dispatches alternate between tenants, one that holds less than its part of the limit is accepted beyond
         it.

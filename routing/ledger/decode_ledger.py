@@ -50,7 +50,7 @@ class DecodeRates(msgspec.Struct, frozen=True, gc=False):
     def parts(self, answers: int, context_tokens: int, lacking_tokens: float) -> tuple[float, float, float]:
         """Return the cost on an engine with `answers` in flight: of longer steps, of late ones, of memory.
 
-        Memory that lacks comes free as answers end, evenly over the duration of one.
+        Missing memory comes free as answers end, evenly over the duration of one.
         """
         if not self.share:
             return 0.0, 0.0, 0.0

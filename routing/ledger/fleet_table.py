@@ -38,7 +38,7 @@ class FleetTable:
         return self._target_of.get(engine_id)
 
     def declare_tail(self, engine_id: str, tail: Tail) -> None:
-        """Note what an engine needs at the end of a prefix beside its blocks; unknown engines are ignored."""
+        """Note what an engine needs at the end of a prefix besides its blocks; unknown engines are ignored."""
         if engine_id in self._target_of:
             self._index.tails.declare(self._target_of[engine_id], tail)
 

@@ -149,7 +149,7 @@ class EnginePairs:
 
     @property
     def decoders(self) -> tuple[int, ...]:
-        """Targets of the decode engines that take work."""
+        """Targets of the decode engines that accept work."""
         return self._decoders
 
     def begin(self, request_id: str, now: float) -> bool:

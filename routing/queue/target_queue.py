@@ -112,7 +112,7 @@ class WaitingLine:
         return overtook
 
     def next(self, target: int, view: FleetView, at_s: float) -> Pick | None:
-        """Return the request that goes next to `target`, whose prefill would start at `at_s`; None: better none."""
+        """Return the request that goes next to `target`, whose prefill would start at `at_s`; None: rather none."""
         oldest = self._numbers[0]
         if at_s - self._starvation.since(oldest) > self._starvation_limit_s:
             return Pick(self._queued[oldest], reasons.STARVATION_LIMIT)

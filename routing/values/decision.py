@@ -115,7 +115,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     candidates: tuple[Candidate, ...] = ()
     fetch: Fetch | None = None
     queue_reason: str = ""
-    """Why it was dispatched before the requests beside it, a code of routing.values.reasons; empty: it did not wait."""
+    """Why it was dispatched before other waiting requests, a code of routing.values.reasons; empty: it did not wait."""
     overtook: int = 0
     """Queued requests that had waited longer for the same engine, or unbound as this one, and stayed behind."""
     pair: EnginePair | None = None
