@@ -42,7 +42,7 @@ class StepProgress(NamedTuple):
     complete: bool
 
 
-class Lookup(Protocol):
+class BlockLookup(Protocol):
     """Lookup of a prompt's leading blocks on a node, in the background."""
 
     def blocks(self, request_id: str, domain: Domain, chain_hashes: Sequence[bytes], now: float) -> int | None:
@@ -78,7 +78,7 @@ class SchedulerSide:
 
     def __init__(self, settings: ConnectorSettings, block_tokens: int) -> None:
         self._settings, self._block_tokens = settings, block_tokens
-        self.lookup: Lookup | None = None
+        self.lookup: BlockLookup | None = None
         """Queried for requests without an order; None: those load nothing."""
         self.payload_bytes = 0
         """Of a block, as the workers reported; 0: not yet."""

@@ -80,8 +80,8 @@ class SlotFile:
         if left_over > 0:
             # A block of another tenant may have been longer.
             self._write(bytes(left_over), self._payload_at(slot) + len(payload))
+        # The header is written last, because it makes the block visible.
         self._write(payload, self._payload_at(slot))
-        # Last, because the header makes the block visible.
         self._write(header.encode(), self._header_at(slot))
 
     def describe(self, slot: int, header: BlockHeader) -> None:
