@@ -11,7 +11,7 @@ from routing.registry import BASELINES
 def live_placement(stage: Stage) -> Stage:
     """Return the placement that a live pool follows: in place of a baseline, that of a new pool.
 
-    Nobody can write a live policy with a baseline, but a stored one may name one and has to go on routing.
+    A live policy with a baseline cannot be written, but a stored one may name one and has to go on routing.
     """
     return RoutingPolicy().placement if stage.name in BASELINES else stage
 

@@ -1,4 +1,4 @@
-"""What a rebalancing plan changes in one pool's router. All of it is bounded; an empty table undoes it.
+"""Changes of a rebalancing plan to one pool's router. All are bounded; an empty table undoes them.
 
 It is separate from the router, which works without rebalancing.
 """
@@ -23,7 +23,7 @@ class KeepsPrefixes(Protocol):
     d: int
 
     def prefix_of(self, request: InferenceRequest) -> int:
-        """Return the key that gives a request its candidates by now."""
+        """Return the key that currently determines a request's candidates."""
 
 
 class TooManyWidenedError(ValueError):
@@ -31,9 +31,9 @@ class TooManyWidenedError(ValueError):
 
 
 def widen(router: Router, candidates: Mapping[int, int]) -> None:
-    """Give these affinity keys so many candidates from now on: the whole table, other keys have the usual number.
+    """Set the number of candidates of these affinity keys: the whole table; other keys have the usual number.
 
-    Only placements that keep a prefix to a few engines look at it. Raises TooManyWidenedError.
+    Only placements that keep a prefix to a few engines use it. Raises TooManyWidenedError.
     """
     if len(candidates) > MAX_WIDENED:
         raise TooManyWidenedError(f"{len(candidates)} prefixes are more than {MAX_WIDENED} that may be widened")

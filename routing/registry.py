@@ -90,8 +90,8 @@ def baseline_problem(name: str) -> str:
 def pair_problem(placement: str, order: str, placements: Table = PLACEMENTS) -> str:
     """Return why these two do not go together, in one sentence with its path; "" where they do.
 
-    A placement that binds nothing needs an order by which engines pull, and that order needs all requests
-    unbound. Unknown names are no problem here.
+    A placement that binds no request needs an order by which engines pull, and that order needs all requests unbound.
+    Unknown names are no problem here.
     """
     pulls = hasattr(QUEUE_ORDERS.get(order), "pool_queue")
     if placement == CENTRAL_PLACEMENT and order in QUEUE_ORDERS and not pulls:
@@ -115,7 +115,7 @@ def stage_pairs(placements: Table = PLACEMENTS) -> list[tuple[str, str]]:
 
 
 class PolicyStageError(ValueError):
-    """A stage names nothing we know, or its parameters do not fit; the message starts with the path."""
+    """A stage has an unknown name, or its parameters do not fit; the message starts with the path."""
 
 
 def build_placement(stage: Stage, placements: Table = PLACEMENTS) -> Placement:
@@ -129,7 +129,7 @@ def build_queue_order(stage: Stage) -> QueueOrder:
 
 
 def stage_problems(policy: RoutingPolicy, placements: Table = PLACEMENTS) -> list[str]:
-    """Return what is wrong with the policy's stages, one sentence with its path each; [] when it can run."""
+    """Return the faults of the policy's stages, one sentence with its path each; [] when it can run."""
     problems = []
     for path, stage, table in (("placement", policy.placement, placements), ("order", policy.order, QUEUE_ORDERS)):
         try:

@@ -1,7 +1,7 @@
 """Entry point of the routing core: one Router per pool.
 
 The gateway drives it live, the simulator in virtual time. It is synchronous, deterministic, and clock-free. It returns
-what to do and does none of it.
+actions and carries out none of them.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Completed, FirstToken, HandedOver, Observation
 
 UNBOUND_WAIT_S = 10.0
-"""How long a request waits for any engine to take work before it is rejected."""
-_LOOK_AGAIN_S = 0.05
-"""A queued request whose last chance has come, and that has one left elsewhere, is looked at again after this."""
+"""How long a request waits for any engine to accept work before it is rejected."""
+_RECHECK_S = 0.05
+"""A queued request whose last chance has come, and that has one left elsewhere, is checked again after this."""
 
 
 class Router:
     """Places, queues, dispatches and accounts for the requests of one pool.
 
-    Its state is the dispatcher's, whose parts it shows. `now` is seconds of the caller's monotonic clock
-    and never goes back.
+    Its state is the dispatcher's, whose parts it exposes. `now` is seconds of the caller's monotonic clock and never
+    decreases.
     """
 
     def __init__(
@@ -73,8 +73,8 @@ class Router:
         """The decode side; None until the pool has its first prefill or decode engine."""
         self._legs: Container[str] = ()
         self.deferred, self._last_chances = Deferred(), LastChances()
-        # The tables themselves: a look into each costs less than a call.
-        self._reserved, self._queued = self.reservations.by_id, self.waiting.places
+        # The tables themselves: direct access costs less than a call.
+        self._reserved, self._queued = self.reservations.by_id, self.waiting.entries
         self._deferred = self.deferred.requests
 
     @property
@@ -87,10 +87,10 @@ class Router:
         """Version of the policy in force."""
         return self._dispatcher.policy_version
 
-    # -- what the world is like
+    # -- facts from outside
 
     def set_engines(self, engines: Sequence[EngineFacts], now: float) -> list[Outcome]:
-        """Take `engines` as the whole pool; queued requests of engines that take no more work are placed anew."""
+        """Take `engines` as the whole pool; queued requests of engines that stop accepting work are placed again."""
         displaced: list[Reservation] = []
         engines = self._with_roles(engines)
         for target in self.fleet.gone(engines):
@@ -112,17 +112,17 @@ class Router:
             elif self.view.load.ready_at[target] == NEVER:
                 self.reservations.reopen(target, now)
         displaced.sort(key=lambda item: (item.request.arrived_s, item.request.request_id))
-        outcomes = [self._place_anew(item.request, now) for item in displaced]
+        outcomes = [self._choose_again(item.request, now) for item in displaced]
         self._counts.keep(engine.engine_id for engine in engines)
         answered: list[Outcome] = [outcome for outcome in outcomes if not isinstance(outcome, Queued)]
         return self._followed(answered + self._dispatcher.pump(now), now)
 
     def set_policy(self, policy: RoutingPolicy, version: int, now: float) -> list[Outcome]:
-        """Route by `policy` from now on; raises PolicyStageError, and changes nothing, if it cannot run."""
+        """Route by `policy`; raises PolicyStageError, and changes nothing, if it cannot run."""
         self._dispatcher.adopt(policy, version)
         self.admission.adopt(policy)
         self.advised.adopt(policy)
-        self._bottlenecks.look_again()
+        self._bottlenecks.resume()
         return self._followed(self._dispatcher.pump(now), now)
 
     def blocks_stored(self, engine_id: str, keys: Sequence[int]) -> None:
@@ -138,13 +138,13 @@ class Router:
             self.index.remove(target, keys)
 
     def blocks_cleared(self, engine_id: str) -> None:
-        """Note that an engine holds nothing any more."""
+        """Note that an engine no longer holds any block."""
         target = self.fleet.target_of(engine_id)
         if target is not None:
             self.index.clear(target)
 
     def follow_nodes(self, nodes: NodeLoads | None) -> None:
-        """Count on loads from node managers from now on; None: on none."""
+        """Count on loads from these node managers; None: on none."""
         self.view.nodes = nodes
 
     def note_memory(self, engine_id: str, kv_usage: float) -> None:
@@ -154,9 +154,9 @@ class Router:
             self._bottlenecks.note_memory(target, kv_usage)
 
     def report(self, engine_id: str, pending: int, now: float, room_tokens: int | None = None) -> list[Outcome]:
-        """Note that an engine has not started `pending` requests, with room for so many tokens; return what follows.
+        """Note that an engine has not started `pending` requests, with room for `room_tokens`; return what follows.
 
-        `room_tokens` None: it did not say. Unknown engines are ignored.
+        `room_tokens` None: not reported. Unknown engines are ignored.
         """
         target = self.fleet.target_of(engine_id)
         if target is None:
@@ -166,16 +166,15 @@ class Router:
             self.pairs.legs.report(target, room_tokens)
         return self._followed(self._dispatcher.pump_reported(target, now), now) if self.waiting else []
 
-    # -- what to do
+    # -- decisions
 
     def submit(
         self, request: InferenceRequest, now: float, *, hold: bool = True, excluded: frozenset[str] = frozenset()
     ) -> Outcome:
         """Decide about one request, stage by stage. A pool is of one region, so the region is chosen before.
 
-        With `hold` it may wait in the queue (Queued; Dispatched or Rejected comes from a later call);
-        without, an engine is chosen and reserved at once. Engines in `excluded` are not chosen
-        unless no other takes work.
+        With `hold` it may wait in the queue (Queued; Dispatched or Rejected comes from a later call); without, an
+        engine is chosen and reserved at once. Engines in `excluded` are not chosen unless no other accepts work.
         """
         name = request.request_id
         if name in self._reserved or name in self._queued or name in self._deferred or name in self._legs:
@@ -191,8 +190,8 @@ class Router:
         self, request: InferenceRequest, now: float, hold: bool, excluded: frozenset[str] = frozenset()
     ) -> Outcome:
         """Take a request through the stages; where load rejects it, it may be deferred and tried again."""
-        if now >= self._bottlenecks.next_look_s:
-            self._look_for_bottlenecks(now)
+        if now >= self._bottlenecks.next_check_s:
+            self._check_bottlenecks(now)
         view = self.view.without(excluded) if excluded else self.view
         # Locality, estimate, place: the placement matches the prompt's keys, scores candidates and takes the best.
         choice = self._choose(request, view, now)
@@ -205,7 +204,7 @@ class Router:
         dispatcher = self._dispatcher
         if dispatcher.observer is not None and view.roster.accepting and not excluded:
             dispatcher.show(request, choice, now)
-        # Dispatch, or queue. Most choices name an engine, so that is asked here: a call less per decision.
+        # Dispatch, or queue. Most choices name an engine, so that is checked here: one call fewer per decision.
         if choice.target != CENTRAL:
             outcome = dispatcher.bind(request, choice, now, hold)
             if self.advised.sticks:
@@ -227,19 +226,19 @@ class Router:
         return choice
 
     def _follow_queued(self, request: InferenceRequest, decision: Decision, now: float) -> None:
-        """See to it that a queued request moves, or is rejected, in time."""
+        """Make sure that a queued request is moved, or rejected, in time."""
         if self.arms.live_rebalances or (self.arms.candidate_arms is not None and self.arms.rebalances):
             self.migration.note(decision, request.ttft_slo_s, now)
         self._watch(request, now)
 
-    def _look_for_bottlenecks(self, now: float) -> None:
-        """Expect engines that decodes hold up to be late, and have their requests moved where that is allowed."""
-        held_up = self._bottlenecks.look(self.view.roster.accepting, self.policy.bottleneck_s, now)
+    def _check_bottlenecks(self, now: float) -> None:
+        """Delay the estimates of engines that decodes hold up, and let their requests move where that is allowed."""
+        held_up = self._bottlenecks.update_delays(self.view.roster.accepting, self.policy.bottleneck_s, now)
         if held_up and self.arms.rebalances:
             self.migration.note_held_up(held_up, now)
 
     def _defer(self, request: InferenceRequest, rejected: Rejected, now: float) -> Outcome:
-        """Keep a request that load rejects for another try, while it can still be on time."""
+        """Defer a request that is rejected for load, while it can still be on time."""
         until = now + self.policy.admission.defer_s
         overloaded = rejected.code in (reasons.PREFILL_OVERLOAD, reasons.DECODE_OVERLOAD)
         if until <= now or not overloaded or until >= min(request.deadline_s, request.give_up_s):
@@ -248,8 +247,8 @@ class Router:
         choice = Choice(CENTRAL, reasons.DEFERRED)
         return Queued(Decision.of(request, choice, now, self.pool_id, 0, self.policy, self.policy_version))
 
-    def _place_anew(self, request: InferenceRequest, now: float) -> Outcome:
-        """Place a queued request whose engine takes no more work; it was admitted before."""
+    def _choose_again(self, request: InferenceRequest, now: float) -> Outcome:
+        """Choose again for a queued request whose engine stopped accepting work; it was admitted before."""
         choice = self._choose(request, self.view, now)
         if self._dispatcher.observer is not None and self.view.roster.accepting:
             self._dispatcher.show(request, choice, now)
@@ -271,7 +270,7 @@ class Router:
         return self._counts.followed(outcomes, now)
 
     def _hand_over(self, request_id: str, now: float) -> list[Outcome]:
-        """End a prefill whose request goes on elsewhere: its reservation is free; unknown ids are ignored."""
+        """End a prefill whose request continues elsewhere: its reservation is free; unknown ids are ignored."""
         reservation = self.reservations.first_token(request_id, now)
         if reservation is None:
             return []
@@ -283,15 +282,15 @@ class Router:
         return self._followed(self._dispatcher.pump_engine(reservation.target, now), now)
 
     def _watch(self, request: InferenceRequest, now: float, *, not_before: float = 0.0) -> None:
-        """See to it that a queued request is rejected when waiting on is of no use."""
+        """Make sure that a queued request is rejected once waiting on is pointless."""
         moment = request.give_up_s
         if self.policy.admission.reject_infeasible:
             chance_s = self.admission.last_chance_s(request, now, self._bound(request.request_id))
             moment = min(moment, max(chance_s, not_before))
         self._last_chances.set(request.request_id, moment)
 
-    def _look_at(self, request_id: str, now: float) -> list[Outcome]:
-        """Reject a queued request whose time is over; otherwise look at it again later."""
+    def _reject_or_recheck(self, request_id: str, now: float) -> list[Outcome]:
+        """Reject a queued request whose time is over; otherwise schedule the next check."""
         if request_id not in self.waiting:
             return []
         request = self.waiting.queued(request_id).request
@@ -303,7 +302,7 @@ class Router:
         ):
             code = reasons.INFEASIBLE
         if not code:
-            self._watch(request, now, not_before=now + _LOOK_AGAIN_S)
+            self._watch(request, now, not_before=now + _RECHECK_S)
             return []
         candidates = self.waiting.decision(request_id).candidates
         self._dispatcher.withdraw(request_id, now)
@@ -322,7 +321,7 @@ class Router:
         return [] if isinstance(outcome, Queued) else [outcome]
 
     def observe(self, observation: Observation, now: float) -> list[Outcome]:
-        """Take note of what happened to a request and return the dispatches that follow; unknown ids are ignored."""
+        """Process an observation of a request and return the dispatches that follow; unknown ids are ignored."""
         request_id = observation.request_id
         if isinstance(observation, FirstToken):
             if self.pairs is not None and self.pairs.begin(request_id, now):
@@ -352,8 +351,8 @@ class Router:
         return self._followed(outcomes, now) if outcomes else outcomes
 
     def tick(self, now: float) -> list[Outcome]:
-        """Do what time alone makes due: reject requests that waited too long, release expired, dispatch."""
-        self._look_for_bottlenecks(now)
+        """Do what is due by time alone: reject requests that waited too long, release expired ones, dispatch."""
+        self._check_bottlenecks(now)
         outcomes: list[Outcome] = []
         for queued in self.waiting.older_than(now - self.policy.max_wait_s):
             self._dispatcher.withdraw(queued.request.request_id, now)
@@ -363,7 +362,7 @@ class Router:
                 self._dispatcher.withdraw(queued.request.request_id, now)
                 outcomes.append(Rejected(queued.request.request_id, reasons.NO_ENGINE, UNBOUND_WAIT_S))
         for request_id in self._last_chances.due(now):
-            outcomes += self._look_at(request_id, now)
+            outcomes += self._reject_or_recheck(request_id, now)
         for request in self.deferred.due(now):
             outcomes += self._try_again(request, now)
         if now >= self._dispatcher.next_expiry_s:
@@ -383,7 +382,7 @@ class Router:
         if self.migration.due:
             return now
         kept = (self._dispatcher.next_expiry_s, self._last_chances.next_moment(), self.deferred.next_moment())
-        moments = [item for item in (*kept, self._bottlenecks.next_look_s) if item != NEVER]
+        moments = [item for item in (*kept, self._bottlenecks.next_check_s) if item != NEVER]
         oldest = self.waiting.oldest_arrival_s()
         if oldest is not None:
             moments.append(oldest + self.policy.max_wait_s)
@@ -397,11 +396,11 @@ class Router:
                 moments.append(self._dispatcher.dispatch_limit.opens_at(target, now))
         return max(min(moments), now) if moments else None
 
-    # -- what it is like inside
+    # -- readings
 
     @property
     def counts(self) -> CountsSeen:
-        """What became of requests and queued requests since the router began."""
+        """Outcomes of requests and queued requests since the router began."""
         return self._counts.seen()
 
     def oldest_waits(self, now: float) -> dict[str, float]:
@@ -414,7 +413,7 @@ class Router:
         return engine_loads(*parts, self.pairs, now)
 
     def unbound(self, now: float) -> tuple[int, int, float]:
-        """Return number, prompt tokens and longest wait in seconds of the queued requests bound to no engine."""
+        """Return number, prompt tokens and longest wait in seconds of the unbound queued requests."""
         return unbound_work(self.waiting, now)
 
     def check(self) -> None:
@@ -433,7 +432,7 @@ class Router:
             raise AssertionError("queued requests and waiting reservations differ")
 
     def least_wait_s(self, now: float) -> float:
-        """Return when the least loaded engine is expected to be through with what it has."""
+        """Return the seconds until the least loaded engine is expected to have finished its work."""
         waits = [self.view.wait_s(target, now) for target in self.view.roster.accepting]
         ahead_s = self._dispatcher.pulling.ahead_s() if self.waiting.pulls else 0.0
         return min(waits, default=UNBOUND_WAIT_S) + ahead_s

@@ -26,10 +26,10 @@ from planning.facts.fleet_facts import (
     STARTING,
     DemandPoint,
     EngineObservation,
+    Lifecycle,
     PoolFacts,
     PoolWindow,
     RoleLoad,
-    Standing,
 )
 from routing.policy.policy_document import RoutingPolicy
 
@@ -115,7 +115,7 @@ def _engine(engine: Engine, order: EngineAction | None, seen: Mapping[str, Seen]
         incarnation=sighting.incarnation,
         # An engine that is being turned counts where it will be, or both automations would fill its place.
         role=order.role if order is not None else engine.role,
-        standing=standing,
+        lifecycle=standing,
         since_s=_since_s(engine, order, now_s),
         load_share=_share(engine),
         in_flight_s=sighting.in_flight_s,
@@ -159,7 +159,7 @@ def _reported(report: EngineReport | None, unreachable_since_s: float | None) ->
     }
 
 
-def _standing(engine: Engine, order: EngineAction | None) -> Standing:
+def _standing(engine: Engine, order: EngineAction | None) -> Lifecycle:
     if order is not None:
         return DRAINING if order.kind == ActionKind.STOP else STARTING
     if engine.desired_state == DesiredState.READY:
@@ -185,7 +185,7 @@ def _to_be(order: EngineAction) -> EngineObservation:
     return EngineObservation(
         engine_id=order.key,
         role=order.role,
-        standing=STARTING,
+        lifecycle=STARTING,
         since_s=_unix(order.ordered_at),
     )
 

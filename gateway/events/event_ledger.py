@@ -405,7 +405,7 @@ class EventLedger:
         elif keys:
             self._pass_on(self._groups.held_by_all(event.block_hashes))
         for entry in {item.name: item for there in media for item in there}.values():
-            self._sink.medium_stored(entry.name, entry.place + 1)
+            self._sink.medium_stored(entry.name, entry.position + 1)
         return before_media(event, media)
 
     def _store(self, event: BlockStored, domain: str) -> None:

@@ -40,7 +40,7 @@ from gateway.owners.peer_directory import PeerDirectory
 from gateway.peers.peer_link import PeerFailedError, PeerGoneError, PeerLinks, PeerSilentError
 from gateway.peers.peer_proof import PeerIdentity
 from gateway.pool.live_pool import LivePool
-from routing.region_loads import pool_standing
+from routing.region_loads import pool_load_report
 from routing.regions.region_view import PoolLoadReport
 
 TICK_S = 0.1
@@ -272,7 +272,7 @@ class PoolOwners:
 
     def _standing(self, pool: LivePool) -> PoolLoadReport | None:
         # A router has the time of this machine, whatever clock leases go by.
-        return pool_standing(pool.router, time.monotonic()) if self._links.me.region else None
+        return pool_load_report(pool.router, time.monotonic()) if self._links.me.region else None
 
     def _on_beat(self, peer: PeerIdentity, body: bytes) -> None:
         stale = []

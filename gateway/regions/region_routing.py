@@ -102,7 +102,7 @@ class RegionRouting:
             return gone or _no_engine(pool, request)
         if rule is None or self._is_alone(pool.entry.served_model):
             return await place()
-        if len(self._waiting) < rule.look_ahead and (chosen := self._ask(rule, pool, request, avoided, now)):
+        if len(self._waiting) < rule.lookahead and (chosen := self._ask(rule, pool, request, avoided, now)):
             return chosen
         waiting = _Waiting(pool, rule, request, avoided, asyncio.get_running_loop().create_future())
         outcome = await self._while_waiting(waiting, place)
@@ -136,7 +136,7 @@ class RegionRouting:
     def _scan(self, now: float) -> None:
         """Ask again about the requests that have waited longest, as far as their rules look ahead."""
         for at, waiting in enumerate(self._waiting.values()):
-            if at >= waiting.rule.look_ahead:
+            if at >= waiting.rule.lookahead:
                 return
             if waiting.elsewhere.done():
                 continue

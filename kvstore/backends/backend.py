@@ -24,35 +24,35 @@ class BackendSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Of node managers; Mooncake has none."""
     tls: TlsFiles | None = None
     host: str = "127.0.0.1"
-    """By what address other members of Mooncake Store reach this one."""
+    """Address by which other members of Mooncake Store reach this one."""
     segment_bytes: int = 0
-    """Memory that this one gives to Mooncake Store."""
+    """Memory that this one contributes to Mooncake Store."""
     protocol: Literal["tcp", "rdma"] = "tcp"
     devices: str = ""
     """Network devices that Mooncake uses, separated by commas."""
 
 
 class KvBackend(Protocol):
-    """For any number of threads. A get returns what was put under the key, or nothing: losing a block is allowed,
+    """For any number of threads. A get returns the bytes put under the key, or nothing: losing a block is allowed,
     changing one is not. Calls raise PeerError or TimeoutError where the store does not answer.
     """
 
     def put(
         self, blocks: Sequence[tuple[BlockFacts, memoryview]], hint: CacheHint = "default", pin_s: float = 0.0
     ) -> bool:
-        """Store blocks of one tenant; False: not all of them are stored, and the caller goes on without."""
+        """Store blocks of one tenant; False: some are not stored, and the caller continues without them."""
 
     def get(self, wanted: Sequence[tuple[bytes, memoryview | None]], holder: str = "") -> list[memoryview | None]:
         """Return blocks by key, each in the buffer given for it or in a new one; None: a miss, or no answer.
 
-        `holder` is the node that is asked; empty: the own one. A store without nodes has one for all.
+        `holder` is the node to ask; empty: the engine's own. A store without nodes has one for all.
         """
 
     def exist(self, keys: Sequence[bytes], holder: str = "") -> list[bool]:
-        """Return which blocks are there right now."""
+        """Return which blocks are present right now."""
 
     def pin(self, keys: Sequence[bytes], seconds: float) -> None:
-        """Keep blocks that are there already for so long, where the store can do that."""
+        """Keep blocks that are already present for `seconds`, where the store can do that."""
 
     def close(self) -> None:
-        """Give connections back."""
+        """Release connections."""

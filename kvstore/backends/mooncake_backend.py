@@ -1,7 +1,7 @@
-"""Mooncake Store as the store: one for all engines, found through its master, whose Transfer Engine moves the bytes.
+"""Mooncake Store as the store: one for all engines, located through its master, whose Transfer Engine moves the bytes.
 
-What an engine gives of its memory is part of the store. A payload is followed by its checksum, which each get compares.
-Mooncake knows no secrets, and no tenants within one member: whoever reaches the master may read and remove everything.
+Memory that an engine contributes is part of the store. A payload is followed by its checksum, which each get compares.
+Mooncake has no secrets, and no tenants within one member: every client of the master may read and remove everything.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from kvstore.transfer.connection import PeerError
 from kvstore.transfer.frames import CacheHint
 
 _METADATA = "P2PHANDSHAKE"
-"""Members tell each other what they have, so that no metadata server is needed."""
+"""Members exchange their metadata directly, so that no metadata server is needed."""
 _BUFFER_BYTES = 128 << 20
-"""Memory in which bytes lie on their way."""
+"""Memory for bytes in transfer."""
 _PIECE_BLOCKS = 16
-"""Blocks under way at a time: some loads of 1 MiB blocks fit into the buffer beside each other."""
+"""Blocks under way at a time: several loads of 1 MiB blocks fit into the buffer at once."""
 _REMEDY = (
     'The backend "mooncake" needs Mooncake Store: pip install mooncake-transfer-engine, without CUDA '
     "mooncake-transfer-engine-non-cuda, and Debian's libibverbs1, librdmacm1, libnl-route-3-200 and libnuma1 "
@@ -35,8 +35,8 @@ class MooncakeMissingError(RuntimeError):
 
 
 class MooncakeBackend:
-    """A member of the store. Mutable: `corrupt`, blocks that came with another checksum; and, guarded by `_turn`, the
-    calls under way and whether it is closed.
+    """A member of the store. Mutable: `corrupt`, blocks that arrived with another checksum; and, guarded by `_turn`,
+    the calls under way and whether it is closed.
     """
 
     def __init__(self, settings: BackendSettings, clock: Callable[[], float]) -> None:
@@ -56,7 +56,7 @@ class MooncakeBackend:
     def put(
         self, blocks: Sequence[tuple[BlockFacts, memoryview]], hint: CacheHint = "default", pin_s: float = 0.0
     ) -> bool:
-        """Store blocks until one is not taken; for so long those of a context cache leave after all others."""
+        """Store blocks until one is rejected; for `pin_s` those of a context cache are evicted after all others."""
         if hint == "ephemeral":
             return False
         config = self._module.ReplicateConfig()
@@ -70,34 +70,34 @@ class MooncakeBackend:
             )
 
     def get(self, wanted: Sequence[tuple[bytes, memoryview | None]], holder: str = "") -> list[memoryview | None]:
-        """Return blocks from wherever the store has them; after some of which none came it asks no further.
+        """Return blocks from wherever the store has them; the request ends after a piece of which none came.
 
-        Where the master is gone each question takes seconds, and a prompt's later blocks are of no use alone.
+        Where the master is gone each call takes seconds, and a prompt's later blocks are of no use alone.
         """
-        found: list[memoryview | None] = []
+        blocks: list[memoryview | None] = []
         with self._in_use():
             for first in range(0, len(wanted), _PIECE_BLOCKS):
                 piece = wanted[first : first + _PIECE_BLOCKS]
                 handles = self._store.batch_get_buffer([_name(key) for key, _ in piece])
-                came = [self._checked(*each, handle) for each, handle in zip(piece, handles, strict=True)]
-                found += came
+                came = [self._checked(*asked, handle) for asked, handle in zip(piece, handles, strict=True)]
+                blocks += came
                 if not any(came):
                     break
-        return found + [None] * (len(wanted) - len(found))
+        return blocks + [None] * (len(wanted) - len(blocks))
 
     def exist(self, keys: Sequence[bytes], holder: str = "") -> list[bool]:
         """Return which blocks the store has."""
         with self._in_use():
-            told: list[int] = self._store.batch_is_exist([_name(key) for key in keys])
-        if any(item < 0 for item in told):
+            states: list[int] = self._store.batch_is_exist([_name(key) for key in keys])
+        if any(item < 0 for item in states):
             raise PeerError("Mooncake's master does not answer")
-        return [item > 0 for item in told]
+        return [item > 0 for item in states]
 
     def pin(self, keys: Sequence[bytes], seconds: float) -> None:
-        """Mooncake pins a block when it is put, and not later."""
+        """Do nothing: Mooncake pins a block when it is put, and not later."""
 
     def close(self) -> None:
-        """Leave the store, with the memory that was given to it, once no call is under way."""
+        """Leave the store, with the memory contributed to it, once no call is under way."""
         with self._turn:
             self._closed = True
         self._leave()
@@ -125,7 +125,7 @@ class MooncakeBackend:
             store.close()
 
     def _checked(self, key: bytes, into: memoryview | None, handle: Any) -> memoryview | None:
-        """Return a block that agrees with its checksum, copied out of the store's buffer; another one is removed."""
+        """Return a block that agrees with its checksum, copied out of the store's buffer; a corrupt one is removed."""
         if handle is None:
             return None
         with memoryview(handle).cast("B") as came:

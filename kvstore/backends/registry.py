@@ -1,4 +1,4 @@
-"""The one table of backends, from their names to their constructors."""
+"""Table of backends, from their names to their constructors."""
 
 from __future__ import annotations
 

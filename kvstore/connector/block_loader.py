@@ -34,7 +34,7 @@ class _Came(NamedTuple):
 
 
 class BlockLoader:
-    """A pool of threads: each load is a thread's, so that none waits for the bytes of another."""
+    """A pool of threads: each load has its own, so that none waits for the bytes of another."""
 
     def __init__(
         self,
@@ -48,20 +48,22 @@ class BlockLoader:
         self._threads = ThreadPoolExecutor(threads, "kv-load")
 
     def begin(self, job: LoadJob, keys: Sequence[bytes]) -> None:
-        """Load in the background; the book says how it ended."""
+        """Load in the background; the outcome is recorded in the book."""
         self._book.begin(job, self._clock())
         self._threads.submit(self._load, job, keys, self._clock())
 
     def close(self) -> None:
-        """Begin no load any more."""
+        """Begin no further load."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _load(self, job: LoadJob, keys: Sequence[bytes], began: float) -> None:
         came = _Came()
         try:
+            # A load that timed out in the queue of threads fetches nothing.
             if self._book.is_waiting(job.request_id):
                 came = self._fetch(job, keys)
         finally:
+            # Too late otherwise: the engine may have given the blocks to another request.
             if self._book.claim(job.request_id):
                 self._write(job, came, began)
 
@@ -84,26 +86,27 @@ class BlockLoader:
             self._book.end(end)
 
     def _fetch(self, job: LoadJob, keys: Sequence[bytes]) -> _Came:
-        """Ask one holder after the other for what is missing; only what leads the prompt is of use."""
+        """Ask one holder after the other for missing blocks; only the leading ones of the prompt are of use."""
         size, source, reason = self._memory.payload_bytes, "", "missing"
         payloads = memoryview(bytearray(size * len(keys)))
-        views = [payloads[place * size : (place + 1) * size] for place in range(len(keys))]
+        views = [payloads[index * size : (index + 1) * size] for index in range(len(keys))]
         there = [False] * len(keys)
         for holder in job.holders:
-            missing = [place for place, came in enumerate(there) if not came]
-            found = self._backend.get([(keys[place], views[place]) for place in missing], holder)
+            missing = [index for index, came in enumerate(there) if not came]
+            received = self._backend.get([(keys[index], views[index]) for index in missing], holder)
             before = _leading(there)
-            for place, each in zip(missing, found, strict=True):
-                there[place] = each is not None and len(each) == size
+            for index, payload in zip(missing, received, strict=True):
+                there[index] = payload is not None and len(payload) == size
             leading = _leading(there)
             source = holder if leading > before else source
             if leading == len(keys):
                 return _Came(leading, source, "", payloads)
+            # A get returns the same for a miss and a dead node, which the gateway has to distinguish.
             reason = reason if self._answers(holder, keys[leading]) else "failed"
         return _Came(_leading(there), source, reason, payloads)
 
     def _answers(self, holder: str, key: bytes) -> bool:
-        """Return whether a node lives that lacks a block: a block that is missing is another thing than a node."""
+        """Return whether a node that lacks a block is alive: a missing block differs from a missing node."""
         try:
             self._backend.exist([key], holder)
         except PeerError:
@@ -112,4 +115,4 @@ class BlockLoader:
 
 
 def _leading(came: Sequence[bool]) -> int:
-    return next((place for place, there in enumerate(came) if not there), len(came))
+    return next((index for index, there in enumerate(came) if not there), len(came))

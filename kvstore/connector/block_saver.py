@@ -24,10 +24,10 @@ class _Batch(NamedTuple):
 
 
 class BlockSaver:
-    """One thread. Mutable state, guarded by `_turn`: batches that wait, their bytes, and what was not stored."""
+    """One thread. Mutable state, guarded by `_turn`: waiting batches, their bytes, and blocks that were not stored."""
 
     def __init__(self, backend: KvBackend, block_tokens: int, payload_bytes: int, buffer_bytes: int) -> None:
-        """Raises ValueError where a block is larger than a node can take."""
+        """Raises ValueError where a block is larger than a node accepts."""
         if payload_bytes > MAX_PAYLOAD_BYTES:
             raise ValueError(
                 f"a block has {payload_bytes} bytes, and nodes take {MAX_PAYLOAD_BYTES}: use smaller blocks"
@@ -40,14 +40,15 @@ class BlockSaver:
         self._unsaved: list[bytes] = []
         self._closed = False
         self.stored = 0
-        """Blocks that the store took or had."""
+        """Blocks that the store accepted or already had."""
         self._thread = threading.Thread(target=self._run, name="kv-save", daemon=True)
         self._thread.start()
 
     def has_room(self, blocks: int) -> bool:
-        """Return whether so many more blocks may wait; one batch alone always may."""
+        """Return whether `blocks` more blocks may wait; one batch alone always may."""
         with self._turn:
             size = blocks * self._payload_bytes
+            # One batch alone may exceed the limit, or a long prompt would never be stored.
             return not self._held_bytes or self._held_bytes + size <= self._buffer_bytes
 
     def reject(self, job: SaveJob) -> None:
@@ -56,7 +57,7 @@ class BlockSaver:
             self._unsaved += job.chain_hashes
 
     def offer(self, job: SaveJob, keys: Sequence[bytes], parent_keys: Sequence[bytes], payloads: memoryview) -> None:
-        """Store these blocks soon; `payloads` is the saver's from now on."""
+        """Store these blocks soon; the saver owns `payloads` afterwards."""
         with self._turn:
             self._waiting.append(_Batch(job, keys, parent_keys, payloads))
             self._held_bytes += len(payloads)
@@ -69,12 +70,12 @@ class BlockSaver:
         return unsaved
 
     def settle(self, timeout_s: float) -> bool:
-        """Wait until nothing waits to be stored; False where that took too long."""
+        """Wait until all batches are stored; False where that took too long."""
         with self._turn:
             return self._turn.wait_for(lambda: not self._held_bytes, timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Store what waits, as far as the time allows, and end the thread."""
+        """Store waiting batches, as far as the time allows, and end the thread."""
         self.settle(timeout_s)
         with self._turn:
             self._closed = True
@@ -97,39 +98,41 @@ class BlockSaver:
                     self._turn.notify_all()
 
     def _store(self, batch: _Batch) -> list[bytes]:
-        """Send what the store lacks; returns the chain hashes of what it did not take."""
+        """Send the blocks that the store lacks; return the chain hashes of those that it rejected."""
         piece = max(1, min(_PIECE_BLOCKS, _PIECE_BYTES // self._payload_bytes))
         unsaved: list[bytes] = []
         for first in range(0, len(batch.keys), piece):
-            places = range(first, min(first + piece, len(batch.keys)))
-            if not self._put(batch, places):
-                unsaved += [batch.job.chain_hashes[place] for place in places]
+            indices = range(first, min(first + piece, len(batch.keys)))
+            if not self._put(batch, indices):
+                unsaved += [batch.job.chain_hashes[index] for index in indices]
         self.stored += len(batch.keys) - len(unsaved)
         return unsaved
 
-    def _put(self, batch: _Batch, places: Sequence[int]) -> bool:
+    def _put(self, batch: _Batch, indices: Sequence[int]) -> bool:
         try:
-            held = self._backend.exist([batch.keys[place] for place in places])
-            new = [place for place, there in zip(places, held, strict=True) if not there]
-            known = [batch.keys[place] for place, there in zip(places, held, strict=True) if there]
+            # Blocks that the node has are not sent again.
+            held = self._backend.exist([batch.keys[index] for index in indices])
+            new = [index for index, there in zip(indices, held, strict=True) if not there]
+            known = [batch.keys[index] for index, there in zip(indices, held, strict=True) if there]
+            # A put pins only what it stores.
             if known and batch.job.hint == "context_cache":
                 self._backend.pin(known, batch.job.pin_s)
-            blocks = [self._block(batch, place) for place in new]
+            blocks = [self._block(batch, index) for index in new]
             return not blocks or self._backend.put(blocks, batch.job.hint, batch.job.pin_s)
         except (PeerError, TimeoutError):
             return False
 
-    def _block(self, batch: _Batch, place: int) -> tuple[BlockFacts, memoryview]:
+    def _block(self, batch: _Batch, index: int) -> tuple[BlockFacts, memoryview]:
         size, job = self._payload_bytes, batch.job
-        payload = batch.payloads[place * size : (place + 1) * size]
+        payload = batch.payloads[index * size : (index + 1) * size]
         facts = BlockFacts(
-            batch.keys[place],
+            batch.keys[index],
             size,
-            job.chain_hashes[place],
-            batch.parent_keys[place],
+            job.chain_hashes[index],
+            batch.parent_keys[index],
             self._tokens,
             job.tenant,
             checksum_of(payload),
-            job.routing_keys[place],
+            job.routing_keys[index],
         )
         return facts, payload

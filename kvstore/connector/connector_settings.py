@@ -19,44 +19,46 @@ class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Options of one engine; `settings_in` reads them."""
 
     backend: Literal["node", "mooncake"] = "node"
-    """What keeps the blocks: node managers, or Mooncake Store."""
+    """Store of the blocks: node managers, or Mooncake Store."""
     node: str = ""
     """Address (host:port) of the own node manager, or of Mooncake's master; empty: the engine stores nothing."""
     ask_node: bool = False
-    """Whether requests that no gateway sent an order for ask the own node for what it has. Of what lies in Mooncake no
-    gateway knows, so that such engines always ask."""
+    """Whether requests without an order from a gateway query the own node for their blocks. Gateways do not know the
+    contents of Mooncake, so that such engines always query.
+    """
     lookup_timeout_s: _Seconds = 0.1
     """How long such a request waits for that answer."""
     load_timeout_s: _Seconds = 2.0
-    """Blocks that have not come by then are computed; also the longest silence of a node."""
+    """Blocks that have not arrived by then are computed; also the longest silence of a node."""
     max_load_ratio: Annotated[float, Meta(ge=0)] = 3.0
-    """They are computed too once the wait is so many times what computing takes; 0: orders are obeyed."""
+    """They are computed too once the wait exceeds the time of computing by this factor; 0: orders are always followed.
+    """
     load_threads: Annotated[int, Meta(ge=1, le=64)] = 4
-    """How many requests may load at a time."""
+    """Most requests that load at a time."""
     save_buffer_mib: Annotated[int, Meta(ge=1, le=65_536)] = 256
-    """What waits to be stored may take so much memory; more is not stored."""
+    """Memory limit of blocks waiting to be stored; blocks beyond it are not stored."""
     store_again_s: Annotated[float, Meta(gt=0)] = 600.0
-    """A block that is used after so long is offered to the node once more, which may have lost it."""
+    """Interval after which a used block is offered to the node again, which may have lost it."""
     mooncake_host: str = "127.0.0.1"
-    """By what address other members of Mooncake Store reach this engine."""
+    """Address by which other members of Mooncake Store reach this engine."""
     mooncake_segment_mib: Annotated[int, Meta(ge=0, le=1 << 20)] = 0
-    """Memory that this engine gives to Mooncake Store."""
+    """Memory that this engine contributes to Mooncake Store."""
     mooncake_protocol: Literal["tcp", "rdma"] = "tcp"
     mooncake_devices: str = ""
     """Network devices that Mooncake uses, separated by commas."""
     weight_revision: str = ""
-    """What tells these weights from others of the same name; empty: samples of the model's files."""
+    """Distinguishes these weights from others of the same name; empty: samples of the model's files."""
     tls_certificate: str = ""
     tls_key: str = ""
     tls_authority: str = ""
 
     @property
     def asks(self) -> bool:
-        """Whether requests without an order ask the store for what it has."""
+        """Whether requests without an order query the store for their blocks."""
         return bool(self.node) and (self.ask_node or self.backend == "mooncake")
 
     def store(self, keyring: Keyring | None, *, keeps: bool) -> BackendSettings:
-        """Return what the backend needs; only one that `keeps` blocks gives memory to Mooncake Store."""
+        """Return the backend's settings; only one that `keeps` blocks contributes memory to Mooncake Store."""
         return BackendSettings(
             address=self.node,
             timeout_s=self.load_timeout_s,
@@ -70,7 +72,7 @@ class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     @property
     def tls(self) -> TlsFiles | None:
-        """The files with which nodes on other hosts are reached; None: only on loopback."""
+        """TLS files for nodes on other hosts; None: only loopback is reached."""
         files = (self.tls_certificate, self.tls_key, self.tls_authority)
         return tls_files(files, ("tls_certificate", "tls_key", "tls_authority"))
 
@@ -81,7 +83,7 @@ _decoder = msgspec.json.Decoder(ConnectorSettings)
 def settings_in(extra_config: Mapping[str, Any]) -> ConnectorSettings:
     """Return the settings; raises ValueError on unknown or wrong ones."""
     try:
-        # By way of JSON: a converter would learn the struct at its first use, in whichever thread that is.
+        # By way of JSON: a converter would inspect the struct at its first use, in an arbitrary thread.
         settings = _decoder.decode(msgspec.json.encode(dict(extra_config)))
     except msgspec.ValidationError as error:
         raise ValueError(f"kv_connector_extra_config: {error}") from error

@@ -13,16 +13,16 @@ _MAX_DOMAINS = 4096
 
 
 class Domain(msgspec.Struct, frozen=True, gc=False):
-    """What distinguishes a request's blocks from blocks of the same tokens."""
+    """Properties by which a request's blocks differ from blocks of the same tokens."""
 
     lora: str = ""
-    """Name and place of the adapter; empty: none."""
+    """Name and path of the adapter; empty: none."""
     salt: str = ""
     """The request's `cache_salt`; empty: the shared domain."""
 
 
 class DomainKeys:
-    """Mutable state: `_keys`, the makers of keys that were used last; for one thread."""
+    """Mutable state: `_keys`, the most recently used key makers; for one thread."""
 
     def __init__(self, payload_format: PayloadFormat) -> None:
         self._format = payload_format

@@ -1,7 +1,7 @@
 """Messages between the gateway and an engine's KV connector about one request.
 
 Both travel as `kv_transfer_params["headway"]`: of the request's body, and of the engine's answer. vLLM passes the
-former to its connectors and returns what they say when a request has ended, so that no channel besides is needed.
+former to its connectors and returns their reply when a request has ended, so that no further channel is needed.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class LoadInstruction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Blocks that one request may load, and the keys under which they are stored."""
 
     keys: _Keys = ""
-    """Routing keys of the prompt's full blocks, in order (`packed_keys`); empty: nodes keep the blocks without."""
+    """Routing keys of the prompt's full blocks, in order (`packed_keys`); empty: nodes store the blocks without."""
     load_blocks: _Count = 0
     """Leading blocks of the prompt that the holders have; 0: load nothing."""
     holders: Annotated[list[str], Meta(max_length=MAX_HOLDERS)] = []
     """Addresses (host:port) of node managers, the nearest first."""
     tenant: Annotated[str, Meta(max_length=64)] = ""
-    """Whose quota the stored blocks count against."""
+    """Tenant whose quota the stored blocks count against."""
     hint: CacheHint = "default"
     pin_s: Annotated[float, Meta(ge=0, le=86_400)] = 0.0
     """How long a context cache is pinned, seconds."""
@@ -50,13 +50,13 @@ class LoadInstruction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class KvOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of an order: the engine computed whatever did not come."""
+    """Outcome of an order: the engine computed all blocks that did not come."""
 
     loaded_blocks: _Count = 0
     """Leading blocks of the prompt that were loaded, those that the engine held already not counted."""
     loaded_bytes: Annotated[int, Meta(ge=0)] = 0
     seconds: Annotated[float, Meta(ge=0)] = 0.0
-    """From the first question to the last byte."""
+    """From the first call to the last byte."""
     holder: str = ""
     """The node that the bytes came from."""
     reason: str = ""
@@ -74,20 +74,20 @@ def packed_keys(keys: Sequence[int]) -> str:
 
 def order_in(params: Any) -> LoadInstruction | None:
     """Return the order in a request's `kv_transfer_params`; None where there is none; raises ValueError."""
-    return _found(params, _order)
+    return _decoded(params, _order)
 
 
 def outcome_in(params: Any) -> KvOutcome | None:
     """Return the outcome in an answer's `kv_transfer_params`; None where there is none; raises ValueError."""
-    return _found(params, _outcome)
+    return _decoded(params, _outcome)
 
 
-def _found(params: Any, decoder: msgspec.json.Decoder[Said]) -> Said | None:
+def _decoded(params: Any, decoder: msgspec.json.Decoder[Said]) -> Said | None:
     said = params.get(FIELD) if isinstance(params, dict) else None
     if said is None:
         return None
     try:
-        # By way of JSON: a converter would learn the struct at its first use, in whichever thread that is.
+        # By way of JSON: a converter would inspect the struct at its first use, in an arbitrary thread.
         return decoder.decode(msgspec.json.encode(said))
     except msgspec.ValidationError as error:
         raise ValueError(f"kv_transfer_params.{FIELD}: {error}") from error

@@ -23,18 +23,21 @@ class LoadBook:
         return len(self._waiting) + len(self._writing)
 
     def begin(self, job: LoadJob, now: float) -> None:
-        """Count a load, which ends when its time is over unless it is writing by then."""
+        """Count a load, which ends when its time is over unless it is being written by then."""
         with self._lock:
             self._waiting[job.request_id] = (job, now, now + job.timeout_s)
 
     def is_waiting(self, request_id: str) -> bool:
-        """Return whether somebody still waits for the bytes."""
+        """Return whether a request still waits for the bytes."""
         return request_id in self._waiting
 
     def claim(self, request_id: str) -> bool:
-        """Return whether the bytes may be written into the engine's blocks; False: too late, they may be others'."""
+        """Return whether the bytes may be written into the engine's blocks; False: too late, the blocks may be
+        another's.
+        """
         with self._lock:
             waiting = self._waiting.pop(request_id, None)
+            # After its timeout the engine computes the blocks, or has given them to another request.
             if waiting is not None:
                 self._writing[request_id] = waiting[0]
             return waiting is not None
@@ -47,7 +50,7 @@ class LoadBook:
                 self._close(job, end)
 
     def expire(self, now: float) -> None:
-        """End the loads whose time is over; what they still receive is thrown away."""
+        """End the loads whose time is over; bytes that still arrive for them are discarded."""
         with self._lock:
             for request_id, (job, began, ends_at) in list(self._waiting.items()):
                 if ends_at <= now:

@@ -10,7 +10,7 @@ _FADING = 0.95
 
 
 class LoadEstimate:
-    """Mutable state: what was learned, and `_under_way`, request → bytes that it loads right now."""
+    """Mutable state: the learned rates, and `_under_way`, request → bytes that it loads at present."""
 
     def __init__(self) -> None:
         self.token_s = 0.0
@@ -29,8 +29,9 @@ class LoadEstimate:
         self._under_way[request_id] = size
 
     def end(self, request_id: str, loaded_bytes: int, seconds: float) -> None:
-        """Learn from a load that ended; one that brought nothing says nothing of the rate."""
+        """Learn from a load that ended; one without bytes does not change the rate."""
         self._under_way.pop(request_id, None)
+        # The time of a small load is mostly latency.
         if loaded_bytes >= _SMALL_BYTES and seconds > 0:
             byte_s = seconds / loaded_bytes
             self.byte_s = self.byte_s + _SHARE * (byte_s - self.byte_s) if self.byte_s else byte_s
@@ -38,14 +39,14 @@ class LoadEstimate:
     def pays(self, tokens: int, size: int) -> bool:
         """Return whether a load of `size` bytes behind those under way ends before these tokens were computed.
 
-        True while either rate is unknown: then whoever ordered the load knows better.
+        True while either rate is unknown: the gateway that ordered the load then knows better.
         """
         if not self.token_s or not self.byte_s:
             return True
         return (sum(self._under_way.values()) + size) * self.byte_s <= tokens * self.token_s
 
     def rejected(self) -> None:
-        """Believe a little less in a rate because of which no load is begun any more that could tell another."""
+        """Lower the assumed time per byte: it prevents the loads that could correct it."""
         self.byte_s *= _FADING
 
     def patience_s(self, tokens: int, timeout_s: float, max_ratio: float) -> float:

@@ -1,4 +1,4 @@
-"""Looks up the leading blocks of a prompt in the store (usually the engine's own node) without blocking the engine."""
+"""Queries the store (usually the engine's own node) for a prompt's leading blocks without blocking the engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _THREADS = 2
 
 
 class NodeLookup:
-    """Mutable state: `_asked`, request → the answer to come and until when it is waited for."""
+    """Mutable state: `_asked`, request → the pending answer and its time limit."""
 
     def __init__(self, backend: KvBackend, timeout_s: float, payload_format: PayloadFormat) -> None:
         self._backend, self._timeout_s = backend, timeout_s
@@ -41,13 +41,13 @@ class NodeLookup:
         return None if now < ends_at else 0
 
     def forget(self, request_id: str) -> None:
-        """Keep no answer for this request."""
+        """Drop the answer for this request."""
         asked = self._asked.pop(request_id, None)
         if asked is not None:
             asked[0].cancel()
 
     def close(self) -> None:
-        """Ask nothing more, and close the connections."""
+        """Send no further query, and close the connections."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._backend.close()
 
@@ -56,4 +56,4 @@ class NodeLookup:
             there = self._backend.exist(keys)
         except PeerError:
             return 0
-        return next((place for place, known in enumerate(there) if not known), len(there))
+        return next((index for index, known in enumerate(there) if not known), len(there))

@@ -1,4 +1,4 @@
-"""Which blocks the engine has offered to its node not long ago, so that a prefix is stored once and not per request."""
+"""Blocks that the engine has recently offered to its node, so that a prefix is stored once and not per request."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ class OfferedBlocks:
             self._until.popitem(last=False)
 
     def drop(self, chain_hashes: Iterable[bytes]) -> None:
-        """Forget blocks that the node did not take."""
+        """Forget blocks that the node rejected."""
         for chain_hash_ in chain_hashes:
             self._until.pop(chain_hash_, None)

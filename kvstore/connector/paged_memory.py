@@ -13,7 +13,7 @@ class PagedMemory:
     """KV caches as the engine registered them, one tensor per layer; blocks are views into them."""
 
     def __init__(self, kv_caches: Mapping[str, torch.Tensor], blocks: int, kernel: str) -> None:
-        """`blocks`: how many the engine's scheduler counts; a kernel's own may be smaller.
+        """`blocks`: number of blocks of the engine's scheduler; a kernel's own may be smaller.
 
         Raises ValueError where a cache has another form.
         """
@@ -27,8 +27,8 @@ class PagedMemory:
             return self._gathered(block_ids)
 
     def scatter(self, block_ids: Sequence[int], payloads: memoryview) -> None:
-        """Write payloads into blocks; returns once they lie there."""
-        # The engine's caches are tensors of inference mode, which is one per thread.
+        """Write payloads into blocks; returns once they are there."""
+        # The engine's caches are inference-mode tensors, and that mode is set per thread.
         with torch.inference_mode():
             self._scattered(block_ids, payloads)
 
@@ -55,15 +55,15 @@ class PagedMemory:
 
 def _by_block(name: str, cache: torch.Tensor, blocks: int) -> torch.Tensor:
     """Return a view whose first dimension counts the scheduler's blocks."""
-    for place in (0, 1):
-        if cache.dim() > 2 and cache.shape[place] and cache.shape[place] % blocks == 0:
-            view = cache.movedim(place, 0)
+    for dimension in (0, 1):
+        if cache.dim() > 2 and cache.shape[dimension] and cache.shape[dimension] % blocks == 0:
+            view = cache.movedim(dimension, 0)
             return view if view.shape[0] == blocks else view.unflatten(0, (blocks, view.shape[0] // blocks))
     raise ValueError(f"the KV cache of {name} has the shape {tuple(cache.shape)}, not {blocks} blocks")
 
 
 def _layer(name: str, cache: torch.Tensor) -> LayerLayout:
     block = cache[0]
-    # Not the strides themselves: where keys and values lie apart, they depend on how many blocks an engine has.
-    order = sorted(range(block.dim()), key=lambda place: (-block.stride(place), place))
+    # Not the strides themselves: where keys and values are apart, they depend on how many blocks an engine has.
+    order = sorted(range(block.dim()), key=lambda dimension: (-block.stride(dimension), dimension))
     return LayerLayout(name, str(cache.dtype), tuple(block.shape), tuple(order), block.numel() * block.element_size())

@@ -17,7 +17,7 @@ class LayerLayout(msgspec.Struct, frozen=True, gc=False):
     shape: tuple[int, ...]
     """Of one block, without the dimension that counts blocks."""
     order: tuple[int, ...]
-    """The dimensions as they lie in memory, the widest apart first, which tells NHD from HND."""
+    """The dimensions in memory order, the widest apart first, which distinguishes NHD from HND."""
     block_bytes: int
 
 
@@ -28,13 +28,13 @@ class PayloadLayout(NamedTuple):
     offsets: tuple[int, ...]
     payload_bytes: int
     name: str
-    """Tells layouts apart whose bytes must not be exchanged."""
+    """Distinguishes layouts whose bytes must not be exchanged."""
 
 
 def payload_layout(layers: Sequence[LayerLayout], kernel: str) -> PayloadLayout:
     """Return the layout of payloads of these layers.
 
-    `kernel`: what else decides on the bytes, as attention backend, instruction set and engine version.
+    `kernel`: all else that determines the bytes, as attention backend, instruction set and engine version.
     """
     if not layers or any(layer.block_bytes < 1 for layer in layers):
         raise ValueError("the engine has no KV caches in blocks")
@@ -42,5 +42,5 @@ def payload_layout(layers: Sequence[LayerLayout], kernel: str) -> PayloadLayout:
     for layer in layers:
         offsets.append(end)
         end += layer.block_bytes
-    told = msgspec.json.encode([kernel, [(layer.name, layer.dtype, layer.shape, layer.order) for layer in layers]])
-    return PayloadLayout(tuple(layers), tuple(offsets), end, f"layers 1 {hashlib.sha256(told).hexdigest()}")
+    described = msgspec.json.encode([kernel, [(layer.name, layer.dtype, layer.shape, layer.order) for layer in layers]])
+    return PayloadLayout(tuple(layers), tuple(offsets), end, f"layers 1 {hashlib.sha256(described).hexdigest()}")

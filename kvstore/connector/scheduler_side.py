@@ -1,6 +1,6 @@
-"""The connector in the engine's scheduler: decides what each request loads and stores, and what is reported at its end.
+"""The connector in the engine's scheduler: decides what each request loads and stores, and reports the outcome.
 
-It knows requests by what it needs of vLLM's, and reads no clock: `now` is in seconds.
+It reads only a few fields of vLLM's requests, and no clock: `now` is in seconds.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ class StepProgress(NamedTuple):
     computed_tokens: int
     """After the step."""
     block_ids: Sequence[int]
-    """The engine's blocks that came to it; with `anew`, all that it has."""
-    anew: bool
+    """The engine's blocks that it received; with `complete`, all that it has."""
+    complete: bool
 
 
-class Found(Protocol):
-    """Leading blocks of a prompt that a node has, which is asked in the background."""
+class BlockLookup(Protocol):
+    """Lookup of a prompt's leading blocks on a node, in the background."""
 
     def blocks(self, request_id: str, domain: Domain, chain_hashes: Sequence[bytes], now: float) -> int | None:
-        """Return how many; None: the answer is not there yet."""
+        """Return their number; None: the answer has not come yet."""
 
     def forget(self, request_id: str) -> None:
-        """Keep no answer for this request."""
+        """Drop the answer for this request."""
 
 
 @dataclass(slots=True)
 class _Tracked:
-    """One request. Mutable: its blocks, and what became of its order."""
+    """One request. Mutable: its blocks, and the outcome of its order."""
 
     request: EngineRequest
     order: LoadInstruction
@@ -63,25 +63,25 @@ class _Tracked:
     ordered: bool
     block_ids: list[int] = field(default_factory=list)
     checked: int = 0
-    """Leading blocks that need not be looked at any more for storing."""
+    """Leading blocks that need no further check for storing."""
     load_from: int = 0
     """The first block that is not in the engine's own cache."""
     asked: bool = False
-    """It has loaded once; what is missing then is computed."""
+    """It has loaded once; blocks missing then are computed."""
     late: bool = False
     """Computing was faster than the load that was ordered."""
     end: LoadEnd | None = None
 
 
 class SchedulerSide:
-    """Mutable state: the requests of the engine by id, what was offered, and jobs for the next step."""
+    """Mutable state: the requests of the engine by id, the blocks offered, and jobs for the next step."""
 
     def __init__(self, settings: ConnectorSettings, block_tokens: int) -> None:
         self._settings, self._block_tokens = settings, block_tokens
-        self.found: Found | None = None
-        """Asked for requests without an order; None: those load nothing."""
+        self.lookup: BlockLookup | None = None
+        """Queried for requests without an order; None: those load nothing."""
         self.payload_bytes = 0
-        """Of a block, as the workers told; 0: not yet."""
+        """Of a block, as the workers reported; 0: not yet."""
         self.estimate = LoadEstimate()
         self.offered = OfferedBlocks(settings.store_again_s)
         self._pinned = OfferedBlocks(settings.store_again_s)
@@ -94,14 +94,15 @@ class SchedulerSide:
         return len(self._tracked)
 
     def add(self, request: EngineRequest, lora: str) -> None:
-        """Take in a new request; an order that makes no sense is none."""
+        """Add a new request; an invalid order counts as none."""
         order, ordered = LoadInstruction(), False
         keys: Sequence[int] = ()
         try:
-            told = order_in(request.kv_transfer_params)
-            if told is not None:
-                order, keys, ordered = told, told.routing_keys(), True
+            instruction = order_in(request.kv_transfer_params)
+            if instruction is not None:
+                order, keys, ordered = instruction, instruction.routing_keys(), True
         except ValueError:
+            # The request runs without its order: a wrong one must not fail it.
             self.wrong_orders += 1
         domain = Domain(lora, request.cache_salt or "")
         self._tracked[request.request_id] = _Tracked(request, order, domain, keys, ordered)
@@ -109,6 +110,7 @@ class SchedulerSide:
     def matched(self, request: EngineRequest, computed_tokens: int, now: float) -> int | None:
         """Return how many tokens behind the computed ones can be loaded; None: ask again, the node has not answered."""
         tracked = self._tracked.get(request.request_id)
+        # A request loads once: blocks that failed are computed.
         if tracked is None or tracked.asked:
             return 0
         # The last token is always computed, because its logits are needed.
@@ -127,7 +129,7 @@ class SchedulerSide:
         return tokens
 
     def allocated(self, request: EngineRequest, block_ids: Sequence[int], external_tokens: int) -> None:
-        """Load into the request's blocks, once the engine has made room for what `matched` found."""
+        """Load into the request's blocks, once the engine has made room for the result of `matched`."""
         tracked = self._tracked.get(request.request_id)
         if tracked is None or external_tokens <= 0 or tracked.asked:
             return
@@ -149,13 +151,13 @@ class SchedulerSide:
         self.estimate.begin(request.request_id, (behind - first) * self.payload_bytes)
 
     def step(self, progress: Iterable[StepProgress], computed_tokens: int, now: float) -> StepJobs:
-        """Return what the workers load and store beside the step, which computes so many tokens."""
+        """Return the loads and saves that the workers run during the step of `computed_tokens` tokens."""
         saves = []
         for item in progress:
             tracked = self._tracked.get(item.request_id)
             if tracked is None:
                 continue
-            tracked.block_ids = [*([] if item.anew else tracked.block_ids), *item.block_ids]
+            tracked.block_ids = [*([] if item.complete else tracked.block_ids), *item.block_ids]
             job = self._to_save(tracked, item.computed_tokens, now)
             if job is not None:
                 saves.append(job)
@@ -163,7 +165,7 @@ class SchedulerSide:
         return StepJobs(tuple(loads), tuple(saves), computed_tokens)
 
     def report(self, report: StepReport, now: float) -> None:
-        """Take in what the workers told after a step."""
+        """Take in the workers' report after a step."""
         self.offered.drop(report.unsaved)
         self._pinned.drop(report.unsaved)
         self.estimate.computed(report.token_s)
@@ -175,9 +177,10 @@ class SchedulerSide:
             tracked.end = end
             behind = tracked.load_from + end.blocks
             hashes = [bytes(block_hash_) for block_hash_ in tracked.request.block_hashes]
+            # The blocks came from a node, so that they need no offer.
             self.offered.add(hashes[tracked.load_from : behind], now)
             if end.reason == "missing":
-                # Whoever was believed to hold them has lost them, perhaps the own node.
+                # The node that was believed to hold them, perhaps the engine's own, has lost them.
                 self.offered.drop(hashes[behind:])
 
     def loaded(self, request_id: str) -> tuple[Any, int, int] | None:
@@ -188,44 +191,45 @@ class SchedulerSide:
         return tracked.request, tracked.load_from * self._block_tokens, tracked.end.blocks * self._block_tokens
 
     def finished(self, request_id: str) -> dict[str, Any] | None:
-        """Forget a request and return what its answer says of its order; None: nothing was ordered or loaded."""
+        """Forget a request and return the outcome of its order for its answer; None: nothing was ordered or loaded."""
         tracked = self._tracked.pop(request_id, None)
-        if self.found is not None:
-            self.found.forget(request_id)
+        if self.lookup is not None:
+            self.lookup.forget(request_id)
         if tracked is None or not (tracked.order.load_blocks or tracked.end):
             return None
         return {FIELD: msgspec.to_builtins(_outcome(tracked))}
 
     def _there(self, tracked: _Tracked, chain_hashes: Sequence[bytes], now: float) -> int | None:
-        if tracked.ordered or self.found is None:
+        if tracked.ordered or self.lookup is None:
             return min(tracked.order.load_blocks, len(chain_hashes)) if tracked.order.holders else 0
         if tracked.load_from >= len(chain_hashes):
             return 0
-        return self.found.blocks(tracked.request.request_id, tracked.domain, chain_hashes, now)
+        return self.lookup.blocks(tracked.request.request_id, tracked.domain, chain_hashes, now)
 
     def _to_save(self, tracked: _Tracked, computed_tokens: int, now: float) -> SaveJob | None:
         """Return the prompt's blocks that are full after the step and were not offered yet.
 
-        Blocks of the answer are stored once they are part of a prompt: only then has the gateway a key for them, and
-        no draft that the model rejected can be in them.
+        Blocks of the answer are stored once they are part of a prompt: only then does the gateway have a key for them,
+        and no draft that the model rejected can be in them.
         """
         order, hashes = tracked.order, tracked.request.block_hashes
         tokens = min(computed_tokens, tracked.request.num_prompt_tokens)
+        # Only full blocks have a hash.
         behind = min(tokens // self._block_tokens, len(hashes), len(tracked.block_ids))
         known = self._pinned if order.hint == "context_cache" else self.offered
-        places = [place for place in range(tracked.checked, behind) if not known.has(bytes(hashes[place]), now)]
+        indices = [index for index in range(tracked.checked, behind) if not known.has(bytes(hashes[index]), now)]
         tracked.checked = max(tracked.checked, behind)
-        if not places or not self._settings.node or order.hint == "ephemeral":
+        if not indices or not self._settings.node or order.hint == "ephemeral":
             return None
         keys = tracked.routing_keys
-        chain_hashes = tuple(bytes(hashes[place]) for place in places)
+        chain_hashes = tuple(bytes(hashes[index]) for index in indices)
         self.offered.add(chain_hashes, now)
         known.add(chain_hashes, now)
         return SaveJob(
-            block_ids=tuple(tracked.block_ids[place] for place in places),
+            block_ids=tuple(tracked.block_ids[index] for index in indices),
             chain_hashes=chain_hashes,
-            parents=tuple(bytes(hashes[place - 1]) if place else b"" for place in places),
-            routing_keys=tuple(keys[place] if place < len(keys) else 0 for place in places),
+            parents=tuple(bytes(hashes[index - 1]) if index else b"" for index in indices),
+            routing_keys=tuple(keys[index] if index < len(keys) else 0 for index in indices),
             domain=tracked.domain,
             tenant=order.tenant,
             hint=order.hint,

@@ -19,11 +19,11 @@ class LoadJob(msgspec.Struct, frozen=True, kw_only=True):
     holders: Sequence[str]
     domain: Domain
     timeout_s: float = 2.0
-    """What has not come by then is computed."""
+    """Blocks that have not arrived by then are computed."""
 
 
 class SaveJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks of one request whose tokens this step computes, and what the node is told of them; all in one order."""
+    """Blocks of one request whose tokens this step computes, and what the node receives with them; all in one order."""
 
     block_ids: Sequence[int]
     chain_hashes: Sequence[bytes]
@@ -46,7 +46,7 @@ class StepJobs(msgspec.Struct, frozen=True):
 
 
 class LoadEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """How one request's load ended; the blocks behind the loaded ones are computed."""
+    """Outcome of one request's load; the blocks behind the loaded ones are computed."""
 
     request_id: str
     blocks: int = 0
@@ -62,12 +62,14 @@ class StepReport(msgspec.Struct, frozen=True, kw_only=True):
 
     ends: Sequence[LoadEnd] = ()
     unsaved: Sequence[bytes] = ()
-    """Chain hashes of blocks that the node did not take."""
+    """Chain hashes of blocks that the node rejected."""
     token_s: float = 0.0
-    """Seconds that one token of the step's prefill took; 0: it says nothing."""
+    """Seconds that one token of the step's prefill took; 0: not measured."""
 
     def joined(self, other: StepReport) -> StepReport:
-        """Return what two workers of one engine tell: a load has as many blocks as the worker with the fewest."""
+        """Return the reports of two workers of one engine as one: a load has as many blocks as the worker with the
+        fewest.
+        """
         ends = {end.request_id: end for end in self.ends}
         for end in other.ends:
             known = ends.get(end.request_id)

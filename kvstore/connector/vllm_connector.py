@@ -1,7 +1,7 @@
 """vLLM's KV connector to Headway's node managers: `--kv-transfer-config` names this class and this module.
 
-It needs vLLM and torch, and nothing of Headway but kvstore. What it decides stands in `scheduler_side` and
-`worker_side`; this file says it in vLLM's words (0.32, `vllm/distributed/kv_transfer/kv_connector/v1/base.py`).
+It needs vLLM and torch, and nothing of Headway but kvstore. The decisions are made in `scheduler_side` and
+`worker_side`; this file is the adapter to vLLM's API (0.32, `vllm/distributed/kv_transfer/kv_connector/v1/base.py`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ReportMetadata(KVConnectorWorkerMetadata):
 
     @override
     def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
-        """Return what two workers tell."""
+        """Return the reports of two workers as one."""
         return ReportMetadata(self.report.joined(other.report))
 
 
@@ -89,14 +89,14 @@ class HeadwayConnector(KVConnectorBase_V1):
     @property
     @override
     def requires_kv_delivery(self) -> bool:
-        """A block that is not stored is a miss later, and no reason to compute a request again."""
+        """Return False: a block that is not stored is a miss later, and no reason to compute a request again."""
         return False
 
     # The worker's side, in the order of its calls
 
     @override
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
-        """Begin to work with the engine's KV caches."""
+        """Set up the worker's side with the engine's KV caches."""
         memory = PagedMemory(kv_caches, self._kv_cache_config.num_blocks, _kernel(self._vllm_config, kv_caches))
         payload_format = _payload_format(self._vllm_config, self._settings, self._block_tokens, memory)
         self._format = FormatMetadata(payload_format, memory.payload_bytes)
@@ -112,7 +112,7 @@ class HeadwayConnector(KVConnectorBase_V1):
 
     @override
     def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata | None:
-        """Tell the scheduler side what the blocks mean."""
+        """Send the scheduler side the meaning of the blocks."""
         return self._format
 
     @override
@@ -128,38 +128,38 @@ class HeadwayConnector(KVConnectorBase_V1):
 
     @override
     def wait_for_layer_load(self, layer_name: str) -> None:
-        """No step waits for a load: requests are scheduled when their blocks are there."""
+        """Return at once: no step waits for a load, because requests are scheduled when their blocks are there."""
 
     @override
     def save_kv_layer(self, layer_name: str, kv_layer: torch.Tensor, attn_metadata: Any, **kwargs: Any) -> None:
-        """Blocks are copied once all layers are computed."""
+        """Do nothing: blocks are copied once all layers are computed."""
 
     @override
     def wait_for_save(self) -> None:
-        """Copy what the step has computed; it is stored in the background."""
+        """Copy the blocks that the step has computed; they are stored in the background."""
         self._at_work.save()
 
     @override
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
-        """Return the requests whose loads have ended, whole or not."""
+        """Return the requests whose loads have ended, complete or not."""
         ended, self._failed_blocks = self._at_work.take_ended()
         return None, ended
 
     @override
     def get_block_ids_with_load_errors(self) -> set[int]:
-        """Return the blocks of those that are to be computed; called after `get_finished`, in the same step."""
+        """Return their blocks that must be computed; called after `get_finished`, in the same step."""
         failed, self._failed_blocks = self._failed_blocks, set()
         return failed
 
     @override
     def build_connector_worker_meta(self) -> KVConnectorWorkerMetadata | None:
-        """Tell the scheduler side what has ended."""
+        """Report to the scheduler side which jobs have ended."""
         report = self._at_work.take_report()
         return ReportMetadata(report) if report else None
 
     @override
     def shutdown(self) -> None:
-        """Store what waits, and close the connections."""
+        """Store waiting blocks, and close the connections."""
         if self._worker is not None:
             self._worker.close()
         if self._lookup is not None:
@@ -169,13 +169,13 @@ class HeadwayConnector(KVConnectorBase_V1):
 
     @override
     def set_xfer_handshake_metadata(self, metadata: dict[int, KVConnectorHandshakeMetadata]) -> None:
-        """Learn what the blocks of the workers mean."""
-        told = metadata[0]
-        self._scheduler.payload_bytes = told.payload_bytes
+        """Learn the format of the workers' blocks."""
+        described = metadata[0]
+        self._scheduler.payload_bytes = described.payload_bytes
         if self._settings.asks:
             backend = self._backend(keeps=False)
-            self._lookup = NodeLookup(backend, self._settings.lookup_timeout_s, told.payload_format)
-            self._scheduler.found = self._lookup
+            self._lookup = NodeLookup(backend, self._settings.lookup_timeout_s, described.payload_format)
+            self._scheduler.lookup = self._lookup
 
     @override
     def on_new_request(self, request: Any) -> None:
@@ -185,7 +185,7 @@ class HeadwayConnector(KVConnectorBase_V1):
 
     @override
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
-        """Return how many tokens are loaded, always beside the engine's steps."""
+        """Return how many tokens are loaded, always concurrently with the engine's steps."""
         if request.skip_reading_prefix_cache:
             return 0, False
         tokens = self._scheduler.matched(request, num_computed_tokens, time.monotonic())
@@ -193,13 +193,13 @@ class HeadwayConnector(KVConnectorBase_V1):
 
     @override
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
-        """Have the blocks loaded that the engine has made room for."""
+        """Schedule the loads for which the engine has made room."""
         if num_external_tokens:
             self._scheduler.allocated(request, blocks.get_block_ids()[0], num_external_tokens)
 
     @override
     def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
-        """Tell the workers what to do beside this step."""
+        """Return the workers' jobs that run during this step."""
         return StepMetadata(
             self._scheduler.step(
                 progress_of(scheduler_output), scheduler_output.total_num_scheduled_tokens, time.monotonic()
@@ -208,24 +208,24 @@ class HeadwayConnector(KVConnectorBase_V1):
 
     @override
     def update_connector_output(self, connector_output: Any) -> None:
-        """Learn from what the workers told."""
-        told = connector_output.kv_connector_worker_meta
-        if isinstance(told, ReportMetadata):
-            self._scheduler.report(told.report, time.monotonic())
-            for end in told.report.ends:
+        """Learn from the workers' report."""
+        metadata = connector_output.kv_connector_worker_meta
+        if isinstance(metadata, ReportMetadata):
+            self._scheduler.report(metadata.report, time.monotonic())
+            for end in metadata.report.ends:
                 self._correct_cached_tokens(end.request_id)
 
     @override
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
-        """Answer what became of the order. The blocks are free: what is stored of them is copied already."""
+        """Return the outcome of the order. The blocks are free: those to be stored are copied already."""
         return False, self._scheduler.finished(request.request_id)
 
     def _correct_cached_tokens(self, request_id: str) -> None:
-        """Count only what came: vLLM has counted all tokens of the load as cached before it began."""
-        told = self._scheduler.loaded(request_id)
-        if told is None:
+        """Count only the loaded tokens: vLLM has counted all tokens of the load as cached before it began."""
+        ended = self._scheduler.loaded(request_id)
+        if ended is None:
             return
-        request, local, loaded = told
+        request, local, loaded = ended
         if request.prefill_stats is not None and request.num_preemptions == 0:
             request.prefill_stats.set(request.num_prompt_tokens, local, loaded)
 
@@ -241,7 +241,7 @@ class HeadwayConnector(KVConnectorBase_V1):
 
 
 def _check(vllm_config: Any, kv_cache_config: Any) -> None:
-    """Raise ValueError where blocks are something else than the same tokens of all layers."""
+    """Raise ValueError where blocks are not the same tokens of all layers."""
     groups, parallel = kv_cache_config.kv_cache_groups, vllm_config.parallel_config
     if len(groups) != 1 or not isinstance(groups[0].kv_cache_spec, FullAttentionSpec):
         raise ValueError("The Headway connector needs a model whose layers all have full attention.")
@@ -257,7 +257,7 @@ def _check(vllm_config: Any, kv_cache_config: Any) -> None:
 
 
 def _kernel(vllm_config: Any, kv_caches: dict[str, torch.Tensor]) -> str:
-    """Return what decides on a block's bytes beside the tensors' shapes; kernels for CPUs have orders of their own."""
+    """Return all that determines a block's bytes besides the tensors' shapes; CPU kernels have orders of their own."""
     backends = sorted(str(backend.full_cls_name()) for backend in get_current_attn_backends(vllm_config))
     context = vllm_config.compilation_config.static_forward_context
     kinds = sorted({str(getattr(context.get(name), "isa", "")) for name in kv_caches})

@@ -14,7 +14,7 @@ from kvstore.connector.step_messages import LoadEnd, SaveJob, StepJobs, StepRepo
 from kvstore.keys.payload_key import PayloadFormat
 
 MIN_TIMED_TOKENS = 64
-"""A step with fewer tokens says more of its fixed costs than of prefill."""
+"""A step with fewer tokens measures its fixed costs rather than prefill."""
 _CLOSE_S = 5.0
 
 
@@ -44,7 +44,7 @@ class WorkerSide:
         self._ends: list[LoadEnd] = []
 
     def begin(self, jobs: StepJobs) -> None:
-        """Take in what is to be done beside the next step."""
+        """Take the jobs that run during the next step."""
         self._jobs, self._began, self._token_s = jobs, self._clock(), 0.0
 
     def start_loads(self) -> None:
@@ -59,18 +59,18 @@ class WorkerSide:
         for job in jobs.saves:
             self._copy(job)
         if jobs.saves and jobs.computed_tokens >= MIN_TIMED_TOKENS:
-            # The copies have waited for the step, also where the device computes on its own.
+            # The copies have waited for the step, even where the device computes asynchronously.
             self._token_s = (self._clock() - self._began) / jobs.computed_tokens
 
     def take_ended(self) -> tuple[set[str], set[int]]:
-        """Return the requests whose loads have ended, and the engine's blocks that are to be computed instead."""
+        """Return the requests whose loads have ended, and the engine's blocks that must be computed instead."""
         self._book.expire(self._clock())
         ended, failed = self._book.take()
         self._ends += ended
         return {item.request_id for item in ended}, failed
 
     def take_report(self) -> StepReport | None:
-        """Return what the scheduler side is to know; None: nothing new."""
+        """Return the report to the scheduler side; None: nothing new."""
         unsaved = self.saver.take_unsaved() if self.saver else []
         if not (self._ends or unsaved or self._token_s):
             return None
@@ -79,7 +79,7 @@ class WorkerSide:
         return report
 
     def close(self) -> None:
-        """Store what waits, begin nothing more, and close the connections."""
+        """Store waiting blocks, begin nothing more, and close the connections."""
         self._loader.close()
         if self.saver is not None:
             self.saver.close(_CLOSE_S)
@@ -88,6 +88,7 @@ class WorkerSide:
     def _copy(self, job: SaveJob) -> None:
         if self.saver is None:
             return
+        # The engine must not wait for the store.
         if not self.saver.has_room(len(job.block_ids)):
             self.saver.reject(job)
             return

@@ -1,9 +1,9 @@
-"""Which cache groups an engine has, and which of its blocks all groups of a part hold.
+"""An engine's cache groups, and the blocks that all groups of a part hold.
 
 vLLM keeps the KV cache of a hybrid model in groups of layers, each with blocks and evictions of its own, and names the
-group in its events. All groups use the hashes of the same chain, so a full-attention group's events key the blocks
-of all others by their hashes. Only so can sparse groups be read: an event of a sliding window or of Mamba lists fewer
-hashes than its token ids fill (vllm#44451).
+group in its events. All groups use the hashes of the same chain, so a full-attention group's events key the blocks of
+all others by their hashes. This is the only way to read sparse groups: an event of a sliding window or of Mamba lists
+fewer hashes than its token ids fill (vllm#44451).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PART_OF_KIND = {
     "sliding_window_mla": WINDOW,
     "mamba": STATE,
 }
-"""vLLM's kinds whose rule of a hit is known."""
+"""vLLM's kinds with a known rule for hits."""
 MAX_GROUPS = 64
 _PARTS = (FULL, WINDOW, STATE)
 """In the order in which an index takes them: it keeps no tail of a block without full attention."""
@@ -50,7 +50,7 @@ class _Group(NamedTuple):
 
 
 class CacheGroups:
-    """One engine's cache groups beside the block map of its first full-attention group, which keys them all.
+    """One engine's cache groups, together with the block map of its first full-attention group, which keys them all.
 
     Several windows count as the widest, and several groups of one part hold a block when each does: a hit may be
     underestimated, and never invented. A model without full attention is matched by one group, block by block from
@@ -63,7 +63,7 @@ class CacheGroups:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the groups too, as the engine's process is a new one."""
+        """Forget the groups too, because the engine's process is a new one."""
         self._groups: dict[int, _Group] = {}
         self._arrange()
 
@@ -73,7 +73,7 @@ class CacheGroups:
             group.times.clear()
 
     def learn(self, events: Iterable[object]) -> bool:
-        """Learn the groups of a batch before it is applied; returns whether what was indexed before is void."""
+        """Learn the groups of a batch before it is applied; return whether earlier index entries are void."""
         before, primary = set(self._groups), self._primary
         for event in events:
             if isinstance(event, BlockStored) and event.group_idx is not None and in_engine_memory(event):
@@ -95,7 +95,7 @@ class CacheGroups:
         return event.group_idx is None or event.group_idx == self._primary
 
     def other_stored(self, event: BlockStored) -> list[PartChange]:
-        """Count the blocks of another group, and return what all groups of its part hold by now."""
+        """Count the blocks of another group, and return those that all groups of its part now hold."""
         group = self._other(event.group_idx)
         if group is None or event.block_size != self._block_tokens:
             return []
@@ -115,7 +115,7 @@ class CacheGroups:
         return changes
 
     def other_removed(self, event: BlockRemoved) -> list[PartChange]:
-        """Count the blocks back, and return those that the group no longer holds."""
+        """Uncount the blocks, and return those that the group no longer holds."""
         group = self._other(event.group_idx)
         if group is None:
             return []
@@ -130,13 +130,13 @@ class CacheGroups:
         return self._gone(group.part, gone)
 
     def _arrange(self) -> None:
-        """Choose the group that keys all others, and derive from the rest what a hit needs beside its blocks."""
+        """Choose the group that keys all others, and derive from the rest what a hit needs besides its blocks."""
         self.problem = ""
         """Why hits of this engine are uncertain; empty: all its groups are understood."""
-        usable = sorted((each.part != FULL, number) for number, each in self._groups.items() if each.part)
+        usable = sorted((group.part != FULL, number) for number, group in self._groups.items() if group.part)
         self._primary = usable[0][1] if usable else None
         self.others: list[int] = []
-        """The groups beside the primary one that hits depend on."""
+        """The groups besides the primary one that hits depend on."""
         window_tokens, states = 1, False
         for number, group in self._groups.items():
             if not group.part:
@@ -165,7 +165,7 @@ class CacheGroups:
         for part in parts:
             groups = [self._groups[other].times for other in self.others if self._groups[other].part == part]
             if groups or part == FULL:
-                keys = [key for each, key in keyed if all(each in times for times in groups)]
+                keys = [key for hash_of_key, key in keyed if all(hash_of_key in times for times in groups)]
                 if keys:
                     changes.append(PartChange(part, True, keys))
         return changes

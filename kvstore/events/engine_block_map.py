@@ -1,8 +1,8 @@
 """Re-keys one engine's KV events: its own block hashes become our block keys.
 
-Engines seed and compute their hashes as they like, so the hash only serves to find a block again;
-the key is computed from the token ids. The same hash can be stored several times and must then be
-removed as often before the block is gone (engine notes, KV events), hence the counts.
+Engines compute their hashes with seeds of their own, so the hash only serves to identify a block again; the key is
+computed from the token ids. The same hash can be stored several times and must then be removed as often before the
+block is gone (engine notes, KV events), hence the counts.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _TOKEN_BYTES = 4
 _Name = int | bytes | tuple[int | bytes, int]
 """An engine's hash of a block, or that of a block with media and the number of one of them."""
 _BATCH_SHARE = 128
-"""One part in so many leaves at once when the limit is exceeded."""
+"""One part in this many leaves at once when the limit is exceeded."""
 
 
 class EngineBlockMap:
     """Engine hash → (our key, times stored), at most `max_blocks` hashes; the oldest leave first.
 
-    Mutable state: `_blocks`, `_copies`, which counts the hashes that stand for one key, and
-    `_dropped`, the keys that left for the limit and were not asked for yet.
+    Mutable state: `_blocks`, `_copies`, which counts the hashes of one key, and `_dropped`, the keys that left for the
+    limit and were not taken yet.
     """
 
     def __init__(self, max_blocks: int = 1_000_000) -> None:
@@ -77,13 +77,13 @@ class EngineBlockMap:
         """Return the keys of the media in the event's blocks, in order; blocks after them stay unkeyed."""
         keys: list[int] = []
         for block_hash, media_there in zip(event.block_hashes, media, strict=False):
-            for number, each in enumerate(media_there):
-                keys.append(media_block_key(seed, each.name, each.place))
+            for number, medium in enumerate(media_there):
+                keys.append(media_block_key(seed, medium.name, medium.position))
                 self._count((block_hash, number), keys[-1])
         return keys
 
     def removed(self, event: BlockRemoved) -> list[int]:
-        """Return the keys that are gone now; hashes stored more often than removed stay."""
+        """Return the keys that are now gone; hashes stored more often than removed stay."""
         gone: list[int] = []
         for block_hash in event.block_hashes:
             if block_hash in self._blocks:
@@ -107,6 +107,7 @@ class EngineBlockMap:
     def take_dropped(self) -> list[int]:
         """Return the keys that left for the limit since the last call; the index must forget them too."""
         dropped, self._dropped = self._dropped, []
+        # A key may have been stored again since.
         return [key for key in dropped if key not in self._copies]
 
     def cleared(self) -> None:
@@ -159,11 +160,12 @@ class EngineBlockMap:
 
 
 class TierBlocks:
-    """What one engine keeps below its memory: per tier, engine hash → (our keys, times stored), with a limit in all.
+    """Blocks that one engine holds below its memory: per tier, engine hash → (our keys, times stored), with a limit in
+    all.
 
-    A hash of LMCache names a chunk of several blocks. An event without token ids, as vLLM's offloading sends them
-    by default, is of blocks that the engine holds in memory under the same hashes at that moment.
-    Mutable state: `_tiers`, `_copies` (hashes of one key of a tier), and `_dropped` as in the block map.
+    A hash of LMCache names a chunk of several blocks. An event without token ids, as vLLM's offloading sends them by
+    default, is of blocks that the engine holds in memory under the same hashes at that moment. Mutable state: `_tiers`,
+    `_copies` (hashes of one key of a tier), and `_dropped` as in the block map.
     """
 
     def __init__(self, memory: EngineBlockMap, block_tokens: int) -> None:
@@ -183,10 +185,11 @@ class TierBlocks:
     def stored(self, tier: str, event: BlockStored, seed: int | None) -> list[int]:
         """Return our keys for the event's blocks, as far as they can be keyed, in order.
 
-        `seed` is that of a prompt's first block; None: nothing says under which salt it is kept.
+        `seed` is that of a prompt's first block; None: its salt is unknown.
         """
         named = [self._known(block_hash_) for block_hash_ in event.block_hashes]
         if not all(named):
+            # Token ids are the second choice: vLLM's offloading sends none by default.
             named = self._computed(event, seed) or named
         for block_hash, keys in zip(event.block_hashes, named, strict=True):
             if keys:
@@ -206,7 +209,7 @@ class TierBlocks:
         return gone
 
     def take_dropped(self) -> list[tuple[str, int]]:
-        """Return (tier, key) of what left for the limit since the last call."""
+        """Return (tier, key) of entries that left for the limit since the last call."""
         dropped, self._dropped = self._dropped, []
         return [item for item in dropped if item not in self._copies]
 
@@ -237,9 +240,9 @@ class TierBlocks:
         return next((blocks[block_hash][0] for blocks in self._tiers.values() if block_hash in blocks), ())
 
     def _computed(self, event: BlockStored, seed: int | None) -> list[tuple[int, ...]]:
-        """Return the keys per hash by the event's token ids; [] where it does not bring them, or not their start."""
-        each, rest = divmod(event.block_size, self._block_tokens)
-        if each < 1 or rest or len(event.token_ids) != len(event.block_hashes) * event.block_size:
+        """Return the keys per hash by the event's token ids; [] where it lacks them, or their start is unknown."""
+        per_hash, rest = divmod(event.block_size, self._block_tokens)
+        if per_hash < 1 or rest or len(event.token_ids) != len(event.block_hashes) * event.block_size:
             return []
         before = (seed,) if event.parent_block_hash is None else self._known(event.parent_block_hash)
         parent = before[-1] if before else None
@@ -250,7 +253,7 @@ class TierBlocks:
         for start in range(0, len(view), width):
             parent = extend_key(parent, view[start : start + width])
             keys.append(parent)
-        return [tuple(keys[start : start + each]) for start in range(0, len(keys), each)]
+        return [tuple(keys[start : start + per_hash]) for start in range(0, len(keys), per_hash)]
 
     def _count(self, tier: str, block_hash: int | bytes, keys: tuple[int, ...]) -> None:
         blocks = self._tiers.setdefault(tier, {})

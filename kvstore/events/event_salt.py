@@ -1,8 +1,8 @@
-"""Reads from an engine's event under which cache salt it keeps the blocks, and which media are in them.
+"""Reads the cache salt of an engine's blocks, and the media in them, from its events.
 
-vLLM names the salt in the extra keys of a prompt's first block: ("cache_salt", s), and s alone up to 0.26.
-SGLang has a field for it. Blocks further on inherit it by their parent. The adapter is before it in the extra keys of
-each block, by its name alone or as ("lora", name).
+vLLM names the salt in the extra keys of a prompt's first block: ("cache_salt", s), and s alone up to 0.26. SGLang has a
+field for it. Later blocks inherit it from their parent. The adapter is before it in the extra keys of each block, by
+its name alone or as ("lora", name).
 
 vLLM also names the media of each block there: (name, offset of its first token from the block's first), with "mm"
 before them within the engine. The name is the `uuid` that came with the request, or else a hash of the content.
@@ -20,10 +20,10 @@ _TAG = "cache_salt"
 
 
 class Medium(NamedTuple):
-    """A medium that is in a block: the engine's name of it, and which of its blocks this is, from 0."""
+    """A medium in a block: the engine's name of it, and the index among its blocks, from 0."""
 
     name: str
-    place: int
+    position: int
 
 
 def media_of(event: BlockStored) -> list[list[Medium]]:
@@ -40,7 +40,7 @@ def media_of(event: BlockStored) -> list[list[Medium]]:
 
 def before_media(event: BlockStored, media: list[list[Medium]]) -> BlockStored:
     """Return the event with the blocks before the first medium alone, and with the salt of its first block."""
-    end = next((place for place, each in enumerate(media) if each), len(media))
+    end = next((index for index, media_there in enumerate(media) if media_there), len(media))
     extra = [[item for item in _listed(extra) if _offset(item) is None] for extra in event.extra_keys or []]
     tokens = event.token_ids[: end * event.block_size]
     return replace(event, block_hashes=event.block_hashes[:end], token_ids=tokens, extra_keys=extra[: max(1, end)])
@@ -57,10 +57,10 @@ def _offset(extra: Any) -> int | None:
 
 
 def domain_of(event: BlockStored) -> str | None:
-    """Return the salt of the event's blocks; empty: they have none, or their parent says it.
+    """Return the salt of the event's blocks; empty: they have none, or inherit their parent's.
 
-    None: more than tokens, a salt and an adapter's name names them (embeddings), or the adapter has no name, so that no
-    request of ours can hit them.
+    None: the blocks are also keyed by something other than tokens, a salt and an adapter's name (embeddings), or the
+    adapter has no name, so that no request of ours can hit them.
     """
     if hides_adapter(event):
         return None
@@ -76,12 +76,12 @@ def domain_of(event: BlockStored) -> str | None:
 
 
 def hides_adapter(event: BlockStored) -> bool:
-    """Return whether the blocks are an adapter's that the event names by a number of the engine's own."""
+    """Return whether the blocks are of an adapter that the event names by a number of the engine's own."""
     return event.lora_id is not None and not event.lora_name
 
 
 def _without(lora: str, extra: Any) -> Any:
-    """Return a block's extra keys without the first one, where that is the adapter's."""
+    """Return a block's extra keys without the first one, if that is the adapter's."""
     if extra == lora:
         return None
     if not isinstance(extra, list | tuple) or not extra:
@@ -91,7 +91,7 @@ def _without(lora: str, extra: Any) -> Any:
 
 
 def _salt(extra: Any) -> str | None:
-    """Return the salt where it is all that a first block has beside its tokens."""
+    """Return the salt if a first block has nothing else besides its tokens."""
     if isinstance(extra, list | tuple):
         if len(extra) == 2 and extra[0] == _TAG:
             return _salt(extra[1])

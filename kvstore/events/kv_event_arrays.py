@@ -1,8 +1,7 @@
 """Wire structs of KV events in the positional form: vLLM up to 0.23 and SGLang's array encoding.
 
-An event is the msgpack array [tag, field, …]; trailing fields may be missing, and fields behind the
-last known one are ignored. SGLang from 0.5.18 on puts a map of metadata where vLLM has the adapter's
-name (engine notes, KV events).
+An event is the msgpack array [tag, field, …]; trailing fields may be missing, and fields behind the last known one are
+ignored. SGLang from 0.5.18 on sends a map of metadata where vLLM has the adapter's name (engine notes, KV events).
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ class StoredArray(msgspec.Struct, frozen=True, array_like=True, tag="BlockStored
 
     @property
     def metadata(self) -> StoredMetadata:
-        """Position 7 as metadata, whichever of the two it was."""
-        found = self.name_or_metadata
-        return found if isinstance(found, StoredMetadata) else StoredMetadata(lora_name=found)
+        """Position 7 as metadata, from either form."""
+        value = self.name_or_metadata
+        return value if isinstance(value, StoredMetadata) else StoredMetadata(lora_name=value)
 
 
 class RemovedArray(msgspec.Struct, frozen=True, array_like=True, tag="BlockRemoved"):

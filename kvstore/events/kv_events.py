@@ -16,11 +16,11 @@ from kvstore.events.kv_event_arrays import ArrayEvent, ClearedArray, RemovedArra
 from kvstore.index.lower_tiers import CPU, DISK, EXTERNAL
 
 ENGINE_MEDIUM = "GPU"
-"""Where an engine computes; other media are tiers below it."""
+"""Memory in which an engine computes; other media are tiers below it."""
 _TIER_OF = {"CPU": CPU, "CPU_PINNED": CPU, "STORAGE": DISK, "DISK": DISK, "EXTERNAL": EXTERNAL}
-"""Media below engine memory that are known: of vLLM, of SGLang, and in small letters LMCache's."""
+"""Known media below engine memory: of vLLM, of SGLang, and in lower case of LMCache."""
 DENSE_KINDS = frozenset({None, "full_attention", "mla_attention", "sink_full_attention"})
-"""Kinds of cache groups whose events list every block of their token ids; others leave skipped blocks out."""
+"""Kinds of cache groups whose events list every block of their token ids; others omit skipped blocks."""
 MAX_EVENTS_PER_BATCH = 65_536
 MAX_BLOCKS_PER_EVENT = 65_536
 
@@ -30,7 +30,7 @@ class UnreadableEventError(ValueError):
 
 
 class PairedTokensError(UnreadableEventError):
-    """The engine keys its cache by pairs of tokens, from which no block key of ours can be made."""
+    """The engine keys its cache by pairs of tokens, which have no block keys of ours."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -52,10 +52,10 @@ class BlockStored(msgspec.Struct, frozen=True, tag_field="type", tag="BlockStore
     medium: str | None = "GPU"
     lora_name: str | None = None
     lora_id: int | str | None = None
-    """Older engines name an adapter only so."""
+    """Older engines name an adapter by this alone."""
     cache_salt: str | None = None
     extra_keys: list[Any] | None = None
-    """Per block what else the engine hashed, the cache salt among it (kvstore.events.event_salt)."""
+    """Further hashed values per block, the cache salt among them (kvstore.events.event_salt)."""
     group_idx: int | None = None
     """Cache group of a hybrid model (kvstore.events.cache_groups), here and of a removed block."""
     kv_cache_spec_kind: str | None = None
@@ -66,7 +66,7 @@ class BlockStored(msgspec.Struct, frozen=True, tag_field="type", tag="BlockStore
 
     @property
     def is_dense(self) -> bool:
-        """The event lists every block of its token ids."""
+        """Whether the event lists every block of its token ids."""
         return self.kv_cache_spec_kind in DENSE_KINDS
 
 
@@ -76,7 +76,7 @@ class BlockRemoved(msgspec.Struct, frozen=True, tag_field="type", tag="BlockRemo
     block_hashes: list[int | bytes]
     medium: str | None = "GPU"
     extra_keys: list[Any] | None = None
-    """Per block what a node manager says of it (kvstore.events.node_blocks); engines send none."""
+    """A node manager's facts per block (kvstore.events.node_blocks); engines send none."""
     group_idx: int | None = None
     locality: str | None = None
 
@@ -86,12 +86,12 @@ class AllBlocksCleared(msgspec.Struct, frozen=True, tag_field="type", tag="AllBl
 
 
 def in_engine_memory(event: BlockStored | BlockRemoved) -> bool:
-    """Return whether the event is of blocks from which the engine computes without loading them."""
+    """Return whether the event is of blocks from which the engine computes without a load."""
     return event.medium in (None, ENGINE_MEDIUM) and event.locality != "REMOTE"
 
 
 def tier_of(event: BlockStored | BlockRemoved) -> str | None:
-    """Return the tier below engine memory that the event is of; None: engine memory, or a medium that is not known."""
+    """Return the tier below engine memory of the event; None: engine memory, or an unknown medium."""
     tier = _TIER_OF.get((event.medium or "").upper())
     return EXTERNAL if tier is not None and event.locality == "REMOTE" else tier
 
@@ -148,7 +148,7 @@ _pairs_decoder = msgspec.msgpack.Decoder(list[tuple[int, int]])
 
 
 def encode_batch(batch: EventBatch) -> bytes:
-    """Return the batch as a current engine would send it, in map form."""
+    """Return the batch in map form, as a current engine sends it."""
     return _encoder.encode(batch)
 
 
@@ -156,7 +156,7 @@ def decode_batch(data: bytes, skipped: list[str] | None = None) -> EventBatch:
     """Read one batch in either form; raises UnreadableEventError on garbage or on more than the limits above.
 
     With `skipped`, only a payload that is no batch at all raises: an event that cannot be read, or of an unknown type
-    that concerns blocks, is left out, and why is appended there.
+    that concerns blocks, is left out, and its fault is appended there.
     """
     batch = _decode_whole(data) or _decode_known(data, skipped)
     if len(batch.events) > MAX_EVENTS_PER_BATCH:
@@ -177,7 +177,7 @@ def _is_whole(event: KvEvent, skipped: list[str] | None) -> bool:
 
 
 def _decode_whole(data: bytes) -> EventBatch | None:
-    """Decode a batch of known events that all have one form, which is the ordinary case; else None."""
+    """Decode a batch of known events that all have one form, the usual case; else None."""
     try:
         return _batch_decoder.decode(data)
     except _FAULTS:
@@ -190,7 +190,7 @@ def _decode_whole(data: bytes) -> EventBatch | None:
 
 
 def _decode_known(data: bytes, skipped: list[str] | None) -> EventBatch:
-    """Decode event by event, so that forms may be mixed and types this program does not know are skipped."""
+    """Decode event by event, so that forms may be mixed and unknown types are skipped."""
     try:
         raw = _raw_decoder.decode(data)
     except _FAULTS as error:
@@ -239,7 +239,7 @@ def _are_pairs(token_ids: msgspec.Raw) -> bool:
 
 
 def _as_map(array: ArrayEvent) -> KvEvent:
-    """Return the event as the map form would have brought it."""
+    """Return the event in map form."""
     if isinstance(array, RemovedArray):
         return BlockRemoved(array.block_hashes, array.medium, group_idx=_number(array.group_idx))
     if isinstance(array, ClearedArray):

@@ -1,10 +1,10 @@
 """How a node's events name its blocks to a gateway: the routing key and the payload of each, in `extra_keys`.
 
-Block hashes are the engines' and mean nothing to a gateway that never saw the block computed. Beside each one,
-stored or removed, stands ["headway", routing key, payload id]: the gateway's own 64-bit key of the block, and the
-first 64 bits of the payload's key, which tell apart the payloads of one block (of several ranks, or in several forms).
-A listener therefore needs no map from hashes: it keeps the set of (payload id, medium) of each routing key, and a
-block is held as long as that set is not empty.
+Block hashes are the engines' and mean nothing to a gateway that never saw the block computed. Each one, stored or
+removed, is accompanied by ["headway", routing key, payload id]: the gateway's own 64-bit key of the block, and the
+first 64 bits of the payload's key, which distinguish the payloads of one block (of several ranks, or in several forms).
+A listener therefore needs no map from hashes: it keeps the set of (payload id, medium) of each routing key, and a block
+is held as long as that set is not empty.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def payload_id(payload_key: bytes) -> int:
 
 
 def extra_key(routing_key: int, payload_key: bytes) -> list[Any] | None:
-    """Return what stands in `extra_keys` for a block; None where nobody told its routing key (0)."""
+    """Return a block's `extra_keys`; None where its routing key is unknown (0)."""
     return [TAG, routing_key, payload_id(payload_key)] if routing_key else None
 
 

@@ -2,7 +2,7 @@
 
 Full attention needs all blocks of a prefix, which is what a match counts. A sliding window needs the blocks of the last
 window before the prefix's end, and Mamba the state at that end: the tail. The prompt's keys are the chain of its
-blocks, so no link between blocks is kept: the cut walks back from the end of a match, as the engine's coordinator does.
+blocks, so no link between blocks is kept: the cut scans back from the end of a match, as the engine's coordinator does.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import NamedTuple
 from kvstore.index.prefix_match import PrefixMatch
 
 FULL, WINDOW, STATE = "full", "window", "state"
-"""What a cache group keeps of a prompt."""
+"""Parts of a prompt that a cache group keeps."""
 
 _NOTHING: Mapping[int, int] = {}
 
 
 class Tail(NamedTuple):
-    """What an engine needs at the end of a prefix beside its full-attention blocks."""
+    """Requirement of an engine at the end of a prefix besides its full-attention blocks."""
 
     window_blocks: int = 0
-    """Blocks in a row that end there, or all from the prompt's start."""
+    """Number of consecutive blocks that end there, or all from the prompt's start."""
     states: bool = False
     """A recurrent state at exactly that end."""
 
@@ -46,11 +46,11 @@ class CacheTails:
         return sum(map(len, self._tables.values()))
 
     def declare(self, target: int, tail: Tail) -> None:
-        """Cut the matches of `target` by `tail` from now on."""
+        """Cut the matches of `target` by `tail`."""
         bit = 1 << target
         if self._targets_of.get(tail, 0) & bit:
             return
-        self._targets_of = {each: left for each, held in self._targets_of.items() if (left := held & ~bit)}
+        self._targets_of = {key: left for key, held in self._targets_of.items() if (left := held & ~bit)}
         if tail != NO_TAIL:
             self._targets_of[tail] = self._targets_of.get(tail, 0) | bit
         self.targets = sum(self._targets_of.values())
@@ -76,7 +76,7 @@ class CacheTails:
                     table[key] = left
 
     def drop(self, keys: Sequence[int]) -> None:
-        """Forget blocks, whoever holds them."""
+        """Forget blocks of every target."""
         for table in self._tables.values():
             if table:
                 for key in keys:
@@ -118,7 +118,7 @@ class CacheTails:
 
 
 def _of(match: PrefixMatch, targets: int) -> dict[int, int]:
-    return {depth: left for depth, each in match.groups if (left := each & targets)}
+    return {depth: left for depth, mask in match.groups if (left := mask & targets)}
 
 
 def _cut(
@@ -129,7 +129,7 @@ def _cut(
     states: Callable[[int], int],
     depths: dict[int, int],
 ) -> None:
-    """Add to `depths` how deep the targets that wait at each depth are served; those served nowhere are left out."""
+    """Add to `depths` the depth at which the targets that wait at each depth are served; unserved ones are left out."""
     for depth in range(max(waiting, default=0), 0, -1):
         running = waiting.pop(depth, 0)
         if running and tail.states:

@@ -62,9 +62,9 @@ class LowerTiers:
             entries -= len(oldest)
 
     def reach(self, match: PrefixMatch, keys: Sequence[int], among: int) -> list[tuple[tuple[int, ...], int]]:
-        """Return (ends, bitset of targets): leading blocks in memory, then with each tier of TIERS beside it.
+        """Return (ends, bitset of targets): leading blocks in memory, then with each tier of TIERS added.
 
-        `match` says what is in memory. A block that is only in memory behind one that is missing there helps nothing.
+        `match` states what is in memory. A block that is only in memory behind one that is missing there is useless.
         """
         groups: list[tuple[tuple[int, ...], int]] = [((blocks,), mask) for blocks, mask in match.groups]
         groups.append(((0,), among & ~match.holders))
@@ -85,7 +85,7 @@ class LowerTiers:
 def _continued(
     ends: tuple[int, ...], running: int, keys: Sequence[int], tables: Sequence[dict[int, int]]
 ) -> list[tuple[tuple[int, ...], int]]:
-    """Return the targets of one group by how far these tables carry them on."""
+    """Return the targets of one group by how far these tables extend their match."""
     ended, end = [], ends[-1]
     while tables and running and end < len(keys):
         held = 0

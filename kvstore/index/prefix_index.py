@@ -1,7 +1,7 @@
-"""The prefix index: which targets hold which blocks, answered for all targets in one walk.
+"""The prefix index: which targets hold which blocks, answered for all targets in one pass.
 
-One dict from block key to a bitset of targets (a Python int). A match is a walk over the prompt's
-keys with a running AND, so its cost grows with the blocks of the prompt and not with the fleet.
+One dict from block key to a bitset of targets (a Python int). A match is a scan over the prompt's keys with a running
+AND, so its cost grows with the blocks of the prompt and not with the fleet.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from kvstore.index.lower_tiers import LowerTiers
 from kvstore.index.prefix_match import LONG, PrefixMatch, search_match, walk_match
 
 ENTRY_BYTES = 150
-"""Bytes one entry costs: dict slot at its usual load, key object, bitset object (measured, 64 targets)."""
+"""Bytes of one entry: dict slot at its usual load, key object, bitset object (measured, 64 targets)."""
 
 _BATCH_SHARE = 128
-"""One part in so many leaves at once when the budget is exceeded."""
+"""One part in this many leaves at once when the budget is exceeded."""
 
 _NOTHING: Mapping[int, int] = {}
 
@@ -39,7 +39,7 @@ class PrefixIndex:
         self._targets_of: dict[int, int] = {}
         self.tails, self.tiers = CacheTails(), LowerTiers()
         self.table: Mapping[int, int] = self._targets_of
-        """Block key → bitset of the targets that hold it; to be read only, and the same object for good."""
+        """Block key → bitset of the targets that hold it; read-only, and the same object for good."""
         self.targets_of: Callable[[int, int], int] = self._targets_of.get
         """Returns the bitset of targets that hold a block, or the given default."""
 
@@ -59,7 +59,7 @@ class PrefixIndex:
         before, after = 0, bit
         for key in reversed(keys):
             held = pop(key, 0)
-            # Neighbours that had one bitset object share one again: less memory, and a walk knows it at a glance.
+            # Neighbours that had one bitset object share one again: less memory, and a scan detects it by identity.
             if held is not before:
                 before, after = held, held | bit
             table[key] = after
@@ -83,7 +83,7 @@ class PrefixIndex:
                 del table[key]
 
     def change_tail(self, target: int, part: str, stored: bool, keys: Sequence[int]) -> None:
-        """Note which of `keys` the groups of `part` hold now, if they are in the index, or no longer all hold."""
+        """Note which of `keys` the groups of `part` now hold, if they are in the index, or no longer all hold."""
         if stored:
             self.tails.store(target, part, [key for key in keys if key in self._targets_of])
             self._evict()
@@ -91,7 +91,7 @@ class PrefixIndex:
             self.tails.remove(target, keys, part)
 
     def change_tier(self, target: int, tier: str, stored: bool, keys: Sequence[int]) -> None:
-        """Note which blocks the target's tier holds now, or no longer."""
+        """Note which blocks the target's tier now holds, or no longer."""
         if stored:
             self.tiers.store(target, tier, keys)
             self._evict()
@@ -99,7 +99,7 @@ class PrefixIndex:
             self.tiers.remove(target, tier, keys)
 
     def drop(self, keys: Iterable[int]) -> None:
-        """Forget blocks, whoever holds them; unknown keys are ignored."""
+        """Forget blocks of every target; unknown keys are ignored."""
         keys = list(keys)
         self.tails.drop(keys)
         for key in keys:
@@ -146,10 +146,11 @@ class PrefixIndex:
         over = len(table) + len(self.tails) + len(self.tiers) - self._max_keys
         if over <= 0:
             return
+        # Both share the budget, and the larger part gives way.
         if len(self.tiers) > len(table):
             self.tiers.evict(max(over, self._max_keys // _BATCH_SHARE))
             return
-        # In batches: finding the oldest entry of a dict walks over all that were deleted before it.
+        # In batches: the oldest entry of a dict is behind all those that were deleted before it.
         oldest = list(islice(table, max(over, self._max_keys // _BATCH_SHARE)))
         for key in oldest:
             del table[key]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 LONG = 64
-"""Blocks from which on a prompt is searched instead of walked."""
+"""Least number of blocks at which a prompt is searched instead of scanned."""
 
 
 class PrefixMatch(msgspec.Struct, frozen=True, gc=False):
@@ -28,7 +28,7 @@ class PrefixMatch(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def longest(self) -> int:
-        """Blocks of the deepest match (0 when nobody holds the prefix)."""
+        """Blocks of the deepest match (0 when no target holds the prefix)."""
         return self.groups[0][0] if self.groups else 0
 
     def blocks(self, target: int) -> int:
@@ -70,20 +70,21 @@ def walk_match(keys: Sequence[int], among: int, resident: Mapping[int, int], com
 
 
 def search_match(keys: Sequence[int], among: int, held: Callable[[int], int]) -> PrefixMatch:
-    """Return the match of a long prompt by binary search over its depth, one for each depth that somebody ends at.
+    """Return the match of a long prompt by binary search over its depth, one for each depth at which a target ends.
 
-    `held` gives the bitset of targets that hold a block. Prefixes are taken to be held whole: engines evict
-    children before their parents, so who holds a block holds all before it. A target for which that is
-    broken for a moment (a lost event) may be credited with blocks behind the gap.
+    `held` gives the bitset of targets that hold a block. Prefixes are taken to be held whole: engines evict children
+    before their parents, so a target that holds a block holds all before it. A target for which that is broken for a
+    moment (a lost event) may be credited with blocks behind the gap.
     """
     groups: list[tuple[int, int]] = []
     running, depth = among, 0
     while running and depth < len(keys):
         still = running & held(keys[-1])
+        # All remaining targets hold the whole prompt.
         if still == running:
             depth = len(keys)
             break
-        # The first block, from `depth` on, that somebody who is still running lacks.
+        # The first block, from `depth` on, that a target still in the running lacks.
         low, high = depth, len(keys) - 1
         while low < high:
             middle = (low + high) // 2

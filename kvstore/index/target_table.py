@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class TargetTable:
-    """Name of a target → bit number. A released bit rests until `sweep` says that no entry holds it.
+    """Name of a target → bit number. A released bit rests until `sweep` confirms that no entry holds it.
 
     Mutable state: `_bits`, `_resting` (released, possibly still in the index) and `_free`.
     """
@@ -19,7 +19,7 @@ class TargetTable:
         return len(self._bits)
 
     def assign(self, name: str) -> int:
-        """Return the bit of `name`, a fresh one at its first call."""
+        """Return the bit of `name`, a new one at its first call."""
         bit = self._bits.get(name)
         if bit is None:
             bit = self._free.pop() if self._free else self._next
@@ -41,7 +41,7 @@ class TargetTable:
         return swept
 
     def check(self) -> None:
-        """Raise AssertionError unless each bit is in exactly one place."""
+        """Raise AssertionError unless each bit is in exactly one state."""
         everywhere = [*self._bits.values(), *self._resting, *self._free]
         if sorted(everywhere) != list(range(self._next)):
             raise AssertionError(f"bits {sorted(everywhere)} are not 0 … {self._next - 1}")

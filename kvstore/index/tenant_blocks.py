@@ -1,4 +1,4 @@
-"""How many blocks of an index each tenant's requests brought, so that no tenant pushes out another's."""
+"""Number of an index's blocks that each tenant's requests brought, so that no tenant pushes out another's."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from itertools import islice
 
 ENTRY_BYTES = 110
-"""Bytes that one entry costs beside the index's own: a dict slot at its usual load, the key being shared."""
+"""Bytes of one entry besides the index's own: a dict slot at its usual load, the key being shared."""
 _BATCH_SHARE = 128
-"""One part in so many leaves at once when the limit is exceeded."""
+"""One part in this many leaves at once when the limit is exceeded."""
 
 
 class TenantBlocks:
-    """Block keys by tenant, at most `max_keys` in all; of the tenant that has most the longest untouched leave first.
+    """Block keys by tenant, at most `max_keys` in all; of the largest tenant the longest untouched leave first.
 
-    So each may fill what the others leave, and one that has no more than its even part loses nothing to others.
-    Mutable state: `_blocks` (per tenant, in order of last touch) and their count.
+    So each may use what the others leave, and one that has no more than an equal share loses nothing to others. Mutable
+    state: `_blocks` (per tenant, in order of last touch) and their count.
     """
 
     def __init__(self, max_keys: int) -> None:
@@ -29,7 +29,7 @@ class TenantBlocks:
         return self._count
 
     def touch(self, tenant: str, keys: Sequence[int]) -> list[int]:
-        """Note that the tenant's request had these blocks, in prompt order; return those that have no room any more."""
+        """Note that the tenant's request had these blocks, in prompt order; return those that no longer have room."""
         blocks = self._blocks.setdefault(tenant, {})
         before = len(blocks)
         for key in reversed(keys):
@@ -53,12 +53,12 @@ class TenantBlocks:
         while self._count > self._max_keys:
             most = max(self._blocks, key=lambda name: (len(self._blocks[name]), name))
             blocks = self._blocks[most]
-            # In batches: finding the oldest entry of a dict walks over all that were deleted before it.
+            # In batches: the oldest entry of a dict is behind all those that were deleted before it.
             oldest = list(islice(blocks, max(1, self._max_keys // _BATCH_SHARE)))
             for key in oldest:
                 del blocks[key]
             self._count -= len(oldest)
-            others = [each for name, each in self._blocks.items() if name != most]
+            others = [held for name, held in self._blocks.items() if name != most]
             gone += [key for key in oldest if not any(key in other for other in others)]
             if not blocks:
                 del self._blocks[most]

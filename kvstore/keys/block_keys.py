@@ -1,9 +1,9 @@
 """Block keys: one 64-bit name for each prefix of a prompt.
 
-A key is the xxh3_64 of a block chained on the key before it, starting from a seed that holds the
-fleet's secret, the served model, the LoRA adapter and the isolation domain. Equal keys therefore
-mean equal prefixes under equal weights within one domain, and nobody without the secret can aim at
-a key. Keys are for routing; stored payloads are addressed by a SHA-256-class name instead.
+A key is the xxh3_64 of a block chained on the key before it, starting from a seed that holds the fleet's secret, the
+served model, the LoRA adapter and the isolation domain. Equal keys therefore mean equal prefixes under equal weights
+within one domain, and an attacker without the secret cannot aim at a key. Keys are for routing; stored payloads are
+addressed by a SHA-256-class name instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TOKEN_BYTES = 4
 
 
 def key_seed(fleet_secret: bytes, served_model: str, lora: str = "", domain: str = "") -> int:
-    """Return the 64-bit seed of a key space; lengths are hashed too, so that no two spaces run together."""
+    """Return the 64-bit seed of a key space; lengths are hashed too, so that no two spaces collide."""
     parts = (fleet_secret, served_model.encode(), lora.encode(), domain.encode())
     framed = b"".join(len(part).to_bytes(8, "little") + part for part in parts)
     return xxh3_64_intdigest(framed)
@@ -33,12 +33,12 @@ def extend_key(parent: int, block: bytes | memoryview) -> int:
     return xxh3_64_intdigest(block, parent)
 
 
-def media_block_key(seed: int, name: str, place: int) -> int:
-    """Return the key of the block at this place, from 0, among those that a prompt's medium of this name is in.
+def media_block_key(seed: int, name: str, position: int) -> int:
+    """Return the key of the block at this position, from 0, among those that contain a prompt's medium of this name.
 
-    What is before it in the prompt is not in the key: it says that an engine holds the medium.
+    The prompt before it is not in the key, which states only that an engine holds the medium.
     """
-    return extend_key(seed, f"{name}:{place}".encode())
+    return extend_key(seed, f"{name}:{position}".encode())
 
 
 def pack_tokens(tokens: array[int] | Sequence[int]) -> bytes:
@@ -79,13 +79,13 @@ def rekey_hashes(seed: int, hashes: Sequence[int]) -> tuple[int, ...]:
         packed = pack(*hashes)
     except struct_error:
         packed = b"".join([_unsigned(value).to_bytes(8, "little") for value in hashes])
-    # All without a step of the interpreter per block: callers send dozens with each request.
+    # Without an interpreter step per block: callers send dozens with each request.
     return tuple(map(xxh3_64_intdigest, unpack(packed), repeat(seed)))
 
 
 @lru_cache(maxsize=512)
 def _layout(count: int) -> tuple[Callable[..., bytes], Callable[[bytes], tuple[bytes, ...]]]:
-    """Return how so many hashes become bytes, and these become the bytes of each one."""
+    """Return how `count` hashes become bytes, and these the bytes of each one."""
     return Struct(f"<{count}Q").pack, Struct("8s" * count).unpack
 
 

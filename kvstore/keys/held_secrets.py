@@ -1,4 +1,4 @@
-"""What a process reports of its secrets: fingerprints, and what was accepted by which."""
+"""A process's report on its secrets: fingerprints, and what was accepted by which."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _MAX_WHO = 128
 
 
 class SecretUse(msgspec.Struct, frozen=True):
-    """What a process accepted by the secret that it accepts besides the one that it uses."""
+    """Uses of the secret that a process accepts besides the one that it uses."""
 
     purpose: Annotated[str, Meta(max_length=64)]
     count: _Count
     newest_at: float
     """Unix seconds."""
     who: Annotated[str, Meta(max_length=_MAX_WHO)] = ""
-    """Who sent the newest."""
+    """Sender of the newest."""
 
 
 class HeldSecrets(msgspec.Struct, frozen=True):

@@ -36,7 +36,7 @@ class SecretKey:
     def __init__(self, master: bytes) -> None:
         self._master = master
         self.fingerprint = self.derive("fingerprint", _FINGERPRINT_BYTES).hex()
-        """Names the secret to people; 8 hex digits."""
+        """Identifies the secret to people; 8 hex digits."""
 
     def derive(self, purpose: str, size: int = _KEY_BYTES) -> bytes:
         """Return the key of one purpose; keys of different purposes do not reveal each other."""
@@ -52,7 +52,7 @@ def stretched(secret: bytes, kind: str = FLEET) -> SecretKey:
 
 
 class AlsoUse:
-    """What was accepted by the other secret than the one in use. Mutable."""
+    """Uses of the secret that is accepted besides the one in use. Mutable."""
 
     __slots__ = ("count", "newest_at", "who")
 
@@ -60,16 +60,16 @@ class AlsoUse:
         self.count = 0
         self.newest_at = 0.0
         self.who = ""
-        """Who sent the newest."""
+        """Sender of the newest."""
 
 
 class Keys:
-    """The keys of one purpose: `used` makes, and all of them check."""
+    """The keys of one purpose: `used` signs, and all of them verify."""
 
     __slots__ = ("_note", "every", "used")
 
     def __init__(self, every: tuple[bytes, ...], note: Callable[[str], None]) -> None:
-        """`note` is called with the sender of what was accepted by another key than the used one."""
+        """`note` is called with the sender of a proof by another key than the used one."""
         self._note = note
         self.every = every
         self.used = every[0]
@@ -77,7 +77,7 @@ class Keys:
     def matching(self, holds: Callable[[bytes], bool], who: str = "") -> bytes | None:
         """Return the first key for which this holds; None: none. A key of the secret that is also accepted is counted.
 
-        `who` sent what is checked.
+        `who` is the sender of the proof.
         """
         for key in self.every:
             if holds(key):
@@ -88,7 +88,7 @@ class Keys:
 
 
 class Keyring:
-    """The secrets of one kind that a process holds. Mutable: what was accepted by `also`."""
+    """The secrets of one kind that a process holds. Mutable: the uses of `also`."""
 
     __slots__ = ("_uses", "_wall", "also", "kind", "used")
 
@@ -108,6 +108,7 @@ class Keyring:
     ) -> Keyring:
         """Return the keyring of these secrets; an empty `also` is none."""
         used = stretched(secret, kind)
+        # The same secret twice would count every use as one of the other.
         return cls(used, stretched(also, kind) if also and also != secret else None, kind, wall)
 
     @property
@@ -117,7 +118,7 @@ class Keyring:
 
     @property
     def uses(self) -> Mapping[str, AlsoUse]:
-        """What was accepted by the secret that is also accepted, by purpose."""
+        """Uses of the secret that is also accepted, by purpose."""
         return self._uses
 
     def keys(self, purpose: str) -> Keys:

@@ -1,4 +1,4 @@
-"""Names of stored KV payloads: everything that must agree before one engine may load what another one computed.
+"""Names of stored KV payloads: everything that must agree before one engine may load another's blocks.
 
 A wrong match would be a wrong token, so the key is SHA-256 over the engine's hash chain (which covers the tokens up to
 and in the block) and over each fact that gives the bytes their meaning.
@@ -12,11 +12,11 @@ import msgspec
 
 KEY_BYTES = 32
 MIN_CHAIN_BYTES, MAX_CHAIN_BYTES = 16, 32
-"""Engines also publish hashes of 64 bits, of which two prompts may share one; those are rejected."""
+"""Engines also publish hashes of 64 bits, which two prompts may share; those are rejected."""
 
 
 class PayloadFormat(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What the bytes of a block mean beside its tokens; all blocks of one rank of one engine share it."""
+    """Meaning of a block's bytes besides its tokens; all blocks of one rank of one engine share it."""
 
     model: str
     weight_revision: str
@@ -42,6 +42,7 @@ class PayloadKeys:
         self._format = hashlib.sha256(b"headway kv payload 1\0")
         for value in msgspec.structs.astuple(payload_format):
             field = str(value).encode()
+            # Lengths are hashed too, so that no two formats collide.
             self._format.update(len(field).to_bytes(4, "big") + field)
 
     def key(self, chain_hash: bytes) -> bytes:

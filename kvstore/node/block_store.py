@@ -26,14 +26,14 @@ from kvstore.transactions.expected_blocks import Expected
 from kvstore.transactions.pins import PinnedPrefix, pinned_prefixes
 from kvstore.transactions.transactions import Allocation, TransactionRejection, Transactions
 
-_PURGE_LOOKS, _PURGE_LOOK_S = 3500, 0.01
-"""A purge waits for uses of the tenant's blocks a little longer than a silent client is waited for."""
+_PURGE_CHECKS, _PURGE_CHECK_S = 3500, 0.01
+"""A purge waits for uses of the tenant's blocks slightly longer than the limit of a silent client."""
 _RETRIED_PER_TICK = 16
-"""Slots that a disk did not let be overwritten, and that are tried again."""
+"""Slots that a disk did not allow to be overwritten, and that are retried."""
 
 
 class Filling(NamedTuple):
-    """A block of a transaction, and where its bytes go."""
+    """A block of a transaction, and the destination of its bytes."""
 
     record: BlockRecord
     view: memoryview
@@ -42,7 +42,7 @@ class Filling(NamedTuple):
 class BlockStore:
     """For any number of threads. `lock` guards `catalog`, `transactions` and `counts`; `settle` ends every change.
 
-    A block's bytes are touched only by those who made it busy in the catalog, so that they need no lock.
+    A block's bytes are accessed only by threads that made it busy in the catalog, so that they need no lock.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class BlockStore:
         self.clock, self._epoch_offset_s, self.incarnation = clock, epoch_offset_s, incarnation
         self._on_changes = on_changes
         self.on_stored: Callable[[bytes], None] = lambda _key: None
-        """Told of each block that was committed: the write-through."""
+        """Called with each block that was committed: the write-through."""
         self.lock = threading.Lock()
         self._pause = threading.Event()
         self.catalog = BlockCatalog(settings, random.Random(incarnation))
@@ -74,12 +74,13 @@ class BlockStore:
 
     @contextmanager
     def reading(self, keys: Sequence[bytes], max_bytes: int) -> Iterator[list[tuple[BlockFacts, memoryview] | None]]:
-        """Yield the first of these blocks, as many as fit into `max_bytes`; they stay where they are until the end.
+        """Yield the first of these blocks, as many as fit into `max_bytes`; they stay in place until the end.
 
-        Bytes from DRAM are compared with their checksum by who receives them, bytes from SSD here.
+        Bytes from DRAM are compared with their checksum by the receiver, bytes from SSD here.
         """
         with self.lock:
             records = self.catalog.open_read(self._fitting(keys, max_bytes))
+            # Blocks that an advisory brought are copied to SSD once a request has asked for them.
             wanted = self.catalog.expected.wanted(records)
             slots = [record.slots.get(DRAM) if record else None for record in records]
             self.counts.misses += records.count(None)
@@ -108,7 +109,7 @@ class BlockStore:
         return got
 
     def begin_write(self, tx_id: str, keys: Sequence[bytes]) -> list[Filling] | None:
-        """Return where the bytes of allocated blocks go, until `end_write`; None: they are not to be written."""
+        """Return the destinations of allocated blocks' bytes, until `end_write`; None: they must not be written."""
         with self.lock:
             records = self.transactions.begin_write(tx_id, keys)
             if records is None:
@@ -116,7 +117,7 @@ class BlockStore:
             return [Filling(record, self.arena.claim(record.slots[DRAM], record.facts.length)) for record in records]
 
     def end_write(self, filling: Sequence[Filling], checksums: Sequence[bytes]) -> None:
-        """Note the checksums of what was written; an empty one: nothing whole."""
+        """Note the checksums of written blocks; an empty one: not complete."""
         with self.lock:
             self.transactions.end_write([item.record for item in filling], checksums)
         self.settle()
@@ -139,7 +140,7 @@ class BlockStore:
         return aborted
 
     def verify(self, key: bytes) -> None:
-        """Compare all copies of a block with its checksum and drop those that disagree."""
+        """Compare all copies of a block with its checksum and drop corrupt ones."""
         with self.lock:
             record = self.catalog.open_read([key])[0]
             copies = dict(record.slots) if record else {}
@@ -154,10 +155,10 @@ class BlockStore:
             self._close_read([record])
 
     def promote(self, keys: Sequence[bytes], expected: Expected | None = None) -> list[bytes]:
-        """Copy those of these blocks that lie on SSD alone to DRAM; returns which of them lie there afterwards."""
+        """Copy those of these blocks that are on SSD alone to DRAM; return which of them are in DRAM afterwards."""
         with self.lock:
             if expected is not None:
-                # What is there stays expected as it was.
+                # A block in DRAM keeps its expectation.
                 keys = [key for key in keys if (known := self.catalog.find(key)) and DRAM not in known.slots]
             records = self.catalog.open_read(keys)
             alone = [item for item in records if item is not None and DRAM not in item.slots]
@@ -172,7 +173,7 @@ class BlockStore:
             self.settle()
 
     def write_through(self, key: bytes) -> bool:
-        """Copy a block from DRAM to SSD; returns False where the disk did not take it."""
+        """Copy a block from DRAM to SSD; returns False where the disk rejected it."""
         file = self.slot_file
         if file is None:
             return True
@@ -208,7 +209,7 @@ class BlockStore:
         return failed is None
 
     def pin(self, keys: Sequence[bytes], seconds: float) -> int:
-        """Pin blocks for so long, or end their pins at 0; returns for how many it was done."""
+        """Pin blocks for `seconds`, or end their pins at 0; returns the number of blocks affected."""
         with self.lock:
             now = self.clock()
             pinned = self.catalog.pin(keys, now + seconds, now) if seconds > 0 else self.catalog.unpin(keys)
@@ -217,34 +218,35 @@ class BlockStore:
         return pinned
 
     def pins(self) -> list[PinnedPrefix]:
-        """Return what is pinned, the largest first."""
+        """Return the pinned prefixes, the largest first."""
         with self.lock:
             pinned = self.catalog.usage.pinned()
         return pinned_prefixes(pinned)
 
     def unpin(self, name: bytes, tenant: str) -> int:
-        """End a pin by its name; returns for how many blocks, 0 where there is no such pin."""
+        """End a pin by its name; returns the number of its blocks, 0 where there is no such pin."""
+        # By tenant too: payloads of several tenants may have one name.
         keys = [key for pin in self.pins() if (pin.name, pin.tenant) == (name, tenant) for key in pin.keys]
         return self.pin(keys, 0.0) if keys else 0
 
     def learn_routing_keys(self, blocks: Sequence[BlockFacts]) -> None:
-        """Call blocks that are held by the routing keys that are told now, where they have none or others."""
-        told = {facts.key: facts.routing_key for facts in blocks if facts.routing_key}
+        """Assign new routing keys to held blocks, where they have none or others."""
+        routing_keys = {facts.key: facts.routing_key for facts in blocks if facts.routing_key}
         with self.lock:
-            found = [self.catalog.find(key) for key in told]
+            held = [self.catalog.find(key) for key in routing_keys]
             keys = [
                 item.facts.key
-                for item in found
-                if item is not None and item.visible and item.facts.routing_key != told[item.facts.key]
+                for item in held
+                if item is not None and item.visible and item.facts.routing_key != routing_keys[item.facts.key]
             ]
             records = self.catalog.open_read(keys)
             for record in records:
                 if record is not None:
-                    self.catalog.rename(record, told[record.facts.key])
+                    self.catalog.rename(record, routing_keys[record.facts.key])
         self._describe_all(records)
 
     def shrink(self, keys: Sequence[bytes], unread_s: float, until: float) -> list[BlockFacts]:
-        """Give up copies that nobody has read for so long, where `until` has not come; another node has them locked."""
+        """Drop copies not read for `unread_s`, unless `until` has passed; another node has the blocks locked."""
         with self.lock:
             now = self.clock()
             dropped = drop_cold(self.catalog, keys, now - unread_s) if now < until else []
@@ -253,9 +255,9 @@ class BlockStore:
         return [record.facts for record in dropped]
 
     def purge(self, tenant: str) -> int:
-        """Forget a tenant's blocks and overwrite their bytes, once whoever uses them right now has ended.
+        """Forget a tenant's blocks and overwrite their bytes, once the uses in progress have ended.
 
-        Raises OSError where the disk does not take it, or a use does not end.
+        Raises OSError where the disk rejects the write, or a use does not end.
         """
         with self.lock:
             count = self.catalog.purge(tenant)
@@ -263,13 +265,13 @@ class BlockStore:
             self.catalog.retry_clearing(self.catalog.unclean)
         self.settle()
         leaving, unclean = True, 0
-        for _ in range(_PURGE_LOOKS):
+        for _ in range(_PURGE_CHECKS):
             with self.lock:
                 leaving = self.catalog.is_leaving(tenant)
                 unclean = self.catalog.unclean
             if not leaving:
                 break
-            self._pause.wait(_PURGE_LOOK_S)
+            self._pause.wait(_PURGE_CHECK_S)
         if unclean or leaving:
             raise OSError("blocks of the tenant could not be overwritten")
         return count
@@ -287,7 +289,7 @@ class BlockStore:
         self.disk.share()
 
     def settle(self) -> None:
-        """Tell of changes and clear the slots that came free."""
+        """Publish changes and clear the slots that came free."""
         with self.lock:
             changes = self.catalog.take_changes()
             if changes:
@@ -306,7 +308,7 @@ class BlockStore:
             self.slot_file.close()
 
     def _clear(self, slot: ClearedSlot) -> bool:
-        """Overwrite a slot, or note on disk that it is free; False: its bytes may still be there, under no name."""
+        """Overwrite a slot, or note on disk that it is free; False: its bytes may still be there, without a name."""
         if slot.medium == DRAM:
             if slot.scrub:
                 self.arena.scrub(slot.slot)
@@ -321,7 +323,7 @@ class BlockStore:
         return True
 
     def _describe_all(self, records: Sequence[BlockRecord | None]) -> None:
-        """Write what changed of blocks that are in use into the headers of their copies on SSD, and end the use."""
+        """Write the changes of blocks in use into the headers of their copies on SSD, and end the use."""
         try:
             for record in records:
                 if record is not None:
@@ -330,10 +332,11 @@ class BlockStore:
             self._close_read(records)
 
     def _describe(self, record: BlockRecord, written: BlockHeader | None) -> None:
-        """Have the copy on SSD, if there is one, say what is so: how long a pin lasts outlives this process.
+        """Update the header of the copy on SSD, if there is one: the duration of a pin outlives this process.
 
-        The record is in use. `written` is what the header says; pins may come and end meanwhile.
+        The record is in use. `written` is the present header; pins may begin and end meanwhile.
         """
+        # Again until the header is current: a pin may change while it is written.
         while self.slot_file is not None:
             with self.lock:
                 slot, header = record.slots.get(SSD), self._header(record)
@@ -357,6 +360,7 @@ class BlockStore:
         for count, key in enumerate(keys):
             record = self.catalog.find(key)
             size += record.facts.length if record else 0
+            # At least one block, however large.
             if size > max_bytes and count:
                 return keys[:count]
         return keys
@@ -375,7 +379,7 @@ class BlockStore:
         return None if view is None else (record.facts, view)
 
     def _load(self, record: BlockRecord, expected: Expected | None = None) -> memoryview | None:
-        """Read a block from SSD into DRAM, or beside it where no slot comes free; None: it is corrupt."""
+        """Read a block from SSD into DRAM, or into other memory where no slot comes free; None: it is corrupt."""
         with self.lock:
             slot = record.slots.get(SSD)
             filled = self.catalog.open_fill(record.facts.key, DRAM, expected) if slot is not None else None
@@ -393,6 +397,7 @@ class BlockStore:
             if filled:
                 self.catalog.close_fill(record, DRAM, whole=whole)
             if not whole:
+                # A block whose bytes disagree with their checksum is never handed out.
                 self._drop_corrupt(record, SSD)
         return view if whole else None
 

@@ -31,7 +31,7 @@ from kvstore.transfer.transfer_client import TransferClient
 
 
 class SettingError(ValueError):
-    """An option or a variable is missing or wrong; the message says what to do."""
+    """An option or a variable is missing or wrong; the message states the remedy."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def settings_of(options: argparse.Namespace) -> NodeSettings:
-    """Return what the options and the environment say; raises SettingError."""
+    """Return the settings in the options and the environment; raises SettingError."""
     tls = _tls(options)
     if tls is None and not is_loopback(options.host):
         raise SettingError(f"{options.host} is not loopback: give --tls-certificate, --tls-key and --tls-authority.")

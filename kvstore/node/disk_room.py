@@ -2,11 +2,11 @@
 
 A disk may be smaller than the tier, and others write to it too, such as the database. The node leaves them a reserve.
 Each tick compares the free space with it. Above the reserve, as many slots without disk space may be used as fit. Below
-it, none may, and slots give theirs back: free ones first, then those of the blocks that would be evicted next.
+it, none may, and slots release theirs: free ones first, then those of the blocks that would be evicted next.
 
 Free space shows neither quotas nor limits of file sizes. So a write that the disk rejects withholds all slots without
-space, too. One slot is tried again after a second, and with each rejection after twice the time, up to a minute. When
-the disk takes it, the free space decides again.
+space, too. One slot is retried after a second, and with each rejection after twice the time, up to a minute. When the
+disk accepts it, the free space decides again.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from kvstore.transactions.block_changes import ClearedSlot
 
 RETRY_MIN_S, RETRY_MAX_S = 1.0, 60.0
 GIVEN_BACK_BYTES = 256 << 20
-"""Most that one tick gives back."""
+"""Most bytes released by one tick."""
 _AT_ONCE = 256
 """Slots that are taken under one lock."""
 _REMEDY = "put --directory on a file system of its own, or on one that can punch holes (ext4, XFS, Btrfs, tmpfs)"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_NOBODY = BlockFacts(b"", 0)
+_NO_BLOCK = BlockFacts(b"", 0)
 _log = logging.getLogger(__name__)
 
 
 class DiskRoom:
-    """Guarded by the store's lock. Mutable state: the space that was last seen, whether the disk rejected a write, the
+    """Guarded by the store's lock. Mutable state: the space at the last reading, whether the disk rejected a write, the
     slot that is tried, when the next one is, and the pause then.
     """
 
@@ -47,7 +47,7 @@ class DiskRoom:
         clock: Callable[[], float],
         reserve: int | None,
     ) -> None:
-        """`reserve`: bytes of the file system that stay free; None: what is usual for its size."""
+        """`reserve`: bytes of the file system that stay free; None: the usual part of its size."""
         self._catalog, self._file, self._lock, self._clock = catalog, file, lock, clock
         self._free = catalog.free_slots(SSD)
         self.space = space_of(file.fileno())
@@ -78,7 +78,7 @@ class DiskRoom:
                 self._free.allow(self._fitting())
 
     def tick(self) -> None:
-        """Compare the free space with the reserve; give slots back, allow more of them, or try one again."""
+        """Compare the free space with the reserve; release slots, allow more of them, or retry one."""
         space = self.space
         with contextlib.suppress(OSError):
             space = space_of(self._file.fileno())
@@ -96,12 +96,12 @@ class DiskRoom:
         return max(0, self.space.free_bytes - self.reserve_bytes) // self._file.stride
 
     def _missing(self) -> int:
-        """Return how many slots' space the reserve lacks, as far as one tick gives back."""
+        """Return how many slots' space the reserve lacks, as far as one tick releases it."""
         lacking = min(self.reserve_bytes - self.space.free_bytes, GIVEN_BACK_BYTES)
         return max(0, -(-lacking // self._file.stride))
 
     def _give_back(self, slots: int) -> None:
-        """Release the space of so many slots, as far as slots are free or their blocks may leave."""
+        """Release the space of `slots` slots, as far as slots are free or their blocks may leave."""
         while slots > 0 and self._gives_back:
             with self._lock:
                 taken = [self._catalog.take_slot(SSD) for _ in range(min(slots, _AT_ONCE))]
@@ -111,7 +111,7 @@ class DiskRoom:
             slots = 0 if None in taken else slots - len(taken)
 
     def _released(self, slot: int) -> bool:
-        """Release a slot that nobody uses; where the file system cannot, have it overwritten, and return False."""
+        """Release an unused slot; where the file system cannot, have it overwritten, and return False."""
         try:
             self._file.punch(slot)
         except OSError as error:
@@ -119,6 +119,6 @@ class DiskRoom:
                 _log.warning("the SSD tier cannot give disk space back: %s; %s", error.strerror, _REMEDY)
             self._gives_back = False
             with self._lock:
-                self._catalog.slot_not_cleared(ClearedSlot(SSD, slot, _NOBODY, scrub=True))
+                self._catalog.slot_not_cleared(ClearedSlot(SSD, slot, _NO_BLOCK, scrub=True))
             return False
         return True

@@ -1,4 +1,4 @@
-"""Free space of a file system, and how much of it node managers leave to others."""
+"""Free space of a file system, and the part of it that node managers leave to others."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ class DiskSpace(msgspec.Struct, frozen=True, kw_only=True):
 
     total_bytes: int
     free_bytes: int
-    """That programs without special rights may still write."""
+    """Bytes that unprivileged programs may still write."""
     disk_id: str = ""
-    """The same for all processes of a machine that see the same file system; empty: unknown."""
+    """The same for all processes of a machine that use the same file system; empty: unknown."""
 
 
 def space_of(where: Path | int) -> DiskSpace:
     """Return the file system of a path or of an open file; raises OSError."""
-    found, device = os.statvfs(where), where.stat() if isinstance(where, Path) else os.fstat(where)
+    stats, device = os.statvfs(where), where.stat() if isinstance(where, Path) else os.fstat(where)
     return DiskSpace(
-        total_bytes=found.f_blocks * found.f_frsize,
-        free_bytes=found.f_bavail * found.f_frsize,
+        total_bytes=stats.f_blocks * stats.f_frsize,
+        free_bytes=stats.f_bavail * stats.f_frsize,
         disk_id=_disk_id(device.st_dev),
     )
 
 
 def usual_reserve(total_bytes: int) -> int:
-    """Return how much of a file system of this size stays free: 5 %, from 1 to 16 GiB, and never more than a fifth."""
+    """Return the part of a file system of this size that stays free: 5 %, from 1 to 16 GiB, and at most a fifth."""
     return min(max(total_bytes // 20, 1024 * _MIB), 16 * 1024 * _MIB, total_bytes // 5)
 
 
@@ -42,5 +42,5 @@ def _disk_id(device: int) -> str:
         boot = _BOOT.read_bytes()
     except OSError:
         return ""
-    # Machines number their devices alike; the number of the boot is one machine's, and its containers'.
+    # Machines number their devices alike; the boot id is specific to one machine and its containers.
     return hashlib.sha256(b"%s%d" % (boot, device)).hexdigest()[:16]

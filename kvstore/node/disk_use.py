@@ -1,4 +1,4 @@
-"""How much of the last minute a node's disk was at work."""
+"""Share of the last minute in which a node's disk was busy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DiskUse:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Count the time within as the disk's; what overlaps counts once."""
+        """Count the time within as busy; overlaps count once."""
         with self._lock:
             self._under_way += 1
             if self._under_way == 1:
@@ -35,7 +35,7 @@ class DiskUse:
                     self._busy_s += self._clock() - self._since
 
     def share(self) -> float:
-        """Return the share of the last minute, 0 to 1; call it every few seconds, so that it knows when that began."""
+        """Return the share of the last minute, 0 to 1; call it every few seconds, to mark the minute's start."""
         with self._lock:
             now = self._clock()
             busy_s = self._busy_s + (now - self._since if self._under_way else 0.0)

@@ -19,7 +19,7 @@ MAX_RECEIVED_BYTES = 32 << 10
 _HANDSHAKE_MS = 5000
 _MAX_MESSAGE_BYTES = 256
 _MAX_EVENTS = 100
-"""Of connections in one call, so that they do not delay what the node publishes."""
+"""Events of connections in one call, so that they do not delay the node's messages."""
 _COUNT_EVERY = 10
 _TCP_INFO_BYTES = 136
 _RECEIVED = slice(128, 136)
@@ -44,7 +44,7 @@ class GuardedPort:
         self._monitor = publisher.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
 
     def guard(self) -> None:
-        """Close what breaks a limit; call it a hundred times a second."""
+        """Close connections that exceed a limit; call it a hundred times a second."""
         for _ in range(_MAX_EVENTS):
             if not self._monitor.poll(0):
                 break
@@ -80,7 +80,7 @@ class GuardedPort:
 
 
 def _with(descriptor: int, peer: _Peer | None, act: Callable[[socket.socket], int]) -> int:
-    """Act on libzmq's connection to this peer; 0 where the descriptor is another one's by now."""
+    """Act on libzmq's connection to this peer; 0 where the descriptor now belongs to another one."""
     with suppress(OSError), socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM) as connection:
         if connection.getpeername()[:2] == peer:
             return act(connection)

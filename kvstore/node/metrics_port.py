@@ -38,7 +38,7 @@ class MetricsPort(ThreadingMixIn, WSGIServer):
         threading.Thread(target=self.serve_forever, name="kv-metrics", daemon=True).start()
 
     def stop(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         self.shutdown()
         self.server_close()
 
@@ -72,7 +72,7 @@ class MetricsPort(ThreadingMixIn, WSGIServer):
 class _SilentHandler(WSGIRequestHandler):
     @override
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: strangers choose how much there would be."""
+        """Log nothing: strangers would determine the volume."""
 
 
 def _cut(connection: socket.socket) -> None:

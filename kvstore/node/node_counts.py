@@ -19,9 +19,9 @@ class NodeCounts(msgspec.Struct):
     purged: int = 0
     pulled: int = 0
     shrunk: int = 0
-    """Copies given up because another node has the blocks and nobody read them here."""
+    """Copies given up because another node has the blocks and they were not read here."""
     write_through_failed: int = 0
-    """Blocks that could not be written to SSD: the disk is full or ill."""
+    """Blocks that could not be written to SSD: the disk is full or failing."""
     write_through_skipped: int = 0
     """Blocks that were not written to SSD because the queue was full."""
     rejected: dict[str, int] = msgspec.field(default_factory=dict)

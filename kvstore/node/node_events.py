@@ -1,10 +1,10 @@
 """Publishes what a node stores and drops, in the form of the engines' KV events (kvstore.events.kv_events).
 
 Blocks carry the engine's hashes as engines publish them (the low 64 bits), their medium (CPU or STORAGE), and in
-`extra_keys` what a gateway calls them (kvstore.events.node_blocks). They name neither token ids, which are not stored,
-nor parents. As engines do, a node numbers its batches from 0 and replays the last ones; `Page` tells a listener the
-rest: it subscribes, asks for all pages, and applies every batch from the number on that the first page names. Blocks
-are named one by one and set, not counted, so that an event that a page showed already changes nothing.
+`extra_keys` their names at a gateway (kvstore.events.node_blocks). They name neither token ids, which are not stored,
+nor parents. As engines do, a node numbers its batches from 0 and replays the last ones. `Page` gives a listener the
+rest: it subscribes, requests all pages, and applies every batch from the number on that the first page names. Blocks
+are named one by one and set, not counted, so that an event that a page already showed changes nothing.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from kvstore.transactions.block_changes import BlockChange
 
 _MAX_BATCHES = 10_000
 _MAX_CHANGES = 4096
-"""Per batch: a node that starts tells of all that its SSD holds."""
+"""Per batch: a node that starts publishes all that its SSD holds."""
 _POLL_MS = 10
 _END = (-1).to_bytes(8, "big", signed=True)
 
 
 def kv_events(changes: Sequence[BlockChange]) -> list[KvEvent]:
-    """Return changes as events, neighbours of one kind in one event; blocks that no engine named are left out."""
+    """Return changes as events, neighbours of one kind in one event; blocks without an engine's hash are left out."""
     named = (change for change in changes if change.facts.chain_hash)
     return [_event(list(group)) for _, group in groupby(named, _kind)]
 
@@ -67,9 +67,9 @@ class NodeEvents:
             context = zmq.Context(io_threads=1)
             pub, replay = context.socket(zmq.PUB), context.socket(zmq.ROUTER)
             self._ports = [GuardedPort(pub), GuardedPort(replay)]
-            for each, number in ((pub, port), (replay, replay_port)):
-                each.sndhwm = 2 * _MAX_BATCHES + 2
-                each.bind(f"tcp://{host}:{number}")
+            for socket, number in ((pub, port), (replay, replay_port)):
+                socket.sndhwm = 2 * _MAX_BATCHES + 2
+                socket.bind(f"tcp://{host}:{number}")
             self._thread = threading.Thread(
                 target=self._run, args=(context, pub, replay), name="kv-events", daemon=True
             )
@@ -82,7 +82,7 @@ class NodeEvents:
             self._add(kv_events(changes[begin : begin + _MAX_CHANGES]))
 
     def close(self) -> None:
-        """Say that all blocks are gone, and end."""
+        """Publish that all blocks are gone, and end."""
         self._add([AllBlocksCleared()])
         self._stop.set()
         if self._thread is not None:

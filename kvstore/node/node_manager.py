@@ -28,13 +28,13 @@ _TICK_S = 1.0
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What one node manager is started with; a port of 0 means none, and for `port` a free one."""
+    """Settings of one node manager; a port of 0 means none, and for `port` a free one."""
 
     node_id: str
     keyring: Keyring
     catalog: CatalogSettings
     directory: Path | None = None
-    """Where the SSD tier lies; None: there is none."""
+    """Directory of the SSD tier; None: there is none."""
     host: str = "127.0.0.1"
     port: int = 0
     advertise: str = ""
@@ -47,7 +47,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     tls: TlsFiles | None = None
     drain_s: float = 30.0
     pull_bytes_per_s: float = 0.0
-    """Most bytes per second that pulls take which nobody waits for; 0: no limit."""
+    """Most bytes per second of pulls that no request waits for; 0: no limit."""
 
 
 class NodeManager:
@@ -95,7 +95,7 @@ class NodeManager:
             self._registration.start()
 
     def stop(self) -> bool:
-        """Drain: reject what is new, let transfers end, write what waits to SSD; False where time ran out."""
+        """Drain: reject new work, let transfers end, write waiting blocks to SSD; False where time ran out."""
         if self._stopping.is_set():
             return True
         if self._registration is not None:

@@ -44,7 +44,7 @@ class NodeMetrics(Collector):
     @override
     def collect(self) -> Iterable[Metric]:
         with self._store.lock:
-            # Read whole under the lock, written out behind it.
+            # Read completely under the lock, written out after it.
             series = [(*tier[:4], dict(tier[4])) for tier in (*self._tiers(), *self._counts(), *self._links())]
         for kind, name, text, label, rows in series:
             family = kind(f"headway_kv_{name}", text, labels=(label,) if label else ())

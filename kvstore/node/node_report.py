@@ -27,21 +27,21 @@ class TierReport(msgspec.Struct, frozen=True, kw_only=True):
     slots: _Count = 0
     used_slots: _Count = 0
     withheld_slots: _Count = 0
-    """Of the slots, those that the disk has no space for above the node's reserve."""
+    """Slots for which the disk has no space above the node's reserve."""
     hits: _Count = 0
     evicted: _Count = 0
     corrupt: _Count = 0
 
 
 class LinkReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes between the node and one other end of the protocol."""
+    """Bytes between the node and one peer."""
 
     peer: Annotated[str, Meta(max_length=64)]
-    """The name that the other end gave; its host where it gave none."""
+    """The peer's own name; its host where it gave none."""
     sent_bytes: _Count = 0
     received_bytes: _Count = 0
     bytes_per_s: _Seconds = 0.0
-    """What the peer learned as the receiver of large transfers; 0: nothing yet."""
+    """Measured by the peer as the receiver of large transfers; 0: not yet."""
 
 
 class PinReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,11 +53,11 @@ class PinReport(msgspec.Struct, frozen=True, kw_only=True):
     tokens: _Count = 0
     """Of the whole prefix."""
     bytes: _Count = 0
-    """Of the blocks that no other pin needs."""
+    """Bytes of the blocks that no other pin needs."""
     left_s: _Seconds = 0.0
-    """Until it ends, from the moment of the report."""
+    """Seconds until its end, at the moment of the report."""
     tenant_bytes: _Count = 0
-    """That the tenant has pinned on the node in all."""
+    """Bytes that the tenant has pinned on the node in all."""
 
 
 class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,20 +72,20 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     rejected: _Count = 0
     write_through_waiting: _Count = 0
     write_through_failed: _Count = 0
-    """Blocks that the disk did not take."""
+    """Blocks that the disk rejected."""
     disk_id: Annotated[str, Meta(max_length=32)] = ""
-    """Of the SSD tier's file system: the same for all processes of the machine that see it; empty: unknown."""
+    """Of the SSD tier's file system: the same for all processes of the machine that use it; empty: unknown."""
     disk_bytes: _Count = 0
     """Its size."""
     disk_free_bytes: _Count = 0
     disk_reserve_bytes: _Count = 0
-    """That the node leaves free for others."""
+    """Bytes that the node leaves free for others."""
     disk_busy: Annotated[float, Meta(ge=0, le=1)] = 0.0
     """Share of the last minute in which the disk read or wrote blocks."""
     pins: Annotated[list[PinReport], Meta(max_length=MAX_PINS)] = []
     """The largest."""
     more_pins: _Count = 0
     pin_quota_bytes: _Count = 0
-    """What each tenant may pin on the node."""
+    """Most bytes that each tenant may pin on the node."""
     secrets: HeldSecrets | None = None
-    """Shared with its clients; None: it does not report them."""
+    """Secrets shared with its clients; None: not reported."""

@@ -24,7 +24,7 @@ def _disk(room: DiskRoom) -> dict[str, Any]:
 
 
 def report_of(store: BlockStore, server: TransferServer, write_through: WriteThrough, keyring: Keyring) -> NodeReport:
-    """Return what a node has counted; the links with the most bytes, if there are too many."""
+    """Return a node's report; of too many links, those with the most bytes."""
     links = [
         LinkReport(
             peer=name, sent_bytes=link.sent_bytes, received_bytes=link.received_bytes, bytes_per_s=link.bytes_per_s

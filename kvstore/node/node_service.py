@@ -1,4 +1,4 @@
-"""Answers what clients ask of a node."""
+"""Answers the messages of a node's clients."""
 
 from __future__ import annotations
 
@@ -51,14 +51,15 @@ class _Incoming:
         self.end: Callable[[bool], Reply] = lambda whole: Done(len(filling)) if whole else TransferRejected("checksum")
 
     def finish(self, checksums: Sequence[bytes]) -> Reply:
-        """Keep the blocks that are what was announced."""
+        """Keep the blocks whose bytes are as announced."""
+        # An empty checksum keeps a block from being committed.
         right = [came if came == wanted else b"" for came, wanted in zip(checksums, self._expected, strict=True)]
         self._store.end_write(self._filling, right)
         return self.end(all(right))
 
 
 class NodeService:
-    """The node manager's side of the protocol; it has no state but the numbers of its own transactions."""
+    """The node manager's side of the protocol; its only state is the numbers of its own transactions."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class NodeService:
         events_published: Callable[[], int],
         pace: PullPace | None = None,
     ) -> None:
-        """`pace` is for pulls that nobody waits for; None: they have no limit."""
+        """`pace` is for pulls that no request waits for; None: they have no limit."""
         self._store, self._client, self._events_published = store, client, events_published
         self._pace = pace
         self._numbers = itertools.count()
@@ -95,6 +96,7 @@ class NodeService:
                 return self._rejected("not_open")
             if message.hint == "context_cache":
                 self._store.pin(keys, message.pin_s)
+            # The gateway's keys may be new for blocks that were stored without them.
             self._store.learn_routing_keys([facts for facts in message.blocks if facts.key not in new])
             return Done(len(new), [key for key in keys if key not in new])
 
@@ -114,7 +116,7 @@ class NodeService:
         return _Incoming(self._store, filling, message.checksums)
 
     def answer(self, message: Message) -> Reply:
-        """Do what a message without payload asks for."""
+        """Execute a message without payload."""
         match message:
             case Lookup():
                 reply: Reply = self._lookup(message.keys)
@@ -141,8 +143,8 @@ class NodeService:
 
     def _lookup(self, keys: list[bytes]) -> Held:
         with self._store.lock:
-            found = [self._store.catalog.find(key) for key in keys]
-            there = [item if item is not None and item.visible else None for item in found]
+            records = [self._store.catalog.find(key) for key in keys]
+            there = [item if item is not None and item.visible else None for item in records]
             return Held([(item.facts.length, sorted(item.slots)) if item else (-1, []) for item in there])
 
     def _listed(self, message: ContentsPage | Describe) -> PageOf:
@@ -153,6 +155,7 @@ class NodeService:
             else:
                 records = catalog.called(message.routing_keys, _MAX_PAGE)
             blocks = [(record.facts, sorted(record.slots)) for record in records]
+            # Under the lock, so that the page and the number of its events agree.
             events = self._events_published()
         return PageOf(blocks, records[-1].number if records else after, events)
 
@@ -182,8 +185,8 @@ class NodeService:
         tx_id, filling = begun
         fetched = self._fetch(tx_id, message, filling)
         right = [
-            each.checksum if each and len(each.payload) == len(fill.view) else b""
-            for each, fill in zip(fetched, filling, strict=True)
+            block.checksum if block and len(block.payload) == len(fill.view) else b""
+            for block, fill in zip(fetched, filling, strict=True)
         ]
         self._store.end_write(filling, right)
         if all(right) and self._store.commit(tx_id):
@@ -197,7 +200,7 @@ class NodeService:
 
     def _fetch(self, tx_id: str, message: Pull, filling: list[Filling]) -> list[Fetched | None]:
         keys = [item.record.facts.key for item in filling]
-        wanted = [Wanted(key, each.view) for key, each in zip(keys, filling, strict=True)]
+        wanted = [Wanted(key, fill.view) for key, fill in zip(keys, filling, strict=True)]
         try:
             locked = self._client.call(message.holder, Allocate(tx_id, keys, [], MAX_LEASE_S))
             if not isinstance(locked, Done):
@@ -205,6 +208,7 @@ class NodeService:
             priority = FlowPriority(max(FlowPriority.REQUEST, min(message.priority, FlowPriority.REPLICATION)))
             fetched = self._client.get([message.holder], wanted, priority)
             if self._pace is not None and priority != FlowPriority.REQUEST:
+                # Only pulls that no request waits for are slowed down.
                 self._pace.came(sum(len(item.payload) for item in fetched if item is not None))
             self._client.call(message.holder, Commit(tx_id))
         except PeerError:
@@ -212,14 +216,16 @@ class NodeService:
         return fetched
 
     def _shrink(self, message: Shrink) -> Reply:
-        """Give up copies while a transaction keeps those of the holder there, which it has just compared.
+        """Drop copies while a transaction locks those of the holder, which it has just checked.
 
         Where two nodes are to drop the same blocks in favor of each other, each finds its own locked and keeps them.
         """
         store, keys = self._store, message.keys
+        # Half of the lease: the holder's lock certainly lasts until then.
         tx_id, until = f"shrink-{store.incarnation:x}-{next(self._numbers)}", store.clock() + MAX_LEASE_S / 2
         try:
             for key in keys:
+                # The holder verifies its copies first: a corrupt one must not become the last.
                 self._client.call(message.holder, Suspect(key))
             locked = self._client.call(message.holder, Allocate(tx_id, keys, [], MAX_LEASE_S))
         except PeerError:
@@ -241,7 +247,7 @@ class NodeService:
             return self._rejected(got.reason, list(got.keys))
         filling = self._store.begin_write(tx_id, [record.facts.key for record in got.new])
         if filling is None:
-            # The tenant was purged in between.
+            # The tenant was purged in the meantime.
             self._store.abort(tx_id)
             return self._rejected("missing")
         return tx_id, filling

@@ -20,13 +20,13 @@ _log = logging.getLogger(__name__)
 
 
 def is_address(url: str) -> bool:
-    """Return whether one can register at a URL."""
+    """Return whether a node can register at this URL."""
     parts = urlsplit(url)
     return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 class NodeEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node reports about itself."""
+    """A node's report about itself."""
 
     name: str
     incarnation: int
@@ -43,7 +43,7 @@ class NodeEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PinName(msgspec.Struct, frozen=True):
-    """One pin, as reports call it."""
+    """One pin, as named in reports."""
 
     name: Annotated[str, Meta(pattern=PIN_NAME)]
     tenant: str
@@ -53,7 +53,7 @@ class RegistrationAnswer(msgspec.Struct, frozen=True):
     """The fields of the control plane's answer that the node reads."""
 
     unpin: Annotated[list[PinName], Meta(max_length=MAX_PINS)] = []
-    """Pins that an operator has ended; repeated until a report is without them."""
+    """Pins that an operator has ended; repeated until a report no longer lists them."""
 
 
 class Registration:
@@ -67,14 +67,14 @@ class Registration:
         report: Callable[[], NodeReport],
         unpin: Callable[[bytes, str], int],
     ) -> None:
-        """`unpin` ends a tenant's pin by its name and returns for how many blocks."""
+        """`unpin` ends a tenant's pin by its name and returns the number of its blocks."""
         self._report, self._unpin = report, unpin
         self._url, self._bearer, self._entry = urlsplit(url), bearer, entry
         self._changed, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="kv-registration", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def say(self, state: str) -> None:
@@ -83,7 +83,7 @@ class Registration:
         self._changed.set()
 
     def stop(self) -> None:
-        """Say that the node is gone, and end."""
+        """Report that the node is gone, and end."""
         self._stop.set()
         self.say("gone")
         self._thread.join(2 * _TIMEOUT_S)
@@ -99,7 +99,7 @@ class Registration:
             except (OSError, http.client.HTTPException) as error:
                 failure = str(error) or type(error).__name__
             if failure != failed:
-                # Once, and not each few seconds.
+                # Once, and not every few seconds.
                 _log.warning("registration at %s: %s", self._url.netloc, failure or "it answers again")
             failed = failure
             if stopping:
@@ -118,13 +118,13 @@ class Registration:
             answer = connection.getresponse()
             if answer.status >= 400:
                 raise OSError(f"it answers {answer.status}")
-            told = _answer.decode(answer.read(_MAX_ANSWER_BYTES) or b"{}")
+            decoded = _answer.decode(answer.read(_MAX_ANSWER_BYTES) or b"{}")
         except msgspec.DecodeError as error:
             raise OSError("it answers with something else than a KV node") from error
         finally:
             connection.close()
-        if [pin for pin in told.unpin if self._unpin(bytes.fromhex(pin.name), pin.tenant)]:
-            # Whoever asked for it sees it with the next report.
+        if [pin for pin in decoded.unpin if self._unpin(bytes.fromhex(pin.name), pin.tenant)]:
+            # The gateway that ordered it sees it with the next report.
             self._changed.set()
 
 

@@ -1,4 +1,4 @@
-"""Copies new blocks to SSD in the background, so that the copy in DRAM can leave without one being made then."""
+"""Copies new blocks to SSD in the background, so that the copy in DRAM can be evicted without a copy at that time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kvstore.node.block_store import BlockStore
 
 MAX_WAITING = 65_536
 _PAUSE_S = 1.0
-"""A full or ill disk is tried again so long after it rejected a block."""
+"""Pause before a full or failing disk is retried after it rejected a block."""
 
 
 class WriteThrough:
@@ -23,12 +23,13 @@ class WriteThrough:
         self._thread = threading.Thread(target=self._run, name="kv-write-through", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def add(self, key: bytes) -> None:
         """Queue a block; callers hold no lock."""
         try:
+            # Storing must not wait for the disk.
             self._waiting.put_nowait(key)
         except queue.Full:
             with self._store.lock:
@@ -39,7 +40,7 @@ class WriteThrough:
         return self._waiting.qsize()
 
     def stop(self, timeout_s: float) -> bool:
-        """Write what waits and end; returns False where time ran out."""
+        """Write waiting blocks and end; returns False where time ran out."""
         self._hurry.set()
         self._waiting.put(None)
         self._thread.join(timeout_s)
@@ -48,4 +49,5 @@ class WriteThrough:
     def _run(self) -> None:
         while (key := self._waiting.get()) is not None:
             if not self._store.write_through(key):
+                # A full disk would reject the next block, too.
                 self._hurry.wait(_PAUSE_S)

@@ -1,4 +1,4 @@
-"""The DRAM tier: one arena of equal slots, mapped and filled with pages before the first block comes."""
+"""The DRAM tier: one arena of equal slots, mapped and filled with pages before the first block is stored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Arena:
         self.slot_bytes = slot_bytes
         self._map = mmap.mmap(-1, slots * slot_bytes, flags=_FLAGS)
         if hasattr(mmap, "MADV_DONTDUMP"):
-            # KV can be turned back into prompts, so that a core dump must not hold it.
+            # KV can be turned back into prompts, so a core dump must not contain it.
             self._map.madvise(mmap.MADV_DONTDUMP)
         self._view = memoryview(self._map)
         self._used = [0] * slots
@@ -25,7 +25,7 @@ class Arena:
         return self._view[begin : begin + length]
 
     def claim(self, slot: int, length: int) -> memoryview:
-        """Return a slot's view for a new block; what a longer block before it left behind is overwritten."""
+        """Return a slot's view for a new block; the tail of a longer earlier block is overwritten."""
         if self._used[slot] > length:
             self.view(slot, self._used[slot])[length:] = bytes(self._used[slot] - length)
         self._used[slot] = length
@@ -36,7 +36,7 @@ class Arena:
         self.claim(slot, 0)
 
     def close(self) -> None:
-        """Give the memory back once nobody holds a view of it."""
+        """Release the memory once no view of it is left."""
         self._view.release()
         try:
             self._map.close()

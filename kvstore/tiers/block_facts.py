@@ -1,4 +1,4 @@
-"""What a node knows about one payload, in any tier."""
+"""A node's facts about one payload, in any tier."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ MAX_TENANT_BYTES = 64
 
 
 class BlockFacts(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One payload: its key (kvstore.keys.payload_key), bytes, and place in its prompt."""
+    """One payload: its key (kvstore.keys.payload_key), bytes, and position in its prompt."""
 
     key: bytes
     length: int
     chain_hash: bytes = b""
-    """The engine's hash of the block, under which KV events name it; empty: no event tells of the block."""
+    """The engine's hash of the block, under which KV events name it; empty: no event names the block."""
     parent: bytes = b""
     """Key of the payload before it in the prompt; empty: it starts a prompt."""
     tokens: int = 0
@@ -31,10 +31,10 @@ class BlockFacts(msgspec.Struct, frozen=True, gc=False, array_like=True):
     checksum: bytes = b""
     """xxh3_128 of the bytes; empty until they are written."""
     routing_key: int = 0
-    """The gateway's 64-bit key of the block, under which it finds the block's holders; 0: it told none."""
+    """The gateway's 64-bit key of the block, by which it finds holders; 0: the gateway sent none."""
 
     def fault(self, max_length: int) -> str:
-        """Return what is wrong with facts that came over a wire; empty: nothing."""
+        """Return the fault of facts that came over a wire; empty: none."""
         if len(self.key) != KEY_BYTES or len(self.parent) not in (0, KEY_BYTES) or self.parent == self.key:
             return f"a key is not of {KEY_BYTES} bytes, or a block is its own parent"
         if len(self.chain_hash) > MAX_CHAIN_BYTES or len(self.checksum) not in (0, CHECKSUM_BYTES):

@@ -19,25 +19,25 @@ _FREE, _STORED = 0, 1
 
 
 class BlockHeader(msgspec.Struct, frozen=True, gc=False):
-    """A block in a slot, or what is left of one: bytes stay in a free slot until another block comes."""
+    """A block in a slot, or the remains of one: bytes stay in a free slot until another block is written."""
 
     facts: BlockFacts
     stored: bool = True
-    """False: the slot is free, and the tenant named here owns the bytes that are left in it."""
+    """False: the slot is free, and the tenant named here owns the bytes left in it."""
     incarnation: int = 0
     sequence: int = 0
-    """Of two headers with one key the one with the greater (incarnation, sequence) holds."""
+    """Of two headers with one key the one with the greater (incarnation, sequence) is valid."""
     expires_at: float = 0.0
     pinned_until: float = 0.0
     """Both in seconds since the epoch, because they outlive the process."""
 
     @property
     def age_order(self) -> tuple[int, int]:
-        """What tells the newer of two headers."""
+        """Key by which the newer of two headers sorts last."""
         return self.incarnation, self.sequence
 
     def encode(self) -> bytes:
-        """Return the header as it lies on the disk."""
+        """Return the header in its form on disk."""
         facts, tenant = self.facts, self.facts.tenant.encode()
         fields = _FIELDS.pack(
             _MAGIC,
@@ -62,7 +62,7 @@ class BlockHeader(msgspec.Struct, frozen=True, gc=False):
 
 
 def decode_header(data: bytes | memoryview, max_length: int) -> BlockHeader | None:
-    """Return what a slot's header says; None: it was never written, or it is torn."""
+    """Return a slot's header; None: it was never written, or it is torn."""
     fields = data[: _FIELDS.size]
     if len(data) < HEADER_BYTES or fields[:8] != _MAGIC:
         return None

@@ -6,8 +6,8 @@ from __future__ import annotations
 class BlockTrees:
     """Mutable state: `parents` (held block → the one before it) and `_children` (block → how many held ones follow it).
 
-    Parents come from clients. A block is linked only to one that was there before it, and only if nothing follows it
-    yet, so that no circle can arise, whose blocks would never be leaves.
+    Parents come from clients. A block is linked only to one that was there before it, and only if no block follows it
+    yet, so that no cycle can arise, whose blocks would never be leaves.
     """
 
     def __init__(self) -> None:
@@ -15,7 +15,7 @@ class BlockTrees:
         self._children: dict[bytes, int] = {}
 
     def add(self, key: bytes, parent: bytes) -> bytes:
-        """Take in a block that is not held; returns the parent it is linked to, empty where there is none."""
+        """Add a block that is not held; returns the parent it is linked to, empty where there is none."""
         if parent not in self.parents or key in self._children:
             parent = b""
         self.parents[key] = parent

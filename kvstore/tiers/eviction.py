@@ -1,4 +1,4 @@
-"""In which order blocks leave a tier: the protocol of the rules, and the one table of them."""
+"""Order in which blocks leave a tier: the protocol of the rules, and the table of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class EvictionOrder(Protocol):
         """Return how many blocks are free to leave."""
 
     def add(self, key: bytes, parent: bytes) -> None:
-        """Take in a block, which may not leave before `set_evictable` says so."""
+        """Add a block, which may not leave before `set_evictable`."""
 
     def remove(self, key: bytes) -> None:
         """Forget a block that left."""
@@ -26,7 +26,7 @@ class EvictionOrder(Protocol):
         """Note a use of blocks, in the order of their prompt; unknown ones are ignored."""
 
     def set_evictable(self, key: bytes, evictable: bool) -> None:
-        """Say whether a block is free to leave: nobody uses or pins it."""
+        """Set whether a block is free to leave: neither in use nor pinned."""
 
     def is_leaf(self, key: bytes) -> bool:
         """Return whether no block of the tier follows this one."""
@@ -42,7 +42,7 @@ EVICTIONS: dict[str, Callable[[int, random.Random], EvictionOrder]] = {
     "leaf_lru": lambda _slots, _rng: LeafLru(),
     "rlt": RltLeaves,
 }
-"""Name → rule of a tier with so many slots, which draws from the generator what it leaves to chance."""
+"""Name → rule of a tier with this many slots, which takes randomness from the generator."""
 
 
 def eviction_order(name: str, slots: int, rng: random.Random) -> EvictionOrder:

@@ -1,4 +1,6 @@
-"""The free slots of one tier: those that may be used, those that need disk space first, and whose bytes are left."""
+"""The free slots of one tier: those that may be used, those that need disk space first, and whose bytes are left in
+them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from collections.abc import Iterable
 
 class FreeSlots:
     """Mutable state: `_ready`, a stack of slots that have their space; `_blank`, a stack of slots that would take disk
-    space, of which `_allowed` may be used; `_residue`, slots of either → the tenant whose bytes were not overwritten.
+    space, of which `_allowed` may be used; `_residue`, slots of either → the tenant whose bytes were not
+    overwritten.
     """
 
     def __init__(self, slots: int) -> None:
@@ -44,7 +47,7 @@ class FreeSlots:
 
     @property
     def withheld(self) -> int:
-        """How many slots cannot be used for now."""
+        """Number of slots that cannot be used at present."""
         return len(self._blank) - min(self._allowed, len(self._blank))
 
     def listed(self) -> list[int]:
@@ -52,7 +55,7 @@ class FreeSlots:
         return list(self._ready)
 
     def without_space(self, slots: Iterable[int]) -> None:
-        """Note of those of these slots that are free that using them takes disk space."""
+        """Mark the free ones among these slots as without disk space."""
         gone = set(slots)
         moved = [slot for slot in self._ready if slot in gone]
         if moved:
@@ -62,30 +65,30 @@ class FreeSlots:
                 self._residue.pop(slot, None)
 
     def allow(self, slots: int) -> None:
-        """Let so many slots without space be used; the others are withheld."""
+        """Allow the use of `slots` slots without space; the others are withheld."""
         self._allowed = slots
 
     def allow_next(self) -> int | None:
-        """Let one slot without space be the next that is taken; returns it."""
+        """Make one slot without space the next to be taken; returns it."""
         if not self._blank:
             return None
         self._ready.append(self._blank.pop())
         return self._ready[-1]
 
     def occupy(self, taken: set[int], residue: dict[int, str]) -> None:
-        """Start again with these slots taken and these tenants' bytes in free ones: what a file was found to hold."""
+        """Reset to these taken slots, and these tenants' bytes in free ones: the contents of an existing file."""
         self._ready = [slot for slot in range(self.slots - 1, -1, -1) if slot not in taken]
         self._blank.clear()
         self._residue = {slot: tenant for slot, tenant in residue.items() if slot not in taken}
 
     def take_residue(self, tenant: str) -> list[int]:
         """Take and return the free slots with bytes of this tenant, to be overwritten and given back."""
-        found = [slot for slot, owner in self._residue.items() if owner == tenant]
-        gone = set(found)
+        slots = [slot for slot, owner in self._residue.items() if owner == tenant]
+        gone = set(slots)
         self._ready = [slot for slot in self._ready if slot not in gone]
-        for slot in found:
+        for slot in slots:
             del self._residue[slot]
-        return found
+        return slots
 
     def check(self, taken: set[int]) -> None:
         """Raise AssertionError unless each slot is either free, withheld or taken."""

@@ -10,7 +10,7 @@ from kvstore.tiers.block_trees import BlockTrees
 
 class LeafLru:
     """Mutable state: `_trees`; `_used`, block → the number of its last use; `_free`, the blocks that may leave;
-    `_leaves`, a heap of (last use, block) of the leaves among them, with entries that hold no more.
+    `_leaves`, a heap of (last use, block) of the leaves among them, with outdated entries.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class LeafLru:
         return len(self._free)
 
     def add(self, key: bytes, parent: bytes) -> None:
-        """Take in a block, which is a use of it."""
+        """Add a block, which counts as a use."""
         self._trees.add(key, parent)
         self._uses += 1
         self._used[key] = self._uses
@@ -37,6 +37,7 @@ class LeafLru:
 
     def touch(self, keys: Sequence[bytes]) -> None:
         """Make the blocks the last used ones, the first of the prompt last of all."""
+        # The prompt's beginning becomes the most recent, since more prompts share it.
         for key in reversed(keys):
             if key in self._used:
                 self._uses += 1
@@ -44,7 +45,7 @@ class LeafLru:
                 self._list(key)
 
     def set_evictable(self, key: bytes, evictable: bool) -> None:
-        """List a block among those that may leave, or take it out."""
+        """Add a block to those that may leave, or remove it."""
         if not evictable:
             self._free.discard(key)
         elif key not in self._free:
@@ -74,6 +75,7 @@ class LeafLru:
     def _list(self, key: bytes) -> None:
         if key in self._free and self._trees.is_leaf(key):
             heapq.heappush(self._leaves, (self._used[key], key))
+            # Outdated entries are dropped in bulk, so that the heap stays proportional to the blocks.
             if len(self._leaves) > 4 * len(self._used) + 64:
                 self._leaves = [entry for entry in set(self._leaves) if self._holds(entry)]
                 heapq.heapify(self._leaves)

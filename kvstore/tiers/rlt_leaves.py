@@ -1,7 +1,8 @@
-"""RLT: a leaf drawn by chance among those that this phase has not used (RLT paper §4.1, Algorithm 1).
+"""RLT: a random leaf among those that this phase has not used (RLT paper §4.1, Algorithm 1).
 
 A block that is used is marked. When more blocks than the tier has slots would be marked, a new phase begins and all
-marks go. Where every leaf that may leave is marked, a new phase begins at once, as in the classical marking algorithm.
+marks are cleared. Where every leaf that may leave is marked, a new phase begins at once, as in the classical marking
+algorithm.
 """
 
 from __future__ import annotations
@@ -13,28 +14,29 @@ from kvstore.tiers.block_trees import BlockTrees
 
 
 class _DrawSet:
-    """A set from which a member can be drawn by chance in constant time."""
+    """A set from which a random member can be drawn in constant time."""
 
     def __init__(self) -> None:
         self.members: list[bytes] = []
-        self._place: dict[bytes, int] = {}
+        self._index: dict[bytes, int] = {}
 
     def __contains__(self, key: bytes) -> bool:
-        return key in self._place
+        return key in self._index
 
     def add(self, key: bytes) -> None:
-        if key not in self._place:
-            self._place[key] = len(self.members)
+        if key not in self._index:
+            self._index[key] = len(self.members)
             self.members.append(key)
 
     def discard(self, key: bytes) -> None:
-        place = self._place.pop(key, None)
-        if place is None:
+        index = self._index.pop(key, None)
+        if index is None:
             return
+        # The last member takes its index, so that removal takes constant time.
         last = self.members.pop()
         if last != key:
-            self.members[place] = last
-            self._place[last] = place
+            self.members[index] = last
+            self._index[last] = index
 
 
 class RltLeaves:
@@ -53,7 +55,7 @@ class RltLeaves:
         return len(self._free)
 
     def add(self, key: bytes, parent: bytes) -> None:
-        """Take in a block, which is its first use; its parent is no leaf any more."""
+        """Add a block, which is its first use; its parent is no longer a leaf."""
         self._unlist(self._trees.add(key, parent))
         self._mark(key)
 
@@ -71,7 +73,7 @@ class RltLeaves:
                 self._mark(key)
 
     def set_evictable(self, key: bytes, evictable: bool) -> None:
-        """List a block among those that may leave, or take it out."""
+        """Add a block to those that may leave, or remove it."""
         if evictable:
             self._free.add(key)
             self._list(key)
@@ -84,7 +86,7 @@ class RltLeaves:
         return self._trees.is_leaf(key)
 
     def victim(self) -> bytes | None:
-        """Return an unmarked leaf, all with equal chances."""
+        """Return an unmarked leaf, all with equal probability."""
         if not self._unmarked.members:
             if not self._marked.members:
                 return None
@@ -92,7 +94,7 @@ class RltLeaves:
         return self._unmarked.members[int(self._rng.random() * len(self._unmarked.members))]
 
     def check(self) -> None:
-        """Raise AssertionError unless exactly the leaves that may leave are listed, each as it is marked."""
+        """Raise AssertionError unless exactly the leaves that may leave are listed, each by its mark."""
         self._trees.check()
         leaves = {key for key in self._free if self._trees.is_leaf(key)}
         unmarked, marked = set(self._unmarked.members), set(self._marked.members)

@@ -1,9 +1,9 @@
 """The SSD tier: one file of headers and equal slots. The headers are the only index.
 
-A block becomes visible with its header, which is written last; the header of the block before it in the slot goes
-first. So a process that is killed at any byte, or a disk that fills up, leaves whole blocks or free slots. After a
-loss of power a header may have outlived its bytes (nothing here waits for the disk); the checksum, which every read
-compares, tells. There is no index beside the headers: all of them lie together at the beginning and are read in one go.
+A block becomes visible with its header, which is written last; the header of the block before it in the slot is erased
+first. So a process that is killed at any byte, or a disk that fills up, leaves whole blocks or free slots. After a loss
+of power a header may have outlived its bytes (nothing here waits for the disk); the checksum, which every read
+compares, reveals it. There is no index besides the headers: all of them are at the beginning and are read in one go.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate64", None)
 
 
 class SlotFileInUseError(RuntimeError):
-    """Another node manager keeps its blocks in this directory."""
+    """Another node manager stores its blocks in this directory."""
 
 
 class SlotFile:
@@ -41,6 +41,7 @@ class SlotFile:
     def __init__(self, directory: Path, slots: int, slot_bytes: int) -> None:
         self.slots, self.slot_bytes = slots, slot_bytes
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # O_NOFOLLOW: a link in the directory could redirect prompts' KV elsewhere.
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._file = os.open(directory / "blocks.kv", flags, 0o600)
         try:
@@ -50,14 +51,14 @@ class SlotFile:
             raise SlotFileInUseError(f"another node manager uses {directory}; give each one its own") from error
         os.fchmod(self._file, 0o600)
         self.stride = -(-slot_bytes // _PAGE) * _PAGE
-        """Bytes of disk that a slot takes."""
+        """Bytes of disk per slot."""
         self._payloads_at = -(-(_PAGE + slots * HEADER_BYTES) // _PAGE) * _PAGE
         self._take_over()
 
     def scan(self) -> Iterator[tuple[int, BlockHeader]]:
         """Yield each slot with a whole header, free ones with the name of their last tenant included.
 
-        A slot whose header is neither whole nor blank holds bytes of nobody knows whom, and is overwritten.
+        A slot whose header is neither whole nor blank holds bytes of an unknown tenant, and is overwritten.
         """
         for first in range(0, self.slots, _HEADERS_PER_READ):
             many = min(_HEADERS_PER_READ, self.slots - first)
@@ -71,18 +72,20 @@ class SlotFile:
                     self.scrub(first + number)
 
     def write(self, slot: int, header: BlockHeader, payload: memoryview) -> None:
-        """Store a block; raises OSError where the disk is full or ill, and then the slot holds no block."""
+        """Store a block; raises OSError where the disk is full or failing, and the slot then holds no block."""
         before = decode_header(os.pread(self._file, HEADER_BYTES, self._header_at(slot)), self.slot_bytes)
         left_over = before.facts.length - len(payload) if before else 0
+        # First, so that a crash leaves no header over the bytes of another block.
         self._write(_UNFINISHED, self._header_at(slot))
         if left_over > 0:
             # A block of another tenant may have been longer.
             self._write(bytes(left_over), self._payload_at(slot) + len(payload))
+        # The header is written last, because it makes the block visible.
         self._write(payload, self._payload_at(slot))
         self._write(header.encode(), self._header_at(slot))
 
     def describe(self, slot: int, header: BlockHeader) -> None:
-        """Write the header of a block that is there anew."""
+        """Overwrite the header of a block that is there."""
         self._write(header.encode(), self._header_at(slot))
 
     def read_into(self, slot: int, view: memoryview) -> bool:
@@ -98,15 +101,18 @@ class SlotFile:
     def written_slots(self) -> bytearray:
         """Return for each slot whether the disk has space for it, because a block was there before: 1, else 0."""
         written, begin = bytearray(self.slots), self._payloads_at
-        while (found := self._next(begin, os.SEEK_DATA)) is not None:
-            begin = self._next(found, os.SEEK_HOLE) or found + self.stride
-            first, end = -(-(found - self._payloads_at) // self.stride), -(-(begin - self._payloads_at) // self.stride)
+        while (data_at := self._next(begin, os.SEEK_DATA)) is not None:
+            begin = self._next(data_at, os.SEEK_HOLE) or data_at + self.stride
+            first, end = (
+                -(-(data_at - self._payloads_at) // self.stride),
+                -(-(begin - self._payloads_at) // self.stride),
+            )
             end = min(end, self.slots)
             written[first:end] = b"\1" * max(0, end - first)
         return written
 
     def punch(self, slot: int) -> None:
-        """Give a slot's disk space back; raises OSError where the file system cannot."""
+        """Release a slot's disk space; raises OSError where the file system cannot."""
         self._blank(self._header_at(slot), HEADER_BYTES)
         where = (ctypes.c_int64(self._payload_at(slot)), ctypes.c_int64(self.stride))
         if _fallocate is None:
@@ -120,12 +126,12 @@ class SlotFile:
         return self._file
 
     def release(self, slot: int, header: BlockHeader) -> None:
-        """Take a block's header away; the tenant whose bytes are left in the slot stays named."""
+        """Erase a block's header; the tenant whose bytes are left in the slot stays named."""
         freed = BlockHeader(header.facts, stored=False, incarnation=header.incarnation, sequence=header.sequence)
         self._write(freed.encode(), self._header_at(slot))
 
     def scrub(self, slot: int) -> None:
-        """Overwrite a slot and its header with zeros, where something was written: a full disk has room for no more."""
+        """Overwrite a slot and its header with zeros, where something was written: a full disk has no more space."""
         self._blank(self._payload_at(slot), self.slot_bytes)
         self._blank(self._header_at(slot), HEADER_BYTES)
 
@@ -134,7 +140,7 @@ class SlotFile:
         os.close(self._file)
 
     def _take_over(self) -> None:
-        """Keep the blocks of a file with our sizes; begin an empty file otherwise."""
+        """Keep the blocks of a file with our sizes; otherwise begin an empty file."""
         head = _HEAD.pack(_MAGIC, self.slots, self.slot_bytes)
         if os.pread(self._file, _HEAD.size, 0) != head:
             os.ftruncate(self._file, 0)
@@ -142,12 +148,12 @@ class SlotFile:
 
     def _blank(self, begin: int, length: int) -> None:
         end = begin + length
-        while begin < end and (found := self._next(begin, os.SEEK_DATA)) is not None and found < end:
-            begin = min(self._next(found, os.SEEK_HOLE) or end, end)
-            self._write(bytes(begin - found), found)
+        while begin < end and (data_at := self._next(begin, os.SEEK_DATA)) is not None and data_at < end:
+            begin = min(self._next(data_at, os.SEEK_HOLE) or end, end)
+            self._write(bytes(begin - data_at), data_at)
 
     def _next(self, begin: int, whence: int) -> int | None:
-        """Return where bytes, or a hole, come next; None: nowhere."""
+        """Return where the next bytes, or the next hole, begin; None: there are none."""
         try:
             return os.lseek(self._file, begin, whence)
         except OSError as error:

@@ -1,8 +1,8 @@
 """Which blocks a node holds in which slots of which tiers, and which of them are evicted when space is needed.
 
-The catalog decides and moves no byte: it hands out slots to be filled and names slots to be cleared; its owner does so
-and says when it is done. Blocks in use, locked or not yet committed never leave. A pinned block leaves DRAM only while
-a copy on SSD stays, and SSD never (Mooncake §5.2: offloaded instead of evicted).
+The catalog decides and moves no byte: it assigns slots to be filled and names slots to be cleared; its owner does so
+and reports completion. Blocks in use, locked or not yet committed never leave. A pinned block leaves DRAM only while a
+copy on SSD stays, and SSD never (Mooncake §5.2: offloaded instead of evicted).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from kvstore.transactions.tenant_usage import TenantUsage
 
 
 class BlockCatalog:
-    """Mutable state: `_records` (key → record, in the order in which they came), `_named` (routing key → their keys),
-    `_tiers`, `usage`, `_due` (heap of moments when a pin or a block may end); `_changes` and `_cleared`, for the owner;
+    """Mutable state: `_records` (key → record, in order of arrival), `_named` (routing key → their keys), `_tiers`,
+    `usage`, `_due` (heap of moments when a pin or a block may end); `_changes` and `_cleared`, for the owner;
     `_clearing` and `_unclean`, slots that the owner is overwriting or could not overwrite.
     """
 
@@ -61,15 +61,15 @@ class BlockCatalog:
         return self._records.get(key)
 
     def page(self, after: int, limit: int) -> list[BlockRecord]:
-        """Return up to `limit` committed blocks that came after the one with this number, in order."""
-        found = (record for record in self._records.values() if record.number > after and record.visible)
-        return [record for record, _ in zip(found, range(limit), strict=False)]
+        """Return up to `limit` committed blocks with numbers above `after`, in order."""
+        records = (record for record in self._records.values() if record.number > after and record.visible)
+        return [record for record, _ in zip(records, range(limit), strict=False)]
 
     def called(self, routing_keys: Sequence[int], limit: int) -> list[BlockRecord]:
-        """Return up to `limit` committed payloads of the blocks that the gateway calls so, in this order."""
+        """Return up to `limit` committed payloads of the blocks with these routing keys, in this order."""
         records = (self._records[key] for name in routing_keys for key in self._named.get(name, ()))
-        found = (record for record in records if record.visible)
-        return [record for record, _ in zip(found, range(limit), strict=False)]
+        visible = (record for record in records if record.visible)
+        return [record for record, _ in zip(visible, range(limit), strict=False)]
 
     def used_slots(self, medium: Medium) -> int:
         """Return how many slots of a tier are taken."""
@@ -77,7 +77,7 @@ class BlockCatalog:
         return free.slots - len(free) - free.withheld
 
     def free_slots(self, medium: Medium) -> FreeSlots:
-        """Return the slots of a tier that nobody has."""
+        """Return the free slots of a tier."""
         return self._tiers[medium].free
 
     def evicted(self, medium: Medium) -> int:
@@ -85,11 +85,11 @@ class BlockCatalog:
         return self._tiers[medium].evicted
 
     def is_followed(self, record: BlockRecord) -> bool:
-        """Return whether a tier that a block lies in holds one behind it in the prompt."""
+        """Return whether a tier that holds a block also holds one behind it in the prompt."""
         return not all(self._tiers[medium].order.is_leaf(record.facts.key) for medium in record.slots)
 
     def take_changes(self) -> list[BlockChange]:
-        """Return what changed since the last call."""
+        """Return the changes since the last call."""
         changes, self._changes = self._changes, []
         return changes
 
@@ -105,34 +105,34 @@ class BlockCatalog:
         self._tiers[slot.medium].free.give(slot.slot, None if slot.scrub else slot.facts.tenant)
 
     def slot_not_cleared(self, slot: ClearedSlot) -> None:
-        """Keep a slot from use that could not be overwritten: nobody knows whose bytes are left in it."""
+        """Keep a slot that could not be overwritten from use: it may hold another tenant's bytes."""
         self._clearing.pop((slot.medium, slot.slot), None)
         self._unclean.append(slot)
 
     def retry_clearing(self, most: int) -> None:
-        """Name so many slots again that could not be overwritten."""
+        """Name up to `most` slots again that could not be overwritten."""
         self._cleared.extend(self._unclean[:most])
         del self._unclean[:most]
 
     @property
     def unclean(self) -> int:
-        """How many slots could not be overwritten so far."""
+        """Number of slots that could not be overwritten so far."""
         return len(self._unclean)
 
     # Reads ----------------------------------------------------------------------------------------
 
     def open_read(self, keys: Sequence[bytes]) -> list[BlockRecord | None]:
         """Return the committed blocks among these, each in use until `close_read`."""
-        found = [record if (record := self._records.get(key)) and record.visible else None for key in keys]
+        records = [record if (record := self._records.get(key)) and record.visible else None for key in keys]
         for tier in self._tiers.values():
             tier.order.touch(keys)
-        for record in found:
+        for record in records:
             if record is not None:
                 self.expected.used(record.facts.key)
                 record.used_at = self._now
                 record.users += 1
                 self._relist(record)
-        return found
+        return records
 
     def close_read(self, records: Iterable[BlockRecord | None]) -> None:
         """End the uses; children become the less recent ones."""
@@ -143,18 +143,18 @@ class BlockCatalog:
     # New blocks and copies ------------------------------------------------------------------------
 
     def can_take(self, blocks: int) -> bool:
-        """Return whether so many DRAM slots may come free."""
+        """Return whether this many DRAM slots may come free."""
         tier = self._tiers[DRAM]
         return len(tier.free) + len(tier.order) >= blocks
 
     def make_room_for(self, tenant: str, length: int) -> bool:
-        """Let blocks of the tenant leave until its quota allows so many bytes more; False where it cannot."""
+        """Evict the tenant's blocks until its quota allows `length` bytes more; False where it cannot."""
         while (victim := self.usage.victim(tenant, length)) is not None:
             self.forget(self._records[victim])
         return self.usage.fits(tenant, length)
 
     def create(self, facts: BlockFacts, now: float, expected: Expected | None = None) -> BlockRecord | None:
-        """Take in a block that is not held, uncommitted, locked once, with a DRAM slot to fill; None: no room."""
+        """Add a block that is not held, uncommitted, locked once, with a DRAM slot to fill; None: no room."""
         self._now = max(now, self._now)
         slot = self.take_slot(DRAM, expected)
         if slot is None:
@@ -169,7 +169,7 @@ class BlockCatalog:
         return record
 
     def publish(self, record: BlockRecord) -> None:
-        """Make a block visible whose bytes are whole; one that was purged meanwhile stays away."""
+        """Make a complete block visible; one that was purged meanwhile stays invisible."""
         if not record.held:
             return
         record.visible = True
@@ -182,7 +182,7 @@ class BlockCatalog:
         record.facts = facts
 
     def rename(self, record: BlockRecord, routing_key: int) -> None:
-        """Call a visible block by another routing key: it leaves under the old one and comes under the new."""
+        """Change a visible block's routing key: it leaves under the old one and arrives under the new."""
         old = record.facts
         self._unname(record)
         record.facts = msgspec.structs.replace(old, routing_key=routing_key)
@@ -209,7 +209,7 @@ class BlockCatalog:
         return record
 
     def close_fill(self, record: BlockRecord, medium: Medium, *, whole: bool) -> None:
-        """End a copy; where it is whole the block now lies in that tier too."""
+        """End a copy; if complete, the block is now in that tier too."""
         slot = record.filling.pop(medium)
         record.users -= 1
         if whole and record.held:
@@ -238,7 +238,7 @@ class BlockCatalog:
     # Blocks that leave ----------------------------------------------------------------------------
 
     def forget(self, record: BlockRecord, *, scrub: bool = False) -> None:
-        """Drop a block from all tiers; its slots come free when nobody uses it."""
+        """Drop a block from all tiers; its slots come free when its uses have ended."""
         record.scrub = record.scrub or scrub
         if not record.held:
             return
@@ -256,7 +256,7 @@ class BlockCatalog:
         self._settle(record)
 
     def drop_copy(self, record: BlockRecord, medium: Medium) -> None:
-        """Drop one copy of a block, the block with its last."""
+        """Drop one copy of a block, and the block with its last copy."""
         if not record.held or medium not in record.slots:
             return
         if len(record.slots) == 1:
@@ -266,7 +266,7 @@ class BlockCatalog:
         self._settle(record)
 
     def purge(self, tenant: str) -> int:
-        """Forget and overwrite all blocks of a tenant and what is left of older ones; returns how many there were."""
+        """Forget and overwrite all blocks of a tenant and the remains of older ones; returns how many there were."""
         mine = [record for record in self._records.values() if record.facts.tenant == tenant]
         for record in mine:
             self.forget(record, scrub=True)
@@ -276,9 +276,9 @@ class BlockCatalog:
             msgspec.structs.replace(item, scrub=True) if item.facts.tenant == tenant else item for item in self._cleared
         ]
         for medium, tier in self._tiers.items():
-            nobody = BlockFacts(b"", 0, tenant=tenant)
+            no_block = BlockFacts(b"", 0, tenant=tenant)
             residue = tier.free.take_residue(tenant)
-            self._cleared.extend(ClearedSlot(medium, slot, nobody, scrub=True) for slot in residue)
+            self._cleared.extend(ClearedSlot(medium, slot, no_block, scrub=True) for slot in residue)
         return len(mine)
 
     def is_leaving(self, tenant: str) -> bool:
@@ -301,14 +301,14 @@ class BlockCatalog:
         return pinned
 
     def unpin(self, keys: Sequence[bytes]) -> int:
-        """Keep blocks no longer than others; returns how many were pinned."""
+        """End the pins of blocks; returns how many were pinned."""
         pinned = [record for key in keys if (record := self._records.get(key)) and record.pinned_until]
         for record in pinned:
             self._end_pin(record)
         return len(pinned)
 
     def expire(self, now: float) -> None:
-        """End pins and drop blocks whose time is over."""
+        """End pins that are over, and drop blocks that are too old."""
         self._now = max(now, self._now)
         while self._due and self._due[0][0] <= now:
             _, number, key = heapq.heappop(self._due)
@@ -324,10 +324,10 @@ class BlockCatalog:
 
     # After a restart ------------------------------------------------------------------------------
 
-    def restore(self, found: Iterable[tuple[int, BlockHeader]], now: float, epoch_offset_s: float) -> None:
-        """Take over what the SSD tier was found to hold; `now` + `epoch_offset_s` is the time since the epoch."""
+    def restore(self, headers: Iterable[tuple[int, BlockHeader]], now: float, epoch_offset_s: float) -> None:
+        """Restore the contents of the SSD tier; `now` + `epoch_offset_s` is the time since the epoch."""
         self._now = max(now, self._now)
-        newest, residue = restored_blocks(found, now + epoch_offset_s)
+        newest, residue = restored_blocks(headers, now + epoch_offset_s)
         self._tiers[SSD].free.occupy({slot for slot, _ in newest}, residue)
         for slot, header in newest:
             self._number += 1
@@ -355,7 +355,7 @@ class BlockCatalog:
             tier.order.check()
             if len(tier.order) != sum(record.may_leave(medium) for record in records if medium in record.slots):
                 raise AssertionError(f"a block of {medium} could never leave, or a used one could")
-        self.expected.check({key for key, each in self._records.items() if DRAM in each.slots or DRAM in each.filling})
+        self.expected.check({key for key, item in self._records.items() if DRAM in item.slots or DRAM in item.filling})
         named = {(name, key) for name, keys in self._named.items() for key in keys}
         if named != {(item.facts.routing_key, item.facts.key) for item in records if item.facts.routing_key}:
             raise AssertionError("what gateways call the blocks is not what they are called")
@@ -382,7 +382,7 @@ class BlockCatalog:
             self._named[name] = left
 
     def take_slot(self, medium: Medium, expected: Expected | None = None) -> int | None:
-        """Return a free slot, else that of the block that leaves for it; None: there is none. It counts as taken."""
+        """Return a free slot, else that of an evicted block; None: there is none. It counts as taken."""
         tier = self._tiers[medium]
         if (slot := tier.free.take()) is not None:
             return slot
@@ -394,7 +394,7 @@ class BlockCatalog:
         tier.evicted += 1
         record = self._records[victim]
         slot = record.slots[medium]
-        # Nobody uses a victim, so that its slot goes to the new block at once, without being cleared.
+        # A victim is not in use, so that its slot goes to the new block at once, without being cleared.
         self._displace(record, medium)
         record.dead_slots.remove((medium, slot, False))
         if not record.slots:
@@ -409,7 +409,7 @@ class BlockCatalog:
         self._relist(record)
 
     def _displace(self, record: BlockRecord, medium: Medium) -> None:
-        # What is not committed may not have come yet, so that another tenant's block may still be there.
+        # The bytes of an uncommitted block may not have arrived, so that another tenant's block may still be there.
         record.dead_slots.append((medium, record.slots.pop(medium), not record.visible))
         self._tiers[medium].order.remove(record.facts.key)
         if medium == DRAM:
@@ -418,7 +418,7 @@ class BlockCatalog:
             self._changes.append(BlockChange("removed", record.facts, medium))
 
     def _settle(self, record: BlockRecord) -> None:
-        """After a use: list the block anew, and free what nobody uses any more."""
+        """After a use: list the block again, and free what is no longer used."""
         if not record.users:
             self._cleared.extend(
                 ClearedSlot(medium, slot, record.facts, record.scrub or failed)
@@ -437,11 +437,11 @@ class BlockCatalog:
         self.usage.set_evictable(record, free)
 
     def _note_end(self, record: BlockRecord) -> None:
-        """Look at the block again when its pin or its time is over; entries of blocks that left go now and then."""
+        """Schedule a check for the end of the block's pin or its time; entries of gone blocks are dropped in bulk."""
         heapq.heappush(self._due, (record.pinned_until or record.expires_at, record.number, record.facts.key))
         if len(self._due) > 2 * len(self._records) + 1024:
             records = self._records.items()
-            self._due = [(each.pinned_until or each.expires_at, each.number, key) for key, each in records]
+            self._due = [(record.pinned_until or record.expires_at, record.number, key) for key, record in records]
             heapq.heapify(self._due)
 
     def _end_pin(self, record: BlockRecord) -> None:

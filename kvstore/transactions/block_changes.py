@@ -10,7 +10,7 @@ from kvstore.tiers.block_facts import BlockFacts, Medium
 
 
 class BlockChange(msgspec.Struct, frozen=True, gc=False):
-    """A block that came to a tier or left it."""
+    """A block that was added to a tier or removed from it."""
 
     kind: Literal["stored", "removed"]
     facts: BlockFacts

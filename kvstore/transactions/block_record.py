@@ -13,20 +13,21 @@ class BlockRecord:
 
     facts: BlockFacts
     number: int
-    """Grows with each block that a node takes in."""
+    """Increases with each block that a node adds."""
     expires_at: float
     used_at: float
-    """When it came, or was read last, to the second."""
+    """When it arrived, or was read last, to the second."""
     brought: bool = False
-    """It came by an advisory, and nobody has asked for it. On SSD it takes only a free slot: blocks there may lie
-    nowhere else."""
+    """An advisory brought it, and no request has asked for it yet. On SSD it takes only a free slot: blocks there may
+    have no other copy.
+    """
     slots: dict[Medium, int] = field(default_factory=dict)
     filling: dict[Medium, int] = field(default_factory=dict)
     """Slots that a copy is being written to."""
     dead_slots: list[tuple[Medium, int, bool]] = field(default_factory=list)
-    """Slots of copies that were dropped but may still be in use, and whether their bytes never came whole."""
+    """Slots of copies that were dropped but may still be in use, and whether their bytes were never complete."""
     users: int = 0
-    """Reads and writes of bytes that are under way."""
+    """Reads and writes of bytes in progress."""
     locks: int = 0
     """Transactions that have locked the block."""
     pinned_until: float = 0.0
@@ -36,14 +37,14 @@ class BlockRecord:
     held: bool = True
     """False: the catalog forgot it; its slots come free with its last user."""
     scrub: bool = False
-    """Its bytes are to be overwritten once nobody uses them."""
+    """Its bytes are to be overwritten once its uses have ended."""
 
     @property
     def busy(self) -> bool:
-        """Whether somebody uses or has locked the block."""
+        """Whether the block is in use or locked."""
         return self.users > 0 or self.locks > 0
 
     def may_leave(self, medium: Medium) -> bool:
-        """Return whether its copy in a tier may go; a pinned one leaves DRAM only while that on SSD stays."""
+        """Return whether its copy in a tier may leave; a pinned one leaves DRAM only while that on SSD stays."""
         offloaded = medium == DRAM and SSD in self.slots
         return self.visible and not self.busy and (not self.pinned_until or offloaded)

@@ -13,10 +13,10 @@ class CatalogSettings(msgspec.Struct, frozen=True, kw_only=True):
     """0: no SSD tier."""
     slot_bytes: int
     disk_reserve_bytes: int | None = None
-    """Of the SSD tier's file system, left to others; None: what is usual for its size."""
+    """Of the SSD tier's file system, left to others; None: the usual part of its size."""
     tenant_quota_bytes: int
     pin_quota_bytes: int
     max_age_s: float = 86_400.0
-    """A block leaves so long after it came, unless it is pinned for longer."""
+    """Longest stay of a block, unless it is pinned for longer."""
     max_pin_s: float = 86_400.0
     eviction: str = "leaf_lru"

@@ -9,10 +9,10 @@ from kvstore.transactions.block_record import BlockRecord
 
 
 def drop_cold(catalog: BlockCatalog, keys: Sequence[bytes], unread_since: float) -> list[BlockRecord]:
-    """Forget those of a prompt's blocks that nobody uses, has locked or pinned, expects or has read since then.
+    """Forget those of a prompt's blocks that are not in use, locked, pinned or expected, nor read since then.
 
-    The caller knows that another node holds them. The last block goes first, and none before a block that follows it
-    here: blocks without their beginning could not be used. Returns those that were forgotten.
+    The caller has made sure that another node holds them. The last block goes first, and none before a block that
+    follows it here: blocks without their beginning could not be used. Returns those that were forgotten.
     """
     dropped = list[BlockRecord]()
     for key in reversed(keys):

@@ -1,8 +1,8 @@
 """Blocks that came to DRAM because a session announced a request, and in which order they leave without one.
 
-The next session to ask keeps its blocks longest: the one expected last leaves first, and one whose time limit is over
-before all others. But only copies give way: a node cannot know whether others still hold what it has in DRAM alone, so
-such a block is like any other once its room is asked for. So is a block that somebody reads, from then on.
+The block that is expected last leaves first, and one whose time limit is over before all others. But only copies give
+way: a node cannot determine whether others still hold a block that it has in DRAM alone, so such a block is like any
+other once its room is needed. So is a block from its first read on.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from kvstore.transactions.block_record import BlockRecord
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """When blocks are expected to be used, and until when that is believed; seconds of the node's clock."""
+    """When blocks are expected to be used, and how long that expectation holds; seconds of the node's clock."""
 
     at_s: float
     until_s: float
 
 
 class ExpectedBlocks:
-    """Mutable: `_blocks` (key → what is expected, number), and two heaps that may name some that were used."""
+    """Mutable: `_blocks` (key → its expectation, number), and two heaps that may name some that were used."""
 
     def __init__(self) -> None:
         self._blocks: dict[bytes, tuple[Expected, int]] = {}
@@ -42,18 +42,19 @@ class ExpectedBlocks:
         self._blocks[key] = expected, number
         heapq.heappush(self._last, (-expected.at_s, -number, key))
         heapq.heappush(self._ends, (expected.until_s, -number, key))
+        # Entries of used blocks are dropped in bulk.
         if len(self._ends) > 2 * len(self._blocks) + 1024:
-            self._last = [(-each.at_s, -count, name) for name, (each, count) in self._blocks.items()]
-            self._ends = [(each.until_s, -count, name) for name, (each, count) in self._blocks.items()]
+            self._last = [(-use.at_s, -count, name) for name, (use, count) in self._blocks.items()]
+            self._ends = [(use.until_s, -count, name) for name, (use, count) in self._blocks.items()]
             heapq.heapify(self._last)
             heapq.heapify(self._ends)
 
     def used(self, key: bytes) -> None:
-        """Expect no more: the block was used, or left."""
+        """Drop the expectation: the block was used, or left."""
         self._blocks.pop(key, None)
 
     def wanted(self, records: Iterable[BlockRecord | None]) -> list[bytes]:
-        """Hear that requests ask for blocks; returns those that an advisory brought and that lie in DRAM alone."""
+        """Note that requests ask for blocks; returns those that an advisory brought and that are in DRAM alone."""
         brought = [record for record in records if record is not None and record.brought]
         for record in brought:
             record.brought = False
@@ -65,8 +66,8 @@ class ExpectedBlocks:
     ) -> bytes | None:
         """Return the block that leaves DRAM for another one, which may be only `expected` to be used; None: none may.
 
-        `usual`: whom the tier's own order names. One that perhaps nobody asks for takes no place of a block that
-        would be lost.
+        `usual`: the victim by the tier's own order. A block that is only expected does not displace one that would be
+        lost.
         """
         overdue = self._giving_way(self._ends, now, records)
         if overdue is not None:
@@ -80,7 +81,7 @@ class ExpectedBlocks:
         return usual if usual not in self and SSD in records[usual].slots else None
 
     def check(self, in_dram: set[bytes]) -> None:
-        """Raise AssertionError unless every block lies in DRAM and both orders know it."""
+        """Raise AssertionError unless every block is in DRAM and in both orders."""
         if not self._blocks.keys() <= in_dram:
             raise AssertionError("a block is expected to be used in DRAM that is not there")
         for heap in (self._last, self._ends):
@@ -92,11 +93,11 @@ class ExpectedBlocks:
     ) -> bytes | None:
         """Return the first block of an order, where it is below a limit and may leave; None: there is none.
 
-        What lies in DRAM alone is expected no more.
+        Blocks in DRAM alone are no longer expected.
         """
         while heap and heap[0][0] < below:
             _, number, key = heap[0]
-            if not self._stands(key, -number):
+            if not self._is_current(key, -number):
                 heapq.heappop(heap)
             elif not records[key].may_leave(DRAM):
                 return None
@@ -106,6 +107,6 @@ class ExpectedBlocks:
                 self.used(key)
         return None
 
-    def _stands(self, key: bytes, number: int) -> bool:
+    def _is_current(self, key: bytes, number: int) -> bool:
         known = self._blocks.get(key)
         return known is not None and known[1] == number

@@ -1,4 +1,4 @@
-"""The pins of a node, as people see them: each pinned prefix once, under its last block.
+"""The pins of a node for people: each pinned prefix once, under its last block.
 
 A pinned prompt is a chain of pinned blocks. Prompts with one beginning share its blocks, so that a pin's own blocks are
 those behind the last one that another pin needs too; only these come free with its end.
@@ -16,7 +16,7 @@ _NAME_BYTES = 8
 
 
 class PinnedPrefix(msgspec.Struct, frozen=True):
-    """One pin. Payloads of several ranks that a gateway calls by one key are one."""
+    """One pin. Payloads of several ranks with one gateway key are one."""
 
     name: bytes
     """Of its last block: the gateway's key, 8 bytes; the payload's own, where no gateway has named it."""
@@ -31,18 +31,18 @@ class PinnedPrefix(msgspec.Struct, frozen=True):
 
 
 def pinned_prefixes(pinned: Mapping[bytes, BlockRecord]) -> list[PinnedPrefix]:
-    """Return the pins that these pinned blocks make up, by key, the largest first."""
+    """Return the pins of these pinned blocks, by key, the largest first."""
     children: dict[bytes, int] = {}
     for record in pinned.values():
         children[record.facts.parent] = children.get(record.facts.parent, 0) + 1
     depths: dict[bytes, int] = {}
-    found: dict[tuple[str, bytes], PinnedPrefix] = {}
+    prefixes: dict[tuple[str, bytes], PinnedPrefix] = {}
     for key, record in pinned.items():
         if key not in children:
             one = _prefix(record, _own(record, pinned, children), _tokens(key, pinned, depths))
-            other = found.get((one.tenant, one.name))
-            found[one.tenant, one.name] = one if other is None else _together(one, other)
-    return sorted(found.values(), key=lambda item: (-item.size, item.tenant, item.name))
+            other = prefixes.get((one.tenant, one.name))
+            prefixes[one.tenant, one.name] = one if other is None else _together(one, other)
+    return sorted(prefixes.values(), key=lambda item: (-item.size, item.tenant, item.name))
 
 
 def _prefix(last: BlockRecord, own: Sequence[BlockRecord], tokens: int) -> PinnedPrefix:
@@ -59,6 +59,7 @@ def _prefix(last: BlockRecord, own: Sequence[BlockRecord], tokens: int) -> Pinne
 
 def _own(last: BlockRecord, pinned: Mapping[bytes, BlockRecord], children: Mapping[bytes, int]) -> list[BlockRecord]:
     own, above = [last], pinned.get(last.facts.parent)
+    # A block with several children belongs to other pins too.
     while above is not None and children[above.facts.key] == 1:
         own.append(above)
         above = pinned.get(above.facts.parent)
@@ -66,8 +67,9 @@ def _own(last: BlockRecord, pinned: Mapping[bytes, BlockRecord], children: Mappi
 
 
 def _tokens(key: bytes, pinned: Mapping[bytes, BlockRecord], depths: dict[bytes, int]) -> int:
-    """Return the tokens up to a block; keys come from clients, so that they may name each other in a circle."""
+    """Return the tokens up to a block; keys come from clients, so they may form a cycle."""
     path: dict[bytes, int] = {}
+    # `path` ends the walk in a cycle.
     while key in pinned and key not in depths and key not in path:
         path[key] = pinned[key].facts.tokens
         key = pinned[key].facts.parent

@@ -8,15 +8,15 @@ from kvstore.tiers.block_header import BlockHeader
 
 
 def restored_blocks(
-    found: Iterable[tuple[int, BlockHeader]], now_epoch_s: float
+    headers: Iterable[tuple[int, BlockHeader]], now_epoch_s: float
 ) -> tuple[list[tuple[int, BlockHeader]], dict[int, str]]:
     """Return slots with the blocks to take over, the oldest first, and slots with the tenants whose bytes are there.
 
-    Of two headers with one key the newer holds. Blocks whose time is over are not taken over.
+    Of two headers with one key the newer is valid. Blocks whose time is over are not taken over.
     """
     newest: dict[bytes, tuple[int, BlockHeader]] = {}
     tenants: dict[int, str] = {}
-    for slot, header in found:
+    for slot, header in headers:
         tenants[slot] = header.facts.tenant
         known = newest.get(header.facts.key)
         alive = header.stored and header.expires_at > now_epoch_s

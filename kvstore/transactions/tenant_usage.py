@@ -15,7 +15,7 @@ class _Tenant:
 
 
 class TenantUsage:
-    """Mutable state: `_tenants`, those with blocks. A block counts once, however many tiers it lies in."""
+    """Mutable state: `_tenants`, those with blocks. A block counts once, in however many tiers it is."""
 
     def __init__(self, quota_bytes: int, pin_quota_bytes: int) -> None:
         self.quota_bytes, self.pin_quota_bytes = quota_bytes, pin_quota_bytes
@@ -26,8 +26,8 @@ class TenantUsage:
 
     def used(self, tenant: str) -> int:
         """Return the bytes of a tenant's blocks."""
-        found = self._tenants.get(tenant)
-        return found.bytes if found else 0
+        usage = self._tenants.get(tenant)
+        return usage.bytes if usage else 0
 
     def add(self, record: BlockRecord) -> None:
         """Count a block."""
@@ -37,7 +37,7 @@ class TenantUsage:
         tenant.order.add(facts.key, facts.parent)
 
     def remove(self, record: BlockRecord) -> None:
-        """Count a block no more; it is not pinned any longer."""
+        """Stop counting a block, which also ends its pin."""
         facts = record.facts
         tenant = self._tenants[facts.tenant]
         tenant.bytes -= facts.length
@@ -46,18 +46,18 @@ class TenantUsage:
             del self._tenants[facts.tenant]
 
     def set_evictable(self, record: BlockRecord, evictable: bool) -> None:
-        """Say whether a block may leave for its tenant's quota."""
+        """Set whether a block may leave for its tenant's quota."""
         self._tenants[record.facts.tenant].order.set_evictable(record.facts.key, evictable)
 
     def victim(self, tenant: str, bytes_wanted: int) -> bytes | None:
-        """Return the tenant's longest unused leaf if so many bytes more would exceed its quota and one may leave."""
-        found = self._tenants.get(tenant)
-        if found is None or found.bytes + bytes_wanted <= self.quota_bytes:
+        """Return the tenant's longest unused leaf if `bytes_wanted` more would exceed its quota and one may leave."""
+        usage = self._tenants.get(tenant)
+        if usage is None or usage.bytes + bytes_wanted <= self.quota_bytes:
             return None
-        return found.order.victim()
+        return usage.order.victim()
 
     def fits(self, tenant: str, bytes_wanted: int) -> bool:
-        """Return whether the tenant may keep so many bytes more."""
+        """Return whether the tenant may store `bytes_wanted` more."""
         return self.used(tenant) + bytes_wanted <= self.quota_bytes
 
     def pin(self, record: BlockRecord) -> bool:
@@ -70,7 +70,7 @@ class TenantUsage:
         return True
 
     def unpin(self, record: BlockRecord) -> None:
-        """Count a block as pinned no more."""
+        """Stop counting a block as pinned."""
         tenant = self._tenants[record.facts.tenant]
         tenant.pinned_bytes -= record.facts.length
         del tenant.pinned[record.facts.key]
@@ -81,8 +81,8 @@ class TenantUsage:
 
     def pinned_bytes(self, tenant: str) -> int:
         """Return how many bytes of a tenant are pinned."""
-        found = self._tenants.get(tenant)
-        return found.pinned_bytes if found else 0
+        usage = self._tenants.get(tenant)
+        return usage.pinned_bytes if usage else 0
 
     def check(self, records: list[BlockRecord]) -> None:
         """Raise AssertionError unless bytes and pinned bytes are those of the records."""

@@ -1,7 +1,7 @@
 """Transactions over a node's blocks (Mooncake §5.3): allocate and lock, then commit, or abort, or the lease ends.
 
 A transaction locks the blocks it reuses and the new ones, so that two gateways on one node never write the same block
-and nothing that a request counts on leaves before it is used. For a transfer the source locks its blocks by a
+and no block that a request counts on leaves before it is used. For a transfer the source locks its blocks by a
 transaction without new ones, the destination allocates, and both commit.
 """
 
@@ -33,7 +33,7 @@ class Allocation(msgspec.Struct, frozen=True):
     new: tuple[BlockRecord, ...]
     """Blocks to be written before the commit."""
     present: tuple[BlockRecord, ...]
-    """Asked for as new, but committed already; locked like the reused ones."""
+    """Requested as new, but committed already; locked like the reused ones."""
 
 
 class TransactionRejection(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ class _Transaction:
 
 
 class Transactions:
-    """Mutable state: `_open` (id → transaction), `_leases` (heap of their ends), `_ended` (how the last ones ended)."""
+    """Mutable state: `_open` (id → transaction), `_leases` (heap of their ends), `_ended` (their latest outcomes)."""
 
     def __init__(self, catalog: BlockCatalog) -> None:
         self._catalog = catalog
@@ -63,7 +63,7 @@ class Transactions:
         return len(self._open)
 
     def ended(self, tx_id: str) -> End | None:
-        """Return how a transaction ended; None: it is open, unknown or long forgotten."""
+        """Return the outcome of a transaction; None: it is open, unknown or long forgotten."""
         return self._ended.get(tx_id)
 
     def allocate(
@@ -75,12 +75,13 @@ class Transactions:
         now: float,
         expected: Expected | None = None,
     ) -> Allocation | TransactionRejection:
-        """Lock what is reused and take in what is new, all of it or nothing; `expected`: for an advisory."""
+        """Lock the reused blocks and add the new ones, all of it or nothing; `expected`: for an advisory."""
         self.expire(now)
         rejection = self._why_not(tx_id, reused, new)
         if rejection is not None:
             return rejection
         catalog = self._catalog
+        # Another gateway may have stored the same blocks since the lookup.
         present = [record for facts in new if (record := catalog.find(facts.key)) is not None]
         locked = [record for key in reused if (record := catalog.find(key)) is not None] + present
         for record in locked:
@@ -92,8 +93,9 @@ class Transactions:
             return TransactionRejection(reason)
         self._open[tx_id] = transaction
         heapq.heappush(self._leases, (transaction.lease_end, tx_id))
+        # Entries of ended transactions are dropped in bulk.
         if len(self._leases) > 4 * MAX_OPEN:
-            self._leases = [(each.lease_end, open_id) for open_id, each in self._open.items()]
+            self._leases = [(opened.lease_end, open_id) for open_id, opened in self._open.items()]
             heapq.heapify(self._leases)
         return Allocation(tuple(transaction.new.values()), tuple(present))
 
@@ -103,6 +105,7 @@ class Transactions:
         if transaction is None or len(set(keys)) != len(keys) or not transaction.new.keys() >= set(keys):
             return None
         records = [transaction.new[key] for key in keys]
+        # Written already, being written, or purged.
         if any(record.facts.checksum or record.users or not record.held for record in records):
             return None
         for record in records:
@@ -110,7 +113,7 @@ class Transactions:
         return records
 
     def end_write(self, records: Sequence[BlockRecord], checksums: Sequence[bytes]) -> None:
-        """Note the checksums of blocks that are whole; an empty one: its bytes did not arrive."""
+        """Note the checksums of complete blocks; an empty one: its bytes did not arrive."""
         for record, checksum in zip(records, checksums, strict=True):
             if checksum:
                 self._catalog.describe(record, msgspec.structs.replace(record.facts, checksum=checksum))
@@ -129,6 +132,7 @@ class Transactions:
         self.expire(now)
         transaction = self._open.get(tx_id)
         if transaction is None:
+            # A repeated commit, after an answer that was lost, has the first one's result.
             return self._ended.get(tx_id) == "committed"
         if any(not record.facts.checksum for record in transaction.new.values()):
             return False
@@ -166,7 +170,7 @@ class Transactions:
                 raise AssertionError("a block is visible before its transaction commits")
         for record in self._catalog.page(-1, len(self._catalog)):
             if record.locks != locks.pop(record, 0):
-                raise AssertionError("a committed block is locked by nobody, or not by all")
+                raise AssertionError("a committed block's locks are not those of its transactions")
         if any(record.held and record.locks != count for record, count in locks.items()):
             raise AssertionError("an uncommitted block is not locked by its transaction alone")
 
@@ -180,11 +184,11 @@ class Transactions:
         large = tuple(facts.key for facts in new if facts.length > catalog.settings.slot_bytes)
         if large:
             return TransactionRejection("too_large", large)
-        found = {key: record for key in keys if (record := catalog.find(key)) is not None}
-        locked = tuple(key for key, record in found.items() if not record.visible)
+        held = {key: record for key in keys if (record := catalog.find(key)) is not None}
+        locked = tuple(key for key, record in held.items() if not record.visible)
         if locked:
             return TransactionRejection("locked", locked)
-        missing = tuple(key for key in reused if key not in found)
+        missing = tuple(key for key in reused if key not in held)
         if missing:
             return TransactionRejection("missing", missing)
         return None
@@ -195,7 +199,7 @@ class Transactions:
         if not self._catalog.can_take(len(new)):
             return "no_room"
         for facts in new:
-            # For what perhaps nobody asks for, nothing leaves.
+            # A block that may never be requested evicts nothing.
             has_room = self._catalog.make_room_for if expected is None else self._catalog.usage.fits
             if not has_room(facts.tenant, facts.length):
                 return "over_quota"

@@ -16,23 +16,23 @@ class ClientLink:
         self.sent_bytes = 0
         self.received_bytes = 0
         self.bytes_per_s = 0.0
-        """As the client told it last; 0: it has learned none."""
+        """The client's last report; 0: it has measured none."""
 
 
 class ClientLinks:
-    """At most MAX_LINKS clients; the one that came first leaves for a new one. For any number of threads."""
+    """At most MAX_LINKS clients; the oldest one leaves for a new one. For any number of threads."""
 
     def __init__(self) -> None:
         self._links: dict[str, ClientLink] = {}
         self._lock = threading.Lock()
 
-    def sent(self, name: str, size: int, told_rate: float) -> None:
-        """Note that blocks went to a client, and what it says of its link."""
+    def sent(self, name: str, size: int, reported_rate: float) -> None:
+        """Note that blocks were sent to a client, and its report on the link."""
         with self._lock:
             link = self._link(name)
             link.sent_bytes += size
-            if math.isfinite(told_rate) and told_rate > 0:
-                link.bytes_per_s = told_rate
+            if math.isfinite(reported_rate) and reported_rate > 0:
+                link.bytes_per_s = reported_rate
 
     def received(self, name: str, size: int) -> None:
         """Note that bytes of blocks came from a client."""

@@ -28,17 +28,17 @@ from kvstore.transfer.frames import (
 from kvstore.transfer.handshake import NONCE_BYTES, HandshakeError, client_proof, proves, server_proof
 
 _CHUNK = 256 << 10
-"""Bytes that are hashed at a time, while the kernel takes in the next ones."""
+"""Bytes that are hashed at a time, while the kernel receives the next ones."""
 _BUFFER = 4 << 20
 _MAX_PARTS = 512
 
 
 class PeerError(ConnectionError):
-    """The peer is gone, too slow, does not know the secret, or sent an invalid frame."""
+    """The peer is gone, too slow, does not have the secret, or sent an invalid frame."""
 
 
 class Connection:
-    """Not for two threads at once, except `wake` and `cut`. Methods raise PeerError where it has no use any more."""
+    """Not for two threads at once, except `wake` and `cut`. Methods raise PeerError where it can no longer be used."""
 
     def __init__(
         self, sock: socket.socket, timeout_s: float | None = None, clock: Callable[[], float] = lambda: -math.inf
@@ -48,6 +48,7 @@ class Connection:
         self.deadline = math.inf
         """When the greeting or frame in progress must be complete, however many pieces it arrives in."""
         with contextlib.suppress(OSError):
+            # Frames are requests and answers, which must not wait for further bytes.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if timeout_s is not None:
             self._set_timeout(timeout_s)
@@ -66,7 +67,7 @@ class Connection:
             raise PeerError(str(error)) from error
 
     def send(self, message: Message, payload: Sequence[memoryview] = ()) -> None:
-        """Send a frame; the payload's parts go from where they lie."""
+        """Send a frame; the payload's parts are sent without a copy."""
         parts = [memoryview(encode(message, sum(map(len, payload)))), *payload]
         try:
             if isinstance(self._socket, ssl.SSLSocket):
@@ -98,13 +99,14 @@ class Connection:
                 if not count:
                     raise PeerError("the peer closed the connection")
                 done += count
+                # Checked per piece: a peer that sends single bytes never runs into the timeout of a call.
                 if done < len(view) and self._clock() >= self.deadline:
                     raise PeerError("the peer is too slow")
         except OSError as error:
             raise error if isinstance(error, PeerError) else PeerError(f"cannot receive: {error}") from error
 
     def receive_payload(self, view: memoryview) -> bytes:
-        """Fill a view and return the checksum of what came, hashed while the rest is under way."""
+        """Fill a view and return the checksum of its bytes, hashed while the rest is under way."""
         digest = xxhash.xxh3_128()
         for begin in range(0, len(view), _CHUNK):
             part = view[begin : begin + _CHUNK]
@@ -113,7 +115,7 @@ class Connection:
         return digest.digest()
 
     def discard(self, count: int) -> None:
-        """Read over so many bytes."""
+        """Read and discard `count` bytes."""
         scratch = memoryview(bytearray(min(count, _CHUNK)))
         while count:
             part = scratch[: min(count, len(scratch))]
@@ -149,7 +151,8 @@ class Connection:
             self._socket.close()
 
     def accept_client(self, keys: Keys, node_id: str, incarnation: int, host: str = "") -> str:
-        """Greet a client at `host` as a node; returns the name that it gives itself."""
+        """Greet a client at `host` as a node; returns its own name for itself."""
+        # A fresh nonce per connection, so that no proof can be replayed.
         nonce = os.urandom(NONCE_BYTES)
         self.send(Challenge(nonce))
         hello, _ = self.receive(greeting=True)
@@ -166,7 +169,7 @@ class Connection:
         return hello.name
 
     def greet_node(self, keys: Keys, name: str = "") -> Welcome:
-        """Greet a node as its client; returns who it is."""
+        """Greet a node as its client; returns the node's identity."""
         challenge, _ = self.receive(greeting=True)
         if not isinstance(challenge, Challenge):
             raise PeerError("the node does not begin with a challenge")
@@ -204,7 +207,7 @@ def _handshake() -> Iterator[None]:
 
 
 def large_buffers(sock: socket.socket) -> None:
-    """Ask for socket buffers of some blocks; the kernel gives what it allows."""
+    """Request socket buffers of several blocks; the kernel grants what it allows."""
     for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.SOL_SOCKET, option, _BUFFER)

@@ -25,7 +25,7 @@ class _Idle(msgspec.Struct, frozen=True):
 
 
 class ConnectionPool:
-    """Mutable state: `_idle`, address → connections nobody uses, and `_closed`, guarded by `_lock`."""
+    """Mutable state: `_idle`, address → idle connections, and `_closed`, guarded by `_lock`."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class ConnectionPool:
         timeout_s: float,
         name: str = "",
     ) -> None:
-        """`name` is what nodes call this client in their counts."""
+        """`name` identifies this client in the nodes' counts."""
         self._keys = keyring.keys(CONNECTIONS) if keyring is not None else None
         self._clock = clock
         self._timeout_s, self._name = timeout_s, name
@@ -49,15 +49,15 @@ class ConnectionPool:
         with self._lock:
             idle, now = self._idle.pop(address, []), self._clock()
             while idle:
-                each = idle.pop()
-                if now - each.since < _IDLE_S:
+                pooled = idle.pop()
+                if now - pooled.since < _IDLE_S:
                     self._idle[address] = idle
-                    return each.connection, True
-                each.connection.close()
+                    return pooled.connection, True
+                pooled.connection.close()
         return self._open(address), False
 
     def give(self, address: str, connection: Connection) -> None:
-        """Take a connection back whose last answer was read to its end."""
+        """Take back a connection whose last answer was read completely."""
         with self._lock:
             idle = self._idle.setdefault(address, [])
             if not self._closed and len(idle) < _MAX_IDLE:
@@ -66,7 +66,7 @@ class ConnectionPool:
         connection.close()
 
     def close_idle(self) -> None:
-        """Close what nobody has used for so long that its node has closed it, or is about to."""
+        """Close connections that were idle for so long that their node has closed them, or is about to."""
         with self._lock:
             now, old = self._clock(), list[_Idle]()
             for address, kept in list(self._idle.items()):
@@ -78,7 +78,7 @@ class ConnectionPool:
             item.connection.close()
 
     def close(self) -> None:
-        """Close what nobody uses, and what comes back later."""
+        """Close idle connections now, and the others when they come back."""
         with self._lock:
             self._closed = True
             idle = [item.connection for kept in self._idle.values() for item in kept]

@@ -1,7 +1,7 @@
 """Order of transfers on a link: a waiting request, then a prefetch, then an advisory, then a replication.
 
 `TransferQueue` decides; `FlowControl` lets threads wait for it. A transfer is admitted while fewer than `window_bytes`
-are under way and nobody more urgent waits. Batches move in pieces, so that an urgent one waits for a piece at most.
+are under way and no more urgent one waits. Batches move in pieces, so that an urgent one waits for a piece at most.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class TransferQueue:
     def admit(self, number: int) -> bool:
         """Begin this transfer if it is its turn and there is room; one alone may be larger than the window."""
         _, first, size = self._waiting[0]
+        # One transfer alone may exceed the window, or it would never run.
         if first != number or (self.under_way and self.under_way + size > self.window_bytes):
             return False
         heapq.heappop(self._waiting)
@@ -47,7 +48,7 @@ class TransferQueue:
         return True
 
     def leave(self, number: int) -> None:
-        """Give up waiting."""
+        """Give up the wait."""
         self._waiting = [item for item in self._waiting if item[1] != number]
         heapq.heapify(self._waiting)
 
@@ -65,14 +66,14 @@ class FlowControl:
 
     @contextmanager
     def moving(self, priority: int, size: int, timeout_s: float) -> Iterator[None]:
-        """Wait for one's turn, and hold it; raises TimeoutError where it does not come in time."""
+        """Wait for a turn, and hold it; raises TimeoutError where it does not come in time."""
         with self._turn:
             number = self._queue.join(priority, size)
             if not self._turn.wait_for(lambda: self._queue.admit(number), timeout_s):
                 self._queue.leave(number)
                 self._turn.notify_all()
                 raise TimeoutError(f"no turn for {size} bytes within {timeout_s} s")
-            # Behind this one another may have its turn already.
+            # Another transfer behind this one may have its turn already.
             self._turn.notify_all()
         try:
             yield

@@ -1,7 +1,7 @@
 """Protocol between nodes and their clients: a header of 20 bytes, a msgpack body, and payload bytes.
 
-The body is one of the structs below; the head says how long body and payload are. Both have limits, which are checked
-before a byte of either is read.
+The body is one of the structs below; the head states the lengths of body and payload. Both have limits, which are
+checked before a byte of either is read.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ MAX_KEYS = 4096
 MAX_ID_CHARACTERS = 128
 MAX_NAME_CHARACTERS = 64
 MAX_GREETING_BYTES = 512
-"""Before a peer has shown that it knows the secret, a body may be no longer, and no payload comes."""
+"""Limit of a body before a peer has proved that it has the secret; no payload is accepted until then."""
 
 CacheHint = Literal["default", "ephemeral", "context_cache"]
-"""What a request says of its prompt's worth (Mooncake §5.2)."""
+"""A request's hint about the value of its prompt (Mooncake §5.2)."""
 
 
 class FrameError(ValueError):
-    """Bytes that are no frame, or one over the limits; the connection is of no use any more."""
+    """Bytes that are no frame, or one over the limits; the connection can no longer be used."""
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -45,12 +45,12 @@ class Challenge(_Message, tag="challenge", frozen=True):
 
 
 class Hello(_Message, tag="hello", frozen=True):
-    """The client's answer: its own nonce, and proof that it knows the secret."""
+    """The client's answer: its own nonce, and proof that it has the secret."""
 
     nonce: bytes
     proof: bytes
     name: Annotated[str, Meta(max_length=MAX_NAME_CHARACTERS)] = ""
-    """What the node calls the client in its counts; whoever knows the secret may give any."""
+    """The client's name in the node's counts; every client that has the secret may give any."""
 
 
 class Welcome(_Message, tag="welcome", frozen=True):
@@ -62,19 +62,19 @@ class Welcome(_Message, tag="welcome", frozen=True):
 
 
 class Lookup(_Message, tag="lookup", frozen=True):
-    """Which of these blocks are there?"""
+    """Query which of these blocks are present."""
 
     keys: list[bytes]
 
 
 class Get(_Message, tag="get", frozen=True):
-    """Send these blocks, as many of the first as fit into `max_bytes`, one at least."""
+    """Send these blocks, as many of the first as fit into `max_bytes`, at least one."""
 
     keys: list[bytes]
     max_bytes: int
     priority: int = 0
     bytes_per_s: float = 0.0
-    """What the client learned about its link to the node, for people to see; 0: nothing yet."""
+    """The client's measured rate of its link to the node, for people to see; 0: not yet."""
 
 
 class Put(_Message, tag="put", frozen=True):
@@ -116,7 +116,7 @@ class Abort(_Message, tag="abort", frozen=True):
 
 
 class Pin(_Message, tag="pin", frozen=True):
-    """Keep blocks for so long; 0: no longer than others."""
+    """Keep blocks for this long; 0: no longer than others."""
 
     keys: list[bytes]
     seconds: float
@@ -135,7 +135,7 @@ class Suspect(_Message, tag="suspect", frozen=True):
 
 
 class Describe(_Message, tag="describe", frozen=True):
-    """Tell of what you hold of the blocks that gateways call so, in this order; answered as a page, of any numbers."""
+    """Request facts of the blocks with these routing keys, in this order; answered as a page of any length."""
 
     routing_keys: list[int]
 
@@ -148,16 +148,17 @@ class Pull(_Message, tag="pull", frozen=True):
     blocks: list[BlockFacts]
     priority: int = 0
     expected_s: float = 0.0
-    """A session's advisory: the blocks are expected to be used in so many seconds, or soon. They take only room that
-    is free, or whose blocks lie on SSD too."""
+    """A session's advisory: the blocks are expected to be used in this many seconds, or soon. They take only room that
+    is free, or whose blocks are on SSD too.
+    """
     keep_s: float = 0.0
-    """How long that is believed; 0: no advisory asked for them."""
+    """How long that expectation holds; 0: no advisory asked for them."""
 
 
 class Shrink(_Message, tag="shrink", frozen=True):
     """Drop your copies of a prompt's blocks, which the holder keeps, except those read in the last seconds.
 
-    The node looks at the holder's copies and has them locked meanwhile.
+    The node checks the holder's copies and has them locked meanwhile.
     """
 
     holder: str
@@ -166,7 +167,7 @@ class Shrink(_Message, tag="shrink", frozen=True):
 
 
 class ContentsPage(_Message, tag="page", frozen=True):
-    """Tell what you hold, from behind this number on."""
+    """Request a page of the node's contents, from behind this number on."""
 
     after: int
     limit: int
@@ -180,13 +181,13 @@ class Blocks(_Message, tag="blocks", frozen=True):
 
 
 class Held(_Message, tag="held", frozen=True):
-    """Per block its length and tiers; none: not there."""
+    """Per block its length and tiers; none: not present."""
 
     blocks: list[tuple[int, list[Medium]]]
 
 
 class PageOf(_Message, tag="page_of", frozen=True):
-    """Blocks with their tiers, the number to go on from, and how many batches of events were published before."""
+    """Blocks with their tiers, the number to continue from, and how many batches of events were published before."""
 
     blocks: list[tuple[BlockFacts, list[Medium]]]
     next_after: int
@@ -201,7 +202,7 @@ class Done(_Message, tag="done", frozen=True):
 
 
 class TransferRejected(_Message, tag="rejected", frozen=True):
-    """It was not done, and nothing has changed; the reason is one of few words."""
+    """The operation was rejected, and nothing has changed; the reason is one of a few words."""
 
     reason: str
     keys: list[bytes] = []
@@ -264,7 +265,7 @@ def decode(body: bytes | bytearray | memoryview, payload_bytes: int = 0) -> Mess
 
 
 def _fault(message: Message, payload_bytes: int) -> str:
-    """Return what is wrong with a message that has the right types; empty: nothing."""
+    """Return the fault of a message that has the right types; empty: none."""
     keys: list[bytes] = getattr(message, "keys", [])
     blocks: list[BlockFacts] = []
     match message:
@@ -279,8 +280,8 @@ def _fault(message: Message, payload_bytes: int) -> str:
         return f"a transaction's id has at most {MAX_ID_CHARACTERS} characters"
     if len(keys) + len(blocks) > MAX_KEYS or any(len(key) != KEY_BYTES for key in keys):
         return f"more than {MAX_KEYS} keys, or one that is not of {KEY_BYTES} bytes"
-    found = next((fault for facts in blocks if (fault := facts.fault(MAX_PAYLOAD_BYTES))), "")
-    return found or _payload_fault(message, payload_bytes)
+    block_fault = next((fault for facts in blocks if (fault := facts.fault(MAX_PAYLOAD_BYTES))), "")
+    return block_fault or _payload_fault(message, payload_bytes)
 
 
 def _payload_fault(message: Message, payload_bytes: int) -> str:
@@ -293,7 +294,7 @@ def _payload_fault(message: Message, payload_bytes: int) -> str:
             if len(message.lengths) != len(message.checksums):
                 return "lengths and checksums are not of the same number"
         case Write():
-            # What the transaction allocated says how long the payload is.
+            # The transaction's allocation determines the payload's length.
             expected = payload_bytes
             if len(message.keys) != len(message.checksums):
                 return "keys and checksums are not of the same number"

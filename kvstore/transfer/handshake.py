@@ -1,4 +1,4 @@
-"""How both ends of a connection show that they know the fleet's KV secret without sending it.
+"""Mutual proof by both ends of a connection that they have the fleet's KV secret, without sending it.
 
 Each proves it by HMAC-SHA256 over both nonces; the words in front keep a proof from being sent back. Without TLS this
 authenticates the peer, not each byte: a node listens beyond loopback only with TLS.

@@ -8,7 +8,7 @@ _SMALL_BYTES, _LARGE_BYTES = 16 << 10, 256 << 10
 
 
 class LinkRate:
-    """Mutable: small transfers tell the latency, large ones the rate, those between nothing."""
+    """Mutable: small transfers give the latency, large ones the rate, those between nothing."""
 
     def __init__(self, latency_s: float = 0.001, bytes_per_s: float = 1e9) -> None:
         self.latency_s, self.bytes_per_s = latency_s, bytes_per_s
@@ -24,10 +24,10 @@ class LinkRate:
             self.latency_s += _SHARE * (max(0.0, seconds) - self.latency_s)
         elif size >= _LARGE_BYTES:
             rate = size / max(seconds - self.latency_s, seconds / 10, 1e-6)
-            # The first one tells more than the prior does.
+            # The first measurement is better than the prior.
             self.bytes_per_s += (_SHARE if self.large_transfers else 1.0) * (rate - self.bytes_per_s)
             self.large_transfers += 1
 
     def cost_s(self, size: int) -> float:
-        """Return the seconds that a transfer of so many bytes will probably take."""
+        """Return the expected seconds of a transfer of `size` bytes."""
         return self.latency_s + size / self.bytes_per_s

@@ -13,7 +13,7 @@ class Quarantine:
         self._failures: dict[str, tuple[int, float]] = {}
 
     def failed(self, peer: str, now: float) -> None:
-        """Leave a peer alone, twice as long with each failure in a row."""
+        """Avoid a peer, twice as long with each failure in a row."""
         times = self._failures.get(peer, (0, 0.0))[0] + 1
         if len(self._failures) >= _MAX_PEERS:
             self._failures.pop(next(iter(self._failures)))

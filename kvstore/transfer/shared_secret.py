@@ -1,4 +1,4 @@
-"""What processes share, as they find it in their environment: secrets, and certificates for TLS."""
+"""Secrets and TLS certificates that processes share, from their environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TLS_VARIABLES = ("HEADWAY_KV_TLS_CERTIFICATE", "HEADWAY_KV_TLS_KEY", "HEADWAY_KV
 
 
 class NoSecretError(ValueError):
-    """There is no secret, or a weak one; the message says what to do."""
+    """There is no secret, or a weak one; the message states the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class NodeAccess:
 
 
 def node_access(environment: Mapping[str, str], wall: Callable[[], float] = lambda: 0.0) -> NodeAccess:
-    """Return how a program that needs no node manager reaches them: not at all where it has no secret.
+    """Return how a program that does not depend on node managers reaches them: not at all where it has no secret.
 
     Raises NoSecretError for a weak secret, IncompleteTlsError, and OSError for a file that cannot be read.
     """
@@ -39,7 +39,7 @@ def node_access(environment: Mapping[str, str], wall: Callable[[], float] = lamb
 
 
 def readable(access: NodeAccess) -> NodeAccess:
-    """Return the same; raises OSError where a certificate cannot be read or used."""
+    """Return `access` unchanged; raises OSError where a certificate cannot be read or used."""
     if access.tls is not None:
         access.tls.client()
     return access
@@ -64,7 +64,7 @@ def keyring_in(
                 f"Set {name} to a secret of at least {MIN_CHARACTERS} random characters, the same for all processes "
                 "that share it: `openssl rand -base64 48`."
             )
-    # Bytes that are no UTF-8 make a secret, too.
+    # Bytes that are not UTF-8 are a valid secret, too.
     return Keyring.of(secret.encode(errors="surrogateescape"), also.encode(errors="surrogateescape"), kind, wall)
 
 

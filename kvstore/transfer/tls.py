@@ -23,7 +23,7 @@ def is_loopback(host: str) -> bool:
 
 
 class LiveTls(Protocol):
-    """The contexts that new connections take; replaced while older connections keep theirs."""
+    """The contexts of new connections; replaced while older connections keep theirs."""
 
     server: ssl.SSLContext
     client: ssl.SSLContext
@@ -44,7 +44,7 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
     authority: Path
 
     def server(self) -> ssl.SSLContext:
-        """Return the context of a node, which asks its clients for a certificate."""
+        """Return the context of a node, which requests a certificate from its clients."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.verify_mode = ssl.CERT_REQUIRED
         return self._filled(context)
@@ -90,7 +90,7 @@ def _states(files: TlsFiles) -> list[tuple[int, int, int] | None]:
 
 
 def file_state(path: Path) -> tuple[int, int, int] | None:
-    """Return what differs once a file was replaced or written; None while it cannot be found."""
+    """Return values that change once a file is replaced or written; None while there is no file."""
     try:
         stat = path.stat()
     except OSError:
@@ -101,7 +101,7 @@ def file_state(path: Path) -> tuple[int, int, int] | None:
 def tls_files(paths: Sequence[Path | str | None], names: Sequence[str]) -> TlsFiles | None:
     """Return certificate, key and authority at these paths; None where none is given.
 
-    Raises IncompleteTlsError, which tells the reader's own `names` for the three, where only some are.
+    Raises IncompleteTlsError, which uses the caller's own `names` for the three, where only some are.
     """
     if not any(paths):
         return None

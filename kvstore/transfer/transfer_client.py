@@ -33,7 +33,7 @@ _MAX_LINKS = 1024
 
 
 class Wanted(msgspec.Struct, frozen=True, gc=False):
-    """A block to be read, and where to: a buffer at least as long, or a new one."""
+    """A block to be read, and its destination: a buffer at least as long, or a new one."""
 
     key: bytes
     into: memoryview | None = None
@@ -54,7 +54,7 @@ class TransferSettings(msgspec.Struct, frozen=True, kw_only=True):
     window_bytes: int = 32 << 20
     """Bytes under way at a time."""
     piece_bytes: int = 8 << 20
-    """A batch moves in pieces of about so much, between which something more urgent may come."""
+    """Size of the pieces of a batch, between which a more urgent transfer may run."""
 
 
 class TransferClient:
@@ -68,7 +68,7 @@ class TransferClient:
         settings: TransferSettings | None = None,
         name: str = "",
     ) -> None:
-        """`keyring` None: no node is reached. `name` is what nodes call this client, 64 characters at most."""
+        """`keyring` None: no node is reached. `name` identifies this client to nodes, 64 characters at most."""
         self._settings = settings or TransferSettings()
         self._clock = clock
         self._pool = ConnectionPool(keyring, clock, tls, self._settings.timeout_s, name[:MAX_NAME_CHARACTERS])
@@ -76,15 +76,15 @@ class TransferClient:
         self._quarantine = Quarantine()
         self._lock = threading.Lock()
         self.links: dict[str, LinkRate] = {}
-        """Address of a node → what transfers from it cost."""
+        """Address of a node → cost of transfers from it."""
         self.corrupt = 0
         """Blocks that arrived with another checksum."""
 
     def call(self, address: str, message: Message, payload: Sequence[memoryview] = ()) -> Reply:
         """Send one message and return the answer, over a new connection where a kept one was closed.
 
-        Raises PeerError; what the message asked for may then have been done or not. A rejection as "locked" or
-        "duplicate" may be due to the same message on the connection that broke.
+        Raises PeerError; the message may then have been executed or not. A rejection as "locked" or "duplicate" may be
+        due to the same message on the connection that broke.
         """
         while True:
             connection, kept = self._take(address)
@@ -98,7 +98,7 @@ class TransferClient:
                 self._failed(address)
                 raise
             except BaseException:
-                # A message over the limits, for example: what was asked has no answer to wait for.
+                # A message over the limits, for example: the request has no answer to wait for.
                 connection.close()
                 raise
             self._pool.give(address, connection)
@@ -108,23 +108,23 @@ class TransferClient:
     def get(
         self, holders: Sequence[str], wanted: Sequence[Wanted], priority: FlowPriority = FlowPriority.REQUEST
     ) -> list[Fetched | None]:
-        """Return the blocks in order, None where no holder has one whole; a buffer given for it then holds anything.
+        """Return the blocks in order, None where no holder has one whole; its buffer then has undefined contents.
 
         Holders whose link costs least come first; the others are asked for what is missing.
         """
-        found: list[Fetched | None] = [None] * len(wanted)
+        fetched: list[Fetched | None] = [None] * len(wanted)
         size = sum(len(item.into) if item.into is not None else 0 for item in wanted)
         with self._lock:
             usable = [item for item in holders if self._quarantine.usable(item, self._clock())]
             usable.sort(key=lambda item: self.links[item].cost_s(size) if item in self.links else 0.0)
         for holder in usable:
-            missing = [place for place, each in enumerate(found) if each is None]
+            missing = [index for index, block in enumerate(fetched) if block is None]
             # A corrupt block may be repaired from the holder's other tier, a broken connection by a new one.
             for _ in range(2):
-                if not missing or not self._get_from(holder, wanted, found, missing, priority):
+                if not missing or not self._get_from(holder, wanted, fetched, missing, priority):
                     break
-                missing = [place for place in missing if found[place] is None]
-        return found
+                missing = [index for index in missing if fetched[index] is None]
+        return fetched
 
     def put(
         self,
@@ -144,28 +144,28 @@ class TransferClient:
         return answer
 
     def close_idle(self) -> None:
-        """Close connections that nobody has used for a while; once a second is enough."""
+        """Close connections that have been idle for a while; once a second is enough."""
         self._pool.close_idle()
 
     def close(self) -> None:
-        """Close all connections nobody uses."""
+        """Close all idle connections."""
         self._pool.close()
 
     def _get_from(
         self,
         holder: str,
         wanted: Sequence[Wanted],
-        found: list[Fetched | None],
+        fetched: list[Fetched | None],
         missing: list[int],
         priority: FlowPriority,
     ) -> bool:
-        """Ask one holder for what is missing; returns whether asking again may bring more."""
+        """Ask one holder for the missing blocks; returns whether asking again may bring more."""
         again, kept = False, True
         while missing:
             try:
                 connection, kept = self._take(holder)
                 try:
-                    answered, corrupt = self._piece(connection, holder, wanted, found, missing, priority)
+                    answered, corrupt = self._piece(connection, holder, wanted, fetched, missing, priority)
                 except (PeerError, TimeoutError):
                     connection.close()
                     raise
@@ -184,33 +184,33 @@ class TransferClient:
         connection: Connection,
         holder: str,
         wanted: Sequence[Wanted],
-        found: list[Fetched | None],
+        fetched: list[Fetched | None],
         missing: list[int],
         priority: FlowPriority,
     ) -> tuple[int, bool]:
-        """Receive the first blocks of what is missing; returns how many were answered, and whether one was corrupt."""
+        """Receive the first missing blocks; returns how many were answered, and whether one was corrupt."""
         asked = missing[:MAX_KEYS]
         limit = self._settings.piece_bytes
-        size = min(limit, sum(len(into) if (into := wanted[place].into) is not None else limit for place in asked))
+        size = min(limit, sum(len(into) if (into := wanted[index].into) is not None else limit for index in asked))
         suspects = []
         with self._flow.moving(priority, size, self._settings.timeout_s):
             began = self._clock()
-            connection.send(Get([wanted[place].key for place in asked], limit, int(priority), self._learned(holder)))
+            connection.send(Get([wanted[index].key for index in asked], limit, int(priority), self._learned(holder)))
             answer, received = connection.receive()
             if not isinstance(answer, Blocks) or not 0 < len(answer.lengths) <= len(asked):
                 raise PeerError("the node answers a get with something else")
-            for place, length, checksum in zip(asked, answer.lengths, answer.checksums, strict=False):
+            for index, length, checksum in zip(asked, answer.lengths, answer.checksums, strict=False):
                 if length <= 0:
                     continue
-                into = wanted[place].into
+                into = wanted[index].into
                 if into is not None and len(into) < length:
                     connection.discard(length)
                     continue
                 view = memoryview(bytearray(length)) if into is None else into[:length]
                 if connection.receive_payload(view) == checksum:
-                    found[place] = Fetched(view, checksum)
+                    fetched[index] = Fetched(view, checksum)
                 else:
-                    suspects.append(wanted[place].key)
+                    suspects.append(wanted[index].key)
             seconds = self._clock() - began
         with self._lock:
             if holder not in self.links and len(self.links) >= _MAX_LINKS:
@@ -223,7 +223,7 @@ class TransferClient:
         return len(answer.lengths), bool(suspects)
 
     def _learned(self, holder: str) -> float:
-        """Return the rate of the link to a holder; 0 where no large transfer told it."""
+        """Return the rate of the link to a holder; 0 before its first large transfer."""
         with self._lock:
             link = self.links.get(holder)
             return link.bytes_per_s if link is not None and link.large_transfers else 0.0

@@ -24,9 +24,9 @@ from kvstore.transfer.unproven import Unproven
 TIMEOUT_S = 30.0
 """From the end of one exchange to the end of the next message."""
 MIN_BYTES_PER_S = 256 << 10
-"""A payload may take TIMEOUT_S and the time that it needs at this rate."""
+"""A payload may take TIMEOUT_S and its time at this rate."""
 GREETING_S = 5.0
-"""For all of it, TLS included."""
+"""For the whole greeting, TLS included."""
 _WINDOW_BYTES = 64 << 20
 MAX_CONNECTIONS = 256
 MAX_UNPROVEN = 128
@@ -34,8 +34,9 @@ MAX_UNPROVEN = 128
 _MAX_THREADS = MAX_CONNECTIONS + 2 * MAX_UNPROVEN
 """More than connections: those that were cut need a moment to end."""
 REJECTIONS = ("unproved", "late", "displaced", "crowded", "slow")
-"""Why connections were closed: did not prove the secret; not in time; gave way to newer ones before; too many had
-proved it; a payload was too slow."""
+"""Why connections were closed: did not prove the secret; not in time; displaced by newer ones before; too many had
+proved it; a payload was too slow.
+"""
 
 ReadBlock = tuple[BlockFacts, memoryview]
 
@@ -45,17 +46,17 @@ class Incoming(Protocol):
 
     @property
     def views(self) -> Sequence[tuple[int, memoryview | None]]:
-        """Return per block its length, and where its bytes go; None: nowhere, it is there already."""
+        """Return per block its length, and the destination of its bytes; None: none, it is present already."""
 
     def finish(self, checksums: Sequence[bytes]) -> Reply:
-        """End the write with the checksums of what came; an empty one: the bytes did not come."""
+        """End the write with the checksums of received blocks; an empty one: the bytes did not come."""
 
 
 class TransferService(Protocol):
-    """What the server needs of a node; called from many threads."""
+    """The server's interface to a node; called from many threads."""
 
     def reading(self, keys: Sequence[bytes], max_bytes: int) -> AbstractContextManager[list[ReadBlock | None]]:
-        """Yield the first of these blocks, as many as fit, which stay where they are until the end."""
+        """Yield the first of these blocks, as many as fit, which stay in place until the end."""
 
     def begin_put(self, message: Put) -> Incoming | TransferRejected:
         """Make room for blocks."""
@@ -64,7 +65,7 @@ class TransferService(Protocol):
         """Prepare to fill allocated blocks."""
 
     def answer(self, message: Message) -> Reply:
-        """Do what a message without payload asks for."""
+        """Execute a message without payload."""
 
 
 class TransferServer:
@@ -102,7 +103,7 @@ class TransferServer:
         return len(self._connections)
 
     def start(self) -> None:
-        """Accept connections from now on."""
+        """Start accepting connections."""
         threading.Thread(target=self._accept, name="kv-accept", daemon=True).start()
 
     def drain(self, timeout_s: float) -> bool:
@@ -112,10 +113,12 @@ class TransferServer:
             with contextlib.suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()
+            # Greetings cannot delay a drain.
             for connection in self._unproven.late(math.inf):
                 connection.cut()
             for connection, within in self._connections.items():
                 if not within:
+                    # An idle connection waits for its next message, and ends; one within an exchange goes on.
                     connection.wake()
             ended = self._lock.wait_for(lambda: not self._connections, timeout_s)
             for connection in self._connections:
@@ -172,7 +175,7 @@ class TransferServer:
                 self._lock.notify_all()
 
     def _greet(self, connection: Connection, host: str) -> str:
-        """Return the name that the client at `host` gives itself."""
+        """Return the own name of the client at `host`."""
         proved = False
         try:
             if self._tls is not None:
@@ -192,7 +195,7 @@ class TransferServer:
         return name
 
     def _limit(self, connection: Connection, size: int = 0) -> None:
-        """Let the client take so long at most for what it sends or takes next."""
+        """Limit the time of the client's next frame or of its receipt of ours."""
         connection.deadline = self._clock() + TIMEOUT_S + size / MIN_BYTES_PER_S
 
     def _within(self, connection: Connection, *, within: bool) -> None:
@@ -200,7 +203,7 @@ class TransferServer:
             self._connections[connection] = within
 
     def _exchange(self, connection: Connection, client: str, message: Message, payload_bytes: int) -> None:
-        # What the node does itself may take longer.
+        # The node's own work may take longer.
         connection.deadline = math.inf
         if isinstance(message, Get):
             self._send_blocks(connection, client, message)
@@ -214,10 +217,11 @@ class TransferServer:
             self.links.received(client, payload_bytes)
 
     def _send_blocks(self, connection: Connection, client: str, message: Get) -> None:
-        with self._service.reading(message.keys, message.max_bytes) as found:
-            lengths = [-1 if item is None else item[0].length for item in found]
-            checksums = [b"" if item is None else item[0].checksum for item in found]
-            payload = [item[1] for item in found if item is not None]
+        with self._service.reading(message.keys, message.max_bytes) as blocks:
+            lengths = [-1 if item is None else item[0].length for item in blocks]
+            checksums = [b"" if item is None else item[0].checksum for item in blocks]
+            # Views into the arena: the bytes are sent without a copy.
+            payload = [item[1] for item in blocks if item is not None]
             size = sum(map(len, payload))
             with self._flow.moving(max(0, message.priority), size, TIMEOUT_S):
                 self._reply(connection, Blocks(lengths, checksums), payload)
@@ -244,6 +248,7 @@ class TransferServer:
                 else:
                     checksums.append(connection.receive_payload(view))
         except PeerError:
+            # Empty checksums mark the blocks that did not arrive, which are then discarded.
             missing = sum(view is not None for _, view in incoming.views) - len(checksums)
             incoming.finish(checksums + [b""] * missing)
             raise

@@ -12,8 +12,8 @@ ConnectionT = TypeVar("ConnectionT")
 class Unproven(Generic[ConnectionT]):
     """At most `most` connections, each for `limit_s` at most.
 
-    A connection too many displaces the oldest of the source that has the most, so that a stranger displaces its own
-    before anyone else's. Mutable state: `_entered`, connection → source and time, oldest first. Not for two threads.
+    A connection beyond that displaces the oldest of the source with the most, so that a stranger displaces its own
+    before any other's. Mutable state: `_entered`, connection → source and time, oldest first. Not for two threads.
     """
 
     def __init__(self, most: int, limit_s: float) -> None:
@@ -29,12 +29,12 @@ class Unproven(Generic[ConnectionT]):
         return self._displaced() if len(self._entered) > self.most else None
 
     def leave(self, connection: ConnectionT) -> bool:
-        """Count it no more: it has proved the secret, or has ended. False: it was displaced, or late."""
+        """Stop counting it: it has proved the secret, or has ended. False: it was displaced, or late."""
         return self._entered.pop(connection, None) is not None
 
     def late(self, now: float) -> list[ConnectionT]:
-        """Return the connections whose time is over, which the caller closes; they count no more."""
-        late = [each for each, (_, since) in self._entered.items() if now - since >= self.limit_s]
+        """Return the connections whose time is over, which the caller closes; they no longer count."""
+        late = [connection for connection, (_, since) in self._entered.items() if now - since >= self.limit_s]
         for item in late:
             del self._entered[item]
         return late
@@ -42,13 +42,13 @@ class Unproven(Generic[ConnectionT]):
     def _displaced(self) -> ConnectionT:
         counts = Counter(source for source, _ in self._entered.values())
         most = max(counts.values())
-        displaced = next(each for each, (source, _) in self._entered.items() if counts[source] == most)
+        displaced = next(connection for connection, (source, _) in self._entered.items() if counts[source] == most)
         del self._entered[displaced]
         return displaced
 
 
 def source_of(address: str) -> str:
-    """Return what one client can easily connect from: its address, its /64 network, or "" for this machine."""
+    """Return the origin that one client can easily use: its address, its /64 network, or "" for this machine."""
     try:
         ip = ip_address(address.partition("%")[0])
     except ValueError:

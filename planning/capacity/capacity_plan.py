@@ -1,4 +1,4 @@
-"""What sharing engines over regions saves: sum of own peaks against the shared peak (SkyWalker §2.1, Fig. 3)."""
+"""Saving of sharing engines over regions: sum of own peaks against the shared peak (SkyWalker §2.1, Fig. 3)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class CapacityQuestion(msgspec.Struct, frozen=True, kw_only=True):
     reserved_per_h: float
     on_demand_per_h: float
     utilization: float = 0.7
-    """Share of an engine's time that is planned to be busy at the peak."""
+    """Share of an engine's time that should be busy at the peak."""
 
     def __post_init__(self) -> None:
-        """Reject what no plan can be made of; raises ValueError."""
+        """Raise ValueError for values from which no plan can be made."""
         if not self.demand or len({len(item) for item in self.demand.values()}) > 1:
             raise ValueError("demand needs regions, and as many steps of each")
         if not 0 < self.utilization <= 1 or self.reserved_per_h <= 0 or self.on_demand_per_h <= 0:
@@ -36,18 +36,18 @@ class CapacityQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SavingRange(msgspec.Struct, frozen=True):
-    """The range of savings that contains nine of ten draws, and what was drawn."""
+    """The range of savings that contains nine of ten draws, and the units drawn."""
 
     low: float
     high: float
     pieces: int
-    """How many days or windows there are to draw from."""
+    """Number of days or windows to draw from."""
     of_days: bool
     """True: whole days; False: windows of two hours, since there are fewer than three days."""
 
 
 class RegionPeak(msgspec.Struct, frozen=True):
-    """A region's own peak, and what it asks for at the shared one (engines)."""
+    """A region's own peak, and its demand at the shared one (engines)."""
 
     own: float
     own_step: int
@@ -79,7 +79,7 @@ class CapacityPlan(msgspec.Struct, frozen=True):
 
 
 def capacity_plan(question: CapacityQuestion, rng: Random) -> CapacityPlan:
-    """Return the plan. Peaks are those of steps: what is shorter than one is averaged away."""
+    """Return the plan. Peaks are those of steps: a shorter one is averaged away."""
     demand = {
         region: [value / question.utilization for value in values] for region, values in sorted(question.demand.items())
     }
@@ -87,6 +87,7 @@ def capacity_plan(question: CapacityQuestion, rng: Random) -> CapacityPlan:
     own = {region: max(values) for region, values in demand.items()}
     shared = max(total)
     at = total.index(shared)
+    # The level at which reserving costs as much as paying on demand for its busy time.
     mixed = _cheapest_reserved(total, question.reserved_per_h / question.on_demand_per_h)
     beyond = sum(max(0.0, value - mixed) for value in total) / len(total)
     return CapacityPlan(
@@ -121,9 +122,10 @@ def _cheapest_reserved(total: Sequence[float], price_ratio: float) -> float:
 def _saving_range(
     demand: Mapping[str, Sequence[float]], total: Sequence[float], step_s: float, rng: Random
 ) -> SavingRange | None:
-    """Draw days, or windows, with replacement, the same of all regions: peaks do not depend on their order.
+    """Return the range of savings over resampled days, or windows, drawn alike for all regions.
 
-    A draw never has a higher peak than the data, so that rare peaks that were not seen are in no range.
+    Peaks do not depend on the order of days. A draw never has a higher peak than the data, so that rare peaks that were
+    not seen are in no range.
     """
     of_days = len(total) * step_s >= LEAST_DAYS * DAY_S
     length = max(1, round((DAY_S if of_days else WINDOW_S) / step_s))
@@ -131,13 +133,14 @@ def _saving_range(
     if pieces < 2:
         return None
     peaks = [
-        [max(values[place * length : (place + 1) * length]) for place in range(pieces)]
+        [max(values[piece * length : (piece + 1) * length]) for piece in range(pieces)]
         for values in (total, *demand.values())
     ]
     savings = []
     for _ in range(DRAWS):
+        # The same days of all regions, so that simultaneous peaks stay simultaneous.
         drawn = rng.choices(range(pieces), k=pieces)
-        shared, *own = (max(values[place] for place in drawn) for values in peaks)
+        shared, *own = (max(values[piece] for piece in drawn) for values in peaks)
         savings.append(_saving(shared, sum(own)))
     savings.sort()
     return SavingRange(savings[int(LOW * DRAWS)], savings[int(HIGH * DRAWS) - 1], pieces, of_days)

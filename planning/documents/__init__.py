@@ -1,1 +1,1 @@
-"""The planning half of a policy document: settings with unit, range and a sentence."""
+"""The planning half of a policy document: settings with unit, range and description."""

@@ -1,7 +1,7 @@
-"""The planning half of a policy: which automations steer a pool, how far they may go, and with which settings.
+"""The planning half of a policy: which automations steer a pool, within which limits, and with which settings.
 
-Every field carries a title, its range and a sentence, as in routing.policy.policy_document: the same types
-are the schema of the console's form, of the API, of the simulator and of the jobs.
+Every field carries a title, its range and a description, as in routing.policy.policy_document: the same types are the
+schema of the console's form, of the API, of the simulator and of the jobs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AUTOMATION_SCHEMA = SchemaLine("automation policies", SCHEMA_VERSION)
 
 
 class AutomationPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How one pool steers itself."""
+    """Automations of one pool."""
 
     schema_version: Annotated[
         int, about("Schema", "Schema version of this document."), number(ge=1, le=SCHEMA_VERSION)
@@ -50,14 +50,14 @@ class AutomationPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 def contradictions(policy: AutomationPolicy) -> list[str]:
-    """Return what no single field can see, one sentence with its path each; empty where the document can run."""
-    found = []
+    """Return faults between fields, one sentence with its path each; empty where the document can run."""
+    problems = []
     if policy.scaling.min_engines > policy.scaling.max_engines:
-        found.append("min engines is above max engines - at `$.scaling.min_engines`")
+        problems.append("min engines is above max engines - at `$.scaling.min_engines`")
     if policy.rebalance.cv_low > policy.rebalance.cv_high:
-        found.append("even below exceeds uneven above - at `$.rebalance.cv_low`")
+        problems.append("even below exceeds uneven above - at `$.rebalance.cv_low`")
     if policy.health.ejection_s > policy.health.ejection_max_s:
-        found.append("quarantine is longer than max quarantine - at `$.health.ejection_s`")
+        problems.append("quarantine is longer than max quarantine - at `$.health.ejection_s`")
     if policy.scaling.budget_cost and not policy.scaling.engine_h_cost:
-        found.append("a cost per day needs a price per engine hour - at `$.scaling.engine_h_cost`")
-    return found
+        problems.append("a cost per day needs a price per engine hour - at `$.scaling.engine_h_cost`")
+    return problems

@@ -1,4 +1,4 @@
-"""What an automation may do: nothing, advise, or act."""
+"""Permissions of an automation: nothing, advise, or act."""
 
 from __future__ import annotations
 

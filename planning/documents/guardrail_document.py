@@ -1,4 +1,4 @@
-"""The lines that a tried policy must not cross, as a canary or a holdback holds them."""
+"""The thresholds that a candidate policy must not cross, in a canary or a holdback."""
 
 from __future__ import annotations
 

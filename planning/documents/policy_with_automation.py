@@ -11,14 +11,14 @@ AUTOMATION = "automation"
 
 
 def routing_half(document: dict[str, Any]) -> dict[str, Any]:
-    """Return what routes."""
+    """Return the routing half of a policy."""
     return {name: document[name] for name in document if name != AUTOMATION}
 
 
 def upgraded(document: Any) -> Any:
     """Return a whole policy, or its routing half alone, in today's schemas; raises SchemaError.
 
-    What is no object is left for the validation to tell.
+    A value that is not an object is returned as it is: the validation reports it.
     """
     if not isinstance(document, dict):
         return document

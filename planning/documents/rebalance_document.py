@@ -1,4 +1,4 @@
-"""The settings of rebalancing, as an automation document holds them."""
+"""The settings of rebalancing in an automation document."""
 
 from __future__ import annotations
 

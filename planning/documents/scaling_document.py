@@ -1,4 +1,4 @@
-"""The settings of scaling, as an automation document holds them."""
+"""The settings of scaling in an automation document."""
 
 from __future__ import annotations
 

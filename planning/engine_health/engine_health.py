@@ -23,7 +23,7 @@ from planning.engine_health.health_signs import (
     FLAPPING,
     OUTLIER,
     OUTLIER_CODES,
-    STANDING_FAULTS,
+    SELF_CLEARING_FAULTS,
     SUSPICION,
     SUSPICION_CODES,
     Sign,
@@ -43,7 +43,7 @@ from planning.facts.peer_speeds import PeerSpeeds
 from planning.facts.reason import Reason
 
 OUTLIER_LIMIT, LAST_OF_ROLE = "outlier_limit", "last_of_role"
-"""Codes of the reasons for which an engine that is worse than the rest is left where it is."""
+"""Codes of the reasons for which an engine that is worse than the rest keeps its state."""
 
 
 class _Judged(msgspec.Struct, frozen=True):
@@ -59,11 +59,11 @@ class _Judged(msgspec.Struct, frozen=True):
         return None
 
     def out_for(self, codes: frozenset[str]) -> bool:
-        """Return whether it is quarantined for one of these."""
+        """Return whether it is quarantined for one of these codes."""
         return self.memory.state == QUARANTINED and self.memory.code in codes
 
     def stalls_while_others_move(self, others: Sequence[_Judged]) -> bool:
-        """Return whether another engine of its role has moved since it made no progress."""
+        """Return whether another engine of its role has made progress since this one stopped."""
         suspicion = next((sign for sign in self.signs if sign.grade == SUSPICION), None)
         return suspicion is not None and any(
             other.facts.role == self.facts.role and (other.memory.moved_s or 0.0) > suspicion.still_since_s
@@ -81,10 +81,11 @@ def plan_health(
     `newcomer_slow_start_s` (ScalingDocument.slow_start_s) a new engine gets a growing share of the load.
     """
     now_s = facts.now_s
-    active = [engine for engine in facts.engines if engine.standing == ACTIVE]
+    active = [engine for engine in facts.engines if engine.lifecycle == ACTIVE]
     speeds = PeerSpeeds(active, settings)
     judged = [_judge(item, speeds, memory, settings, facts.tpot_slo_s, now_s) for item in active]
     panic = _panics(judged, settings, now_s)
+    # Max ejection, at least one engine; those that are out already count.
     room = max(1, int(settings.outlier_share * len(judged))) - sum(item.out_for(OUTLIER_CODES) for item in judged)
     suspicions = len(judged) // 2 - sum(item.out_for(SUSPICION_CODES) for item in judged)
     serving = Counter(item.facts.role for item in judged if item.memory.state != QUARANTINED)
@@ -92,6 +93,7 @@ def plan_health(
     held_back: dict[str, str] = {}
     for item in judged:
         role, served = item.facts.role, item.memory.state != QUARANTINED
+        # The engine itself does not count among those that could do its work.
         serving[role] -= served
         alone = not _can_do(role, serving)
         may_suspect = suspicions > 0 and not alone and item.stalls_while_others_move(judged)
@@ -137,7 +139,7 @@ def _judge(
 
 
 def _can_do(role: Role, others: Counter[Role]) -> bool:
-    """Return whether so many other engines of each role can do the work of one with this role."""
+    """Return whether the other engines, counted by role, can do the work of one with this role."""
     return bool(others["mixed"] or others[role] or (role == "mixed" and others["prefill"] and others["decode"]))
 
 
@@ -152,28 +154,30 @@ def _panics(judged: Sequence[_Judged], settings: HealthDocument, now_s: float) -
 
 
 def _moved(
-    each: _Judged, settings: HealthDocument, now_s: float, *, may_suspect: bool, may_eject: bool, alone: bool
+    judged: _Judged, settings: HealthDocument, now_s: float, *, may_suspect: bool, may_eject: bool, alone: bool
 ) -> EngineHealthMemory:
     """Return the engine's memory with its next state; `alone`: no other engine of its role serves."""
-    memory = each.memory
+    memory = judged.memory
     if memory.state == QUARANTINED:
-        return _quarantined(each, settings, now_s, alone=alone)
+        return _quarantined(judged, settings, now_s, alone=alone)
     sick = (
-        each.lasting(FAULT, now_s)
-        or (each.lasting(SUSPICION, now_s) if may_suspect else None)
-        or (each.lasting(OUTLIER, now_s) if may_eject else None)
+        judged.lasting(FAULT, now_s)
+        or (judged.lasting(SUSPICION, now_s) if may_suspect else None)
+        or (judged.lasting(OUTLIER, now_s) if may_eject else None)
     )
     if sick is not None:
         return _eject(memory, sick, settings, now_s)
+    # Weaker signs do not interrupt the slow start.
     if memory.state == PROBATION and now_s - memory.since_s < settings.slow_start_s:
         return memory
-    if each.signs:
-        sign = each.signs[0]
+    if judged.signs:
+        sign = judged.signs[0]
         since_s = memory.since_s if memory.state == SUSPECT else now_s
         return msgspec.structs.replace(
             memory, state=SUSPECT, code=sign.code, text=sign.text, since_s=since_s, until_s=None
         )
     since_s = memory.since_s if memory.state == HEALTHY else now_s
+    # A long healthy time clears the record of quarantines.
     long_well = memory.state == HEALTHY and now_s - since_s >= settings.ejection_max_s
     ejections = 0 if long_well else memory.ejections
     return msgspec.structs.replace(
@@ -182,9 +186,10 @@ def _moved(
 
 
 def _eject(memory: EngineHealthMemory, sign: Sign, settings: HealthDocument, now_s: float) -> EngineHealthMemory:
+    # A suspicion prolongs no later quarantine: the engine may only have been slow.
     ejections = memory.ejections + (sign.code not in SUSPICION_CODES)
     term_s = min(settings.ejection_s * ejections, settings.ejection_max_s)
-    until_s = None if sign.code in STANDING_FAULTS | SUSPICION_CODES else now_s + term_s
+    until_s = None if sign.code in SELF_CLEARING_FAULTS | SUSPICION_CODES else now_s + term_s
     return msgspec.structs.replace(
         memory,
         state=QUARANTINED,
@@ -197,20 +202,23 @@ def _eject(memory: EngineHealthMemory, sign: Sign, settings: HealthDocument, now
     )
 
 
-def _quarantined(each: _Judged, settings: HealthDocument, now_s: float, *, alone: bool) -> EngineHealthMemory:
-    """Return the memory of an engine that stays out, or that comes back to prove itself."""
-    memory = each.memory
-    fault = next((sign for sign in each.signs if sign.grade == FAULT), None)
+def _quarantined(judged: _Judged, settings: HealthDocument, now_s: float, *, alone: bool) -> EngineHealthMemory:
+    """Return the memory of an engine that stays out, or that returns on probation."""
+    memory = judged.memory
+    fault = next((sign for sign in judged.signs if sign.grade == FAULT), None)
     if fault is not None:
-        if fault.code == memory.code or memory.code not in STANDING_FAULTS | SUSPICION_CODES:
+        if fault.code == memory.code or memory.code not in SELF_CLEARING_FAULTS | SUSPICION_CODES:
             return memory
         return msgspec.structs.replace(_eject(memory, fault, settings, now_s), ejections=memory.ejections)
     suspected = memory.code in SUSPICION_CODES
-    if suspected and any(sign.grade == SUSPICION for sign in each.signs):
+    if suspected and any(sign.grade == SUSPICION for sign in judged.signs):
         return memory
+    # The last engine of its role returns before its term: clients would have no engine in its place.
     if memory.until_s is not None and now_s < memory.until_s and not alone:
         return memory
-    memory = msgspec.structs.replace(memory, since_s=now_s, until_s=None, signs={}, forgiven=each.facts.failures_in_row)
+    memory = msgspec.structs.replace(
+        memory, since_s=now_s, until_s=None, signs={}, forgiven=judged.facts.failures_in_row
+    )
     if suspected or not settings.slow_start_s:
         return msgspec.structs.replace(memory, state=HEALTHY, code="", text="")
     return msgspec.structs.replace(memory, state=PROBATION, text=f"returning after: {memory.text}")
@@ -225,7 +233,7 @@ def _verdict(
     newcomer_slow_start_s: float,
 ) -> HealthVerdict:
     if memory is None:
-        text = f"not judged while it is {facts.standing}"
+        text = f"not judged while it is {facts.lifecycle}"
         since_s = facts.since_s if facts.since_s is not None else now_s
         return HealthVerdict(
             engine_id=facts.engine_id, incarnation=facts.incarnation, state=HEALTHY, text=text, since_s=since_s
@@ -234,6 +242,7 @@ def _verdict(
     since_s, slow_start_s = memory.since_s, 0.0
     if state == QUARANTINED:
         share = 0.0
+        # In panic outliers keep their work: the engines are then not the cause.
         if panic and code in OUTLIER_CODES:
             state, share, text = SUSPECT, 1.0, f"not quarantined, too few engines are healthy: {text}"
     elif state == PROBATION:
@@ -257,7 +266,7 @@ def _verdict(
 
 
 def _in_slow_start(from_s: float, slow_start_s: float, settings: HealthDocument, now_s: float) -> float:
-    """Return the share of the load that an engine gets which began to come at `from_s`."""
+    """Return an engine's share of the load in its slow start, which began at `from_s`."""
     done = max((now_s - from_s) / slow_start_s, 0.0)
     return min(1.0, settings.slow_start_from + (1.0 - settings.slow_start_from) * done)
 
@@ -276,7 +285,7 @@ def _reasons(
     panic: bool,
     settings: HealthDocument,
 ) -> tuple[Reason, ...]:
-    """Return one reason per change and per thing that was not done, or that nothing was to be done."""
+    """Return one reason per change and per action withheld, or that nothing was to be done."""
     of = {verdict.engine_id: verdict for verdict in verdicts}
     reasons = [
         Reason(

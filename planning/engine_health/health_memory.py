@@ -10,7 +10,7 @@ from planning.facts.fleet_facts import EngineObservation, known
 MAX_FLAPS = 16
 """Losses and restarts of one engine that are remembered."""
 UNDER_WAY_S = 2.0
-"""What comes so soon after the counters moved may be what they have counted already."""
+"""Answers so soon after the counters moved may be part of what they have counted already."""
 
 
 class EngineHealthMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -19,7 +19,7 @@ class EngineHealthMemory(msgspec.Struct, frozen=True, kw_only=True, omit_default
     engine_id: str
     incarnation: int
     since_s: float
-    """Since when it is in its state."""
+    """Since when it has been in its state."""
     state: HealthState = HEALTHY
     code: str = ""
     text: str = ""
@@ -35,22 +35,23 @@ class EngineHealthMemory(msgspec.Struct, frozen=True, kw_only=True, omit_default
     served: tuple[int, int] = (0, 0)
     """First tokens and later pieces that the gateway had seen."""
     served_s: float = 0.0
-    """When they last grew, or when the engine last had nothing to do."""
+    """When they last grew, or when the engine last had no work."""
     given_s: float = 0.0
-    """When the gateway last had no request there: what others sent before says nothing of what came to it since."""
+    """When the gateway last had no request there: requests that others sent before prove nothing about later ones."""
     first_token_s: float = 0.0
-    """When the first of them last grew, or when nothing last stood in prefill."""
+    """When the first of them last grew, or when it last had no prefill."""
     counters: tuple[float | None, float | None] = (None, None)
-    """Prompt and generated tokens that its metrics said."""
+    """Prompt and generated tokens by its metrics."""
     counted_s: float = 0.0
-    """When they last grew, or when its metrics last said that it has nothing to do."""
+    """When they last grew, or when its metrics last reported no work."""
     counters_moved_s: float = 0.0
     """When the counters last changed; an engine without work does not move them."""
     moved_s: float | None = None
     """When an answer or a counter last moved; None: never in this incarnation."""
     served_since_counted: int = 0
-    """First tokens and pieces that the gateway saw since the counters stand, up to the round before; those that were
-    only on their way when they last moved do not count."""
+    """First tokens and pieces that the gateway saw since the counters last moved, up to the round before; those that
+    were already on their way then do not count.
+    """
     served_lately: int = 0
     """The same, of the last round alone: the newest reading may be older than they are."""
     answered_s: float | None = None
@@ -58,7 +59,7 @@ class EngineHealthMemory(msgspec.Struct, frozen=True, kw_only=True, omit_default
     backwards_s: float | None = None
     """When a counter last ran backwards in one incarnation."""
     forgiven: int = 0
-    """Failures in a row that it had when it last came back."""
+    """Failures in a row when it last returned; they no longer count."""
     gaps_total: int = 0
     gap_s: float | None = None
     """When its KV events last had a gap."""
@@ -71,7 +72,7 @@ class HealthMemory(msgspec.Struct, frozen=True):
 
 
 def first_memory(facts: EngineObservation, now_s: float) -> EngineHealthMemory:
-    """Return what is remembered of an engine that is seen for the first time."""
+    """Return the memory of an engine that is seen for the first time."""
     return EngineHealthMemory(
         engine_id=facts.engine_id,
         incarnation=facts.incarnation,
@@ -89,7 +90,7 @@ def first_memory(facts: EngineObservation, now_s: float) -> EngineHealthMemory:
 
 
 def remembered(memory: EngineHealthMemory, facts: EngineObservation, now_s: float) -> EngineHealthMemory:
-    """Return the memory with this round's counters taken in."""
+    """Return the memory updated with this round's counters."""
     if facts.incarnation != memory.incarnation:
         memory = _restarted(memory, facts, now_s)
     elif memory.reachable and not facts.reachable:
@@ -122,7 +123,7 @@ def counters_of(facts: EngineObservation) -> tuple[float | None, float | None]:
 
 
 def _restarted(memory: EngineHealthMemory, facts: EngineObservation, now_s: float) -> EngineHealthMemory:
-    """Return a new memory of a new process that keeps its record of flapping and its quarantines."""
+    """Return the memory of a new process that keeps its record of flapping and its quarantines."""
     return msgspec.structs.replace(
         first_memory(facts, now_s),
         since_s=memory.since_s,
@@ -136,11 +137,12 @@ def _restarted(memory: EngineHealthMemory, facts: EngineObservation, now_s: floa
 
 
 def _unanswered(memory: EngineHealthMemory, grown: int, now_s: float, *, moved: bool) -> EngineHealthMemory:
-    """Return the memory with what came from the engine in this round while its counters stood."""
+    """Return the memory with the answers that came from the engine in this round while its counters did not move."""
     if moved:
         return msgspec.structs.replace(
             memory, counters_moved_s=now_s, served_since_counted=0, served_lately=0, answered_s=None
         )
+    # Answers that come sooner may be part of the counters already.
     lately = grown if now_s - memory.counters_moved_s >= UNDER_WAY_S else 0
     return msgspec.structs.replace(
         memory,

@@ -1,6 +1,6 @@
-"""The signs that an engine is sick, each read from this round's facts and the memory of the last ones.
+"""The signs that an engine is sick, each read from this round's facts and the memory of earlier rounds.
 
-Grades: a *fault* means that nothing answers there, or that the engine says itself that it does not serve. It always
+Grades: a *fault* means that nothing answers there, or that the engine itself reports that it does not serve. It always
 leads to quarantine once it has lasted. A *suspicion* means that requests there make no progress, as also while an
 engine compiles, builds a grammar or encodes images: it gets no new work while others move. An *outlier* is worse than
 the rest; how many of those may be taken out at once is bounded. A *doubt* makes a suspect and no more: the engine still
@@ -36,23 +36,24 @@ GARBAGE_METRICS = "garbage_metrics"
 EVENT_GAPS = "event_gaps"
 
 OUTLIER_CODES = frozenset({FAILURES, CRAWLING, FLAPPING, REJECTING})
-"""What an engine can be quarantined for that is worse than the rest."""
-STANDING_FAULTS = frozenset({UNREACHABLE, PAUSED})
-"""Faults that are over when the engine says so: their quarantine needs no term."""
+"""Codes of being worse than the rest that can lead to quarantine."""
+SELF_CLEARING_FAULTS = frozenset({UNREACHABLE, PAUSED})
+"""Faults that end when the engine reports so: their quarantine needs no term."""
 SUSPICION_CODES = frozenset({NO_PROGRESS, NOT_STARTING, LYING})
-"""Suspicions are over when anything moves: their quarantine has no term and no slow start, and prolongs no other."""
+"""Suspicions end when anything moves: their quarantine has no term and no slow start, and prolongs no other."""
 
 REJECTS = 0.9
-"""Share of rejected requests from which an engine serves nobody: one client's bad requests among others stay below."""
+"""Share of rejected requests from which an engine counts as useless: one client's bad requests among others stay below.
+"""
 FULL = 0.85
 """Share of the KV memory from which a long prompt may not fit."""
 _INSTANT_S = 1e-6
 ANSWERS = 5
-"""So many pieces of answers prove that counters which stand are wrong."""
+"""This many pieces of answers prove that counters which do not move are wrong."""
 FROZEN_S = 3.0
-"""Counters that stand are wrong once a reading is so much younger than the first of those pieces."""
+"""Counters that do not move are wrong once a reading is this much younger than the first of those pieces."""
 UNKNOWN_PREFILL = 3.0
-"""So many times the limit an engine may stand of whose work nothing is known: others sent it, or its metrics stand."""
+"""Multiple of the limit for an engine whose work is unknown: others sent it, or its metrics are frozen."""
 
 
 class Sign(msgspec.Struct, frozen=True):
@@ -62,7 +63,7 @@ class Sign(msgspec.Struct, frozen=True):
     grade: str
     text: str
     hold_s: float = 0.0
-    """How long it must show before it is acted on."""
+    """How long it must show before it takes effect."""
     still_since_s: float = 0.0
     """Of a suspicion: since when nothing has come from the engine."""
 
@@ -76,7 +77,7 @@ def signs_of(
     now_s: float,
 ) -> list[Sign]:
     """Return the signs that show, the gravest first."""
-    found = [
+    signs = [
         *_silence(facts, memory, settings, now_s),
         *_standstill(facts, memory, settings, now_s),
         *_failing(facts, memory, settings, now_s),
@@ -85,7 +86,7 @@ def signs_of(
         *_doubts(facts, memory, settings, now_s),
     ]
     order = {FAULT: 0, SUSPICION: 1, OUTLIER: 2, DOUBT: 3}
-    return sorted(found, key=lambda sign: order[sign.grade])
+    return sorted(signs, key=lambda sign: order[sign.grade])
 
 
 def is_fresh(facts: EngineObservation, settings: HealthDocument, now_s: float) -> bool:
@@ -94,7 +95,7 @@ def is_fresh(facts: EngineObservation, settings: HealthDocument, now_s: float) -
 
 
 def are_frozen(facts: EngineObservation, memory: EngineHealthMemory) -> bool:
-    """Return whether the engine's metrics stand although answers came from it, so that they prove nothing."""
+    """Return whether the engine's metrics do not change although answers came from it, so that they prove nothing."""
     counts = any(counter is not None for counter in memory.counters)
     if not counts or memory.answered_s is None or facts.report_s is None:
         return False
@@ -104,11 +105,12 @@ def are_frozen(facts: EngineObservation, memory: EngineHealthMemory) -> bool:
 def _silence(
     facts: EngineObservation, memory: EngineHealthMemory, settings: HealthDocument, now_s: float
 ) -> Iterator[Sign]:
-    """Yield what probes say of an engine that takes nothing; the gateway's own sight contradicts them."""
+    """Yield the signs of failed probes; answers that the gateway itself saw contradict them."""
     if not facts.reachable:
         since_s = facts.unreachable_since_s if facts.unreachable_since_s is not None else now_s
         silent_s = max(now_s - since_s, 0.0)
         served = facts.dispatched > 0 and since_s < memory.served_s and now_s - memory.served_s < settings.silent_s
+        # Answers that the gateway saw itself contradict a probe without one.
         grade = DOUBT if served else FAULT
         yield Sign(UNREACHABLE, grade, f"no probe answered for {silent_s:.1f} s", _left(settings.silent_s, silent_s))
     elif facts.paused:
@@ -118,8 +120,9 @@ def _silence(
 def _standstill(
     facts: EngineObservation, memory: EngineHealthMemory, settings: HealthDocument, now_s: float
 ) -> Iterator[Sign]:
-    """Yield a sign where requests stand and nothing comes of them."""
+    """Yield a sign where requests are in flight and they make no progress."""
     limit_s = settings.stall_s + 2 * (known(facts.longest_prefill_s) or 0.0)
+    # Of requests that others sent, the prefill's length is unknown.
     if not facts.dispatched:
         limit_s = max(limit_s, UNKNOWN_PREFILL * settings.stall_s)
     judged = facts.reachable and facts.readable and is_fresh(facts, settings, now_s)
@@ -127,8 +130,8 @@ def _standstill(
     claims = judged and not frozen and any(counter is not None for counter in memory.counters)
     counted_for_s = now_s - memory.counted_s
     served_for_s = now_s - (max(memory.served_s, memory.given_s) if facts.dispatched else memory.served_s)
-    standing = facts.dispatched > 0 or (judged and ((facts.running or 0) > 0 or (facts.waiting or 0) > 0))
-    if not standing or served_for_s < limit_s:
+    busy = facts.dispatched > 0 or (judged and ((facts.running or 0) > 0 or (facts.waiting or 0) > 0))
+    if not busy or served_for_s < limit_s:
         return
     code, text = NO_PROGRESS, ""
     if claims and facts.running == 0 and (facts.waiting or 0) > 0 and counted_for_s >= limit_s:
@@ -161,7 +164,7 @@ def _failing(
 
 
 def _rejecting(facts: EngineObservation, peers: Peers, settings: HealthDocument) -> Iterator[Sign]:
-    """Yield a sign where the engine rejects what its peers take; what all reject is not the engine's fault."""
+    """Yield a sign where the engine rejects what its peers accept; a rejection by all is not the engine's fault."""
     share, elsewhere = known(facts.rejected_share), peers.rejected_share
     if share is None or elsewhere is None or facts.rejected_samples < settings.failures:
         return
@@ -171,10 +174,10 @@ def _rejecting(facts: EngineObservation, peers: Peers, settings: HealthDocument)
 
 
 def _crawling(facts: EngineObservation, peers: Peers, settings: HealthDocument, tpot_slo_s: float) -> Iterator[Sign]:
-    """Yield a sign where the engine is slow for its estimate and beside its peers; alone it is a doubt only.
+    """Yield a sign where the engine is slow by its estimate and by its peers; without peers it is a doubt only.
 
-    Tokens come slowly from a mixed engine that prefills much, so they count against it only where its
-    prefills are slow too.
+    Tokens come slowly from a mixed engine that prefills much, so they count against it only where its prefills are slow
+    too.
     """
     factor, slowness, tpot_s = settings.slow_factor, known(facts.slowness), known(facts.tpot_s)
     judged = slowness is not None and facts.slowness_samples >= settings.slow_samples
@@ -202,21 +205,21 @@ def _crawling(facts: EngineObservation, peers: Peers, settings: HealthDocument, 
 
 
 def _patience_s(settings: HealthDocument, times: float) -> float:
-    """Return how long a crawl must show: the slower the engine, the sooner it is sure, within a third of the time."""
+    """Return how long a crawl must show: the slower the engine, the shorter, down to a third of the time."""
     return max(settings.slow_s / 3, settings.slow_s * settings.slow_factor / max(times, settings.slow_factor))
 
 
 def _doubts(
     facts: EngineObservation, memory: EngineHealthMemory, settings: HealthDocument, now_s: float
 ) -> Iterator[Sign]:
-    """Yield what makes an engine's word worth less although it serves."""
-    stands_s = now_s - memory.first_token_s
+    """Yield signs that make an engine's reports less credible although it serves."""
+    stalled_s = now_s - memory.first_token_s
     limit_s = settings.bottleneck_s + (known(facts.longest_prefill_s) or 0.0)
     usage = known(facts.kv_usage)
     full = usage is None or usage >= FULL
-    if full and facts.prefilling > 0 and stands_s >= limit_s and memory.served_s > memory.first_token_s:
+    if full and facts.prefilling > 0 and stalled_s >= limit_s and memory.served_s > memory.first_token_s:
         prefills = count(facts.prefilling, "prefill has", "prefills have")
-        yield Sign(BOTTLENECK, DOUBT, f"it decodes, but {prefills} made no progress for {stands_s:.1f} s")
+        yield Sign(BOTTLENECK, DOUBT, f"it decodes, but {prefills} made no progress for {stalled_s:.1f} s")
     if facts.reachable and facts.report_s is not None and not facts.readable:
         yield Sign(GARBAGE_METRICS, DOUBT, "it answers, but its metrics are unreadable")
     elif wrong := _impossible(facts, memory, settings, now_s):
@@ -229,7 +232,7 @@ def _doubts(
 
 
 def _impossible(facts: EngineObservation, memory: EngineHealthMemory, settings: HealthDocument, now_s: float) -> str:
-    """Return what no sound engine says, as a sentence; empty where there is nothing."""
+    """Return the first report that no sound engine makes, as a sentence; empty where there is none."""
     named = {
         "running": facts.running,
         "waiting": facts.waiting,

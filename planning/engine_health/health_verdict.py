@@ -20,7 +20,7 @@ NEWCOMER = "newcomer"
 
 
 class HealthVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """One engine. suspect: it is watched. quarantined: it gets no new work. probation: it comes back slowly."""
+    """One engine. suspect: it is watched. quarantined: it gets no new work. probation: it returns slowly."""
 
     engine_id: str
     incarnation: int
@@ -32,11 +32,11 @@ class HealthVerdict(msgspec.Struct, frozen=True, kw_only=True):
     since_s: float
     """When it entered this state."""
     until_s: float | None = None
-    """When a quarantine may end at the earliest; None: when its sign is gone."""
+    """Earliest end of a quarantine; None: when its sign is gone."""
     load_share: float = 1.0
     """Share of its usual load that it should get, 0..1."""
     slow_start_s: float = 0.0
-    """Seconds from `since_s` over which a probation's share grows to the whole."""
+    """Seconds from `since_s` over which a probation's share grows to 1."""
 
 
 class HealthPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,8 +47,8 @@ class HealthPlan(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: tuple[HealthVerdict, ...]
     """One per engine, in the order of the facts."""
     changed: tuple[str, ...]
-    """Ids of the engines whose state or code is not what it was."""
+    """Ids of the engines whose state or code has changed."""
     panic: bool
-    """Too few engines are well: quarantines for being worse than the rest are suspended."""
+    """Too few engines are healthy: quarantines for being worse than the rest are suspended."""
     reasons: tuple[Reason, ...]
-    """Why the plan is so; never empty."""
+    """Reasons for the plan; never empty."""

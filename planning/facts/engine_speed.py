@@ -8,22 +8,22 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 WINDOW_S = 60.0
-"""Over which an engine's speed is judged."""
+"""Span over which an engine's speed is judged."""
 MAX_SAMPLES = 256
 """Timings kept; of more within the window the newest count."""
-TELLING = 3
-"""From so many late requests on, older first tokens no longer speak for the engine."""
+ENOUGH_LATE = 3
+"""From this many late requests on, older first tokens no longer represent the engine."""
 SLOW_RUN = 2.0
-"""A first token that took so many times as long as expected prolongs a run of slow ones."""
+"""Ratio of its expected time from which a first token prolongs a run of slow ones."""
 SLOW_RUN_S = 10.0
-"""A run of slow ones tells of a change once it lasts so long; a pause of the machine is over by then."""
+"""A run of slow ones proves a change once it lasts this long; a pause of the machine is over by then."""
 
 Speed = tuple[float | None, int]
-"""A median, None of nothing, and the number of samples behind it."""
+"""A median, None without values, and the number of samples behind it."""
 
 
-class _Told(NamedTuple):
-    """One request that says how slow the engine is: when it was due, when that was known, and the ratio of both."""
+class _Sample(NamedTuple):
+    """One request's evidence of slowness: when it was due, when that was known, and the ratio of both times."""
 
     due_s: float
     at_s: float
@@ -33,53 +33,54 @@ class _Told(NamedTuple):
 class EngineSpeed:
     """One engine's timings. Mutable: the samples, and when the prefills given to it should be over.
 
-    Moments are seconds of one clock. It begins anew with each incarnation of the engine.
+    Moments are seconds of one clock. It is reset with each incarnation of the engine.
     """
 
     def __init__(self) -> None:
         self._ready_s = 0.0
-        self._first_tokens: deque[_Told] = deque(maxlen=MAX_SAMPLES)
+        self._first_tokens: deque[_Sample] = deque(maxlen=MAX_SAMPLES)
         self._tpot: deque[tuple[float, float]] = deque(maxlen=MAX_SAMPLES)
 
     def expects(self, prefill_s: float, now: float) -> float:
-        """Note a prefill that is given to the engine; return the seconds to its first token, what is ahead included."""
-        # No max(): each dispatch comes this way.
+        """Note a prefill that is given to the engine; return the seconds to its first token, work ahead included."""
+        # No max(): every dispatch runs this.
         self._ready_s = (self._ready_s if self._ready_s > now else now) + prefill_s
         return self._ready_s - now
 
     def first_token(self, took_s: float, expected_s: float, now: float) -> None:
-        """Note how long a first token took, and was expected to take; where nothing was expected it says nothing."""
+        """Note the actual and the expected time of a first token; one without an expectation is ignored."""
         if expected_s > 0:
-            self._first_tokens.append(_Told(now - took_s + expected_s, now, took_s / expected_s))
+            self._first_tokens.append(_Sample(now - took_s + expected_s, now, took_s / expected_s))
 
     def answered(self, tpot_s: float, now: float) -> None:
         """Note the mean seconds between the tokens of one answer."""
         self._tpot.append((now, tpot_s))
 
     def usual(self) -> float:
-        """Return how many times its estimate a first token has usually taken; 1 where nothing is known."""
+        """Return the usual ratio of a first token's time to its estimate; 1 where nothing is known."""
         return (
             statistics.median(first_token.slowness for first_token in self._first_tokens) if self._first_tokens else 1.0
         )
 
-    def slowness(self, standing: Iterable[tuple[float, float]], now: float) -> Speed:
+    def slowness(self, pending: Iterable[tuple[float, float]], now: float) -> Speed:
         """Return the median of seconds to first token over expected seconds.
 
-        `standing`: (moment of the dispatch, expected seconds) of requests without a first token. One that is late says
-        so before its first token comes, if it ever does. Several late ones, or a run of slow ones up to the newest,
-        tell of a change: what came before the first of them was due says nothing of it.
+        `pending`: (moment of the dispatch, expected seconds) of requests without a first token. A late one counts
+        before its first token comes, if it ever does. Several late ones, or a run of slow ones up to the newest, prove
+        a change: samples from before the first of them was due no longer count.
         """
         while self._first_tokens and self._first_tokens[0].at_s < now - WINDOW_S:
             self._first_tokens.popleft()
+        # A late request counts with its time so far: its first token may never come.
         late = [
-            _Told(dispatched_s + expected_s, now, (now - dispatched_s) / expected_s)
-            for dispatched_s, expected_s in standing
+            _Sample(dispatched_s + expected_s, now, (now - dispatched_s) / expected_s)
+            for dispatched_s, expected_s in pending
             if 0 < expected_s < now - dispatched_s
         ]
-        since = min(item.due_s for item in late) if len(late) >= TELLING else 0.0
-        told = [*self._first_tokens, *late]
-        since = max(since, _change_s(told))
-        return _median([item.slowness for item in told if item.at_s >= since])
+        since = min(item.due_s for item in late) if len(late) >= ENOUGH_LATE else 0.0
+        samples = [*self._first_tokens, *late]
+        since = max(since, _change_s(samples))
+        return _median([item.slowness for item in samples if item.at_s >= since])
 
     def tpot(self, now: float) -> Speed:
         """Return the median of the mean seconds between an answer's tokens."""
@@ -88,15 +89,16 @@ class EngineSpeed:
         return _median([seconds for _, seconds in self._tpot])
 
 
-def _change_s(told: Sequence[_Told]) -> float:
-    """Return when the first of a run of slow ones was due which reaches the newest; 0 where there is no such run."""
-    run: list[_Told] = []
-    for item in sorted(told, reverse=True):
+def _change_s(samples: Sequence[_Sample]) -> float:
+    """Return when the first of a run of slow ones that reaches the newest was due; 0 where there is no such run."""
+    run: list[_Sample] = []
+    # By the moment at which they were due, the latest first.
+    for item in sorted(samples, reverse=True):
         if item.slowness < SLOW_RUN:
             break
         run.append(item)
     lasts_s = max(item.at_s for item in run) - run[-1].due_s if run else 0.0
-    return run[-1].due_s if len(run) >= TELLING and lasts_s >= SLOW_RUN_S else 0.0
+    return run[-1].due_s if len(run) >= ENOUGH_LATE and lasts_s >= SLOW_RUN_S else 0.0
 
 
 def _median(values: list[float]) -> Speed:

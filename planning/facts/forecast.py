@@ -1,4 +1,4 @@
-"""How much work a pool will be asked for a little ahead: by trend, and by the same time of past seasons."""
+"""A pool's demand in the near future: by trend, and by the same time of past seasons."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import msgspec
 from planning.facts.fleet_facts import DemandPoint, known
 
 MAX_GROWTH = 2.0
-"""A forecast is at most so many times what is asked for now: a trend does not go on for ever."""
+"""A forecast is at most this multiple of present demand: no trend lasts for ever."""
 ENOUGH = 0.25
 """Share of the recent time that its points must span."""
 _SURE = 2.0
-"""Standard errors that a slope must have to be one."""
+"""Standard errors from which a slope is trusted."""
 _AROUND_S = 600.0
-"""Half width of what counts as the same time of another season; never more than a twentieth of the season."""
+"""Half width of "the same time" in another season; never more than a twentieth of the season."""
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """Work in engines' worth: engine seconds asked for per second."""
+    """Work in engines: engine seconds of demand per second."""
 
     now: float
     ahead: float
-    """The most that is expected within the time ahead."""
+    """Peak expected within the time ahead."""
     basis: str
-    """level, trend or season: what `ahead` comes from."""
+    """level, trend or season: the source of `ahead`."""
 
 
 def expected_demand(
@@ -36,9 +36,8 @@ def expected_demand(
     """Return the forecast for `ahead_s` from now; None where the known points of the last `recent_s` seconds span too
     little of them.
 
-    The level is the mean of the last `recent_s`; a trend is believed where the slope over that time is
-    twice its standard error; a season where there are points one season ago, as many times what was asked for then
-    as now is of the same time then.
+    The level is the mean of the last `recent_s`; a trend is trusted where the slope over that time is twice its
+    standard error; a season where there are points one season ago: its past growth applies to the present level.
     """
     points = sorted(
         ((point.at_s, engines) for point in history if (engines := known(point.engines)) is not None),
@@ -49,6 +48,7 @@ def expected_demand(
     level = fmean(engines for _, engines in recent)
     forecasts = [(level, "level")]
     slope, at_end = _line(recent, now_s)
+    # A falling trend promises nothing.
     if slope > 0:
         forecasts.append((at_end + slope * ahead_s, "trend"))
     season = _seasonal(points, level, now_s, ahead_s, season_s, recent_s)
@@ -59,7 +59,7 @@ def expected_demand(
 
 
 def _line(points: Sequence[tuple[float, float]], now_s: float) -> tuple[float, float]:
-    """Return slope per second and value now of the straight line through the points; slope 0 where it is not sure."""
+    """Return slope per second and present value of the straight line through the points; slope 0 if uncertain."""
     count = len(points)
     mean_at = fmean(at_s for at_s, _ in points)
     mean = fmean(engines for _, engines in points)
@@ -76,7 +76,7 @@ def _line(points: Sequence[tuple[float, float]], now_s: float) -> tuple[float, f
 def _seasonal(
     points: Sequence[tuple[float, float]], level: float, now_s: float, ahead_s: float, season_s: float, recent_s: float
 ) -> float | None:
-    """Return the level times how a season ago the most of the time ahead stood to that moment; None without points."""
+    """Return `level` times the growth that followed this moment one season ago; None without points."""
     around_s = min(_AROUND_S, season_s / 20)
     then_s = now_s - season_s
     before = [engines for at_s, engines in points if then_s - max(recent_s, around_s) <= at_s <= then_s]

@@ -11,7 +11,7 @@ from planning.documents.health_document import HealthDocument
 from planning.facts.fleet_facts import EngineObservation, known
 
 LEAST_PEERS = 2
-"""Others that must have been judged before anybody is held to be slower than they."""
+"""Number of judged peers from which an engine can be called slower than they are."""
 
 
 class Peers(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class PeerSpeeds:
         self._tpots = sorted(engine for engine in map(self._tpot_of, engines) if engine is not None)
 
     def peers_of(self, facts: EngineObservation) -> Peers:
-        """Return the medians over the engines but this one, which is among them."""
+        """Return the medians over all engines but this one."""
         return Peers(
             _median_without(self._slowness, self._slowness_of(facts)),
             _median_without(self._tpots, self._tpot_of(facts)),
@@ -51,6 +51,7 @@ class PeerSpeeds:
 
 def _median_without(values: Sequence[float], own: float | None) -> float | None:
     """Return the median of sorted values without one of them; None of fewer than LEAST_PEERS."""
+    # The engine's own value is skipped in place, instead of sorting again for each engine.
     skipped = len(values) if own is None else bisect_left(values, own)
     count = len(values) - (own is not None)
     if count < LEAST_PEERS:

@@ -15,13 +15,13 @@ class PoolLoad(msgspec.Struct, frozen=True, kw_only=True):
     attainment: float | None
     requests: int
     demand: float | None
-    """Engine seconds of work asked for per second."""
+    """Engine seconds of demand per second."""
     latest_demand: float | None
-    """The same over the last third of the time: what a load that has just risen has risen to."""
+    """The same over the last third of the time: the level that a load has reached that has just risen."""
     queued_s: float
     """Engine seconds of work that waited at the end."""
     queue_growth: float
-    """By how many engine seconds it grows per second."""
+    """Growth of the queue in engine seconds per second."""
 
 
 ENOUGH = 0.5
@@ -37,6 +37,7 @@ def load_of(windows: Sequence[PoolWindow], now_s: float, span_s: float, min_requ
     last = recent[-1] if recent else None
     growth = 0.0
     if first is not None and last is not None and last.from_s > first.from_s:
+        # From the end of the first window to the end of the last.
         growth = (last.queued_s - first.queued_s) / (last.from_s + last.span_s - first.from_s - first.span_s)
     return PoolLoad(
         attainment=sum(item.on_time for item in recent) / requests if requests >= min_requests else None,

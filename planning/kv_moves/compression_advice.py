@@ -1,4 +1,4 @@
-"""Whether KV caches that are 3.5 times smaller below engine memory would pay, from how busy the nodes' disks are.
+"""Whether compressing KV caches 3.5-fold below engine memory would pay, by how busy the nodes' disks are.
 
 Decompression costs each load a little. It pays once DRAM is too small for the sessions that come back, so that caches
 are read from disks that are busy (docs/simulate.md, "A compressed tier").
@@ -21,7 +21,7 @@ class CompressionAdvice(msgspec.Struct, frozen=True):
 
     disk_busy: float
     latency_ratio: float
-    """Expected latency with compression over that without; beyond what was measured, the last figure."""
+    """Expected latency with compression over that without; outside the measured range, the last figure."""
 
     @property
     def pays(self) -> bool:
@@ -30,7 +30,7 @@ class CompressionAdvice(msgspec.Struct, frozen=True):
 
 
 def compression_advice(disk_busy: float) -> CompressionAdvice:
-    """Return what to expect where KV takes this share (0 to 1) of the disks' bandwidth, reads and writes together."""
+    """Return the advice where KV takes this share (0 to 1) of the disks' bandwidth, reads and writes together."""
     for (low, before), (high, after) in pairwise(MEASURED):
         if disk_busy <= high:
             share = max(0.0, (disk_busy - low) / (high - low))

@@ -12,27 +12,27 @@ PREFETCH: Planner = "prefetch"
 ADVISORY: Planner = "advisory"
 """A session has announced its next request (SYMPHONY §3.3)."""
 REPLICATE: Planner = "replicate"
-"""They are loaded from elsewhere again and again (Mooncake §4.2)."""
+"""They are repeatedly loaded from another node (Mooncake §4.2)."""
 SHRINK: Planner = "shrink"
-"""The target is to give up its copy, which nobody loads from any more; the source keeps its own."""
+"""The target is to give up its copy, which no engine loads from any more; the source keeps its own."""
 JUDGED: tuple[Planner, ...] = (PREFETCH, REPLICATE, SHRINK)
-"""Planners that are trusted as a whole; of advisories each source is judged for itself."""
+"""Planners that are trusted as a whole; the sources of advisories are judged one by one."""
 MAX_BLOCKS = 4096
-"""Of one move; of a longer prompt the first go."""
+"""Blocks of one move; of a longer prompt the first ones."""
 
 
 class KvMove(msgspec.Struct, frozen=True):
-    """Neighbouring blocks of a prompt, and between which nodes they go."""
+    """Neighbouring blocks of a prompt, and their source and target nodes."""
 
     planner: Planner
     source: str
-    """Name of a node that holds them; the target's own: they lie on its SSD, perhaps, and should be in its DRAM."""
+    """Name of a node that holds them; the target's own name: they may be on its SSD and should be in its DRAM."""
     target: str
     keys: tuple[int, ...]
     """Routing keys, in the order of the prompt."""
     seconds: float
-    """How long the transfer is expected to take."""
+    """Expected duration of the transfer."""
     rank: int = 0
-    """Of two moves of one planner the lower goes first."""
+    """Among moves of one planner the lower goes first."""
     expected_s: float = 0.0
-    """When the blocks are expected to be used, as monotonic seconds; 0: as soon as they are there."""
+    """When the blocks are expected to be used, as monotonic seconds; 0: as soon as they arrive."""

@@ -1,13 +1,13 @@
-"""Whether a planner's orders are of use, by what became of its last ones: one whose orders are useless backs off."""
+"""Whether a planner's orders are useful, by the outcomes of its last ones: a planner of useless orders backs off."""
 
 from __future__ import annotations
 
 SHARE = 0.1
 """Weight of the latest judgement: about the last ten count."""
 LEAST = 0.25
-"""Useful share below which a planner backs off: three transfers of four then moved bytes for nobody."""
+"""Useful share below which a planner backs off: three transfers of four then moved bytes in vain."""
 TRIAL_S = 30.0
-"""A planner that backs off may try one order in so long; each useful one brings it back towards trust."""
+"""Time between trial orders of a planner that backs off; each useful one raises its trust again."""
 
 
 class PlannerTrust:
@@ -20,7 +20,7 @@ class PlannerTrust:
 
     @property
     def backs_off(self) -> bool:
-        """Whether too few of its orders were of use."""
+        """Whether too few of its orders were useful."""
         return self.useful_share < LEAST
 
     def judged(self, useful: bool) -> None:
@@ -30,7 +30,7 @@ class PlannerTrust:
         self.useful_share += SHARE * (float(useful) - self.useful_share)
 
     def may_ask(self, now: float) -> bool:
-        """Return whether an order may be asked now; counts as one."""
+        """Return whether an order may be issued now; counts as one."""
         if not self.backs_off:
             return True
         if self._trial_at is not None and now - self._trial_at < TRIAL_S:

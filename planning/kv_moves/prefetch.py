@@ -1,6 +1,6 @@
 """Queue-driven prefetch: while a request is queued, the blocks that it will load move to the engine's own node.
 
-Mooncake §5.2 moves a queued request's KV up from the slower tier. Here, a slower place is another node, or the SSD of
+Mooncake §5.2 moves a queued request's KV up from the slower tier. Here, the slower tier is another node, or the SSD of
 the engine's own node. When the prefill begins, the remaining load comes from DRAM on the engine's own machine.
 """
 
@@ -15,13 +15,13 @@ from routing.values.decision import Decision
 from routing.values.inference_request import InferenceRequest
 
 MIN_WAIT_S = 0.02
-"""A shorter wait is over before a node has answered the three questions of an order."""
+"""A shorter wait is over before a node has answered the three calls of an order."""
 
 
 def prefetch(request: InferenceRequest, decision: Decision, loads: NodeLoads, now: float) -> KvMove | None:
-    """Return what should be moved while a bound request waits; None: nothing pays, or would be there in time.
+    """Return the move for a bound request that waits; None: none pays, or none would arrive in time.
 
-    Where the request is to load from the engine's own node already, those of its blocks that lie on SSD alone are
+    Where the request is to load from the engine's own node already, those of its blocks that are on SSD alone are
     brought to DRAM.
     """
     home = loads.homes.get(decision.engine_id)
@@ -38,10 +38,12 @@ def prefetch(request: InferenceRequest, decision: Decision, loads: NodeLoads, no
         for node in nodes
         if node != home and (move := _move(request, decision, loads, node, own, blocks)) is not None
     ]
+    # Only moves that save time and end before the request starts.
     ways = [way for way in ways if way[0] > 0 and way[1].seconds <= decision.wait_s]
     if ways:
         return max(ways, key=lambda way: (way[0], -way[1].seconds, way[1].source))[1]
     fetch = decision.fetch
+    # Nothing to fetch from others: blocks on the own node's SSD can still come to its DRAM.
     if fetch is None or fetch.node != home or not fetch.ssd_blocks:
         return None
     return _move(request, decision, loads, home, fetch.blocks - fetch.ssd_blocks, fetch.blocks)
@@ -56,7 +58,7 @@ def _move(
 
 
 def _near(decision: Decision, loads: NodeLoads, blocks: int) -> Load:
-    """Return the load of so many leading blocks, once they lie on the engine's own node."""
+    """Return the load of `blocks` leading blocks, once they are on the engine's own node."""
     home = loads.homes[decision.engine_id]
     return Load(loads.seconds(home, home, max(0, blocks - _held(decision))), blocks, home)
 
@@ -70,9 +72,9 @@ def _prefill_s(request: InferenceRequest, decision: Decision, ways: Sequence[Loa
 
 
 def _token_s(decision: Decision) -> float:
-    """Return the seconds per token that the decision expects to compute.
+    """Return the decision's seconds per computed token.
 
-    Where it computes nothing, those that its load takes: computing would have taken longer.
+    Where it computes none, by the time of its load: computing would have taken longer.
     """
     fetch, computed = decision.fetch, decision.prompt_tokens - decision.hit_tokens
     load_s = fetch.seconds if fetch is not None else 0.0

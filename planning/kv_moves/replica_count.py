@@ -2,7 +2,7 @@
 
 Hot prefixes get one more copy (planning.kv_moves.replication). A copy that an order made and that is no longer loaded
 is dropped, so that it takes no space from blocks without another copy. A node's own eviction would also drop it, but a
-node does not know which of its blocks other nodes have.
+node has no knowledge of which of its blocks other nodes hold.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from planning.kv_moves.kv_move import REPLICATE, SHRINK, KvMove
 from routing.ledger.node_holdings import NodeHoldings
 
 COLD_S = 180.0
-"""A copy without a load for so long has gone cold: three half-lives of the counts by which it came."""
+"""A copy without a load for this long has gone cold: three half-lives of the counts that created it."""
 UNREAD_S = 60.0
-"""The node keeps what anybody has read within so long: engines of other gateways load from it too."""
+"""The node keeps blocks that were read within this time: engines of other gateways load from it too."""
 MAX_REPLICAS = 4096
 MAX_KEYS = 131_072
-"""Blocks of all replicas that are watched; beyond it the one unused for longest stays with its node's eviction."""
-_LOOKED_AT = 16
+"""Blocks of all watched replicas; beyond it the one unused for longest is left to its node's eviction."""
+_EXAMINED = 16
 _TRIES = 4
 
 
@@ -39,11 +39,11 @@ def change_replica(
     holdings: NodeHoldings,
     seconds: Callable[[str, str], float] = lambda _target, _source: 0.0,
 ) -> list[KvMove]:
-    """Return what makes so many nodes hold these leading blocks; one keeps them in any case.
+    """Return the moves after which `copies` nodes hold these leading blocks; at least one keeps them.
 
     New copies go to the nodes with the greatest `demand` that lack them, each from the holder with the least `seconds`
-    (of the target and the source); the copies with the least demand go first. Nodes that are not known in full neither
-    get nor keep any.
+    (of the target and the source); the copies with the least demand go first. Nodes whose contents are not known in
+    full neither get nor keep any.
     """
     holders = holders_of(keys, holdings)
     if not holders:
@@ -65,7 +65,7 @@ class _Replica(msgspec.Struct):
     keys: tuple[int, ...]
     pool_id: str
     used_s: float
-    """When it was loaded from, or was to go, last."""
+    """When it was last loaded from, or last named in an order."""
     tries: int = 0
 
 
@@ -97,26 +97,26 @@ class Replicas:
             self._replicas.move_to_end((node, key))
 
     def cold(self, holdings: NodeHoldings, now: float) -> tuple[KvMove, str] | None:
-        """Return an order that takes one cold copy away, and its pool.
+        """Return an order that drops one cold copy, and its pool.
 
-        The node may keep it, for blocks that follow it there; it is named again a few times.
+        The node may keep it, for blocks that follow it there; the order is repeated a few times.
         """
-        for place in list(self._replicas)[:_LOOKED_AT]:
-            replica = self._replicas[place]
+        for index in list(self._replicas)[:_EXAMINED]:
+            replica = self._replicas[index]
             if now - replica.used_s < COLD_S:
                 return None
             holders = holders_of(replica.keys, holdings)
             if replica.node not in holders or len(holders) == 1 or replica.tries == _TRIES:
-                self._forget(place)
+                self._forget(index)
                 continue
             replica.used_s, replica.tries = now, replica.tries + 1
-            self._replicas.move_to_end(place)
+            self._replicas.move_to_end(index)
             demand = {node: float(node != replica.node) for node in holders}
             return change_replica(replica.keys, len(holders) - 1, demand, holdings)[0], replica.pool_id
         return None
 
     def check(self) -> None:
-        """Raise AssertionError unless the limits are kept, and the places are those of the replicas."""
+        """Raise AssertionError unless the limits are kept, and the index is that of the replicas."""
         if len(self._replicas) > MAX_REPLICAS or self._keys > MAX_KEYS:
             raise AssertionError("more replicas or blocks than the limit")
         if self._keys != sum(len(replica.keys) for replica in self._replicas.values()):
@@ -127,10 +127,10 @@ class Replicas:
         if used != sorted(used):
             raise AssertionError("the replica unused for longest is not the first")
 
-    def _forget(self, place: tuple[str, int]) -> None:
-        replica = self._replicas.pop(place, None)
+    def _forget(self, index: tuple[str, int]) -> None:
+        replica = self._replicas.pop(index, None)
         if replica is not None:
             self._keys -= len(replica.keys)
-            self._at[replica.node].discard(place[1])
+            self._at[replica.node].discard(index[1])
             if not self._at[replica.node]:
                 del self._at[replica.node]

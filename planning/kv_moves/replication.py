@@ -1,8 +1,8 @@
-"""Hot spot replication: leading blocks that engines load from another node again and again come to their own.
+"""Hot spot replication: leading blocks that engines repeatedly load from another node are copied to their own.
 
 Mooncake §4.2 replicates hot blocks where many requests want them, which is worth it by hits times transfer cost: the
-loads that the last minute would have had from the own node instead, each cheaper by the difference of the two links,
-must outweigh the transfer. A prefix that is worth it gets one copy more (planning.kv_moves.replica_count).
+loads of the last minute, had they come from the own node, each cheaper by the difference of the two links, must
+outweigh the transfer. A prefix that is worth it gets one more copy (planning.kv_moves.replica_count).
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from planning.kv_moves.replica_count import change_replica, holders_of
 from routing.ledger.node_loads import NodeLoads
 
 STRIDE = 8
-"""Loads are counted at every so many blocks: prompts that part in between have their common part counted to there."""
+"""Loads are counted at every block of this stride: prompts that diverge in between share the counts up to it."""
 HALF_LIFE_S = 60.0
-"""A load counts half after so long: prefixes of the traces that the gateway was tried with come back within it."""
+"""Half-life of a load's weight: prefixes in the traces used for testing recur within it."""
 LEAST_LOADS = 1.5
-"""Weight of two loads a half-life apart; one load alone is no habit."""
+"""Weight of two loads a half-life apart; one load alone is no pattern."""
 WORTH = 2.0
-"""The gain of the loads so far over the transfer's cost: as many are expected to come again, half of them at least."""
+"""Least gain of the loads so far over the transfer's cost: as many are expected again, at least half of them."""
 MAX_COUNTED = 16_384
-"""Places in prompts whose loads are counted, those that were loaded last."""
+"""Positions in prompts whose loads are counted, the latest ones."""
 
 
 class HotLoads:
@@ -37,14 +37,16 @@ class HotLoads:
         return len(self._counts)
 
     def loaded(self, keys: Sequence[int], home: str, source: str, loads: NodeLoads, now: float) -> KvMove | None:
-        """Count a load of these leading blocks by an engine whose own node is `home`; returns what it makes worth it.
+        """Count a load of these leading blocks by an engine whose own node is `home`; return a move that has become
+        worth it.
 
-        What was found worth it is counted anew afterwards.
+        Its count is then reset.
         """
         if not keys or home == source:
             return None
         depths = [*range(STRIDE, len(keys), STRIDE), len(keys)][: MAX_BLOCKS // STRIDE]
         hot = 0
+        # The longest leading part that pays becomes one copy.
         for depth in depths:
             count = self._count((home, keys[depth - 1]), now)
             if self._pays(count, depth, home, source, loads):
@@ -56,7 +58,7 @@ class HotLoads:
                 del self._counts[home, keys[depth - 1]]
         copies, prefix = len(holders_of(keys[:hot], loads.holdings)), keys[:hot]
         moves = change_replica(
-            prefix, copies + 1, {home: 1.0}, loads.holdings, lambda target, each: loads.seconds(target, each, hot)
+            prefix, copies + 1, {home: 1.0}, loads.holdings, lambda target, holder: loads.seconds(target, holder, hot)
         )
         return moves[0] if moves else None
 
@@ -69,10 +71,11 @@ class HotLoads:
         cost_s = loads.seconds(home, source, blocks)
         return count >= LEAST_LOADS and count * (cost_s - loads.seconds(home, home, blocks)) >= WORTH * cost_s
 
-    def _count(self, place: tuple[str, int], now: float) -> float:
-        count, at = self._counts.pop(place, (0.0, now))
+    def _count(self, position: tuple[str, int], now: float) -> float:
+        count, at = self._counts.pop(position, (0.0, now))
+        # Decays when read, so that no background work is needed.
         count = count * math.pow(0.5, (now - at) / HALF_LIFE_S) + 1.0
-        self._counts[place] = count, now
+        self._counts[position] = count, now
         if len(self._counts) > MAX_COUNTED:
             self._counts.popitem(last=False)
         return count

@@ -18,7 +18,7 @@ TRIMMED = 0.1
 
 
 class Imbalance(msgspec.Struct, frozen=True):
-    """The factor and the two loads it is made of."""
+    """The factor and the two loads it is computed from."""
 
     factor: float
     prefill_load: float
@@ -34,6 +34,7 @@ def imbalance_of(loads: Sequence[RoleLoad], now_s: float, window_s: float, min_s
             for item in loads
             if item.role == role and now_s - window_s <= item.at_s <= now_s and (load := known(item.load)) is not None
         ]
+        # A factor of two loads is worth no more than the less known one.
         if len(samples) < min_samples:
             return None
         means.append(trimmed_mean(samples))

@@ -33,7 +33,7 @@ def plan_ratio(
 ) -> tuple[RatioPlan, RatioMemory]:
     """Return the flips of this round, and the memory for the next one.
 
-    `override_prefill`: an operator's number of prefill engines out of those there are, taken within the bounds.
+    `override_prefill`: an operator's number of prefill engines among the present ones, kept within the bounds.
     """
     now_s = facts.now_s
     counts = counts_of(facts.engines)
@@ -42,6 +42,7 @@ def plan_ratio(
         step, reasons = _by_hand(counts, override_prefill, settings)
     else:
         memory, step, reasons = _step(facts, counts, seen, memory, settings)
+    # One step at a time: the loads of changing engines are not settled.
     if step and _is_changing(facts.engines):
         step, reasons = 0, [Reason("changing", "an engine is still draining or starting")]
     flips = _flips(facts.engines, step)
@@ -74,7 +75,7 @@ def plan_ratio(
 
 
 def _by_hand(counts: dict[Role, int], prefill: int, settings: RatioDocument) -> tuple[int, list[Reason]]:
-    """Return how many engines go to decode (negative: to prefill) to reach what an operator asks for."""
+    """Return how many engines become decode engines (negative: prefill) to reach an operator's number."""
     total = counts[PREFILL] + counts[DECODE]
     wanted = max(min(prefill, total - settings.min_decode), min(settings.min_prefill, total))
     step = counts[PREFILL] - wanted
@@ -89,7 +90,7 @@ def _step(
     memory: RatioMemory,
     settings: RatioDocument,
 ) -> tuple[RatioMemory, int, list[Reason]]:
-    """Return the memory, how many engines go to decode (negative: to prefill), and why."""
+    """Return the memory, how many engines become decode engines (negative: prefill), and why."""
     now_s = facts.now_s
     if not counts[PREFILL] or not counts[DECODE]:
         return RatioMemory(), 0, [Reason("no_roles", "the pool lacks engines of both roles")]
@@ -97,6 +98,7 @@ def _step(
         return memory, 0, [Reason("no_facts", f"fewer than {settings.min_samples} load samples of a role")]
     to = DECODE if seen.factor > 1.0 else PREFILL
     turning = memory.flipped_to not in ("", to)
+    # Reversing the last change takes more than continuing, so that the ratio does not oscillate.
     limit = 1.0 + settings.band + (settings.hysteresis if turning else 0.0)
     out = max(seen.factor, 1.0 / seen.factor)
     words = f"f_im = {seen.factor:.2f} (prefill {seen.prefill_load:.2f}, decode {seen.decode_load:.2f})"
@@ -128,7 +130,7 @@ def _waits(memory: RatioMemory, words: str, settings: RatioDocument, now_s: floa
 
 
 def _size(counts: dict[Role, int], seen: Imbalance, to: Role, settings: RatioDocument) -> int:
-    """Return how many engines to flip: as brings the factor nearest to 1 and does not make the giver the busy one."""
+    """Return how many flips bring the factor nearest to 1 without making the giving side the busier one."""
     giver = PREFILL if to == DECODE else DECODE
     least = settings.min_prefill if giver == PREFILL else settings.min_decode
     best, size = max(seen.factor, 1.0 / seen.factor), 0
@@ -140,6 +142,7 @@ def _size(counts: dict[Role, int], seen: Imbalance, to: Role, settings: RatioDoc
         out = max(factor, 1.0 / factor)
         crossed = (factor > 1.0) != (seen.factor > 1.0)
         giver_load = prefill_load if giver == PREFILL else decode_load
+        # A flip must not make the giving side the busy one.
         if crossed and (out > 1.0 + settings.band or giver_load > COMFORTABLE):
             continue
         if out < best:
@@ -148,16 +151,16 @@ def _size(counts: dict[Role, int], seen: Imbalance, to: Role, settings: RatioDoc
 
 
 def _is_changing(engines: Sequence[EngineObservation]) -> bool:
-    return any(engine.standing in (STARTING, DRAINING) and engine.role in (PREFILL, DECODE) for engine in engines)
+    return any(engine.lifecycle in (STARTING, DRAINING) and engine.role in (PREFILL, DECODE) for engine in engines)
 
 
 def _flips(engines: Sequence[EngineObservation], step: int) -> tuple[RoleFlip, ...]:
-    """Return the flips of the engines that have the least to finish."""
+    """Return the flips of the engines with the least work to finish."""
     if not step:
         return ()
     before, after = (PREFILL, DECODE) if step > 0 else (DECODE, PREFILL)
     able = sorted(
-        (engine for engine in engines if engine.role == before and engine.standing == ACTIVE),
-        key=lambda each_: (each_.dispatched, round(each_.in_flight_s, 1), each_.engine_id),
+        (engine for engine in engines if engine.role == before and engine.lifecycle == ACTIVE),
+        key=lambda engine: (engine.dispatched, round(engine.in_flight_s, 1), engine.engine_id),
     )
     return tuple(RoleFlip(item.engine_id, before, after) for item in able[: abs(step)])

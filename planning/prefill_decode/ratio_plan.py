@@ -27,7 +27,7 @@ class RatioPlan(msgspec.Struct, frozen=True, kw_only=True):
     prefill_load: float | None = None
     decode_load: float | None = None
     prefill: int = 0
-    """Prefill engines that serve or come up; likewise below."""
+    """Prefill engines that serve or start; likewise below."""
     decode: int = 0
     target_prefill: int = 0
     target_decode: int = 0
@@ -35,12 +35,12 @@ class RatioPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RatioMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The first round begins with an empty one."""
+    """State between rounds. The first round begins with an empty one."""
 
     out_since_s: float | None = None
-    """Since when the factor has been out of its band, on the side of `out_role`."""
+    """Since when the factor has been outside its band, on the side of `out_role`."""
     out_role: str = ""
     flipped_s: float | None = None
     flipped_to: str = ""
     turns: int = 0
-    """How often a flip went against the one before."""
+    """How often a flip reversed the one before."""

@@ -16,10 +16,10 @@ MIXED: Role = "mixed"
 
 
 def counts_of(engines: Sequence[EngineObservation]) -> dict[Role, int]:
-    """Return how many engines serve, or come up, in each role."""
+    """Return how many engines serve, or start, in each role."""
     counts: dict[Role, int] = {MIXED: 0, PREFILL: 0, DECODE: 0}
     for engine in engines:
-        if engine.standing in (ACTIVE, STARTING):
+        if engine.lifecycle in (ACTIVE, STARTING):
             counts[engine.role] += 1
     return counts
 
@@ -27,7 +27,7 @@ def counts_of(engines: Sequence[EngineObservation]) -> dict[Role, int]:
 def roles_to_add(count: int, engines: Sequence[EngineObservation], imbalance: float | None) -> tuple[Role, ...]:
     """Return the roles of `count` new engines; `imbalance` is f_im, above 1 where decode is the busier side.
 
-    A pool without roles gets mixed engines. Each engine added is taken to relieve its side in proportion.
+    A pool without roles gets mixed engines. Each engine added is assumed to relieve its side in proportion.
     """
     counts = counts_of(engines)
     if not counts[PREFILL] and not counts[DECODE]:
@@ -43,6 +43,7 @@ def roles_to_add(count: int, engines: Sequence[EngineObservation], imbalance: fl
             role = DECODE if factor > 1.0 else PREFILL
         before = counts[role]
         counts[role] += 1
+        # Each engine added is assumed to relieve its side in proportion.
         ratio = before / counts[role]
         factor *= ratio if role == DECODE else 1.0 / ratio if ratio else 1.0
         added.append(role)
@@ -54,6 +55,7 @@ def role_to_drain(engines: Sequence[EngineObservation], imbalance: float | None)
     counts = counts_of(engines)
     if not counts[PREFILL] and not counts[DECODE]:
         return None
+    # A mixed engine leaves both roles in place.
     if counts[MIXED]:
         return MIXED
     lighter = PREFILL if (known(imbalance) or 1.0) > 1.0 else DECODE

@@ -19,17 +19,17 @@ from planning.rebalance.rebalance_plan import MigrateRequests, RebalanceMemory, 
 from routing.values.counted import count
 
 NEEDED = 0.5
-"""Share of its usual engines' part of the work below which a prefix needs no more of them."""
+"""Share of the work of its usual engines below which a prefix needs no more of them."""
 
 
-class _Look(msgspec.Struct, frozen=True, kw_only=True):
+class _PoolReading(msgspec.Struct, frozen=True, kw_only=True):
     """One round's view of the pool."""
 
     work_s: dict[str, float]
     """Engine id → in-flight work of the engines that serve."""
     mean_s: float
     cv: float
-    """As the Fleet page and /metrics show it."""
+    """As on the Fleet page and in /metrics."""
     hot: tuple[str, ...]
     """Hot for long enough, the hottest first."""
     recomputed: float | None
@@ -45,37 +45,37 @@ def plan_rebalance(
 ) -> tuple[RebalancePlan, RebalanceMemory]:
     """Return the plan of this round, and the memory for the next one.
 
-    `prefixes` are the most used ones. `usual_d`: candidates that the placement gives every prefix; 0 where
-    it may choose any engine, so that there is nothing to widen.
+    `prefixes` are the most used ones. `usual_d`: candidates that the placement gives every prefix; 0 where it may
+    choose any engine, so that there is nothing to widen.
     """
     now_s = facts.now_s
-    serving = [engine for engine in facts.engines if engine.standing == ACTIVE]
-    look, memory = _look(facts, serving, memory, settings)
+    serving = [engine for engine in facts.engines if engine.lifecycle == ACTIVE]
+    reading, memory = _read(facts, serving, memory, settings)
     even_since_s = None
-    if look.cv <= settings.cv_low:
+    if reading.cv <= settings.cv_low:
         even_since_s = memory.even_since_s if memory.even_since_s is not None else now_s
-    memory = _needed(prefixes, memory, len(look.work_s), usual_d, now_s)
-    widened, wider, reasons = _widen(look, prefixes, memory, settings, now_s, usual_d)
+    memory = _needed(prefixes, memory, len(reading.work_s), usual_d, now_s)
+    widened, wider, reasons = _widen(reading, prefixes, memory, settings, now_s, usual_d)
     widened, narrower, calm = _narrow(widened, even_since_s, settings, now_s)
-    moves = _moves(look, serving, settings)
+    moves = _moves(reading, serving, settings)
     plan = RebalancePlan(
         pool_id=facts.pool_id,
         at_s=now_s,
-        widened={key: each.d for key, each in sorted(widened.items())},
+        widened={key: widening.d for key, widening in sorted(widened.items())},
         wider=tuple(wider),
         narrower=tuple(narrower),
         moves=moves,
-        load_cv=look.cv,
-        hot=look.hot,
-        recomputed_share=look.recomputed,
-        reasons=(*reasons, *calm, *_told(look, moves, settings)),
+        load_cv=reading.cv,
+        hot=reading.hot,
+        recomputed_share=reading.recomputed,
+        reasons=(*reasons, *calm, *_outcome(reading, moves, settings)),
     )
     return plan, msgspec.structs.replace(memory, widened=widened, even_since_s=even_since_s)
 
 
-def _look(
+def _read(
     facts: PoolFacts, serving: Sequence[EngineObservation], memory: RebalanceMemory, settings: RebalanceDocument
-) -> tuple[_Look, RebalanceMemory]:
+) -> tuple[_PoolReading, RebalanceMemory]:
     work_s = {item.engine_id: work for item in serving if (work := known(item.in_flight_s)) is not None}
     count = len(work_s)
     mean_s = sum(work_s.values()) / count if count else 0.0
@@ -84,6 +84,7 @@ def _look(
     since_s = {
         name: memory.hot_since_s.get(name, facts.now_s)
         for name, work in work_s.items()
+        # A single engine has no other to relieve it.
         if count > 1 and work >= limit_s and work > 0
     }
     lasting = [name for name, moment in since_s.items() if facts.now_s - moment >= settings.hold_s]
@@ -91,12 +92,12 @@ def _look(
     tokens = sum(window.prompt_tokens for window in facts.windows if window.prompt_tokens > 0)
     recomputed = sum(window.recomputed_tokens for window in facts.windows if window.recomputed_tokens > 0)
     share = min(recomputed / tokens, 1.0) if tokens else None
-    look = _Look(work_s=work_s, mean_s=mean_s, cv=cv, hot=hot, recomputed=share)
-    return look, msgspec.structs.replace(memory, hot_since_s=since_s)
+    reading = _PoolReading(work_s=work_s, mean_s=mean_s, cv=cv, hot=hot, recomputed=share)
+    return reading, msgspec.structs.replace(memory, hot_since_s=since_s)
 
 
 def _widen(
-    look: _Look,
+    reading: _PoolReading,
     prefixes: Sequence[PrefixFacts],
     memory: RebalanceMemory,
     settings: RebalanceDocument,
@@ -107,12 +108,13 @@ def _widen(
     widened = dict(memory.widened)
     wider: list[str] = []
     reasons: list[Reason] = []
-    if not usual_d or not look.hot or look.cv < settings.cv_high:
+    if not usual_d or not reading.hot or reading.cv < settings.cv_high:
         return widened, wider, reasons
-    if look.recomputed is not None and look.recomputed > settings.recomputed_share:
-        text = f"{100 * look.recomputed:.0f} % of prompt tokens are recomputed: no prefix is widened further"
+    # An even load is no goal in itself: each further engine of a prefix computes it again.
+    if reading.recomputed is not None and reading.recomputed > settings.recomputed_share:
+        text = f"{100 * reading.recomputed:.0f} % of prompt tokens are recomputed: no prefix is widened further"
         return widened, wider, [Reason("recomputing", text)]
-    for engine_id in look.hot:
+    for engine_id in reading.hot:
         prefix = _hottest(engine_id, prefixes, settings)
         if prefix is None:
             reasons.append(
@@ -121,9 +123,10 @@ def _widen(
             continue
         before = widened.get(prefix.key)
         d = (before.d if before is not None else usual_d) + 1
+        # The last widening needs time to take effect.
         if prefix.key in wider or (before is not None and now_s - before.since_s < settings.hold_s):
             continue
-        if d > min(settings.d_max, len(look.work_s)):
+        if d > min(settings.d_max, len(reading.work_s)):
             reasons.append(Reason("widest", f"prefix {prefix.key} has {d - 1} candidates, the maximum"))
         elif before is None and len(widened) >= settings.max_widened:
             reasons.append(Reason("full", f"{len(widened)} prefixes are widened, the maximum"))
@@ -139,12 +142,12 @@ def _widen(
 def _needed(
     prefixes: Sequence[PrefixFacts], memory: RebalanceMemory, engines: int, usual_d: int, now_s: float
 ) -> RebalanceMemory:
-    """Note which widened prefixes still bring more than half of what their usual engines can do."""
+    """Note which widened prefixes still bring more than half of the work that their usual engines can do."""
     work_s = {prefix.key: sum(known(work) or 0.0 for work in prefix.work_s_by_engine.values()) for prefix in prefixes}
     limit_s = NEEDED * usual_d / max(engines, 1) * sum(work_s.values())
     widened = {
-        key: msgspec.structs.replace(each, needed_s=now_s) if work_s.get(key, 0.0) > limit_s else each
-        for key, each in memory.widened.items()
+        key: msgspec.structs.replace(widening, needed_s=now_s) if work_s.get(key, 0.0) > limit_s else widening
+        for key, widening in memory.widened.items()
     }
     return msgspec.structs.replace(memory, widened=widened)
 
@@ -165,27 +168,28 @@ def _hottest(engine_id: str, prefixes: Sequence[PrefixFacts], settings: Rebalanc
 def _narrow(
     widened: dict[str, Widened], even_since_s: float | None, settings: RebalanceDocument, now_s: float
 ) -> tuple[dict[str, Widened], list[str], list[Reason]]:
-    """Take prefixes back to their usual candidates when they, or the whole load, have been calm for long enough."""
+    """Return prefixes to their usual candidates when they, or the whole load, have been calm for long enough."""
     even = even_since_s is not None and now_s - even_since_s >= settings.cool_down_s
     over = sorted(
         key
-        for key, each in widened.items()
-        if now_s - each.since_s >= settings.cool_down_s and (even or now_s - each.needed_s >= settings.cool_down_s)
+        for key, widening in widened.items()
+        if now_s - widening.since_s >= settings.cool_down_s
+        and (even or now_s - widening.needed_s >= settings.cool_down_s)
     )
-    kept = {key: each for key, each in widened.items() if key not in over}
+    kept = {key: widening for key, widening in widened.items() if key not in over}
     why = "the load was even" if even else "they were not hot"
     reasons = [Reason("calm", f"{why} for {settings.cool_down_s:.0f} s: {len(over)} prefixes narrowed")] if over else []
     return kept, over, reasons
 
 
 def _moves(
-    look: _Look, serving: Sequence[EngineObservation], settings: RebalanceDocument
+    reading: _PoolReading, serving: Sequence[EngineObservation], settings: RebalanceDocument
 ) -> tuple[MigrateRequests, ...]:
-    """Let queued requests leave the hot engines, the hottest first, within the round's bound."""
+    """Return the queued requests that may leave the hot engines, the hottest first, within the round's bound."""
     queued_requests = {item.engine_id: item.bound for item in serving}
     left = settings.max_moves
     moves: list[MigrateRequests] = []
-    for engine_id in look.hot:
+    for engine_id in reading.hot:
         count = min(queued_requests.get(engine_id, 0), left)
         if count > 0:
             moves.append(MigrateRequests(engine_id, count))
@@ -193,24 +197,29 @@ def _moves(
     return tuple(moves)
 
 
-def _told(look: _Look, moves: Sequence[MigrateRequests], settings: RebalanceDocument) -> list[Reason]:
-    """Return what the round moves, or why it found nothing to do."""
+def _outcome(reading: _PoolReading, moves: Sequence[MigrateRequests], settings: RebalanceDocument) -> list[Reason]:
+    """Return the round's moves as reasons, or why there is nothing to do."""
     if moves:
         queued_requests = count(sum(move.at_most for move in moves), "queued request")
-        return [Reason("hot_engine", f"{', '.join(look.hot)} {_stay(look.hot)} hot: up to {queued_requests} may move")]
-    if look.hot:
         return [
-            Reason("no_queued_requests", f"{', '.join(look.hot)} {_stay(look.hot)} hot, but no request is queued there")
+            Reason("hot_engine", f"{', '.join(reading.hot)} {_stay(reading.hot)} hot: up to {queued_requests} may move")
         ]
-    if len(look.work_s) < 2:
+    if reading.hot:
+        return [
+            Reason(
+                "no_queued_requests",
+                f"{', '.join(reading.hot)} {_stay(reading.hot)} hot, but no request is queued there",
+            )
+        ]
+    if len(reading.work_s) < 2:
         return [Reason("no_choice", "fewer than two engines to balance")]
-    return [Reason("no_hotspot", _spread(look, settings))]
+    return [Reason("no_hotspot", _spread(reading, settings))]
 
 
-def _spread(look: _Look, settings: RebalanceDocument) -> str:
-    if look.cv < settings.cv_high:
-        return f"even: load CV {look.cv:.2f}, limit {settings.cv_high:.2f}"
-    figures = f"load CV {look.cv:.2f}, limit {settings.cv_high:.2f}"
+def _spread(reading: _PoolReading, settings: RebalanceDocument) -> str:
+    if reading.cv < settings.cv_high:
+        return f"even: load CV {reading.cv:.2f}, limit {settings.cv_high:.2f}"
+    figures = f"load CV {reading.cv:.2f}, limit {settings.cv_high:.2f}"
     return f"uneven ({figures}), but no engine has been hot for {settings.hold_s:g} s"
 
 

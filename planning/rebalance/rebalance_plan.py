@@ -1,4 +1,4 @@
-"""The plan of one round of rebalancing, and what rebalancing remembers from round to round."""
+"""The plan of one round of rebalancing, and its memory from round to round."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class MigrateRequests(msgspec.Struct, frozen=True):
 
 
 class RebalancePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Changes of this round, and the complete table of widened prefixes from now on."""
+    """Changes of this round, and the complete table of widened prefixes."""
 
     pool_id: str
     at_s: float
     widened: dict[str, int] = {}
-    """Affinity key → its number of candidates. The whole table: what is not in it has the usual number."""
+    """Affinity key → its number of candidates. The whole table: keys outside it have the usual number."""
     wider: tuple[str, ...] = ()
     """Keys that got more candidates in this round."""
     narrower: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class RebalancePlan(msgspec.Struct, frozen=True, kw_only=True):
     recomputed_share: float | None = None
     """Share of the last prompt tokens that were computed although another engine held them."""
     reasons: tuple[Reason, ...] = ()
-    """Why it does this, or why nothing; never empty."""
+    """Reasons for the plan, or for inaction; never empty."""
 
 
 class Widened(msgspec.Struct, frozen=True):
@@ -42,11 +42,11 @@ class Widened(msgspec.Struct, frozen=True):
     since_s: float
     """When it was last widened."""
     needed_s: float
-    """When it last brought so much work that its usual engines could not have borne it beside the rest."""
+    """When it last brought more work than its usual engines could have carried besides the rest."""
 
 
 class RebalanceMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The first round begins with an empty one."""
+    """State between rounds. The first round begins with an empty one."""
 
     hot_since_s: dict[str, float] = {}
     """Engine id → since when it has been hot."""

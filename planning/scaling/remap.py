@@ -13,20 +13,20 @@ SAMPLED_KEYS = 4096
 
 
 class Remap(msgspec.Struct, frozen=True):
-    """Shares of 0..1 of the mappings from a prefix to one of its candidates."""
+    """Shares, 0..1, of the mappings from a prefix to one of its candidates."""
 
     share: float
     """Mappings that lose their engine for another one."""
     ideal: float
     """The least that any balanced mapping must move: the share of the engines that come or go."""
     modulo: float
-    """What key modulo number of engines would move."""
+    """Share that key modulo number of engines would move."""
 
 
 def remap_of(before: Sequence[str], after: Sequence[str], *, rings: int = 2, virtual_nodes: int = 100) -> Remap:
-    """Return what a change from one set of engine ids to another moves, over a fixed sample of keys.
+    """Return the share that a change from one set of engine ids to another moves, over a fixed sample of keys.
 
-    Both empty sets give zeros where nothing can move.
+    All 0 where either set is empty: nothing can move.
     """
     old, new = sorted(set(before)), sorted(set(after))
     if not old or not new:
@@ -40,6 +40,7 @@ def remap_of(before: Sequence[str], after: Sequence[str], *, rings: int = 2, vir
         kept = {new[at] for at in new_rings.candidates(key)}
         mapped += len(candidates)
         moved += len(candidates - kept)
+        # For comparison: the plainest mapping.
         moved_modulo += old[key % len(old)] != new[key % len(new)]
     stay = set(old) & set(new)
     ideal = 1.0 - len(stay) / max(len(old), len(new))

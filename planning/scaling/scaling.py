@@ -39,12 +39,12 @@ def plan_scaling(
 ) -> tuple[ScalingPlan, ScalingMemory]:
     """Return the plan of this round, and the memory for the next one.
 
-    `history` is the demand of the past, the last minutes among it. `override`: an operator's number of
-    engines, taken within the pool's bounds. `imbalance`: the factor of planning.prefill_decode where the
-    pool has roles. `rings`: hash rings of the placement, 0 where it has none.
+    `history` is the demand of the past, including the last minutes. `override`: an operator's number of engines, kept
+    within the pool's bounds. `imbalance`: the factor of planning.prefill_decode where the pool has roles. `rings`: hash
+    rings of the placement, 0 where it has none.
     """
     now_s = facts.now_s
-    engines = sum(engine.standing in (ACTIVE, STARTING, DRAINING) for engine in facts.engines)
+    engines = sum(engine.lifecycle in (ACTIVE, STARTING, DRAINING) for engine in facts.engines)
     memory = metered(memory, engines, now_s)
     forecast = None
     if settings.forecast:
@@ -56,71 +56,73 @@ def plan_scaling(
             season_s=settings.season_s,
         )
     load = load_of(facts.windows, now_s, settings.window_s, settings.min_requests)
-    look = ScalingRound(
+    evaluation = ScalingRound(
         facts=facts, settings=settings, memory=memory, load=load, forecast=forecast, imbalance=imbalance
     )
-    wanted, reasons = wanted_engines(look, override)
-    memory = _remembered(look, wanted)
-    count, blocked = bounded_change(msgspec.structs.replace(look, memory=memory), wanted, override is not None)
+    wanted, reasons = wanted_engines(evaluation, override)
+    memory = _remembered(evaluation, wanted)
+    count, blocked = bounded_change(msgspec.structs.replace(evaluation, memory=memory), wanted, override is not None)
     failing = [item for item in blocked if item.code == STARTS_FAIL]
     held = [item for item in blocked if item.code != STARTS_FAIL]
-    return _plan_and_memory(look, memory, count, (*failing, *reasons, *held), rings, virtual_nodes)
+    return _plan_and_memory(evaluation, memory, count, (*failing, *reasons, *held), rings, virtual_nodes)
 
 
-def _remembered(look: ScalingRound, wanted: int) -> ScalingMemory:
-    """Return the memory with the calm, and with numbers of engines that were too few."""
-    memory, load = look.memory, look.load
-    missed = load.attainment is not None and load.attainment < look.settings.attainment
-    if missed and wanted > look.engines and len(look.serving) == look.engines:
+def _remembered(evaluation: ScalingRound, wanted: int) -> ScalingMemory:
+    """Return the memory with the start of the calm, and with numbers of engines that were too few."""
+    memory, load = evaluation.memory, evaluation.load
+    missed = load.attainment is not None and load.attainment < evaluation.settings.attainment
+    # Only where all engines served was their number too small.
+    if missed and wanted > evaluation.engines and len(evaluation.serving) == evaluation.engines:
         memory = msgspec.structs.replace(
-            memory, too_few=look.engines, too_few_demand=load.demand or 0.0, too_few_s=look.now_s
+            memory, too_few=evaluation.engines, too_few_demand=load.demand or 0.0, too_few_s=evaluation.now_s
         )
-    if wanted >= look.engines:
+    if wanted >= evaluation.engines:
         return msgspec.structs.replace(memory, calm_since_s=None)
-    since_s = memory.calm_since_s if memory.calm_since_s is not None else look.now_s
+    since_s = memory.calm_since_s if memory.calm_since_s is not None else evaluation.now_s
     return msgspec.structs.replace(memory, calm_since_s=since_s)
 
 
 def _plan_and_memory(
-    look: ScalingRound,
+    evaluation: ScalingRound,
     memory: ScalingMemory,
     change: int,
     reasons: tuple[Reason, ...],
     rings: int,
     virtual_nodes: int,
 ) -> tuple[ScalingPlan, ScalingMemory]:
-    add: tuple[Role, ...] = roles_to_add(max(change, 0), look.facts.engines, look.imbalance)
-    drain = _to_drain(look, max(-change, 0))
+    add: tuple[Role, ...] = roles_to_add(max(change, 0), evaluation.facts.engines, evaluation.imbalance)
+    drain = _to_drain(evaluation, max(-change, 0))
     if add:
-        memory = msgspec.structs.replace(memory, added_s=look.now_s, calm_since_s=None)
+        memory = msgspec.structs.replace(memory, added_s=evaluation.now_s, calm_since_s=None)
     elif drain:
-        memory = msgspec.structs.replace(memory, drained_s=look.now_s)
+        memory = msgspec.structs.replace(memory, drained_s=evaluation.now_s)
     plan = ScalingPlan(
-        pool_id=look.facts.pool_id,
-        at_s=look.now_s,
+        pool_id=evaluation.facts.pool_id,
+        at_s=evaluation.now_s,
         action="add" if add else "drain" if drain else "none",
-        engines=look.engines,
-        target=look.engines + len(add) - len(drain),
+        engines=evaluation.engines,
+        target=evaluation.engines + len(add) - len(drain),
         add=add,
         drain=drain,
-        attainment=look.load.attainment,
-        demand=look.load.demand,
-        forecast=look.forecast,
-        queued_s=look.load.queued_s,
-        remap=_remap(look, len(add), drain, rings, virtual_nodes) if rings and (add or drain) else None,
-        engine_h_today=engine_h_of_day(memory, look.now_s),
+        attainment=evaluation.load.attainment,
+        demand=evaluation.load.demand,
+        forecast=evaluation.forecast,
+        queued_s=evaluation.load.queued_s,
+        remap=_remap(evaluation, len(add), drain, rings, virtual_nodes) if rings and (add or drain) else None,
+        engine_h_today=engine_h_of_day(memory, evaluation.now_s),
         reasons=reasons,
     )
     return plan, memory
 
 
-def _to_drain(look: ScalingRound, count: int) -> tuple[str, ...]:
+def _to_drain(evaluation: ScalingRound, count: int) -> tuple[str, ...]:
     """Return the engines that are missed least: quarantined ones, then those with the least work, then the youngest."""
     chosen: list[EngineObservation] = []
     for _ in range(count):
-        left = [item for item in look.serving if item not in chosen]
-        role = role_to_drain(left, look.imbalance)
+        left = [item for item in evaluation.serving if item not in chosen]
+        role = role_to_drain(left, evaluation.imbalance)
         among = [item for item in left if role is None or item.role == role]
+        # The last engine is never drained.
         if not among or len(left) <= 1:
             break
         chosen.append(
@@ -137,8 +139,8 @@ def _to_drain(look: ScalingRound, count: int) -> tuple[str, ...]:
     return tuple(item.engine_id for item in chosen)
 
 
-def _remap(look: ScalingRound, add: int, drain: Sequence[str], rings: int, virtual_nodes: int) -> Remap:
-    """Return what the change moves among the engines that serve; new ones get names of their own for the estimate."""
-    before = [engine.engine_id for engine in look.facts.engines if engine.standing in (ACTIVE, STARTING)]
+def _remap(evaluation: ScalingRound, add: int, drain: Sequence[str], rings: int, virtual_nodes: int) -> Remap:
+    """Return the remapping among the engines that serve; new ones get provisional names for the estimate."""
+    before = [engine.engine_id for engine in evaluation.facts.engines if engine.lifecycle in (ACTIVE, STARTING)]
     after = [item for item in before if item not in drain] + [f"+{number}" for number in range(add)]
     return remap_of(before, after, rings=rings, virtual_nodes=virtual_nodes)

@@ -31,21 +31,21 @@ class ScalingRound(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def serving(self) -> list[EngineObservation]:
         """Engines that serve."""
-        return [engine for engine in self.facts.engines if engine.standing == ACTIVE]
+        return [engine for engine in self.facts.engines if engine.lifecycle == ACTIVE]
 
     @property
     def engines(self) -> int:
-        """Engines that serve or are on their way up."""
-        return sum(engine.standing in (ACTIVE, STARTING) for engine in self.facts.engines)
+        """Number of engines that serve or start."""
+        return sum(engine.lifecycle in (ACTIVE, STARTING) for engine in self.facts.engines)
 
     @property
     def lost(self) -> int:
-        """Engines that are meant to serve and get no work: sick ones."""
+        """Number of sick engines: meant to serve, but without work."""
         return sum(item.load_share <= 0 for item in self.serving)
 
     @property
     def lasting(self) -> float:
-        """The work per second that is expected to last: the forecast, which a short peak moves little."""
+        """The work per second that is expected to last: the forecast, which a short peak changes little."""
         return self.forecast.ahead if self.forecast is not None else self.load.demand or 0.0
 
     @property
@@ -60,9 +60,9 @@ class ScalingRound(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def expected(self) -> float:
-        """The most work per second that is asked for now or expected before new engines could help."""
+        """The most work per second that is present now or expected before new engines could help."""
         return max(self.load.demand or 0.0, self.lasting)
 
     def needed(self, demand: float) -> int:
-        """Engines with which those that get work serve this demand at the utilisation that is aimed at."""
+        """Return the number of engines that serve this demand at the target utilization, sick ones included."""
         return ceil(demand / self.settings.utilisation - 1e-9) + self.lost

@@ -9,12 +9,12 @@ from planning.scaling.scaling_evaluation import ScalingRound
 from routing.values.counted import count
 
 TOO_FEW_FOR_S = 3600.0
-"""How long it is remembered that a number of engines was not enough."""
+"""How long a number of engines that was not enough is remembered."""
 
 
-def wanted_engines(look: ScalingRound, override: int | None) -> tuple[int, list[Reason]]:
+def wanted_engines(evaluation: ScalingRound, override: int | None) -> tuple[int, list[Reason]]:
     """Return how many engines there should be, before cool-downs and budget, and why."""
-    settings, engines = look.settings, look.engines
+    settings, engines = evaluation.settings, evaluation.engines
     if override is not None:
         wanted = min(max(override, settings.min_engines), settings.max_engines)
         text = f"an operator set {count(override, 'engine')}"
@@ -24,24 +24,27 @@ def wanted_engines(look: ScalingRound, override: int | None) -> tuple[int, list[
         return settings.min_engines, [Reason("below_min", f"{there} fewer than {settings.min_engines}")]
     if engines > settings.max_engines:
         return settings.max_engines, [Reason("above_max", f"{there} more than {settings.max_engines}")]
-    if look.load.demand is None:
+    if evaluation.load.demand is None:
         return engines, [Reason("no_facts", "no recent data about the pool")]
-    up = _why_more(look)
+    up = _why_more(evaluation)
     if up:
-        backlog = look.load.queued_s / (look.settings.warm_up_s + 2 * look.facts.ttft_slo_s)
-        risen = max(look.expected, look.load.latest_demand or 0.0)
-        wanted = max(look.needed(risen), engines + 1, ceil(look.load.demand + backlog) + look.lost)
+        # The queue should be gone soon after the new engines are up.
+        backlog = evaluation.load.queued_s / (evaluation.settings.warm_up_s + 2 * evaluation.facts.ttft_slo_s)
+        # A load that has just risen shows in the last third of the window first.
+        risen = max(evaluation.expected, evaluation.load.latest_demand or 0.0)
+        wanted = max(evaluation.needed(risen), engines + 1, ceil(evaluation.load.demand + backlog) + evaluation.lost)
         if engines >= settings.max_engines:
             up.append(Reason("at_max", f"the pool has {count(engines, 'engine')}, the maximum"))
         return min(wanted, settings.max_engines), up
-    return _fewer(look)
+    return _fewer(evaluation)
 
 
-def _why_more(look: ScalingRound) -> list[Reason]:
+def _why_more(evaluation: ScalingRound) -> list[Reason]:
     """Return why engines should be added; empty where they should not."""
-    settings, load, engines = look.settings, look.load, look.engines - look.lost
+    settings, load, engines = evaluation.settings, evaluation.load, evaluation.engines - evaluation.lost
     demand, reasons = load.demand or 0.0, []
-    slo_s = look.facts.ttft_slo_s
+    slo_s = evaluation.facts.ttft_slo_s
+    # Late requests on idle engines are not for lack of engines.
     busy = demand > settings.utilisation * engines or load.queued_s > 0.5 * slo_s * max(engines, 1)
     if load.attainment is not None and load.attainment < settings.attainment and busy:
         on_time = f"{100 * load.attainment:.0f} % of {count(load.requests, 'request was', 'requests were')} on time"
@@ -51,51 +54,51 @@ def _why_more(look: ScalingRound) -> list[Reason]:
     if load.queue_growth > 0 and demand > engines and ahead_s > slo_s * max(engines, 1):
         text = f"{load.queued_s:.0f} s of work are queued, growing by {load.queue_growth:.1f} s per second"
         reasons.append(Reason("queue_growth", text))
-    limit = look.most
-    if look.forecast is not None and look.forecast.ahead > limit:
-        text = f"a demand of {look.forecast.ahead:.1f} engines is forecast ({look.forecast.basis})"
+    limit = evaluation.most
+    if evaluation.forecast is not None and evaluation.forecast.ahead > limit:
+        text = f"a demand of {evaluation.forecast.ahead:.1f} engines is forecast ({evaluation.forecast.basis})"
         reasons.append(Reason("forecast", f"{text}; adds above {limit:.1f} of {engines}"))
-    elif look.forecast is None and demand > limit:
+    elif evaluation.forecast is None and demand > limit:
         there = f"{count(engines, 'engine')} ({_percent(demand, engines)})"
         text = f"load is {demand:.1f} of {there}; adds above {limit:.1f}"
         reasons.append(Reason("utilisation", text))
     return reasons
 
 
-def _fewer(look: ScalingRound) -> tuple[int, list[Reason]]:
-    """Return how many engines would be enough, at most a step below; the same number where it is best to stay."""
-    settings, load, engines = look.settings, look.load, look.engines
+def _fewer(evaluation: ScalingRound) -> tuple[int, list[Reason]]:
+    """Return how many engines would be enough, at most a step below; the present number where no change is best."""
+    settings, load, engines = evaluation.settings, evaluation.load, evaluation.engines
     attained = load.attainment is None or load.attainment >= settings.attainment
     if not attained:
         share = 100 * (load.attainment or 0.0)
         text = f"{share:.0f} % of requests were on time, but the engines are not busy: adding more would not help"
         return engines, [Reason("late_not_busy", text)]
-    if load.queued_s > 0.5 * look.facts.ttft_slo_s * max(engines, 1):
+    if load.queued_s > 0.5 * evaluation.facts.ttft_slo_s * max(engines, 1):
         return engines, [Reason("queue", f"{load.queued_s:.0f} s of work are queued")]
-    enough = max(settings.min_engines, look.needed(look.lasting / (1.0 - settings.hysteresis)))
-    memory = look.memory
-    remembered = memory.too_few_s is not None and look.now_s - memory.too_few_s < TOO_FEW_FOR_S
-    if remembered and look.lasting >= memory.too_few_demand * (1.0 - settings.hysteresis):
+    enough = max(settings.min_engines, evaluation.needed(evaluation.lasting / (1.0 - settings.hysteresis)))
+    memory = evaluation.memory
+    remembered = memory.too_few_s is not None and evaluation.now_s - memory.too_few_s < TOO_FEW_FOR_S
+    if remembered and evaluation.lasting >= memory.too_few_demand * (1.0 - settings.hysteresis):
         enough = max(enough, memory.too_few + 1)
     if enough >= engines:
-        return engines, [Reason("right_size", _right_size(look, engines))]
+        return engines, [Reason("right_size", _right_size(evaluation, engines))]
     wanted = max(enough, engines - settings.max_down)
-    working = engines - look.lost
-    held = f"{count(working, 'engine')} ({_percent(look.lasting, working)})"
-    text = f"load is {look.lasting:.1f} of {held}; {enough} {'is' if enough == 1 else 'are'} enough"
+    working = engines - evaluation.lost
+    held = f"{count(working, 'engine')} ({_percent(evaluation.lasting, working)})"
+    text = f"load is {evaluation.lasting:.1f} of {held}; {enough} {'is' if enough == 1 else 'are'} enough"
     return wanted, [Reason("idle", text)]
 
 
-def _right_size(look: ScalingRound, engines: int) -> str:
+def _right_size(evaluation: ScalingRound, engines: int) -> str:
     """Return the arithmetic in one line: the load, and the loads at which engines are added or removed."""
-    working, settings = engines - look.lost, look.settings
-    fewer = f"removes below {look.least:.1f}"
+    working, settings = engines - evaluation.lost, evaluation.settings
+    fewer = f"removes below {evaluation.least:.1f}"
     if engines <= settings.min_engines:
         fewer = f"{settings.min_engines} is the minimum"
-    elif look.lasting <= look.least:
-        fewer = f"{look.memory.too_few} {'was' if look.memory.too_few == 1 else 'were'} too few recently"
-    load = f"load is {look.lasting:.1f} of {count(working, 'engine')} ({_percent(look.lasting, working)})"
-    return f"{load}; adds above {look.most:.1f}, {fewer}"
+    elif evaluation.lasting <= evaluation.least:
+        fewer = f"{evaluation.memory.too_few} {'was' if evaluation.memory.too_few == 1 else 'were'} too few recently"
+    load = f"load is {evaluation.lasting:.1f} of {count(working, 'engine')} ({_percent(evaluation.lasting, working)})"
+    return f"{load}; adds above {evaluation.most:.1f}, {fewer}"
 
 
 def _percent(part: float, whole: int) -> str:

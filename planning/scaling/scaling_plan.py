@@ -1,4 +1,4 @@
-"""The plan of one round of scaling, and what scaling remembers from round to round."""
+"""The plan of one round of scaling, and its memory from round to round."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from planning.facts.reason import Reason
 from planning.scaling.remap import Remap
 
 MAX_HOURS = 25
-"""Hours of engine time that are remembered: a day and the hour under way."""
+"""Hours of engine time that are remembered: a day and the current hour."""
 
 
 class ScalingPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,26 +22,26 @@ class ScalingPlan(msgspec.Struct, frozen=True, kw_only=True):
     at_s: float
     action: Literal["none", "add", "drain"]
     engines: int
-    """Engines that serve or are on their way up."""
+    """Number of engines that serve or start."""
     target: int
-    """Engines there will be once the plan is carried out."""
+    """Number of engines once the plan is carried out."""
     add: tuple[Role, ...] = ()
     """The role of each engine to add."""
     drain: tuple[str, ...] = ()
     """Ids of the engines to drain and then stop."""
     attainment: float | None = None
-    """Share of the last window's requests on time; None: too few to say."""
+    """Share of the last window's requests on time; None: too few requests."""
     demand: float | None = None
-    """Engine seconds of work asked for per second."""
+    """Engine seconds of demand per second."""
     forecast: Forecast | None = None
     queued_s: float = 0.0
     """Engine seconds of work that wait."""
     remap: Remap | None = None
-    """What the change will move on hash rings; None where placement has none, or nothing changes."""
+    """Mappings that the change will move on hash rings; None where placement has none, or nothing changes."""
     engine_h_today: float = 0.0
     """Engine hours of the last 24 hours."""
     reasons: tuple[Reason, ...] = ()
-    """Why it does this, or why nothing; never empty."""
+    """Reasons for the plan, or for inaction; never empty."""
 
 
 class ScalingMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -50,15 +50,15 @@ class ScalingMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     added_s: float | None = None
     drained_s: float | None = None
     calm_since_s: float | None = None
-    """Since when the pool could do with fewer engines."""
+    """Since when fewer engines would be enough."""
     too_few: int = 0
     """Engines with which objectives were missed last…"""
     too_few_demand: float = 0.0
     """…at this demand…"""
     too_few_s: float | None = None
-    """…at this moment: so few are not tried again at the same demand for a while."""
+    """…at this moment: this number is not tried again at the same demand for a while."""
     metered_s: float | None = None
-    """Until when engine time is counted."""
+    """Until when engine time has been counted."""
     hours: tuple[tuple[int, float], ...] = ()
     """(number of the hour, engine seconds within it), oldest first."""
 

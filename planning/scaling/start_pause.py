@@ -1,4 +1,4 @@
-"""How long no engine is started after starts that failed: each costs money, and the next one would fail likewise."""
+"""The pause after starts that failed: each costs money, and the next one would fail likewise."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ LONGEST_PAUSE_S = 3600.0
 
 
 def pause_left_s(facts: PoolFacts) -> float:
-    """Return for how long no engine may be started; the pause doubles with each start in a row that failed."""
+    """Return how long no engine may be started; the pause doubles with each start in a row that failed."""
     if not facts.failed_starts or facts.start_failed_s is None:
         return 0.0
+    # The exponent is bounded, so that a long row of failures does not overflow.
     pause_s = min(FIRST_PAUSE_S * 2.0 ** min(facts.failed_starts - 1, 10), LONGEST_PAUSE_S)
     return max(0.0, facts.start_failed_s + pause_s - facts.now_s)
 
@@ -26,6 +27,6 @@ def why_no_start(facts: PoolFacts) -> Reason | None:
     starts = "the last start" if facts.failed_starts == 1 else f"the last {facts.failed_starts} starts"
     if left_s := pause_left_s(facts):
         return Reason(STARTS_FAIL, f"{starts} failed, the next is possible in {left_s:.0f} s{last}")
-    if any(engine.standing == STARTING for engine in facts.engines):
+    if any(engine.lifecycle == STARTING for engine in facts.engines):
         return Reason(STARTS_FAIL, f"{starts} failed, so engines start one at a time{last}")
     return None

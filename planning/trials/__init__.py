@@ -1,1 +1,1 @@
-"""Whether a candidate is worse than its baseline, and what follows."""
+"""Whether a candidate is worse than its baseline, and the consequences."""

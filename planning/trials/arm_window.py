@@ -8,18 +8,18 @@ from collections.abc import Iterable
 import msgspec
 
 BUCKET_RATIO = 1.15
-"""Each bucket of times to first token ends this many times later than the one before."""
+"""Ratio of the ends of two neighbouring buckets of times to first token."""
 FIRST_BUCKET_S = 0.001
 BUCKETS = 86
-"""The last one takes everything from 145 s on."""
+"""The last one holds everything from 145 s on."""
 _LOG_RATIO = math.log(BUCKET_RATIO)
 
 
 class ArmWindow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Observed results of one arm; cancelled requests and those that were wrong in themselves are left out."""
+    """Observed results of one arm; cancelled and invalid requests are left out."""
 
     judged: int = 0
-    """Requests of which it is known whether they met their time to first token."""
+    """Requests of which it is known whether they met their TTFT objective."""
     on_time: int = 0
     ended: int = 0
     failed: int = 0
@@ -37,7 +37,7 @@ class ArmWindow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     size_ttft_logs: float = 0.0
     """…and of their products with the logarithms of the times to first token."""
     prompt_tokens: int = 0
-    """Of completed requests whose engine told its cached tokens."""
+    """Of completed requests whose engine reported its cached tokens."""
     cached_tokens: int = 0
 
     @property
@@ -51,7 +51,7 @@ class ArmWindow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         return sum(self.ttft.values())
 
     def problem(self) -> str:
-        """Return what cannot be in these figures; empty for sound ones."""
+        """Return an impossible figure among these; empty for sound ones."""
         counts = [*(getattr(self, name) for name in _COUNTS), *self.ttft.values()]
         if min(counts) < 0 or max(self.on_time, self.answered) > self.judged:
             return "counts are negative or above their whole"
@@ -63,7 +63,7 @@ class ArmWindow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def hit_share(self) -> float | None:
-        """Share of the prompt tokens that caches held; None: no engine told."""
+        """Share of the prompt tokens that caches held; None: no engine reported any."""
         return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else None
 
 
@@ -80,7 +80,7 @@ def bucket_end_s(bucket: int) -> float:
 
 
 def quantile_s(window: ArmWindow, share: float) -> float | None:
-    """Return the end of the bucket below which `share` of the times lie, in seconds; None: there are none."""
+    """Return the end of the bucket below which `share` of the times are, in seconds; None: there are no times."""
     total = window.answered
     if not total:
         return None
@@ -101,7 +101,7 @@ def together(windows: Iterable[ArmWindow]) -> ArmWindow:
 
 
 class ArmTally:
-    """Adds results up. Mutable: the counts, by the names of ArmWindow's fields."""
+    """Sums results. Mutable: the counts, by the names of ArmWindow's fields."""
 
     __slots__ = ("_counts", "_sums", "_ttft")
 
@@ -111,7 +111,7 @@ class ArmTally:
         self._ttft: dict[int, int] = {}
 
     def add(self, window: ArmWindow) -> None:
-        """Count a window in."""
+        """Add a window."""
         for name in _COUNTS:
             self._counts[name] += getattr(window, name)
         for name in _SUMS:
@@ -120,11 +120,11 @@ class ArmTally:
             self._ttft[bucket] = self._ttft.get(bucket, 0) + count
 
     def count(self, name: str, amount: int = 1) -> None:
-        """Raise one count."""
+        """Increase one count."""
         self._counts[name] += amount
 
     def answered(self, ttft_s: float, prompt_tokens: int) -> None:
-        """Count a first token after so many seconds, to a prompt of so many tokens."""
+        """Count a first token after `ttft_s`, to a prompt of `prompt_tokens`."""
         bucket = bucket_of(ttft_s)
         self._ttft[bucket] = self._ttft.get(bucket, 0) + 1
         ttft, size, sums = math.log(max(ttft_s, FIRST_BUCKET_S)), math.log(max(prompt_tokens, 1)), self._sums
@@ -135,7 +135,7 @@ class ArmTally:
         sums["size_ttft_logs"] += size * ttft
 
     def window(self) -> ArmWindow:
-        """Return what was counted."""
+        """Return the counts."""
         sums = self._sums
         return ArmWindow(
             **self._counts,

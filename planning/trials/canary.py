@@ -14,12 +14,12 @@ from routing.values.counted import count
 
 Advance = Literal["by_hand", "steps", "promote"]
 KEEP, STEP, PROMOTE, ABORT = "keep", "step", "promote", "abort"
-TELLING = 0.01
-"""A ratio that differs by so much from that of the two figures beside it is told to be one at equal lengths."""
+NOTICEABLE = 0.01
+"""Least difference from the plain ratio of two figures at which a ratio is said to be one at equal lengths."""
 
 
 class CanaryFacts(msgspec.Struct, frozen=True):
-    """A running canary and what was observed since its step began, by pool; slices oldest first."""
+    """A running canary and its observations since its step began, by pool; slices oldest first."""
 
     steps: tuple[float, ...]
     step: int
@@ -33,10 +33,10 @@ class CanaryFacts(msgspec.Struct, frozen=True):
     recent: dict[str, tuple[ArmSlice, ...]]
     """The last `guardrails.window_s` of it."""
     frozen: bool = False
-    """An operator froze a pool: nothing goes on by itself, and giving up still does."""
+    """An operator froze a pool: nothing advances by itself, and giving up still does."""
     tried: str = "the canary"
     base: str = "the live version"
-    """What the two sides are called."""
+    """Names of the two sides."""
 
 
 class CanaryPlan(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class CanaryPlan(msgspec.Struct, frozen=True):
 
 
 def plan_canary(facts: CanaryFacts) -> CanaryPlan:
-    """Return what one look at a canary comes to."""
+    """Return the result of one evaluation of a canary."""
     together = compare([slice_ for slices in facts.whole.values() for slice_ in slices], facts.guardrails)
     reasons = _worse(facts)
     if reasons:
@@ -74,21 +74,23 @@ def plan_canary(facts: CanaryFacts) -> CanaryPlan:
 
 
 def _worse(facts: CanaryFacts) -> list[Reason]:
-    """Return the lines that are crossed in any pool, over the whole step or lately."""
-    found: dict[str, Reason] = {}
+    """Return the thresholds that are crossed in any pool, over the whole step or recently."""
+    reasons: dict[str, Reason] = {}
+    # A regression that begins late shows in the recent stretch first.
     for stretch in (facts.whole, facts.recent):
+        # Every pool by itself too, because one may suffer alone.
         scopes = dict(stretch) if len(stretch) > 1 else {}
         scopes[""] = tuple(slice_ for slices in stretch.values() for slice_ in slices)
         for pool in sorted(scopes):
             for reading in compare(scopes[pool], facts.guardrails).worse:
                 where = f" in pool {pool}" if pool else ""
                 words = guardrail_words(reading, facts.tried, facts.base) + where
-                found.setdefault(reading.guard, Reason(f"worse_{reading.guard}", words))
-    return list(found.values())
+                reasons.setdefault(reading.guard, Reason(f"worse_{reading.guard}", words))
+    return list(reasons.values())
 
 
 def _waits(facts: CanaryFacts, together: Comparison) -> Reason | None:
-    """Return why the canary stays where it is although nothing is wrong; None: it need not."""
+    """Return why the canary keeps its step although nothing is wrong; None: it need not."""
     if not together.enough:
         counts = (
             f"{count(together.tried_requests, 'request')} of {facts.tried}, {together.base_requests} of {facts.base}"
@@ -111,13 +113,13 @@ def _waits(facts: CanaryFacts, together: Comparison) -> Reason | None:
 
 
 def guardrail_words(reading: GuardrailReading, tried: str = "the canary", base: str = "the live version") -> str:
-    """Return a guard as a sentence with its figures."""
+    """Return a guardrail as a sentence with its figures."""
     if reading.base is None or reading.tried is None:
         return f"{reading.guard} is not known"
     if reading.guard == TTFT:
         times = f"{reading.tried:.3g} s in {tried}, {reading.base:.3g} s in {base}"
         ratio = reading.difference or 0.0
-        alike = " for prompts of equal length" if abs(ratio * reading.base / reading.tried - 1) > TELLING else ""
+        alike = " for prompts of equal length" if abs(ratio * reading.base / reading.tried - 1) > NOTICEABLE else ""
         return f"Mean time to first token is {times}: {ratio:.2f} times{alike}, at most {reading.limit:.2f}"
     if reading.guard == TAIL:
         over = f"{_percent(reading.tried)} of {tried} is slower than {base}'s 90th percentile allows"
@@ -129,7 +131,7 @@ def guardrail_words(reading: GuardrailReading, tried: str = "the canary", base: 
 
 def recent_of(slices: Sequence[tuple[float, ArmSlice]], since_s: float) -> tuple[ArmSlice, ...]:
     """Return the slices that began at `since_s` or later, in their order."""
-    return tuple(each for at, each in slices if at >= since_s)
+    return tuple(slice_ for at, slice_ in slices if at >= since_s)
 
 
 def _percent(share: float) -> str:

@@ -20,9 +20,9 @@ from planning.documents.guardrail_document import GuardrailDocument
 from planning.trials.arm_window import ArmWindow, bucket_end_s, quantile_s, together
 
 DOUBT = 4.0
-"""Standard errors by which a line must be crossed."""
+"""Standard errors by which a threshold must be crossed."""
 SUSPICION = 1.0
-"""Standard errors beyond the line from which it is not gone on, although it may still be chance."""
+"""Standard errors beyond the threshold from which a canary does not advance, although it may still be chance."""
 LEAST_SLICES = 8
 """Fewer slices say nothing about how a difference varies between them."""
 TAIL_SHARE = 0.1
@@ -34,7 +34,7 @@ class ArmSlice(msgspec.Struct, frozen=True, gc=False):
     """Both arms within the same few seconds."""
 
     base: ArmWindow
-    """The arm that is compared with."""
+    """The arm compared with."""
     tried: ArmWindow
 
 
@@ -42,7 +42,7 @@ class GuardrailReading(msgspec.Struct, frozen=True, gc=False):
     """One guardrail: both values, their difference, its uncertainty, and the threshold.
 
     `late` and `failed` are shares; `ttft` is in seconds and its difference a ratio at equal prompt lengths; `tail` the
-    share of requests slower than the line allows a tenth to be.
+    share of requests beyond a limit that a tenth of them may exceed.
     """
 
     guard: str
@@ -54,7 +54,7 @@ class GuardrailReading(msgspec.Struct, frozen=True, gc=False):
     upper: float | None
     limit: float
     verdict: str
-    """fine; suspect: probably beyond the line, but not beyond doubt; worse: beyond both; too_few."""
+    """fine; suspect: probably beyond the threshold, but not beyond doubt; worse: beyond both; too_few."""
 
 
 class Comparison(msgspec.Struct, frozen=True, gc=False):
@@ -67,17 +67,17 @@ class Comparison(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def worse(self) -> tuple[GuardrailReading, ...]:
-        """The guardrails whose lines are crossed beyond doubt."""
+        """The guardrails whose thresholds are crossed beyond doubt."""
         return tuple(reading for reading in self.readings if reading.verdict == WORSE)
 
     @property
     def fine(self) -> bool:
-        """Whether there is enough to judge by and no line looks crossed."""
+        """Whether there is enough to judge by and no threshold seems crossed."""
         return self.enough and all(reading.verdict in (FINE, TOO_FEW) for reading in self.readings)
 
 
 def compare(slices: Sequence[ArmSlice], guardrails: GuardrailDocument) -> Comparison:
-    """Return how the candidate did beside the baseline."""
+    """Return the candidate's results compared with the baseline's."""
     base, tried = together(slice_.base for slice_ in slices), together(slice_.tried for slice_ in slices)
     enough = min(base.judged, tried.judged) >= guardrails.min_requests
     readings = (
@@ -105,6 +105,7 @@ def _share(
         (hits - q * of) / tried_of - (others - p * of_others) / base_of
         for (hits, of), (others, of_others) in zip(tried, base, strict=True)
     ]
+    # Never below the error of independent requests.
     return _reading(guard, p, q, q - p, math.sqrt(max(alike, _clustered(residuals))), limit)
 
 
@@ -144,14 +145,14 @@ def _slope(base: ArmWindow, tried: ArmWindow) -> float:
 
 
 def _log_sum(window: ArmWindow, slope: float) -> float:
-    """Return the sum of the logarithms of the times, less what the prompts' lengths explain of them."""
+    """Return the sum of the logarithms of the times, less the part that prompt lengths explain."""
     return window.ttft_log_sum - slope * window.size_log_sum
 
 
 def _tail(
     slices: Sequence[ArmSlice], base: ArmWindow, tried: ArmWindow, guardrails: GuardrailDocument
 ) -> GuardrailReading:
-    """Return the share of requests that take longer than the line lets a tenth of them."""
+    """Return the share of requests beyond the limit that a tenth of them may exceed."""
     slow_s = quantile_s(base, 1 - TAIL_SHARE)
     m = tried.answered
     if slow_s is None or min(base.answered, m) < guardrails.min_requests:
@@ -160,7 +161,7 @@ def _tail(
     over = [_over(slice_.tried, line_s) for slice_ in slices]
     share = sum(over) / m
     residuals = [
-        (count - share * each.tried.answered) / m for count, each in zip(over, slices, strict=True)
+        (count - share * slice_.tried.answered) / m for count, slice_ in zip(over, slices, strict=True)
     ]  # fmt: skip
     error = math.sqrt(max(_binomial(sum(over), m), _clustered(residuals)))
     return _reading(TAIL, _over(base, line_s) / base.answered, share, share, error, TAIL_SHARE)
@@ -178,7 +179,7 @@ def _verdict(difference: float, error: float, limit: float) -> str:
 
 
 def _over(window: ArmWindow, line_s: float) -> int:
-    """Count the times in buckets that lie wholly beyond the line."""
+    """Count the times in buckets wholly beyond the limit."""
     return sum(count for bucket, count in window.ttft.items() if bucket > 0 and bucket_end_s(bucket - 1) >= line_s)
 
 
@@ -187,13 +188,13 @@ def _sums(counts: Sequence[tuple[int, int]]) -> tuple[int, int]:
 
 
 def _binomial(hits: int, of: int) -> float:
-    """Return the variance of a share; never 0, for none of a few may well be one of many."""
+    """Return the variance of a share; never 0, because none of a few may well be one of many."""
     share = (hits + 0.5) / (of + 1)
     return share * (1 - share) / of
 
 
 def _spread(window: ArmWindow, slope: float) -> float:
-    """Return the variance of what `_log_sum` sums up."""
+    """Return the variance of the terms of `_log_sum`."""
     squares = window.ttft_log_squares - 2 * slope * window.size_ttft_logs + slope * slope * window.size_log_squares
     mean = _log_sum(window, slope) / window.answered
     return max(0.0, squares / window.answered - mean * mean)

@@ -17,21 +17,22 @@ HOLDS, NOT_YET, BROKEN = "holds", "not_yet", "broken"
 
 
 class GuardrailCertainty(msgspec.Struct, frozen=True, gc=False):
-    """What is known of one guard."""
+    """Certainty of one guardrail."""
 
     guard: str
     verdict: str
-    """holds: the interval lies within the threshold; broken: it lies beyond; not_yet: it covers the threshold."""
+    """holds: the interval is within the threshold; broken: it is beyond; not_yet: it covers the threshold."""
     wait_s: float | None = None
-    """Of not_yet: about how long until it can hold, at the present rate of requests; None: no estimate."""
+    """Of not_yet: estimated time until it can hold, at the present rate of requests; None: no estimate."""
     beyond: bool = False
-    """Of not_yet: the difference itself is beyond the threshold, so that more requests would not show that it holds."""
+    """Of not_yet: the difference itself is beyond the threshold, so that more requests would not prove that it holds.
+    """
 
 
 def certainty(reading: GuardrailReading, *, requests: int, least: int, since_s: float) -> GuardrailCertainty:
-    """Return what a reading says after `requests` of the arm with fewer came in `since_s` seconds.
+    """Return the certainty of a reading after `requests` of the arm with fewer came in `since_s` seconds.
 
-    `least` is how many either arm needs before anything is said.
+    `least` is how many either arm needs before any verdict.
     """
     if reading.verdict == WORSE:
         return GuardrailCertainty(reading.guard, BROKEN)
@@ -43,14 +44,15 @@ def certainty(reading: GuardrailReading, *, requests: int, least: int, since_s: 
     difference, upper, limit = (
         _scaled(reading.guard, item) for item in (reading.difference, reading.upper, reading.limit)
     )
+    # The interval narrows around the difference, which is itself beyond the threshold.
     if difference >= limit:
         return GuardrailCertainty(reading.guard, NOT_YET, beyond=True)
     narrower = (upper - difference) / (limit - difference)
-    # The interval narrows with the root of the count; around counts of nothing, with the count itself.
+    # The interval narrows with the root of the count; around counts of zero, with the count itself.
     more = narrower if not reading.base and not reading.tried else narrower**2
     return GuardrailCertainty(reading.guard, NOT_YET, since_s * (more - 1))
 
 
 def _scaled(guard: str, value: float) -> float:
-    """Return the value on the scale on which its interval is even: ratios by their logarithms."""
+    """Return the value on the scale on which its interval is symmetric: ratios by their logarithms."""
     return math.log(value) if guard == TTFT else value

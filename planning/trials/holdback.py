@@ -18,34 +18,34 @@ from planning.trials.comparison import ArmSlice, Comparison, GuardrailReading, c
 State = Literal["off", "slice", "fallback", "probing"]
 MAX_DOUBLINGS = 4
 CALM_FACTOR = 4
-"""After so many cool-downs without a loss, the next one is short again."""
+"""After this many cool-downs without a loss, the next one is short again."""
 
 
 class HoldbackMemory(msgspec.Struct, frozen=True):
-    """What one look leaves to the next; moments in unix seconds."""
+    """State that one evaluation leaves to the next; moments in unix seconds."""
 
     state: State = "off"
     since_s: float = 0.0
     losing_since_s: float | None = None
     doublings: int = 0
-    """How often the policy has lost again soon after it was tried."""
+    """How often the policy has lost again soon after an attempt."""
 
 
 class HoldbackFacts(msgspec.Struct, frozen=True):
-    """What was observed since the state began: base is the simple rule, tried the policy."""
+    """Observations since the state began: base is the simple rule, tried the policy."""
 
     now_s: float
     whole: tuple[ArmSlice, ...]
     recent: tuple[ArmSlice, ...]
     frozen: bool = False
-    """An operator froze the pool: who serves stays as it is."""
+    """An operator froze the pool: the serving side stays."""
 
 
 class HoldbackPlan(msgspec.Struct, frozen=True):
-    """Who serves from now on."""
+    """The side that serves."""
 
     share: float
-    """Of the sessions that the simple rule places, 0..1."""
+    """Share of the sessions that the simple rule places, 0..1."""
     changed: bool
     reasons: tuple[Reason, ...]
     comparison: Comparison
@@ -54,7 +54,7 @@ class HoldbackPlan(msgspec.Struct, frozen=True):
 def plan_holdback(
     facts: HoldbackFacts, memory: HoldbackMemory, settings: SliceDocument
 ) -> tuple[HoldbackPlan, HoldbackMemory]:
-    """Return who serves, and what to remember."""
+    """Return the side that serves, and the memory."""
     comparison = compare(facts.whole, settings.guardrails)
     worse = {item.guard: item for item in (*comparison.worse, *compare(facts.recent, settings.guardrails).worse)}
     after, reason = _next(facts, memory, settings, comparison, tuple(worse.values()))
@@ -69,7 +69,7 @@ def share_of(state: State, settings: SliceDocument) -> float:
 
 
 def cool_down_s(memory: HoldbackMemory, settings: SliceDocument) -> float:
-    """Return how long the simple rule serves before the policy is tried again."""
+    """Return how long the simple rule serves before the next attempt with the policy."""
     return float(settings.cool_down_s * 2**memory.doublings)
 
 
@@ -85,6 +85,7 @@ def _next(
         return (memory, None) if memory.state == "off" else (HoldbackMemory("off", now_s), _OFF)
     if memory.state == "off" or (not settings.fall_back and memory.state != "slice"):
         return HoldbackMemory("slice", now_s), Reason("slice", "The policy has a holdback")
+    # An operator's freeze keeps even a losing policy: judging goes on once it is lifted.
     if facts.frozen:
         return memory, Reason("frozen", "The pool is frozen and keeps its current state")
     if memory.state == "fallback":
@@ -116,6 +117,7 @@ def _judged(
 
 
 def _lost(now_s: float, memory: HoldbackMemory) -> HoldbackMemory:
+    # The first loss after a calm time does not double the wait.
     calm = memory.state == "slice" and memory.doublings == 0
     doublings = 0 if calm else min(memory.doublings + 1, MAX_DOUBLINGS)
     return HoldbackMemory("fallback", now_s, None, doublings)
@@ -132,6 +134,7 @@ def _in_fallback(now_s: float, memory: HoldbackMemory, settings: SliceDocument) 
 def _in_probe(
     now_s: float, memory: HoldbackMemory, settings: SliceDocument, comparison: Comparison
 ) -> tuple[HoldbackMemory, Reason]:
+    # A suspect result is not enough to return, although it is no loss.
     if now_s - memory.since_s < settings.probe_s or not comparison.fine:
         return memory, Reason("probing", "The policy is probed again on a share of sessions")
     # One more than before, so that a loss soon after the return waits longer.

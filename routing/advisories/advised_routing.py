@@ -1,8 +1,8 @@
-"""Which engine a session that announced its next request should get, and whether it still gets it when that comes.
+"""Which engine a session that announced its next request should get, and whether it keeps that engine on arrival.
 
-A pool routes fully without advisories: they only reserve an engine softly and name blocks that had better be moved.
-`gated` chooses by cost, moves what would be there in time, and lets the arrival overrule it (research on advisories,
-§5). `symphony` is the rule as published: the engine with the fewest requests, any move, no way back. `sticky` keeps a
+A pool routes fully without advisories: they only reserve an engine softly and name blocks worth moving. `gated` chooses
+by cost, moves blocks that would arrive in time, and lets the arrival overrule it (research on advisories, §5).
+`symphony` is the rule as published: the engine with the fewest requests, any move, no way back. `sticky` keeps a
 session on its last engine.
 """
 
@@ -24,9 +24,9 @@ from routing.values.decision import Candidate, Choice
 from routing.values.inference_request import InferenceRequest
 
 OVERRULE_S = 0.3
-"""An arrival takes another engine than the reserved one where that is cheaper by more."""
+"""An arrival overrules its reservation where another engine is cheaper by more than this."""
 ANSWER_TOKENS = 264
-"""Mean answer of the study's conversations; what this one's will be nobody knows when the advisory comes."""
+"""Mean answer of the study's conversations; the length of the coming answer is unknown when the advisory arrives."""
 STICKY_S = 3600.0
 """How long a session keeps to its last engine, where policies keep it there."""
 _KEPT = 4
@@ -37,11 +37,11 @@ class Staging(NamedTuple):
     """Blocks of a session that should be next to the engine before its request arrives."""
 
     source: str
-    """Name of the node that holds them; the target's own: they may lie on its SSD and should be in DRAM."""
+    """Name of the node that holds them; the target's own node where they may be on its SSD and should be in DRAM."""
     target: str
     keys: tuple[int, ...]
     eta_s: float
-    """Seconds until they would be there, the backlog of the link included."""
+    """Seconds until the blocks would be there, the backlog of the link included."""
 
 
 class Advised(NamedTuple):
@@ -49,7 +49,7 @@ class Advised(NamedTuple):
 
     engine_id: str
     staging: Staging | None
-    """None: nothing has to move, nothing could be there in time, or computing is quicker."""
+    """None: no block has to move, none could be there in time, or computing is quicker."""
 
 
 class _Option(NamedTuple):
@@ -60,13 +60,13 @@ class _Option(NamedTuple):
 
 
 def session_key(tenant_id: str, session_id: str) -> int:
-    """Return the number by which a tenant's session is known among reservations."""
+    """Return the number that identifies a tenant's session among reservations."""
     name = f"{len(tenant_id)}:{tenant_id}{session_id}".encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(name, digest_size=8).digest(), "big")
 
 
 class AdvisedRouting:
-    """Soft reservations of one pool, and what they do to decisions. Mutable: `sessions` and the policy's part."""
+    """Soft reservations of one pool, and their effect on decisions. Mutable: `sessions` and the policy's part."""
 
     def __init__(self, view: FleetView, policy: RoutingPolicy) -> None:
         self._view, self.rule = view, policy.advisories
@@ -74,7 +74,7 @@ class AdvisedRouting:
         self.adopt(policy)
 
     def adopt(self, policy: RoutingPolicy) -> None:
-        """Follow this policy from now on; another rule for advisories ends the reservations of the one before."""
+        """Follow this policy; a change of the advisory rule ends the reservations made under the earlier one."""
         prefill, decode = PrefillCost.of(policy.prefill_cost), DecodeCost.of(policy.decode_cost)
         self._speed = SessionEngineSpeed(
             prefill_s_per_token=prefill.per_token_s,
@@ -91,10 +91,10 @@ class AdvisedRouting:
     def advise(
         self, request: InferenceRequest, last_engine: str, lead_s: float, now: float, backlog: dict[str, float]
     ) -> Advised | None:
-        """Reserve an engine for a session; None: the rule is off, or no engine takes work.
+        """Reserve an engine for a session; None: the rule is off, or no engine accepts work.
 
-        `request` stands for the one to come: the keys that are known, and the tokens that its context has at least.
-        `backlog`: node → seconds until what is to be moved there already has come.
+        `request` represents the coming one: its known keys, and the least number of tokens in its context. `backlog`:
+        node → seconds until the moves already queued there are complete.
         """
         view = self._view
         self.sessions.expire(now)
@@ -122,7 +122,7 @@ class AdvisedRouting:
     def arrive(self, request: InferenceRequest, choice: Choice, view: FleetView, now: float) -> Choice:
         """Return the choice for an announced request: the reserved engine, unless the placement's is clearly cheaper.
 
-        `choice` is the placement's, which stands where nothing was reserved.
+        `choice` is the placement's; it is returned unchanged where no reservation exists.
         """
         reserved = self.sessions.release(session_key(request.tenant_id, request.session_id))
         if reserved is None or reserved.expires_s <= now or reserved.engine_id not in view.roster.accepting:
@@ -135,12 +135,12 @@ class AdvisedRouting:
                 return choice
         others = sorted(options.values(), key=lambda option: (option.cost.total_s, option.target))
         kept = [
-            _candidate(each_, view, now) for each_ in [held, *(other for other in others if other is not held)][:_KEPT]
+            _candidate(known, view, now) for known in [held, *(other for other in others if other is not held)][:_KEPT]
         ]
         return Choice(held.target, reasons.ADVISED, tuple(kept), held.prefill.fetch)
 
     def keep(self, request: InferenceRequest, target: int, now: float) -> None:
-        """Note where a session's request went; a sticky session stays there, without counting as expected."""
+        """Note a session's engine; a sticky session stays there, without counting as expected."""
         if request.session_id:
             session = session_key(request.tenant_id, request.session_id)
             end = now + STICKY_S
@@ -149,7 +149,7 @@ class AdvisedRouting:
             )
 
     def invalidate(self, tenant_id: str, session_id: str) -> bool:
-        """End a session's reservation; returns whether one stood."""
+        """End a session's reservation; returns whether there was one."""
         return self.sessions.release(session_key(tenant_id, session_id)) is not None
 
     def _options(self, request: InferenceRequest, view: FleetView, now: float) -> list[_Option]:
@@ -193,7 +193,7 @@ class AdvisedRouting:
     def _staging(
         self, request: InferenceRequest, chosen: _Option, now: float, backlog: dict[str, float]
     ) -> Staging | None:
-        """Return what has to move to the chosen engine's own node, as far as loading it beats computing it."""
+        """Return the blocks to move to the chosen engine's own node, as far as loading them beats computing them."""
         nodes, fetch = self._view.nodes, chosen.prefill.fetch
         if nodes is None or fetch is None or not fetch.node:
             return None
@@ -202,7 +202,7 @@ class AdvisedRouting:
         if loadable is None or (self.rule == STICKY and fetch.node != home):
             return None
         own = max((blocks for blocks, names in loadable.groups if home in names), default=0)
-        # Only the delta travels; what lies on the own node's SSD is for that node to know.
+        # Only the delta travels; the engine's own node loads what is on its SSD by itself.
         first = chosen.held if fetch.node == home else max(chosen.held, own)
         keys = request.keys[first : fetch.blocks]
         if not keys:

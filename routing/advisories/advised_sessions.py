@@ -1,7 +1,7 @@
 """Soft reservations that advisories hold: which engine a session is expected at, until when, and how many tokens.
 
-A reservation is a hint. Nothing is correct only because of it: it may be lost, repeated, late or wrong. The newest
-advisory of a session wins, an arrival or an invalidation ends it at once, and time ends it where neither comes.
+A reservation is a hint. No result may depend on it: it may be lost, repeated, late or wrong. The newest advisory of a
+session wins, an arrival or an invalidation ends it at once, and it expires where neither comes.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections import defaultdict
 import msgspec
 
 LIFETIME_S = 60.0
-"""How long a reservation stands without its request."""
+"""How long a reservation lasts without its request."""
 EXPECTED_SHARE = 0.3
-"""What an expected session counts beside an active one: requests last about a third of an advisory's lead."""
+"""Weight of an expected session relative to an active one: requests last about a third of an advisory's lead."""
 
 
 class AdvisedSession(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -39,7 +39,7 @@ class AdvisedSessions:
         return len(self._by_session)
 
     def reserve(self, advised: AdvisedSession) -> None:
-        """Reserve in place of what the session had; at the limit the oldest advisory gives way."""
+        """Add a reservation, replacing the session's earlier one; at the limit the oldest advisory gives way."""
         self.release(advised.session_id)
         if len(self._by_session) >= self._limit:
             self.release(next(iter(self._by_session)))
@@ -48,7 +48,7 @@ class AdvisedSessions:
         self._sessions[advised.engine_id] += 1
 
     def release(self, session_id: int) -> AdvisedSession | None:
-        """End a session's reservation and return it; None where none stands."""
+        """End a session's reservation and return it; None where there is none."""
         advised = self._by_session.pop(session_id, None)
         if advised is not None:
             self._tokens[advised.engine_id] -= advised.tokens
@@ -56,7 +56,7 @@ class AdvisedSessions:
         return advised
 
     def expire(self, now: float) -> list[AdvisedSession]:
-        """End the reservations whose time is over and return them."""
+        """End expired reservations and return them."""
         over = [advised for advised in self._by_session.values() if advised.expires_s <= now]
         for advised in over:
             self.release(advised.session_id)
@@ -76,7 +76,7 @@ class AdvisedSessions:
         return self._sessions[engine_id]
 
     def check(self) -> None:
-        """Recompute the sums, and raise where one is wrong."""
+        """Recompute the sums, and raise AssertionError where one is wrong."""
         tokens: defaultdict[int, int] = defaultdict(int)
         sessions: defaultdict[int, int] = defaultdict(int)
         for advised in self._by_session.values():

@@ -1,7 +1,7 @@
 """Running workflows of agents: which sessions to advise when an agent starts, and which advisories were false.
 
-The sessions of all next agents are advised, because nobody knows the branch; those of branches that are not taken are
-invalidated once another agent starts (SYMPHONY §3.5).
+The sessions of all next agents are advised, because the branch is not yet known. Those of branches that are not taken
+are invalidated once another agent starts (SYMPHONY §3.5).
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from routing.advisories.call_graph import CallGraph
 
 Session = TypeVar("Session", bound=Hashable)
 LEAST_PROBABILITY = 0.1
-"""A next agent below it is not advised: most such advisories would be for nobody."""
+"""A next agent below it is not advised: most such advisories would be wasted."""
 
 
 class NextSession(msgspec.Struct, Generic[Session], frozen=True):
-    """A session that may be asked for next."""
+    """A session that may be called next."""
 
     session: Session
     expected_s: float
-    """From now."""
+    """Seconds from now."""
 
 
 class AgentAdvice(msgspec.Struct, Generic[Session], frozen=True):
-    """What follows from the start of an agent."""
+    """Consequences of the start of an agent."""
 
     advise: tuple[NextSession[Session], ...] = ()
     """The most probable first."""
@@ -38,16 +38,16 @@ class AgentAdvice(msgspec.Struct, Generic[Session], frozen=True):
 
 @dataclass(slots=True, eq=False)
 class _Workflow(Generic[Session]):
-    """One workflow: each agent's session, and whose advisories stand."""
+    """One workflow: each agent's session, and whose advisories are in force."""
 
     sessions: dict[str, Session] = field(default_factory=dict)
     advised: dict[str, Session] = field(default_factory=dict)
 
 
 class AgentWorkflows(Generic[Session]):
-    """The workflows that are known, at most `limit`: the one that was silent longest gives way.
+    """The known workflows, at most `limit`: the one that was silent longest gives way.
 
-    Mutable state: `_workflows`. What is forgotten costs an advisory.
+    Mutable state: `_workflows`. Forgetting one costs an advisory, nothing else.
     """
 
     def __init__(self, graph: CallGraph, limit: int = 10_000) -> None:
@@ -67,7 +67,7 @@ class AgentWorkflows(Generic[Session]):
         if len(self._workflows) > self._limit:
             self._workflows.popitem(last=False)
         known.sessions[agent] = session
-        standing, known.advised = known.advised, {}
+        in_force, known.advised = known.advised, {}
         advise = []
         for item in self.graph.agents[agent]:
             following = known.sessions.get(item.agent)
@@ -75,4 +75,4 @@ class AgentWorkflows(Generic[Session]):
                 known.advised[item.agent] = following
                 advise.append(NextSession(following, item.after_s))
         kept = {session, *known.advised.values()}
-        return AgentAdvice(tuple(advise), tuple([item for item in standing.values() if item not in kept]))
+        return AgentAdvice(tuple(advise), tuple([item for item in in_force.values() if item not in kept]))

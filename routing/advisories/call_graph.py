@@ -26,7 +26,7 @@ class NextAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     agent: Name
     probability: Annotated[float, Meta(gt=0, le=1)]
-    """Share of the other's calls that it follows; what is missing to 1 are calls that end a workflow."""
+    """Share of the other's calls that it follows; the remainder to 1 are calls that end a workflow."""
     after_s: Annotated[float, Meta(ge=0)]
     """Median time from the start of the other's call to the start of its own."""
 
@@ -38,14 +38,14 @@ class CallGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         dict[Name, Annotated[tuple[NextAgent, ...], Meta(max_length=MOST_NEXT)]], Meta(max_length=MOST_AGENTS)
     ]
     calls: dict[Name, int] = {}
-    """Of how many calls of an agent this is known."""
+    """Number of calls of each agent that this is learned from."""
 
 
 class AgentCall(msgspec.Struct, frozen=True, gc=False):
     """One call of an agent."""
 
     workflow: str
-    """What the calls of one run of the application have in common."""
+    """Identifies one run of the application; all its calls share it."""
     agent: str
     at_s: float
 
@@ -53,7 +53,7 @@ class AgentCall(msgspec.Struct, frozen=True, gc=False):
 def learn_call_graph(calls: Iterable[AgentCall], least_probability: float = 0.02) -> CallGraph:
     """Return the graph of calls in any order; rarer branches than `least_probability` are left out.
 
-    Raises ValueError for more than MOST_AGENTS agents: then the name holds something else, such as an id.
+    Raises ValueError for more than MOST_AGENTS agents: the name then holds something else, such as an id.
     """
     workflows: defaultdict[str, list[AgentCall]] = defaultdict(list)
     for call in calls:
@@ -74,9 +74,9 @@ def learn_call_graph(calls: Iterable[AgentCall], least_probability: float = 0.02
 
 
 def _next_of(gaps: dict[str, list[float]], calls: int, least: float) -> tuple[NextAgent, ...]:
-    found = [
-        NextAgent(agent, round(len(each) / calls, 4), round(median(each), 3))
-        for agent, each in gaps.items()
-        if len(each) / calls >= least
+    followers = [
+        NextAgent(agent, round(len(followed_after_s) / calls, 4), round(median(followed_after_s), 3))
+        for agent, followed_after_s in gaps.items()
+        if len(followed_after_s) / calls >= least
     ]
-    return tuple(sorted(found, key=lambda item: (-item.probability, item.agent))[:MOST_NEXT])
+    return tuple(sorted(followers, key=lambda item: (-item.probability, item.agent))[:MOST_NEXT])

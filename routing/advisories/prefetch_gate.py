@@ -6,7 +6,7 @@ Prefetches that ignore the links' backlog collapse once disks or memory are shor
 from __future__ import annotations
 
 ETA_LIMIT_S = 4.0
-"""A longer transfer is no help: by its end the backlog would be another."""
+"""A longer transfer is no help: the backlog changes before it ends."""
 
 
 def prefetch_starts(eta_s: float, lead_s: float, limit_s: float = ETA_LIMIT_S) -> bool:

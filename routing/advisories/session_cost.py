@@ -13,7 +13,7 @@ import msgspec
 
 
 class SessionEngineSpeed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """How fast engines of one served model are."""
+    """Speed of the engines of one served model."""
 
     prefill_s_per_token: float
     attention_s_per_token_pair: float
@@ -25,13 +25,13 @@ class SessionEngineSpeed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Decode steps that a request is expected to take."""
 
     def prefill_s(self, context_tokens: int, prompt_tokens: int) -> float:
-        """Return the time to prefill a prompt behind a context whose KV cache is there."""
+        """Return the time to prefill a prompt behind a context whose KV cache is present."""
         pairs = prompt_tokens * (context_tokens + prompt_tokens / 2)
         return prompt_tokens * self.prefill_s_per_token + pairs * self.attention_s_per_token_pair
 
 
 class EngineOffer(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What one engine can offer one session now."""
+    """What one engine can offer one session at this moment."""
 
     engine_id: int
     load_s: float
@@ -62,7 +62,7 @@ class SessionCost(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 def cost_of(
     offer: EngineOffer, context_tokens: int, speed: SessionEngineSpeed, *, may_recompute: bool = True
 ) -> SessionCost:
-    """Return what an engine's offer costs; the cache is recomputed where loading it would take longer."""
+    """Return the cost of an engine's offer; the cache is recomputed where loading it would take longer."""
     recompute_s = speed.prefill_s(0, context_tokens)
     recompute = offer.load_s == float("inf") or (may_recompute and offer.load_s > offer.prefill_backlog_s + recompute_s)
     steps = speed.answer_tokens

@@ -1,1 +1,1 @@
-"""How long prefill and decode take: formulas, and how they are fitted."""
+"""Duration of prefill and decode: formulas, and how they are fitted."""

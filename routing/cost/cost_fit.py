@@ -1,4 +1,4 @@
-"""The cost formulas fitted to what requests really took: one fit per kind of engine, one speed per engine."""
+"""The cost formulas fitted to measured times: one fit per kind of engine, one speed per engine."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from routing.cost.nonnegative_fit import NonNegativeFit
 
 LEAST_SPEED, MOST_SPEED = 0.1, 10.0
 TRUSTED_SAMPLES = 50
-"""So many prefills are needed before a fit can be used."""
+"""Number of prefills needed before a fit can be used."""
 MAX_ENGINES = 4096
 _MARGIN = 0.95
 """A fit counts as better where its mean error is below this share of the policy's."""
 _MEMORY = 0.98
 _SPEED_STEP = 0.05
 _MOST_SURPRISE = 0.7
-"""A sample moves an engine's speed as if it were off by no more than this factor (natural logarithm)."""
+"""Most by which one sample can seem to differ from the fit when it moves an engine's speed (natural logarithm)."""
 _LONGEST_S = 600.0
 _FASTEST_TOKENS_PER_S = 1e7
 _LONGEST_PROMPT = 100_000_000
@@ -29,7 +29,7 @@ _DECODE_ANCHORS = ((1.0, 1.0, 2e3), (1.0, 16.0, 6e4), (1.0, 64.0, 5e5))
 
 
 class FittedCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What was learned about one kind of engine."""
+    """Learned cost of one kind of engine."""
 
     prefill: PrefillCost
     samples: int
@@ -65,14 +65,15 @@ class CostFit:
     def prefilled(
         self, engine_id: str, prompt_tokens: int, hit_tokens: int, seconds: float, *, speed: float = 1.0
     ) -> bool:
-        """Learn from one prefill; False, and nothing learned, for a measurement that cannot be.
+        """Learn from one prefill; False, and nothing learned, for an impossible measurement.
 
-        `speed` is what the topology says of the engine; the fit is of an engine of speed 1.
+        `speed` is the topology's figure for the engine; the fit is of an engine of speed 1.
         """
         if not _possible(prompt_tokens, hit_tokens, seconds) or not speed > 0:
             return False
         seconds *= speed
         features = _features(prompt_tokens, hit_tokens)
+        # Predicted before the sample is learned, so that the errors are those of predictions.
         expected = self._prefill.predict(features) / self._speeds.get(engine_id, 1.0)
         self._error = _mean(self._error, min(abs(expected - seconds) / seconds, 2.0))
         by_policy = self._policy_prefill.seconds(prompt_tokens, hit_tokens)
@@ -97,7 +98,7 @@ class CostFit:
         return self._prefill.coefficients[1]
 
     def decoded(self, batch: float, context_tokens: float, seconds: float) -> bool:
-        """Learn from the mean step of one decode; False, and nothing learned, for one that cannot be."""
+        """Learn from the mean step of one decode; False, and nothing learned, for an impossible one."""
         figures = (batch, context_tokens, seconds)
         if not all(math.isfinite(figure) for figure in figures) or batch < 1 or context_tokens < 0:
             return False
@@ -108,10 +109,10 @@ class CostFit:
 
     def keep(self, engine_ids: frozenset[str]) -> None:
         """Forget the speeds of engines that are gone."""
-        self._speeds = {each: speed for each, speed in self._speeds.items() if each in engine_ids}
+        self._speeds = {engine_id: speed for engine_id, speed in self._speeds.items() if engine_id in engine_ids}
 
     def fitted(self) -> FittedCost:
-        """Return what is known so far."""
+        """Return the current fit."""
         enough = self._decode.samples >= TRUSTED_SAMPLES
         return FittedCost(
             prefill=PrefillCost(*self._prefill.coefficients),
@@ -123,20 +124,21 @@ class CostFit:
         )
 
     def _learn_speed(self, engine_id: str, seconds: float, features: tuple[float, ...]) -> None:
-        """Move the engine's speed a step towards how this prefill compares with the fit."""
+        """Move the engine's speed a step towards the ratio of the fit to this prefill."""
         before = self._speeds.get(engine_id)
         if before is None:
             if len(self._speeds) >= MAX_ENGINES:
                 return
             before = 1.0
         surprise = math.log(max(self._prefill.predict(features), 1e-9) / seconds) - math.log(before)
+        # One outlier moves the speed by a bounded step.
         surprise = max(-_MOST_SURPRISE, min(_MOST_SURPRISE, surprise))
         speed = before * math.exp(_SPEED_STEP * surprise)
         self._speeds[engine_id] = max(LEAST_SPEED, min(MOST_SPEED, speed))
 
 
 def _possible(prompt_tokens: int, hit_tokens: int, seconds: float) -> bool:
-    """Return whether an engine can have taken so long."""
+    """Return whether an engine can have taken this long."""
     if not (1 <= prompt_tokens <= _LONGEST_PROMPT and 0 <= hit_tokens <= prompt_tokens):
         return False
     if not math.isfinite(seconds) or not 0 < seconds <= _LONGEST_S:
@@ -154,8 +156,8 @@ def _coefficients(cost: PrefillCost) -> tuple[float, ...]:
 
 
 def _decode_coefficients(cost: DecodeCost) -> tuple[float, ...]:
-    found = (cost.base_s, cost.per_sequence_s, cost.per_context_token_s)
-    return found if any(found) else (0.015, 0.1e-3, 30e-9)
+    coefficients = (cost.base_s, cost.per_sequence_s, cost.per_context_token_s)
+    return coefficients if any(coefficients) else (0.015, 0.1e-3, 30e-9)
 
 
 def _mean(before: float | None, value: float) -> float:

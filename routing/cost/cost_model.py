@@ -1,7 +1,7 @@
-"""How long a prefill and a decode step take: the cost formulas that estimates and simulated engines share.
+"""Duration of a prefill and of a decode step: the cost formulas that estimates and simulated engines share.
 
-A prefill: seconds = a + b·u + c·u·(L − u/2) + e·hit, with u uncached tokens (at least 1), L prompt tokens
-and hit cached tokens: linear layers, attention over the growing context, and loading cached blocks.
+A prefill: seconds = a + b·u + c·u·(L − u/2) + e·hit, with u uncached tokens (at least 1), L prompt tokens and hit
+cached tokens: linear layers, attention over the growing context, and loading cached blocks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class PrefillCost(msgspec.Struct, frozen=True, gc=False):
 
     def seconds(self, prompt_tokens: int, hit_tokens: float) -> float:
         """Return the prefill time of a prompt of which `hit_tokens` are cached; the last token never is."""
-        # Floats throughout and no max(): every request has several engines estimated.
+        # Floats throughout and no max(): each request needs estimates of several engines.
         prompt, hit = prompt_tokens * 1.0, hit_tokens * 1.0
         left = prompt - hit
         uncached = left if left > 1.0 else 1.0
@@ -61,9 +61,9 @@ class DecodeCost(msgspec.Struct, frozen=True, gc=False):
         """Return the time of a step of `batch` requests that attend to `context_tokens` in all."""
         return self.base_s + self.per_sequence_s * batch + self.per_context_token_s * context_tokens
 
-    def batch_within(self, seconds: float, context_tokens_each: float) -> float:
-        """Return the largest batch whose step takes at most so long, 0 where not even one fits; inf without limit."""
-        each_s = self.per_sequence_s + self.per_context_token_s * context_tokens_each
-        if each_s <= 0:
+    def batch_within(self, seconds: float, context_tokens_per_request: float) -> float:
+        """Return the largest batch whose step takes at most `seconds`, 0 where not even one fits; inf without limit."""
+        per_request_s = self.per_sequence_s + self.per_context_token_s * context_tokens_per_request
+        if per_request_s <= 0:
             return math.inf if seconds >= self.base_s else 0.0
-        return max(0.0, (seconds - self.base_s) / each_s)
+        return max(0.0, (seconds - self.base_s) / per_request_s)

@@ -1,4 +1,4 @@
-"""Turns what a gateway observes of its requests into samples of prefill and decode times.
+"""Turns a gateway's observations of its requests into samples of prefill and decode times.
 
 The time from dispatch to first token is a prefill time only if the engine had no other prefill of ours at the same
 time. Concurrent decodes are not excluded: under load there are always some, and the next request will also wait for
@@ -17,20 +17,20 @@ from routing.cost.cost_model import DecodeCost, PrefillCost
 from routing.cost.loading_costs import LoadingCosts
 
 TAKEN, SHARED, IMPOSSIBLE, LOADED = "taken", "shared", "impossible", "loaded"
-"""What became of a prefill's measurement. Loaded: it had to load something first, and taught only what that costs."""
+"""Outcome of a prefill's measurement. Loaded: it included a load, and taught only the cost of that."""
 
 MAX_OPEN = 20_000
 MAX_KINDS = 64
 FIRST, LATER = "first", "later"
-"""Whether a request's adapter was expected to be loaded for it, or before."""
+"""Whether a request's adapter was expected to be loaded for it, or earlier."""
 _FIRST_SAMPLES = 8
-"""Before so many prefills, what one took beyond its computation is not known well enough."""
+"""Before this many prefills, the time that one took beyond its computation is not known well enough."""
 _LEAST_DECODE_TOKENS = 16
 """Shorter answers say little about a step."""
 
 
 class _Open(msgspec.Struct, gc=False):
-    """A dispatched request. Mutable: `shared`, and what is known once its first token came."""
+    """A dispatched request. Mutable: `shared`, and the fields that its first token sets."""
 
     engine_id: str
     dispatched_s: float
@@ -57,7 +57,7 @@ class CostObserver:
     """
 
     def __init__(self, prefill: PrefillCost, decode: DecodeCost, loading: LoadingCosts | None = None) -> None:
-        """`loading` learns from prefills that had to load something, which teach the fits nothing."""
+        """`loading` learns from prefills that included a load, which teach the fits nothing."""
         self._prefill, self._decode = prefill, decode
         self._loading = loading or LoadingCosts()
         self._open: OrderedDict[str, _Open] = OrderedDict()
@@ -68,14 +68,14 @@ class CostObserver:
         self.samples = {TAKEN: 0, SHARED: 0, IMPOSSIBLE: 0, LOADED: 0}
 
     def set_engines(self, engines: dict[str, tuple[str, float]], known: dict[str, FittedCost]) -> None:
-        """Take the pool's engines (id → kind and declared speed); a new kind's fit begins with what is known of it."""
+        """Take the pool's engines (id → kind and declared speed); a new kind's fit begins with its entry in `known`."""
         self._kinds = dict(list(engines.items()))
         self._loading.kinds = {engine_id: kind for engine_id, (kind, _) in engines.items()}
         kinds = sorted({kind for kind, _ in engines.values()})[:MAX_KINDS]
         fits = self._fits
         self._fits = {kind: fits.get(kind) or CostFit(self._prefill, self._decode, known.get(kind)) for kind in kinds}
         for kind, fit in self._fits.items():
-            fit.keep(frozenset(each for each, (its, _) in engines.items() if its == kind))
+            fit.keep(frozenset(name for name, (its, _) in engines.items() if its == kind))
 
     def dispatched(
         self,
@@ -87,7 +87,7 @@ class CostObserver:
         tier_tokens: Mapping[str, int] | None = None,
         adapter: str = "",
     ) -> None:
-        """Note that a request was sent to an engine; another attempt takes the place of the one before.
+        """Note that a request was sent to an engine; another attempt replaces the earlier one.
 
         `tier_tokens` of its hit are to come from the engine's lower tiers; `adapter` is FIRST, LATER, or empty.
         """
@@ -96,16 +96,16 @@ class CostObserver:
             self.dropped(request_id)
         if len(opened) >= MAX_OPEN:
             self.dropped(next(iter(opened)))
-        standing = self._prefilling.get(engine_id)
-        if standing is None:
-            standing = self._prefilling[engine_id] = set()
-        elif len(standing) == 1:
-            # Where two or more stand, all of them are marked already.
-            opened[next(iter(standing))].shared = True
-        entry = _Open(engine_id, now, prompt_tokens, hit_tokens, bool(standing))
+        prefilling = self._prefilling.get(engine_id)
+        if prefilling is None:
+            prefilling = self._prefilling[engine_id] = set()
+        elif len(prefilling) == 1:
+            # With two or more prefills here, all of them are marked already.
+            opened[next(iter(prefilling))].shared = True
+        entry = _Open(engine_id, now, prompt_tokens, hit_tokens, bool(prefilling))
         entry.tier_tokens, entry.adapter = tier_tokens, adapter
         opened[request_id] = entry
-        standing.add(request_id)
+        prefilling.add(request_id)
 
     def first_token(self, request_id: str, now: float) -> None:
         """Note a first token; a second one, or one of an unknown request, changes nothing."""
@@ -151,7 +151,7 @@ class CostObserver:
             self._learn_prefill(entry, entry.first_token_s, cached_tokens)
         if output_tokens is not None and output_tokens >= _LEAST_DECODE_TOKENS:
             step_s = (now - entry.first_token_s) / (output_tokens - 1)
-            # The batch of its first and of its last step stand for those between.
+            # The mean of the first and the last step's batch approximates the steps between.
             fit.decoded((entry.batch + batch) / 2, (entry.context_tokens + context_tokens) / 2, step_s)
 
     def dropped(self, request_id: str) -> None:
@@ -170,15 +170,15 @@ class CostObserver:
             del self._decoding[entry.engine_id]
 
     def fitted(self) -> dict[str, FittedCost]:
-        """Return what is known of each kind that has samples."""
-        found = {kind: fit.fitted() for kind, fit in sorted(self._fits.items())}
-        return {kind: each for kind, each in found.items() if each.samples}
+        """Return the fit of each kind that has samples."""
+        costs = {kind: fit.fitted() for kind, fit in sorted(self._fits.items())}
+        return {kind: cost for kind, cost in costs.items() if cost.samples}
 
     def check(self) -> None:
         """Raise AssertionError unless the tables agree."""
         prefilling = {name for row in self._prefilling.values() for name in row}
         if prefilling != {
-            name for name, each in self._open.items() if each.first_token_s is None and not each.handed_over
+            name for name, entry in self._open.items() if entry.first_token_s is None and not entry.handed_over
         }:
             raise AssertionError("prefills and open requests differ")
         sums: dict[str, list[int]] = {}
@@ -212,10 +212,10 @@ class CostObserver:
     def _learn_loading(
         self, entry: _Open, fit: CostFit, speed: float, seconds: float, hit_tokens: int, now: float
     ) -> None:
-        """Learn what loading took beyond the computation.
+        """Learn the time that loading took beyond the computation.
 
-        Tokens that were expected from a tier count as loaded also where the engine reports that they were not there:
-        computing them is what relying on this tier costs.
+        Tokens that were expected from a tier count as loaded even where the engine reports that they were missing:
+        computing them is the price of relying on this tier.
         """
         tiers = entry.tier_tokens or {}
         below = sum(tiers.values())
@@ -228,7 +228,7 @@ class CostObserver:
             self._loading.served(entry.engine_id, extra_s, now)
 
     def _leave_prefill(self, request_id: str, entry: _Open) -> None:
-        standing = self._prefilling[entry.engine_id]
-        standing.discard(request_id)
-        if not standing:
+        prefilling = self._prefilling[entry.engine_id]
+        prefilling.discard(request_id)
+        if not prefilling:
             del self._prefilling[entry.engine_id]

@@ -1,6 +1,6 @@
-"""What loading KV blocks over one link costs, learned from the loads that engines report: latency and time per byte.
+"""Cost of loading KV blocks over one link, learned from the loads that engines report: latency and time per byte.
 
-The link is all that lies between the node manager and the engine's own memory, the copy into the engine included.
+The link is the whole path from the node manager to the engine's own memory, the copy into the engine included.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 _SHARE = 0.2
 """Weight of the latest load."""
 _MOST = 10.0
-"""A load that took so many times what was expected, or a part of it, counts as no more than that."""
+"""Limit of a load's ratio to its expected time, in either direction."""
 
 
 class LoadRate:
-    """Mutable: both figures. A load teaches each in proportion to its part of the expected time."""
+    """Mutable: both figures. A load corrects each in proportion to its part of the expected time."""
 
     __slots__ = ("latency_s", "loads", "s_per_byte")
 
@@ -23,11 +23,11 @@ class LoadRate:
         self.loads = 0
 
     def seconds(self, size: float) -> float:
-        """Return the expected seconds of a load of so many bytes."""
+        """Return the expected seconds of a load of `size` bytes."""
         return self.latency_s + size * self.s_per_byte
 
     def observe(self, size: int, seconds: float) -> None:
-        """Learn from one load; one without bytes or time says nothing."""
+        """Learn from one load; one without bytes or time is ignored."""
         if size <= 0 or seconds <= 0:
             return
         self.loads += 1

@@ -1,9 +1,9 @@
-"""What engines need to load by themselves before a prefill: KV blocks of their own lower tiers, and LoRA adapters.
+"""Loads that an engine needs before a prefill: KV blocks of its own lower tiers, and LoRA adapters.
 
-Learned per kind of engine from prefills that had to load: what they took beyond the expected computation. Until a
-kind's first such prefills, a tier's prior is a share of the time that computing the same tokens takes: bytes of KV and
-time per token both grow with the model, so that the share holds for small and large ones. A kind's figures that no
-prefill confirmed for a while give way to the priors again; a tier that was slow would else never be used again.
+Learned per kind of engine from prefills that included a load: the time they took beyond the expected computation. Until
+a kind's first such prefills, a tier's prior is a share of the time that computing the same tokens takes: bytes of KV
+and time per token both grow with the model, so that the share holds for small and large ones. A kind's figures that no
+prefill has confirmed for a while give way to the priors again; a slow tier would otherwise never be used again.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from routing.cost.nonnegative_fit import RunningMedian
 SHARE_OF_COMPUTE = {CPU: 0.125, DISK: 0.5, EXTERNAL: 0.8}
 """An 8B model on one H100 computes a token in about 30 µs; its 128 KiB of KV take 7 µs at 20 GB/s, 43 µs at 3 GB/s."""
 ADAPTER_S = 0.02
-"""An adapter in the engine's CPU memory is copied in so many seconds; one on disk takes longer, which is learned."""
+"""Time to copy an adapter from the engine's CPU memory; one on disk takes longer, which is learned."""
 FORGOTTEN_AFTER_S = 600.0
 _LOADS, _PRIORS = 31, 3
 
 
 class _Learned:
-    """The median of what the last loads showed, the prior counted in. Mutable.
+    """The median of the last loads' figures, the prior counted in. Mutable.
 
-    Prefills differ by more than a load often takes, mostly upwards, and one load may even seem to take less than none.
+    Prefills often vary by more than a load takes, mostly upwards, and one load may even seem to take less than none.
     """
 
     def __init__(self, prior: float) -> None:
@@ -35,7 +35,7 @@ class _Learned:
 
     @property
     def value(self) -> float:
-        """What is expected, 0 or more."""
+        """The expected value, 0 or more."""
         return max(0.0, self._median.value(0.0))
 
     def observe(self, value: float, now: float) -> None:
@@ -45,17 +45,17 @@ class _Learned:
 
 
 class LoadingCosts:
-    """One pool's costs of loading. Mutable: `kinds`, and what was learned of each (kind, tier) and kind."""
+    """One pool's costs of loading. Mutable: `kinds`, and the figures learned of each (kind, tier) and kind."""
 
     def __init__(self) -> None:
         self.kinds: Mapping[str, str] = {}
-        """Engine id → its kind, as the topology says."""
+        """Engine id → its kind, as declared in the topology."""
         self._tiers: dict[tuple[str, str], _Learned] = {}
         self._adapters: dict[str, _Learned] = {}
         self._with_adapter: dict[str, _Learned] = {}
 
     def tier_s(self, engine_id: str, tier: str, tokens: int, token_s: float) -> float:
-        """Return the expected seconds of loading so many tokens of a tier, where computing one takes `token_s`."""
+        """Return the expected seconds of loading `tokens` of a tier, where computing one takes `token_s`."""
         learned = self.token_s(engine_id, tier)
         return tokens * (SHARE_OF_COMPUTE[tier] * token_s if learned is None else learned)
 
@@ -77,9 +77,10 @@ class LoadingCosts:
     def loaded(
         self, engine_id: str, tiers: Mapping[str, int], adapter: bool, extra_s: float, token_s: float, now: float
     ) -> None:
-        """Learn from a prefill that loaded so many tokens by tier, or an adapter, and took so much longer for it.
+        """Learn from a prefill that loaded tokens by tier, or an adapter, and took `extra_s` longer for it.
 
-        Of tiers and an adapter at once each learns what the others leave of the time, tiers by their expected parts.
+        With tiers and an adapter at once, each learns from the time that the others leave, tiers by their expected
+        parts.
         """
         kind = self.kinds.get(engine_id, "")
         self._forget(now)
@@ -96,7 +97,7 @@ class LoadingCosts:
             self._adapters.setdefault(kind, _Learned(ADAPTER_S)).observe(extra_s - loads_s - usual_s, now)
 
     def served(self, engine_id: str, extra_s: float, now: float) -> None:
-        """Learn from a prefill whose adapter had been loaded before: to compute with an adapter takes longer, too."""
+        """Learn from a prefill whose adapter had been loaded before: computing with an adapter takes longer, too."""
         self._with_adapter.setdefault(self.kinds.get(engine_id, ""), _Learned(0.0)).observe(extra_s, now)
 
     def _forget(self, now: float) -> None:

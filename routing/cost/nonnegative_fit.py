@@ -1,10 +1,10 @@
 """Least squares that forgets, that outliers pull little, and whose coefficients are never negative.
 
-Errors count relative to what was expected, since times of long prompts scatter more. Beyond a multiple
-of the usual error a sample's pull grows no more (Huber 1964, weights from a running median). The best
-non-negative solution is found among all sets of coefficients that may be zero: exact, and for four of
-them sixteen small systems. Anchors (the prior at typical points, scaled to the level of the samples) keep
-coefficients sensible whose features the traffic does not show.
+Errors count relative to the expected value, since times of long prompts scatter more. Beyond a multiple of the usual
+error a sample's pull grows no more (Huber 1964, weights from a running median). The best non-negative solution is
+searched among all sets of coefficients that may be zero: exact, and for four of them sixteen small systems. Anchors
+(the prior at typical points, scaled to the level of the samples) keep coefficients sensible whose features the traffic
+does not show.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ FORGETTING = 0.998
 _ANCHOR_WEIGHT = 0.3
 _RECENT = 63
 _HUBER = 2.0
-"""A relative error beyond so many usual ones (medians) pulls no more than that many."""
+"""A relative error beyond this many usual ones (medians) pulls no more than that many."""
 _LEAST_SCALE = 0.01
 _SOLVE_EVERY = 8
 _SCALED_FIRST = 16
-"""The first samples only say how fast engines are compared with the prior."""
+"""The first samples only show how fast engines are compared with the prior."""
 _TINY = 1e-12
 
 
 class RunningMedian:
-    """Median of the last values. Mutable: the values in order of coming, and sorted."""
+    """Median of the last values. Mutable: the values in order of arrival, and sorted."""
 
     def __init__(self, size: int = _RECENT) -> None:
         self._values: deque[float] = deque()
@@ -37,7 +37,7 @@ class RunningMedian:
         self._size = size
 
     def add(self, value: float) -> None:
-        """Take a value in, the oldest leaves."""
+        """Add a value; the oldest leaves."""
         if len(self._values) == self._size:
             del self._sorted[bisect_left(self._sorted, self._values.popleft())]
         self._values.append(value)
@@ -74,16 +74,17 @@ class NonNegativeFit:
         return _dot(self.coefficients, features)
 
     def learn(self, features: Sequence[float], seconds: float) -> None:
-        """Take one sample in; seconds are above 0 and finite (the caller rejects others)."""
+        """Add one sample; seconds are above 0 and finite (the caller rejects others)."""
         self._levels.add(seconds / max(_dot(self._prior, features), _TINY))
         if self.samples < _SCALED_FIRST:
-            # Judged by a prior that is far off, outliers would look like everything else.
+            # Judged by a prior that is far off, an outlier would be indistinguishable from the rest.
             level = self._levels.value(1.0)
             self.coefficients = tuple(level * item for item in self._prior)
         expected = max(self.predict(features), _TINY)
         error = abs(seconds - expected) / expected
         usual = max(self._errors.value(error), _LEAST_SCALE)
         self._errors.add(error)
+        # Huber's weight, over the square of the expected time because errors count relative to it.
         weight = min(1.0, _HUBER * usual / error if error else 1.0) / expected**2
         scaled = [value * unit for value, unit in zip(features, self._unit, strict=True)]
         for n, row in enumerate(self._a):
@@ -104,13 +105,13 @@ class NonNegativeFit:
                 b[n] += _ANCHOR_WEIGHT / seconds * scaled[n]
                 for m in range(len(row)):
                     row[m] += _ANCHOR_WEIGHT / seconds**2 * scaled[n] * scaled[m]
-        found = _best_nonnegative(a, b)
-        if found is not None:
-            self.coefficients = tuple(value * unit for value, unit in zip(found, self._unit, strict=True))
+        solution = _best_nonnegative(a, b)
+        if solution is not None:
+            self.coefficients = tuple(value * unit for value, unit in zip(solution, self._unit, strict=True))
 
 
 def _unit_of(prior: Sequence[float], anchors: Sequence[Sequence[float]], n: int) -> float:
-    """Return a coefficient of the prior, or for one that is 0 what would give a hundredth of an anchor's time."""
+    """Return a coefficient of the prior; for one that is 0, the value that gives a hundredth of an anchor's time."""
     if prior[n] > 0:
         return prior[n]
     shares = [0.01 * _dot(prior, row) / row[n] for row in anchors if row[n] > 0]
@@ -124,6 +125,7 @@ def _dot(left: Sequence[float], right: Sequence[float]) -> float:
 def _best_nonnegative(a: list[list[float]], b: list[float]) -> list[float] | None:
     """Return the x ≥ 0 of least xᵀax − 2bᵀx; None where no system can be solved."""
     best: tuple[float, list[float]] | None = None
+    # Exact for few coefficients: every set that may be above zero is tried.
     for free in _subsets(len(b)):
         solved = _solved([[a[n][m] for m in free] for n in free], [b[n] for n in free])
         if solved is None or min(solved) < 0:

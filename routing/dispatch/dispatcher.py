@@ -1,4 +1,4 @@
-"""Executes what placement and order decide: binds requests, queues them, dispatches them, and releases them.
+"""Carries out the decisions of placement and order: binds, queues, dispatches, and releases requests.
 
 One dispatcher per router; the router is its only caller. Synchronous and clock-free.
 """
@@ -82,8 +82,8 @@ class Dispatcher:
         self.adopt(policy, policy_version)
 
     def adopt(self, policy: RoutingPolicy, version: int) -> None:
-        """Follow this policy from now on; raises PolicyStageError, and changes nothing, if it cannot run."""
-        # The same placement goes on with what it has learned.
+        """Follow this policy; raises PolicyStageError, and changes nothing, if it cannot run."""
+        # An unchanged placement keeps what it has learned.
         same = policy.placement == self.policy.placement
         placement = self.arms.live if same else build_placement(policy.placement, self._placements)
         order = build_queue_order(policy.order)
@@ -104,17 +104,17 @@ class Dispatcher:
         return self.arms.live
 
     def accompany(self, observer: DecisionObserver | None) -> None:
-        """Let an observer see each choice and hear each feedback event from now on; None: nobody."""
+        """Pass each later choice and feedback event to an observer; None: no observer."""
         self.observer = observer
         self.arms.listen(None if observer is None else observer.learn)
 
     def update(self, event: FeedbackEvent) -> None:
-        """Tell a learning placement what happened."""
+        """Send a feedback event to a learning placement."""
         if self.arms.learn is not None:
             self.arms.learn(event)
 
     def show(self, request: InferenceRequest, choice: Choice, now: float) -> None:
-        """Let the observer see what the live policy chose of the whole fleet; another arm's choice is not its."""
+        """Show the observer the live policy's choice among the whole fleet; another arm's choice is not its."""
         if self.observer is not None and (self.arms.candidate_arms is None or self.arms.of(request) is None):
             self.observer.placed(request, choice, self.view, now)
 
@@ -126,7 +126,7 @@ class Dispatcher:
         hold: bool,
         excluded: frozenset[str] = frozenset(),
     ) -> Outcome:
-        """Bind the request to the chosen engine, or leave it unbound; without `hold` it does not wait."""
+        """Bind the request to the chosen engine, or leave it unbound; without `hold` it is never queued."""
         if choice.target != CENTRAL or (not hold and choice.candidates):
             return self.bind(request, choice, now, hold)
         if not hold:
@@ -135,7 +135,7 @@ class Dispatcher:
         return (self.pulling.dispatch(request.request_id, now) if self.waiting.pulls else None) or queued
 
     def bind(self, request: InferenceRequest, choice: Choice, now: float, hold: bool) -> Outcome:
-        """Give the request to the chosen engine: at once, or once it can take it."""
+        """Give the request to the chosen engine: at once, or as soon as the engine can take it."""
         self.view.load.decisions += 1
         candidates = choice.candidates
         if self.view.own is not None or request.adapter:
@@ -171,6 +171,7 @@ class Dispatcher:
         coming = coming_keys(request.keys, chosen.blocks)
         uncached = prompt_tokens - hit_tokens
         waits = hold and not self._may_go(target, uncached, prompt_tokens, now)
+        # Counted before the prefill ends, so that a burst of one prefix follows its first request.
         self.in_flight.add(target, coming)
         learn = self.arms.learn
         if learn is not None:
@@ -191,11 +192,11 @@ class Dispatcher:
         return Dispatched(decision)
 
     def _with_loading(self, request: InferenceRequest, choice: Choice) -> tuple[Candidate, ...]:
-        """Return the candidates with what their engines load by themselves; placements know only what it costs."""
+        """Return the candidates with their engines' own loads; placements see only the cost of those."""
         if request.adapter:
             self.fleet.own_loads()
         targets = [(item, self.fleet.target_of(item.engine_id)) for item in choice.candidates]
-        return tuple(each if at is None else self.view.shown(request, each, at) for each, at in targets)
+        return tuple(scored if at is None else self.view.shown(request, scored, at) for scored, at in targets)
 
     def _may_go(self, target: int, uncached_tokens: int, prompt_tokens: int, now: float) -> bool:
         if self.waiting.has(target):
@@ -208,6 +209,7 @@ class Dispatcher:
         decision = Decision.of(request, choice, now, self._pool_id, 0, self.policy, self.policy_version)
         if self.arms.candidate_arms is not None:
             decision = self.arms.signed(decision, request)
+        # An unbound request counts with its best engine, since it may go to any.
         compute_s = min((item.compute_s for item in choice.candidates), default=self.view.unheld_s(request))
         self.waiting.add(Reservation(request, CENTRAL, compute_s, 0, excluded=excluded), decision)
         return Queued(decision)
@@ -218,7 +220,7 @@ class Dispatcher:
             self.dispatch_limit.dispatched(target, prompt_tokens)
 
     def pump(self, now: float) -> list[Outcome]:
-        """Bind unbound requests if engines take work, then dispatch on every target with queued requests."""
+        """Bind unbound requests if engines accept work, then dispatch on every target with queued requests."""
         outcomes = self.pump_central(now)
         for target in self.waiting.targets():
             if target != CENTRAL:
@@ -226,17 +228,17 @@ class Dispatcher:
         return outcomes
 
     def pump_engine(self, target: int, now: float) -> list[Outcome]:
-        """Dispatch what follows from news of one target."""
+        """Dispatch the requests that news of one target allows."""
         outcomes = self.pump_target(target, now)
         return outcomes + self.pump_central(now) if self.waiting.has(CENTRAL) else outcomes
 
     def pump_reported(self, target: int, now: float) -> list[Outcome]:
-        """Dispatch what one target may be given by its report."""
+        """Dispatch the requests that one target's report allows."""
         outcomes = self.pump_target(target, now)
         return outcomes + self.pulling.dispatch_on([target], now) if self.waiting.pulls else outcomes
 
     def pump_central(self, now: float) -> list[Outcome]:
-        """Bind unbound requests in order of their coming until the placement leaves one where it is."""
+        """Bind unbound requests in order of arrival until the placement leaves one unbound."""
         outcomes: list[Outcome] = []
         if self.waiting.pulls:
             return self.pulling.dispatch_all(now) if self.view.roster.accepting else outcomes
@@ -256,10 +258,11 @@ class Dispatcher:
         """Dispatch the target's queued requests in their order while they fit."""
         outcomes: list[Outcome] = []
         waiting = self.waiting
+        # The engine may have a new incarnation, whose target is another one.
         if not waiting.has(target) or self.fleet.target_of(self.view.roster.engine_ids[target]) != target:
             return outcomes
         self.reservations.refresh_overdue(target, now)
-        # Asked with no tokens first: where nothing fits, the order need not be worked out.
+        # Asked with no tokens first: where nothing fits, the order need not be evaluated.
         while waiting.has(target) and self.dispatch_limit.may_dispatch(target, 0, 0, now):
             pick = waiting.next(target, self.view, self.reservations.starts_at(target, now))
             reservation = self.reservations.get(pick.queued.request.request_id) if pick is not None else None
@@ -269,15 +272,16 @@ class Dispatcher:
             if not self.dispatch_limit.may_dispatch(target, reservation.uncached_tokens, request.prompt_tokens, now):
                 break
             outcomes.append(self._dispatch_queued(reservation, now, pick.reason))
+        # Newcomers overtake these requests, whose work must not count as their wait.
         self.reservations.note_late_last(target, waiting.late_last_s(target), now)
         self._expect_no_more(target)
         return outcomes
 
     def _expect_no_more(self, target: int) -> None:
-        """Count blocks of queued requests that were given up no longer as on their way: newcomers go before them."""
+        """Stop counting blocks of queued requests that were given up as on their way: newcomers overtake them."""
         for request_id in self.waiting.given_up(target):
             reservation = self.reservations.get(request_id)
-            # Since it was given up it may have been dispatched, or moved to another engine.
+            # It may have been dispatched, or moved to another engine, since it was given up.
             if reservation is not None and reservation.phase == WAITING and reservation.target == target:
                 self.in_flight.remove(target, reservation.coming)
                 reservation.coming = ()
@@ -309,7 +313,7 @@ class Dispatcher:
         return decision.dispatched(now - request.arrived_s, hit, compute_s, fetch, queue_reason, overtook)
 
     def _sends(self, fetch: Fetch, now: float) -> None:
-        """Count a transfer on its sender's link, where transfers go one after another."""
+        """Count a transfer on its sender's link, where transfers run one after another."""
         source = self.fleet.target_of(fetch.source_engine_id)
         if source is not None:
             busy_until = self.view.load.sending_until
@@ -323,7 +327,7 @@ class Dispatcher:
     def _fetch_at_dispatch(
         self, decision: Decision, request: InferenceRequest, target: int, blocks: int, now: float
     ) -> Fetch | None:
-        """Return what is to be copied by now; node managers may have got blocks since that nobody had then."""
+        """Return the blocks to copy at dispatch; node managers may have received blocks since the decision."""
         if self.view.nodes is not None and (counts_loads(decision.placement) or decision.reason == reasons.ADVISED):
             return load_at_dispatch(request, self.view, target, blocks, now)
         source = self.fleet.target_of(decision.fetch.source_engine_id) if decision.fetch is not None else None
@@ -331,14 +335,14 @@ class Dispatcher:
         return decision.fetch_at_dispatch(blocks, at_source)
 
     def match_at_dispatch(self, request: InferenceRequest, target: int) -> int:
-        """Return the leading blocks that the prefill will find: those of requests that it overtakes are not there."""
+        """Return the leading blocks that the prefill will hit, without those of requests that it overtakes."""
         if self.reservations.prefilling(target):
             return self.view.match(request).blocks(target)
         match, own = self.index.match(request.keys, 1 << target), self.view.own
         return (match if own is None else own.matched(request, match, 1 << target)).blocks(target)
 
     def move(self, request_id: str, target: int, now: float) -> None:
-        """Let a queued request wait for another target instead; raises KeyError where none waits."""
+        """Move a queued request to another target; raises KeyError where none waits."""
         decision = self.waiting.decision(request_id)
         request = self.withdraw(request_id, now).request
         view = self.view
@@ -366,7 +370,7 @@ class Dispatcher:
         self.counts.migrated += 1
 
     def release(self, request_id: str, now: float, *, finished: bool = False) -> Reservation | None:
-        """Let a request go, waiting or dispatched; returns what stood for it, None (and no harm) where nothing did."""
+        """Release a request, waiting or dispatched; returns its reservation, None (and no harm) where there is none."""
         waited = request_id in self.waiting
         if waited:
             self.waiting.remove(request_id)
@@ -390,7 +394,7 @@ class Dispatcher:
         return queued if reservation is None else reservation
 
     def empty(self, target: int, now: float) -> list[Reservation]:
-        """Release all that stands on a target that is gone and return its queued requests."""
+        """Release every reservation on a target that is gone and return its queued requests."""
         waiting = [self.withdraw(queued.request.request_id, now) for queued in self.waiting.of(target)]
         self.dispatch_limit.forget(target)
         for reservation in self.reservations.close_target(target):

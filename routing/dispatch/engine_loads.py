@@ -19,12 +19,12 @@ def engine_loads(
     pairs: EnginePairs | None,
     now: float,
 ) -> list[EngineLoad]:
-    """Return one load per engine, in the order of their ids; requests promised to decode engines run there."""
+    """Return one load per engine, in the order of their ids; requests promised to decode engines count there."""
     loads = []
     for facts in fleet.facts():
         target = fleet.known_target(facts.engine_id)
         reservations.refresh_overdue(target, now)
-        legs = pairs.legs.standing(target) if pairs is not None else 0
+        legs = pairs.legs.answers(target) if pairs is not None else 0
         loads.append(
             EngineLoad(
                 facts.engine_id,
@@ -48,7 +48,7 @@ def oldest_waits(view: FleetView, waiting: WaitingRoom, now: float) -> dict[str,
 
 
 def unbound_work(waiting: WaitingRoom, now: float) -> tuple[int, int, float]:
-    """Return number, prompt tokens and longest wait in seconds of the queued requests bound to no engine."""
+    """Return number, prompt tokens and longest wait in seconds of the unbound queued requests."""
     queued_requests = waiting.of(CENTRAL)
     tokens = sum(queued_request.request.prompt_tokens for queued_request in queued_requests)
     return (

@@ -1,11 +1,10 @@
 """Hotspot-aware migration: queued requests of overloaded engines go to another of their own candidates (DualMap §3.3).
 
-It begins when a request had to be bound although every one of its candidates would miss its
-objective, or when an engine is found held up by its decodes, whose queued requests then see that delay too (A.8.3);
-each of those engines is relieved (A.2.2). A queued request may move where it gains time (eq. 6)
-and would be on time, counting what it has waited already; the largest gain goes first, until all that
-are left are expected to be on time. Only queued requests move, never running work, and only among the
-candidates that placement chose between, so that prefixes keep to their engines.
+It begins when a request had to be bound although every one of its candidates would miss its objective, or when decodes
+hold up an engine, whose queued requests then see that delay too (A.8.3); each of those engines is relieved (A.2.2). A
+queued request may move where it gains time (eq. 6) and would be on time, its wait so far included; the largest gain
+goes first, until all the rest are expected to be on time. Only queued requests move, never running work, and only among
+the candidates that placement chose between, so that prefixes keep to their engines.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from routing.placements.placement import Placement
 from routing.values.decision import Decision, Outcome
 
 MAX_EXAMINED = 256
-"""Queued requests of one engine that are looked at in one round, oldest first."""
+"""Queued requests of one engine that are examined in one round, oldest first."""
 PAUSE_S = 0.05
-"""An engine is relieved so often at most; each round looks at its whole queue."""
+"""Least time between two rounds of one engine; each round examines its whole queue."""
 MIN_GAIN_S = 0.0
 
 
 class Migration:
-    """Notices overload and moves queued requests. Mutable: the hot engines of now, and when each was relieved last."""
+    """Notices overload and moves queued requests. Mutable: the current hot engines, and when each was relieved last."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self.moved = 0
@@ -35,8 +34,9 @@ class Migration:
         self._relieved_s: dict[str, float] = {}
 
     def note(self, decision: Decision, slo_s: float, now: float) -> None:
-        """Look at a request that has to wait: is every candidate overloaded?"""
+        """Note a request that has to wait: is every candidate overloaded?"""
         candidates = decision.candidates
+        # A single candidate has nowhere to move.
         if len(candidates) < 2 or not self._dispatcher.arms.moves(decision):
             return
         if any(candidate.wait_s + candidate.compute_s <= slo_s for candidate in candidates):
@@ -63,7 +63,7 @@ class Migration:
         return bool(self._hot)
 
     def relieve(self, now: float) -> list[Outcome]:
-        """Move what gains by it away from the hot engines; returns the dispatches that follow."""
+        """Move requests that gain by it away from the hot engines; return the dispatches that follow."""
         outcomes: list[Outcome] = []
         if not self._hot:
             return outcomes
@@ -75,14 +75,15 @@ class Migration:
                 self._relieved_s[engine_id] = now
                 touched |= self._relieve(target, now)
         self._hot.clear()
+        # Engines that left are dropped in bulk.
         if len(self._relieved_s) > 2 * len(dispatcher.view.roster.accepting) + MAX_EXAMINED:
-            self._relieved_s = {each: at for each, at in self._relieved_s.items() if now - at < PAUSE_S}
+            self._relieved_s = {relieved: at for relieved, at in self._relieved_s.items() if now - at < PAUSE_S}
         for target in sorted(touched):
             outcomes += dispatcher.pump_target(target, now)
         return outcomes
 
     def relieve_engine(self, engine_id: str, at_most: int, now: float) -> list[Outcome]:
-        """Move up to `at_most` requests away from an engine that is found hot; returns the dispatches that follow.
+        """Move up to `at_most` requests away from a hot engine; return the dispatches that follow.
 
         Unknown engines are ignored.
         """
@@ -94,7 +95,7 @@ class Migration:
         return outcomes
 
     def _relieve(self, target: int, now: float, at_most: int = MAX_EXAMINED) -> set[int]:
-        """Move queued requests of one engine; returns the targets that got some."""
+        """Move queued requests of one engine; return the targets that got some."""
         dispatcher = self._dispatcher
         queued_requests = dispatcher.waiting.of(target)[:MAX_EXAMINED]
         start_s = dispatcher.reservations.start_s(target, now)
@@ -106,6 +107,7 @@ class Migration:
         for _, position, other in moves:
             queued = queued_requests[position]
             request_id = queued.request.request_id
+            # Evaluated again, because earlier moves of this round have filled the other engine.
             if request_id not in left or self._ttft_s(queued, other, now)[0] > queued.request.ttft_slo_s:
                 continue
             dispatcher.move(request_id, other, now)
@@ -139,7 +141,7 @@ class Migration:
         return moves
 
     def _ttft_s(self, queued: Reservation, target: int, now: float) -> tuple[float, float]:
-        """Return the request's time to first token from its arrival, were it bound there now, and its prefill."""
+        """Return the request's time to first token from its arrival, if it were bound there now, and its prefill."""
         view, request = self._dispatcher.view, queued.request
         blocks = view.match(request).blocks(target)
         compute_s = view.compute_s(request, target, view.hit_tokens(request, target, blocks))

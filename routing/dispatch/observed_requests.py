@@ -1,4 +1,4 @@
-"""Requests routed by another proxy: the router accounts for them on their engine, and chooses nothing."""
+"""Requests routed by another proxy: the router accounts for them on their engine, and makes no choice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from routing.values.inference_request import InferenceRequest
 
 
 class ObservedRequests:
-    """The door for requests of a pool that only observes; their course is told to the router as ever."""
+    """Entry point for requests of a pool that only observes; their progress is reported to the router as usual."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
@@ -18,7 +18,7 @@ class ObservedRequests:
     def take(self, request: InferenceRequest, engine_id: str, now: float, *, counted: bool = True) -> Dispatched | None:
         """Bind a request to the engine that serves it; None for an engine that is unknown or out of service.
 
-        `counted`: no other router counts it and compares it. Raises ValueError for an id that is already here.
+        `counted`: no other router counts and compares it. Raises ValueError for an id that is already here.
         """
         dispatcher = self._dispatcher
         view, target = dispatcher.view, dispatcher.fleet.target_of(engine_id)

@@ -19,18 +19,18 @@ from routing.values.decision import CENTRAL, Choice, Dispatched, Outcome
 from routing.values.inference_request import InferenceRequest
 
 Bind = Callable[[InferenceRequest, Choice, float, bool], Outcome]
-"""Gives a request to the chosen engine at a moment; the last argument says whether it may wait there."""
+"""Gives a request to the chosen engine at a moment; the last argument states whether it may be queued there."""
 MatchAtDispatch = Callable[[InferenceRequest, int], int]
-"""Returns the leading blocks that the prefill of a request will find at a target."""
+"""Returns the leading blocks that the prefill of a request will hit at a target."""
 
 _OTHERS = LeastCost()
-"""Whom a decision names beside the engine that pulled."""
+"""Candidates that a decision names besides the engine that pulled."""
 
 
 class Pulling:
     """Lets each engine that can take work pull, the one that is idle for longest first.
 
-    Mutable state: whether an engine is known to want a queued request that it was not given yet.
+    Mutable state: whether an engine is known to want a queued request that it has not been given yet.
     """
 
     def __init__(
@@ -79,17 +79,18 @@ class Pulling:
             pick = self._pick(target, now)
             if pick is not None and pick.queued.request.request_id == request_id:
                 return self._dispatch(target, pick, now)
+            # The engine wants an older request, which the next pass dispatches.
             self._wanted = self._wanted or pick is not None
         return None
 
     def moments(self, now: float) -> list[float]:
-        """Return when engines that are busy are to be asked again, as far as time alone makes them free."""
+        """Return when busy engines are to be asked again, as far as time alone makes them free."""
         opens_at = (self._dispatch_limit.opens_at(target, now) for target in self._view.roster.accepting)
         moments = [moment for moment in opens_at if now < moment < NEVER]
         return [*moments, now] if self._wanted else moments
 
     def ahead_s(self) -> float:
-        """Return the seconds for which the unbound requests that go before a newcomer keep the whole pool busy."""
+        """Return the seconds for which the unbound requests ahead of a newcomer keep the whole pool busy."""
         view = self._view
         speed = sum(view.roster.speeds[target] for target in view.roster.accepting)
         return self._waiting.unbound_s() / speed if speed else 0.0
@@ -98,9 +99,10 @@ class Pulling:
         return self._waiting.pull(target, self._view, self._reservations.starts_at(target, now))
 
     def _free(self, targets: Sequence[int], now: float) -> list[int]:
-        """Return the targets that can take work and have no request bound to them, the one idle for longest first."""
+        """Return the targets that can take work and have no request bound to them, the longest idle one first."""
         ready_at = self._view.load.ready_at
         mask = self._view.roster.accepting_mask
+        # An overdue prefill must not make a stuck engine seem idle.
         for target in self._view.roster.accepting:
             self._reservations.refresh_overdue(target, now)
         free = [
@@ -120,6 +122,7 @@ class Pulling:
         uncached_tokens = request.prompt_tokens - chosen.hit_tokens
         if not self._dispatch_limit.may_dispatch(target, uncached_tokens, request.prompt_tokens, now):
             return None
+        # For the record only: the engine is chosen already.
         others = _OTHERS.choose(request, view, now, self._rng).candidates
         kept = (chosen, *(other for other in others if other.engine_id != chosen.engine_id))[:KEPT]
         _, overtook = self._waiting.dispatch(request.request_id, chosen.compute_s, now)

@@ -17,8 +17,8 @@ from routing.values.decision import CENTRAL, Decision
 class WaitingRoom:
     """Queued requests by target, in lines that the order and the rules keep.
 
-    Mutable state: `_lines` (per target that has requests), `places` (of each request), `_by_tenant`, how many requests
-    each tenant has, and `_arrivals`, a heap of (arrival, request id) of all requests and perhaps of some that are gone.
+    Mutable state: `_lines` (per target that has requests), `entries` (of each request), `_by_tenant`, how many requests
+    each tenant has, and `_arrivals`, a heap of (arrival, request id) that may hold entries of removed requests.
     """
 
     def __init__(self, order: QueueOrder, rules: LineRules = NO_RULES) -> None:
@@ -27,19 +27,19 @@ class WaitingRoom:
         self.pulls = isinstance(order, PullingOrder)
         """Whether engines pull unbound requests, instead of the placement binding them."""
         self._lines: dict[int, WaitingLine] = {}
-        self.places: dict[str, tuple[int, Decision]] = {}
+        self.entries: dict[str, tuple[int, Decision]] = {}
         """Request id → target and the decision so far; only this class changes it."""
         self._arrivals: list[tuple[float, str]] = []
         self._by_tenant: dict[str, int] = {}
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.entries)
 
     def __contains__(self, request_id: str) -> bool:
-        return request_id in self.places
+        return request_id in self.entries
 
     def reorder(self, order: QueueOrder, rules: LineRules = NO_RULES) -> None:
-        """Keep the queued requests, those that wait already too, in another order from now on."""
+        """Change the order and the rules of all queued requests."""
         self._order, self._rules = order, rules
         self.pulls = isinstance(order, PullingOrder)
         lines, self._lines = self._lines, {}
@@ -49,23 +49,23 @@ class WaitingRoom:
                 line.add(queued)
 
     def add(self, queued: Reservation, decision: Decision) -> None:
-        """Let a request wait for its target."""
+        """Add a request to its target's line."""
         target, request = queued.target, queued.request
         line = self._lines.get(target)
         if line is None:
             line = self._lines[target] = self._new_line(target)
         line.add(queued)
         self._by_tenant[request.tenant_id] = self._by_tenant.get(request.tenant_id, 0) + 1
-        self.places[request.request_id] = (target, decision)
+        self.entries[request.request_id] = (target, decision)
         heappush(self._arrivals, (request.arrived_s, request.request_id))
 
     def of(self, target: int) -> Sequence[Reservation]:
-        """Return the requests of a target as they stand now (later changes do not show), in order of their coming."""
+        """Return a snapshot of the target's requests, in order of arrival."""
         line = self._lines.get(target)
         return line.queued_requests if line is not None else ()
 
     def first(self, target: int) -> Reservation:
-        """Return the queued request that came first to a target that has some."""
+        """Return the queued request that arrived first at a target that has some."""
         return self._lines[target].oldest
 
     def has(self, target: int) -> bool:
@@ -73,11 +73,11 @@ class WaitingRoom:
         return target in self._lines
 
     def next(self, target: int, view: FleetView, at_s: float) -> Pick | None:
-        """Return the queued request that goes next to a target that has some, if its prefill would start at `at_s`."""
+        """Return the next queued request of a target that has some, if its prefill would start at `at_s`."""
         return self._lines[target].next(target, view, at_s)
 
     def pull(self, target: int, view: FleetView, at_s: float) -> Pick | None:
-        """Return the unbound request that the target had better have next; None where there is none."""
+        """Return the best unbound request for the target to run next; None where there is none."""
         line = self._lines.get(CENTRAL)
         return line.next(target, view, at_s) if line is not None else None
 
@@ -87,7 +87,7 @@ class WaitingRoom:
         return line.late_last_s if line is not None else 0.0
 
     def given_up(self, target: int) -> list[str]:
-        """Return the ids of the target's requests that were found infeasible since last asked; some may be gone."""
+        """Return the ids of the target's requests that became infeasible since the last call; some may be gone."""
         line = self._lines.get(target)
         return line.given_up() if line is not None else []
 
@@ -102,15 +102,15 @@ class WaitingRoom:
 
     def queued(self, request_id: str) -> Reservation:
         """Return the queued request of this id; raises KeyError where none waits."""
-        return self._lines[self.places[request_id][0]].queued(request_id)
+        return self._lines[self.entries[request_id][0]].queued(request_id)
 
     def decision(self, request_id: str) -> Decision:
-        """Return the decision that a queued request waits under; raises KeyError where none waits."""
-        return self.places[request_id][1]
+        """Return the decision of a queued request; raises KeyError where none waits."""
+        return self.entries[request_id][1]
 
     def remove(self, request_id: str) -> Decision:
-        """Take a queued request out and return the decision it waited under; raises KeyError where none waits."""
-        target, decision = self.places.pop(request_id)
+        """Remove a queued request and return its decision; raises KeyError where none waits."""
+        target, decision = self.entries.pop(request_id)
         line = self._lines[target]
         queued = line.queued(request_id)
         line.remove(queued)
@@ -118,12 +118,12 @@ class WaitingRoom:
         return decision
 
     def dispatch(self, request_id: str, seconds: float, now: float) -> tuple[Decision, int]:
-        """Take out a queued request that is dispatched with so much prefill.
+        """Remove a queued request that is dispatched with `seconds` of prefill.
 
-        Returns the decision it waited under and how many queued requests of its line came earlier and stay
-        behind; raises KeyError where none waits.
+        Returns its decision and how many queued requests of its line arrived earlier and stay behind; raises KeyError
+        where none waits.
         """
-        target, decision = self.places.pop(request_id)
+        target, decision = self.entries.pop(request_id)
         line = self._lines[target]
         queued = line.queued(request_id)
         overtook = line.dispatch(queued, seconds, now)
@@ -143,35 +143,36 @@ class WaitingRoom:
         ]
 
     def is_full(self, tenant: str, policy: RoutingPolicy, deferred: int) -> bool:
-        """Return whether no further queued request of this tenant may wait beside so many deferred requests.
+        """Return whether this tenant may queue no further request in addition to `deferred` deferred ones.
 
-        Where dispatches go round the tenants, one that holds less than its part of the places gets in beyond them.
+        Where dispatches alternate between tenants, one that holds less than its part of the limit is accepted beyond
+        it.
         """
-        places, standing = policy.queue_limit, len(self.places) + deferred
-        if standing < places:
+        limit, total = policy.queue_limit, len(self.entries) + deferred
+        if total < limit:
             return False
         held = self._by_tenant.get(tenant, 0)
         sharing = len(self._by_tenant) + (0 if held else 1)
-        return not policy.fairness.enabled or standing >= 2 * places or held * sharing >= places
+        return not policy.fairness.enabled or total >= 2 * limit or held * sharing >= limit
 
     def oldest_arrival_s(self) -> float | None:
         """Return the arrival of the request that waits longest; None while nothing waits."""
-        while self._arrivals and self._arrivals[0][1] not in self.places:
+        while self._arrivals and self._arrivals[0][1] not in self.entries:
             heappop(self._arrivals)
         return self._arrivals[0][0] if self._arrivals else None
 
     def check(self) -> None:
-        """Raise AssertionError unless queued requests, places, lines and arrivals agree."""
-        standing = {queued.request.request_id: target for target in self._lines for queued in self.of(target)}
-        if standing != {request_id: target for request_id, (target, _) in self.places.items()}:
-            raise AssertionError("queued requests and their places differ")
-        if sum(self._by_tenant.values()) != len(self.places) or 0 in self._by_tenant.values():
+        """Raise AssertionError unless queued requests, entries, lines and arrivals agree."""
+        targets = {queued.request.request_id: target for target in self._lines for queued in self.of(target)}
+        if targets != {request_id: target for request_id, (target, _) in self.entries.items()}:
+            raise AssertionError("queued requests and their entries differ")
+        if sum(self._by_tenant.values()) != len(self.entries) or 0 in self._by_tenant.values():
             raise AssertionError("the tenants' queued requests do not add up")
         for line in self._lines.values():
             line.check()
             if not len(line):
                 raise AssertionError("a target is listed without queued requests")
-        if set(self.places) - {request_id for _, request_id in self._arrivals}:
+        if set(self.entries) - {request_id for _, request_id in self._arrivals}:
             raise AssertionError("a queued request's arrival is not known")
 
     def _new_line(self, target: int) -> WaitingLine:
@@ -181,14 +182,15 @@ class WaitingRoom:
         return WaitingLine(order.pool_queue if isinstance(order, PullingOrder) else Fifo().queue, self._rules)
 
     def _left(self, target: int, line: WaitingLine, queued: Reservation) -> None:
-        """Tidy up after a queued request that left."""
+        """Clean up after the removal of a queued request."""
         tenant = queued.request.tenant_id
         self._by_tenant[tenant] -= 1
         if not self._by_tenant[tenant]:
             del self._by_tenant[tenant]
         if not len(line):
             del self._lines[target]
-        if len(self._arrivals) > 2 * len(self.places) + 64:
+        # Entries of removed requests are dropped in bulk.
+        if len(self._arrivals) > 2 * len(self.entries) + 64:
             self._arrivals = [
                 (queued.request.arrived_s, queued.request.request_id)
                 for item in self._lines.values()

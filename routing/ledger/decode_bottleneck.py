@@ -20,9 +20,9 @@ _FULL = 0.85
 
 
 class Bottlenecks:
-    """Keeps the delays of the reservations true.
+    """Keeps the delays of the reservations up to date.
 
-    Mutable: last first tokens, since when queued requests alone wait for a target, memory, and when it looked last.
+    Mutable: last first tokens, since when queued requests alone wait for a target, memory, and the next check's time.
     """
 
     def __init__(self, reservations: Reservations) -> None:
@@ -31,13 +31,13 @@ class Bottlenecks:
         self._waiting_since_s: dict[int, float] = {}
         self._usage: dict[int, float] = {}
         self._delayed: set[int] = set()
-        self.next_look_s = 0.0
-        """Before this moment `look` does nothing."""
+        self.next_check_s = 0.0
+        """Before this moment `update_delays` does nothing."""
 
-    def look_again(self) -> None:
-        """Look at once if looking was given up for good: T may have changed."""
-        if self.next_look_s == NEVER:
-            self.next_look_s = 0.0
+    def resume(self) -> None:
+        """Resume the checks at once if they were suspended for good: T may have changed."""
+        if self.next_check_s == NEVER:
+            self.next_check_s = 0.0
 
     def note_memory(self, target: int, kv_usage: float) -> None:
         """Note how full an engine's KV memory is, 0..1; other values are ignored."""
@@ -45,34 +45,34 @@ class Bottlenecks:
             self._usage[target] = kv_usage
 
     def first_token(self, target: int, now: float) -> None:
-        """Note that the target ended a prefill: it is held up no more."""
+        """Note that the target ended a prefill: it is no longer held up."""
         self._first_token_s[target] = now
         if target in self._delayed:
             self._delayed.discard(target)
             self._reservations.delay(target, 0.0, now)
 
     def forget(self, target: int) -> None:
-        """Drop what is known of a target that is gone."""
+        """Drop the state of a target that is gone."""
         self._first_token_s.pop(target, None)
         self._waiting_since_s.pop(target, None)
         self._usage.pop(target, None)
         self._delayed.discard(target)
 
-    def look(self, targets: Iterable[int], after_s: float, now: float) -> Sequence[int]:
+    def update_delays(self, targets: Iterable[int], after_s: float, now: float) -> Sequence[int]:
         """Set the delay of each target, at most four times a second, and return those that are held up.
 
         `after_s` is T, 0 for never.
         """
-        if now < self.next_look_s:
+        if now < self.next_check_s:
             return ()
         if not (after_s or self._delayed):
-            self.next_look_s = NEVER
+            self.next_check_s = NEVER
             return ()
-        self.next_look_s = now + _EVERY_S
+        self.next_check_s = now + _EVERY_S
         held_up = []
         for target in targets:
-            standing_s = self._standing_s(target, now)
-            delay_s = standing_s if after_s and standing_s >= after_s else 0.0
+            stalled_s = self._stalled_s(target, now)
+            delay_s = stalled_s if after_s and stalled_s >= after_s else 0.0
             if delay_s or target in self._delayed:
                 self._reservations.delay(target, delay_s, now)
                 (self._delayed.add if delay_s else self._delayed.discard)(target)
@@ -80,10 +80,10 @@ class Bottlenecks:
                 held_up.append(target)
         return held_up
 
-    def _standing_s(self, target: int, now: float) -> float:
-        """Return the seconds for which requests have stood there without a first token; 0 with memory left.
+    def _stalled_s(self, target: int, now: float) -> float:
+        """Return the seconds for which requests have waited there without a first token; 0 with memory left.
 
-        Queued requests that are held back because the engine has no room for them stand there too.
+        Queued requests that are held back because the engine has no room for them count too.
         """
         since_s = self._reservations.oldest_prefill_s(target)
         if since_s is None and self._reservations.waiting(target):

@@ -1,4 +1,4 @@
-"""Answers that engines decode: when they began, for admission's predictions, and what one more costs all of them."""
+"""Answers that engines decode: their starts, for admission's predictions, and the cost of one more to all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from routing.policy.policy_document import RoutingPolicy
 from routing.values.inference_request import InferenceRequest
 
 _FIRST_DECODE_S = 10.0
-"""What a decode is expected to take before any has ended."""
+"""Expected duration of a decode before any has ended."""
 _FIRST_CONTEXT_TOKENS = 4096.0
 _MEMORY = 0.98
 """Weight that older observations keep with each new one."""
@@ -22,12 +22,13 @@ _ON_TIME = 0.75
 
 
 class DecodeRates(msgspec.Struct, frozen=True, gc=False):
-    """What one request's answers cost on an engine, in seconds of lateness to first token that weigh the same.
+    """Cost of one request's answers on an engine, in seconds of lateness to first token that weigh the same.
 
     A step takes T(n, C) = base + s·n + c·C for n answers that attend to C tokens. q more answers to a prompt of L
     tokens make each step longer by `own_s` = q·(s + c·L) for all n, and meet steps longer by s·n + c·C than on an idle
     engine. Both together count `share`·(s·n + c·C + n·`own_s`), where a time over the TPOT objective weighs as much as
-    one over the TTFT objective. To this come the steps' time beyond the objective, for all answers that it makes late.
+    one over the TTFT objective. Added to this is the steps' time beyond the objective, for all answers that it makes
+    late.
     """
 
     per_answer_s: float
@@ -35,21 +36,21 @@ class DecodeRates(msgspec.Struct, frozen=True, gc=False):
     per_token_s: float
     """`share`·c, for each token that these attend to."""
     usual_s: float
-    """A sum of both up to which no token is late."""
+    """Sum of both terms up to which no token is late."""
     share: float
     own_s: float
     spare_s: float
-    """So much longer than an idle engine's may a step be before the request comes; beyond, answers are late."""
+    """Most by which a step may exceed an idle engine's before the request arrives; beyond it, answers are late."""
     sequences: int
     answer_s: float
     """Expected time of the request's answers."""
     spread: float
-    """How much answers matter beside first tokens, 0..1."""
+    """Weight of answers relative to first tokens, 0..1."""
 
     def parts(self, answers: int, context_tokens: int, lacking_tokens: float) -> tuple[float, float, float]:
-        """Return the cost on an engine with so many answers in flight: of longer steps, of late ones, of memory.
+        """Return the cost on an engine with `answers` in flight: of longer steps, of late ones, of memory.
 
-        Where memory lacks, it comes free as answers end, evenly over the time that one takes.
+        Missing memory comes free as answers end, evenly over the duration of one.
         """
         if not self.share:
             return 0.0, 0.0, 0.0
@@ -64,16 +65,16 @@ class DecodeRates(msgspec.Struct, frozen=True, gc=False):
 
 
 class DecodePrice:
-    """What answers of a pool cost those that share their engine. Mutable: its settings, and what is learned."""
+    """Cost of a pool's answers for those that share their engine. Mutable: its settings, and what is learned."""
 
     def __init__(self) -> None:
         self.answer_s = _FIRST_DECODE_S
         self.elsewhere = False
-        """Engines with roles decode what others prefill: a placement chooses who prefills."""
+        """Engines with roles decode the prefills of others: a placement chooses only the prefill engine."""
         self.adopt(RoutingPolicy())
 
     def adopt(self, policy: RoutingPolicy) -> None:
-        """Estimate by this policy from now on."""
+        """Estimate by this policy."""
         self._cost = DecodeCost.of(policy.decode_cost)
         self._tpot_slo_s, self._weight = policy.tpot_slo_s, policy.decode_weight
 
@@ -81,7 +82,7 @@ class DecodePrice:
         """Return the rates for a request; `learned` is the cost of the engine's kind, None: the policy's.
 
         Not `alike`: each engine has its own, so that no sum is the usual one. Where answers take less time than a first
-        token may, TPOT matters as much less: the rate goes to zero with them.
+        token may, TPOT matters proportionally less: the rate goes to zero with them.
         """
         cost = learned or self._cost
         tpot_s = request.tpot_slo_s or self._tpot_slo_s
@@ -94,21 +95,21 @@ class DecodePrice:
         if self.elsewhere or not sequences:
             share = 0.0
         spare_s = _ON_TIME * tpot_s - cost.base_s - own_s
-        each_s, token_s = share * (sequence_s + own_s), share * token_s
+        per_answer_s, token_s = share * (sequence_s + own_s), share * token_s
         # By position, in the order of the fields: each decision makes one.
         usual_s, spread = share * spare_s if alike else -1.0, min(1.0, share * tpot_s / ttft_s)
-        return DecodeRates(each_s, token_s, usual_s, share, own_s, spare_s, sequences, answer_s, spread)
+        return DecodeRates(per_answer_s, token_s, usual_s, share, own_s, spare_s, sequences, answer_s, spread)
 
 
 class DecodeBook:
     """Requests between their first token and their end, by target, in the order of their first tokens.
 
     Mutable state: `_starts` (per target, sorted (moment, request id), once for each answer), `_where` (request id →
-    target, moment, answers), and the running means of how long a decode takes and of the tokens that it attends to.
+    target, moment, answers), and the running means of a decode's duration and of the tokens that it attends to.
     """
 
     def __init__(self, price: DecodePrice | None = None) -> None:
-        """`price`, where there is one, learns how long answers take."""
+        """`price`, if given, learns how long answers take."""
         self._price = price
         self._starts: dict[int, list[tuple[float, str]]] = {}
         self._where: dict[str, tuple[int, float, int]] = {}
@@ -120,16 +121,16 @@ class DecodeBook:
 
     @property
     def decode_s(self) -> float:
-        """Mean seconds from first token to end, of late."""
+        """Recent mean of the seconds from first token to end."""
         return _FIRST_DECODE_S if self._decode_s is None else self._decode_s
 
     @property
     def context_tokens(self) -> float:
-        """Mean prompt tokens of a request that decodes, of late."""
+        """Recent mean of the prompt tokens of a request that decodes."""
         return _FIRST_CONTEXT_TOKENS if self._context_tokens is None else self._context_tokens
 
     def begin(self, request_id: str, target: int, context_tokens: int, now: float, sequences: int = 1) -> None:
-        """Note a first token of so many answers; a request that decodes already is not counted again."""
+        """Note the first token of a request with `sequences` answers; one that decodes already is not counted again."""
         if request_id in self._where or not sequences:
             return
         starts = self._starts.setdefault(target, [])
@@ -139,7 +140,7 @@ class DecodeBook:
         self._context_tokens = _mean(self._context_tokens, float(context_tokens))
 
     def end(self, request_id: str, now: float, *, finished: bool) -> None:
-        """Note the end of a decode; only a finished one says how long decodes take. Unknown ids are ignored."""
+        """Note the end of a decode; only a finished one updates the mean duration. Unknown ids are ignored."""
         entry = self._where.pop(request_id, None)
         if entry is None:
             return
@@ -155,7 +156,7 @@ class DecodeBook:
                 self._price.answer_s = self._decode_s
 
     def forget_target(self, target: int) -> None:
-        """Drop what decodes on a target that is gone."""
+        """Drop the decodes on a target that is gone."""
         for _, request_id in self._starts.pop(target, []):
             self._where.pop(request_id, None)
 
@@ -170,8 +171,8 @@ class DecodeBook:
 
     def check(self) -> None:
         """Raise AssertionError unless all tables agree."""
-        standing = Counter((request_id, target, at) for target, row in self._starts.items() for at, request_id in row)
-        if standing != {(name, target, at): count for name, (target, at, count) in self._where.items()}:
+        counted = Counter((request_id, target, at) for target, row in self._starts.items() for at, request_id in row)
+        if counted != {(name, target, at): count for name, (target, at, count) in self._where.items()}:
             raise AssertionError("starts and places differ")
         for target, row in self._starts.items():
             if row != sorted(row) or not row:

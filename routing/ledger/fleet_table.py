@@ -1,4 +1,4 @@
-"""Which engines the pool has: turns facts from outside into targets of the view and of the index."""
+"""The pool's engines: turns facts from outside into targets of the view and of the index."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kvstore.index.target_table import TargetTable
 from routing.cost.loading_costs import LoadingCosts
 from routing.ledger.fleet_view import EngineFacts, FleetView
 from routing.ledger.own_loads import OwnLoads
-from routing.ledger.ready_targets import LOOKED_AT, ReadyOrder
+from routing.ledger.ready_targets import SCANNED_TARGETS, ReadyOrder
 
 
 class FleetTable:
@@ -38,7 +38,7 @@ class FleetTable:
         return self._target_of.get(engine_id)
 
     def declare_tail(self, engine_id: str, tail: Tail) -> None:
-        """Note what an engine needs at the end of a prefix beside its blocks; unknown engines are ignored."""
+        """Note what an engine needs at the end of a prefix besides its blocks; unknown engines are ignored."""
         if engine_id in self._target_of:
             self._index.tails.declare(self._target_of[engine_id], tail)
 
@@ -48,7 +48,7 @@ class FleetTable:
             self._index.change_tail(self._target_of[engine_id], part, stored, keys)
 
     def keep_tail(self, engine_id: str, keys: Sequence[int]) -> None:
-        """Note that an engine keeps what it needs at the end of a prompt with these keys; its blocks are known."""
+        """Note that an engine keeps the state it needs at the end of a prompt with these keys; its blocks are known."""
         if engine_id in self._target_of:
             target = self._target_of[engine_id]
             tail = self._index.tails.of(target)
@@ -60,17 +60,18 @@ class FleetTable:
     def change_tier(self, engine_id: str, tier: str, stored: bool, keys: Sequence[int]) -> None:
         """Note blocks that a tier below an engine's memory now holds, or no longer; unknown engines are ignored."""
         if engine_id in self._target_of:
+            # The first lower tier ends the fast path for equal engines.
             if stored:
                 self.own_loads()
             self._index.change_tier(self._target_of[engine_id], tier, stored, keys)
 
     def note_adapters(self, engine_id: str, adapters: Iterable[str], limit: int | None = None) -> None:
-        """Note LoRA adapters that an engine works with, and how many it can keep, where that is known."""
+        """Note LoRA adapters that an engine uses, and how many it can keep, where that is known."""
         if engine_id in self._target_of:
             self.own_loads().adapters.used(self._target_of[engine_id], adapters, limit)
 
     def own_loads(self) -> OwnLoads:
-        """Return what engines load by themselves; from the first call on they no longer count as alike."""
+        """Return the engines' own loads; after the first call, engines no longer count as alike."""
         view = self._view
         if view.own is None:
             view.own = OwnLoads(self._index.tiers, self.loading_costs)
@@ -103,6 +104,7 @@ class FleetTable:
             if self._view.own is not None:
                 self._view.own.adapters.clear(target)
             del self._facts[engine_id], self._target_of[engine_id]
+        # The index was cleared of the released bits above, so that they may be reused.
         self._targets.sweep()
         fresh = []
         for facts in sorted(engines, key=lambda engine: engine.engine_id):
@@ -142,9 +144,10 @@ class FleetTable:
         roster.uniform = len({(item.speed, item.cost) for item in accepting}) <= 1
         roster.decodes_alike = len({item.decode_cost for item in accepting}) <= 1
         roster.alike = view.own is None and len({(item.speed, item.cost, item.trust) for item in accepting}) <= 1
-        ordered = len(load.ready_at) > LOOKED_AT
+        ordered = len(load.ready_at) > SCANNED_TARGETS
         load.ready_order = ReadyOrder(load.ready_at) if ordered else None
         load.answer_order = ReadyOrder(load.answers) if ordered else None
+        # Hash rings are derived once per version.
         roster.version += 1
         view.forget_derived()
 

@@ -22,13 +22,13 @@ from routing.values.inference_request import InferenceRequest
 Derived = TypeVar("Derived")
 
 Match = Callable[[Sequence[int], int], PrefixMatch]
-"""From a prompt's keys, and the bitset of targets to look at, to the leading blocks per target."""
+"""From a prompt's keys, and the bitset of targets to consider, to the leading blocks per target."""
 
 NEVER = math.inf
 
 
 class EngineFacts(msgspec.Struct, frozen=True):
-    """What the gateway knows about one engine. A new incarnation is a new engine with an empty cache."""
+    """The gateway's facts about one engine. A new incarnation is a new engine with an empty cache."""
 
     engine_id: str
     incarnation: int
@@ -37,16 +37,16 @@ class EngineFacts(msgspec.Struct, frozen=True):
     speed: float = 1.0
     """Prefill speed relative to the pool's cost model."""
     trust: float = 1.0
-    """How much an index hit counts: 1 exact, 0.5 degraded, 0 blind."""
+    """Weight of an index hit: 1 exact, 0.5 degraded, 0 blind."""
     cost: PrefillCost | None = None
-    """What was learned of engines of its kind; None: the policy's cost."""
+    """Learned cost of engines of its kind; None: the policy's cost."""
     decode_cost: DecodeCost | None = None
     role: str = "mixed"
-    """mixed, prefill or decode: what it does of each request (routing.values.engine_pair)."""
+    """mixed, prefill or decode: its part of each request (routing.values.engine_pair)."""
 
 
 class EngineLoad(msgspec.Struct, frozen=True, gc=False):
-    """Work that the gateway has given to one engine and that is not finished."""
+    """Unfinished work that the gateway has given to one engine."""
 
     engine_id: str
     in_flight_tokens: int
@@ -58,15 +58,15 @@ class EngineLoad(msgspec.Struct, frozen=True, gc=False):
     bound: int
     """Requests that wait at the gateway for this engine."""
     stepped_down: bool = False
-    """The policy pushes by the engine's reports and has none that is fresh: its prefill window alone decides."""
+    """The policy pushes by the engine's reports and has no fresh one: its prefill window alone decides."""
 
 
 @dataclass(slots=True, eq=False)
 class Roster:
-    """Which engines there are, and what they are like. Lists are indexed by target; the fleet table keeps them."""
+    """The engines and their properties. Lists are indexed by target; the fleet table keeps them."""
 
     version: int = 0
-    """Grows with each change of the engines."""
+    """Increases with each change of the engines."""
     accepting: tuple[int, ...] = ()
     """Targets that take new work, in the order of their engine ids."""
     accepting_mask: int = 0
@@ -77,15 +77,15 @@ class Roster:
     speeds: list[float] = field(default_factory=list)
     trusts: list[float] = field(default_factory=list)
     alike: bool = True
-    """All accepting targets have the same cost, the same speed and the same trust, and load nothing by themselves."""
+    """All accepting targets have the same cost, the same speed and the same trust, and no loads of their own."""
     uniform: bool = True
     """All accepting targets have the same cost and the same speed."""
     decodes_alike: bool = True
     """All accepting targets have the same decode cost."""
     transfers_possible: bool = False
-    """Somebody carries out the fetches of decisions; where nobody does, a placement must not count on one."""
+    """Whether the fetches of decisions are carried out; where they are not, a placement must not count on one."""
     widened: Mapping[int, int] = field(default_factory=dict)
-    """Affinity key → its number of candidates, of prefixes that rebalancing gave more than the usual ones."""
+    """Affinity key → its number of candidates, of prefixes that rebalancing has widened."""
 
     def copy(self) -> Roster:
         """Return another roster of the same lists."""
@@ -102,7 +102,7 @@ class FleetLoad:
     decisions: int = 0
     """Decisions made so far."""
     ready_at: list[float] = field(default_factory=list)
-    """When the target is expected to have prefilled all its work; NEVER where it takes none."""
+    """When the target is expected to have prefilled all its work; NEVER where it accepts none."""
     ready_order: ReadyOrder | None = None
     """The targets by `ready_at`; None where there are few."""
     in_flight_tokens: list[int] = field(default_factory=list)
@@ -110,7 +110,7 @@ class FleetLoad:
     in_flight_requests: list[int] = field(default_factory=list)
     """Queued requests bound to the target and dispatched requests that are not complete."""
     pending_requests: list[int] = field(default_factory=list)
-    """Queued requests bound to the target and prefills there: requests that have no token yet."""
+    """Queued requests bound to the target and prefills there: requests that have no first token yet."""
     active_blocks: list[int] = field(default_factory=list)
     """Prompt blocks of all in-flight requests, cached or not."""
     answers: list[int] = field(default_factory=list)
@@ -120,13 +120,13 @@ class FleetLoad:
     context_tokens: list[int] = field(default_factory=list)
     """Prompt tokens that these answers attend to."""
     room_tokens: list[float] = field(default_factory=list)
-    """Free KV memory by the engine's last report, less the prompts sent since; infinite where it did not say."""
+    """Free KV memory by the engine's last report, less the prompts sent since; infinite where it reported none."""
     room_until: list[float] = field(default_factory=list)
     """When that report is too old to count."""
     sent_blocks: list[int] = field(default_factory=list)
-    """Prompt blocks ever sent to this incarnation that it was not known to hold or to get."""
+    """Prompt blocks ever sent to this incarnation that it neither held nor was about to get, as far as was known."""
     sending_until: list[float] = field(default_factory=list)
-    """When the transfers that other engines were promised from the target are expected to be over."""
+    """When the transfers promised to other engines from the target are expected to be over."""
 
     def grow(self) -> None:
         """Make room for one more target, which has nothing to do."""
@@ -134,7 +134,7 @@ class FleetLoad:
             getattr(self, name).append(nothing)
 
     def clear(self, target: int) -> None:
-        """Forget what the target had to do."""
+        """Forget the target's work."""
         for name, nothing in _NOTHING.items():
             getattr(self, name)[target] = nothing
 
@@ -152,7 +152,7 @@ class FleetCache(NamedTuple):
     coming: Match
     """Counts blocks that are on their way."""
     resident: Match
-    """Blocks that are there by now: what could be transferred."""
+    """Counts blocks that are present: those that could be transferred."""
 
 
 class FleetView:
@@ -169,11 +169,11 @@ class FleetView:
         self.load = FleetLoad()
         self.cache = cache
         self.nodes: NodeLoads | None = None
-        """What engines may load from node managers; None where no engine of the pool has one of its own."""
+        """Blocks that engines may load from node managers; None where no engine of the pool has a node of its own."""
         self.decode = DecodePrice()
-        """What answers cost those that share their engine."""
+        """Cost of answers for those that share their engine."""
         self.own: OwnLoads | None = None
-        """What engines load by themselves; None until one has a lower tier, or a request an adapter."""
+        """Loads that engines make by themselves; None until one has a lower tier, or a request an adapter."""
         self._prefill_cost = prefill_cost
         self._derived: dict[object, object] = {}
 
@@ -184,12 +184,12 @@ class FleetView:
         return match if self.own is None else self.own.matched(request, match, mask)
 
     def match_among(self, request: InferenceRequest, among: int) -> PrefixMatch:
-        """Return the same for those targets alone that are in the bitset `among`: faster, the fewer hold it."""
+        """Return the same for the targets in the bitset `among` alone: faster, the fewer hold it."""
         match = self.cache.coming(request.keys, among)
         return match if self.own is None else self.own.matched(request, match, among)
 
     def resident_match(self, request: InferenceRequest) -> PrefixMatch:
-        """Return which targets hold how much of the prompt by now: what could be transferred from them."""
+        """Return how much of the prompt each target holds at present: what could be transferred from it."""
         return self.cache.resident(request.keys, self.roster.accepting_mask)
 
     def wait_s(self, target: int, now: float) -> float:
@@ -205,7 +205,7 @@ class FleetView:
         return hit if trust == 1.0 else int(hit * trust)
 
     def compute_s(self, request: InferenceRequest, target: int, hit_tokens: int) -> float:
-        """Return the seconds of the request's prefill on the target, what the engine loads for it included."""
+        """Return the seconds of the request's prefill on the target, the engine's own loads included."""
         roster = self.roster
         cost = roster.costs[target] or self._prefill_cost
         seconds = cost.seconds(request.prompt_tokens, hit_tokens) / roster.speeds[target]
@@ -215,7 +215,7 @@ class FleetView:
         return seconds if loading is None else seconds + loading.seconds
 
     def loading(self, request: InferenceRequest, target: int, hit_tokens: int) -> Loading | None:
-        """Return what the engine loads by itself for a request of which it has `hit_tokens`; None: nothing."""
+        """Return the engine's own load for a request of which it has `hit_tokens`; None: none."""
         own, roster = self.own, self.roster
         if own is None:
             return None
@@ -225,29 +225,29 @@ class FleetView:
         return own.loading(request, roster.engine_ids[target], target, hit_tokens, token_s)
 
     def shown(self, request: InferenceRequest, scored: Candidate, target: int) -> Candidate:
-        """Return a candidate with what its engine loads, as records show it."""
+        """Return a candidate with its engine's own loads, as records show it."""
         if self.own is None:
             return scored
         loading = self.loading(request, target, scored.hit_tokens)
         return replace(scored, blocks=self.own.in_memory(target, scored.blocks), loading=loading)
 
     def by_adapter(self, request: InferenceRequest, targets: int) -> tuple[int, ...]:
-        """Return the bitset of targets in parts that are alike in whether they have the request's adapter loaded."""
+        """Return the targets in parts: with the request's adapter loaded, and without."""
         if self.own is None or not request.adapter:
             return (targets,)
         having = self.own.adapters.targets(request.adapter) & targets
         return having, targets ^ having
 
     def decode_rates(self, request: InferenceRequest, target: int) -> DecodeRates:
-        """Return what the request's answers cost on the target, by what is learned of its kind."""
+        """Return the cost rates of the request's answers on the target, by the learned cost of its kind."""
         return self.decode.rates(request, self.roster.decode_costs[target], alike=self.roster.decodes_alike)
 
     def sharing_s(
         self, request: InferenceRequest, target: int, hit_tokens: int, rates: DecodeRates, now: float
     ) -> tuple[float, float, float]:
-        """Return what it costs that answers share the target: longer steps, late ones, and the wait for KV memory.
+        """Return the cost of answers that share the target: longer steps, late ones, and the wait for KV memory.
 
-        `rates` count where all targets decode alike. An old report costs nothing: the memory may be free by now.
+        `rates` count where all targets decode alike. An old report costs nothing: the memory may be free again.
         """
         load = self.load
         if not self.roster.decodes_alike:
@@ -257,41 +257,41 @@ class FleetView:
         return rates.parts(load.answers[target], load.context_tokens[target], lacking)
 
     def unheld_s(self, request: InferenceRequest) -> float:
-        """Return the seconds of the request's prefill on an engine of speed 1 that holds nothing of it."""
+        """Return the seconds of the request's prefill on an engine of speed 1 that holds none of it."""
         return self._prefill_cost.seconds(request.prompt_tokens, 0)
 
     def derived(self, name: object, build: Callable[[FleetView], Derived]) -> Derived:
-        """Return what `build` makes of this version of the engines, made once per version (hash rings)."""
+        """Return the result of `build` for this version of the engines, computed once per version (hash rings)."""
         value = self._derived.get(name)
         if value is None:
             value = self._derived[name] = build(self)
         return value  # type: ignore[return-value]  # made by `build`; cast() would cost a call
 
     def forget_derived(self) -> None:
-        """Drop what was derived; the router calls it when the engines change."""
+        """Drop derived values; the router calls it when the engines change."""
         self._derived.clear()
 
     def set_prefill_cost(self, prefill_cost: PrefillCost) -> None:
-        """Estimate by another cost model from now on; the router calls it when the policy changes."""
+        """Change the cost model of estimates; the router calls it when the policy changes."""
         self._prefill_cost = prefill_cost
 
     def twin(self, prefill_cost: PrefillCost) -> FleetView:
-        """Return a view of the same engines that derives its own and estimates by this cost; `follow` refreshes it."""
+        """Return a view of the same engines with derived values and a cost of its own; `follow` refreshes it."""
         other = FleetView(self.cache, prefill_cost)
         other.follow(self)
         return other
 
     def follow(self, other: FleetView) -> None:
-        """Take over what `other` shows by now; its parts are borrowed, so they stay as up to date as they are."""
+        """Refresh from `other`; its parts are borrowed, so they stay up to date."""
         own, roster = self.roster, other.roster
         if own.version != roster.version or own.widened is not roster.widened:
             self.forget_derived()
-        # A copy, for the one that is followed may change its version before this one sees it.
+        # A copy, because the version of `other` may change before this view is refreshed.
         self.roster, self.load, self.nodes = roster.copy(), other.load, other.nodes
         self.own, self.decode = other.own, other.decode
 
     def without(self, excluded: frozenset[str]) -> FleetView:
-        """Return a view in which these engines take no work; the same view where that would leave none."""
+        """Return a view in which these engines accept no work; the same view where that would leave none."""
         roster = self.roster
         accepting = tuple(target for target in roster.accepting if roster.engine_ids[target] not in excluded)
         if not accepting:
@@ -303,10 +303,10 @@ class FleetView:
 
 
 def tie_salt(request: InferenceRequest) -> int:
-    """Return a number that differs from prompt to prompt and never by chance.
+    """Return a number that differs from prompt to prompt, without randomness.
 
-    `target ^ salt` orders equally good targets, `targets[salt % n]` picks one: without it an idle
-    fleet would send every new prompt to the engine with the first id and thrash its cache.
+    `target ^ salt` orders equally good targets, `targets[salt % n]` picks one: without it an idle fleet would send
+    every new prompt to the engine with the first id and thrash its cache.
     """
     return (request.keys[-1] if request.keys else hash_of(request.request_id)) >> 8 & 0xFFFF
 

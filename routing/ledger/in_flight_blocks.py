@@ -1,7 +1,7 @@
 """Blocks that are on their way: prompts given to a target whose blocks it will hold soon.
 
-Placement counts them as hits, else a burst of one prefix would scatter before its first prefill ends
-(research on scheduling §7.4). Nothing may be transferred from them: only resident blocks exist.
+Placement counts them as hits; otherwise a burst of one prefix would scatter before its first prefill ends (research on
+scheduling §7.4). They cannot be transferred: only resident blocks exist.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kvstore.index.prefix_index import PrefixIndex
 from kvstore.index.prefix_match import LONG, PrefixMatch, search_match, walk_match
 
 STEP = 64
-"""Of a prompt of LONG blocks or more only every so many blocks are noted, and the last."""
+"""Of a prompt of LONG blocks or more, only one block in this many is noted, and the last."""
 
 
 def coming_keys(keys: Sequence[int], held: int) -> Sequence[int]:
@@ -30,16 +30,16 @@ def _steps(keys: Sequence[int], held: int) -> Sequence[int]:
 
 
 def _blocks(steps: int, length: int) -> int:
-    """Return how many blocks of a prompt of `length` so many of its steps are."""
+    """Return how many blocks of a prompt of `length` are in its first `steps` steps."""
     return min(steps * STEP, length)
 
 
 class InFlightBlocks:
     """Counts of (block, target) pairs next to a prefix index, matched together with it.
 
-    A request adds only the blocks that its target is not known to hold or to get anyway.
+    A request adds only the blocks that its target neither holds, as far as is known, nor is about to get.
 
-    Mutable state: `_targets_of` (key → bitset) and `_extra` (how often a pair stands beyond once).
+    Mutable state: `_targets_of` (key → bitset) and `_extra` (how many times more than once a pair is counted).
     """
 
     def __init__(self, resident: PrefixIndex) -> None:
@@ -90,7 +90,7 @@ class InFlightBlocks:
         return tails.cut(match, keys, self._targets_of) if tails.targets & among else match
 
     def _match_long(self, keys: Sequence[int], among: int) -> PrefixMatch:
-        """Match exactly what is resident, and what is on its way at the steps of a long prompt."""
+        """Match resident blocks exactly, and blocks on their way at the steps of a long prompt."""
         exact = self._resident.match(keys, among)
         if not self._targets_of:
             return exact
@@ -100,20 +100,22 @@ class InFlightBlocks:
         if self._resident.tails.targets & among:
             # A step that is resident is counted by the exact match, as far as the tail is there.
             coming = self._resident.tails.cut_to(coming, steps, self._targets_of)
-        found = sorted(
+        groups_by_depth = sorted(
             (*exact.groups, *((_blocks(step, len(keys)), mask) for step, mask in coming.groups)), reverse=True
         )
         taken, groups = 0, []
-        for blocks, mask in found:
+        for blocks, mask in groups_by_depth:
             if mask & ~taken:
                 groups.append((blocks, mask & ~taken))
                 taken |= mask
         return PrefixMatch(tuple(groups))
 
     def check(self) -> None:
-        """Raise AssertionError unless each extra count belongs to a standing pair."""
+        """Raise AssertionError unless each extra count belongs to a counted pair."""
         for (key, target), times in self._extra.items():
             if times < 1 or not self._targets_of.get(key, 0) >> target & 1:
-                raise AssertionError(f"block {key:#x} counts {times} more on target {target} without standing there")
+                raise AssertionError(
+                    f"block {key:#x} counts {times} more on target {target} without being counted there"
+                )
         if any(held <= 0 for held in self._targets_of.values()):
             raise AssertionError("a block on its way has no target")

@@ -1,6 +1,7 @@
 """Which node managers hold which blocks, under the gateway's own block keys.
 
-One table serves all pools: keys are seeded by served model and isolation domain, so that those of two pools never meet.
+One table serves all pools: keys are seeded by served model and isolation domain, so that keys of two pools never
+collide.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from kvstore.index.prefix_match import PrefixMatch
 from kvstore.index.target_table import TargetTable
 
 _DRAM = "\0DRAM"
-"""Behind a node's name: the bit of its blocks that lie in DRAM."""
+"""Suffix of a node's name for the bit of its blocks that are in DRAM."""
 
 
 class NodeHoldings:
     """Mutable: the index with two bits per node (it holds a block; the block is in DRAM), and `readable`.
 
-    What is told of a node that has not joined, or has left, is ignored.
+    Reports of a node that has not joined, or has left, are ignored.
     """
 
     def __init__(self, max_bytes: int = 256 << 20) -> None:
@@ -28,13 +29,13 @@ class NodeHoldings:
         self._dram_bits: dict[str, int] = {}
         self._names: dict[int, str] = {}
         self.readable = 0
-        """Bitset of the nodes (both bits) whose contents are known in full; of the others nothing is to be loaded."""
+        """Bitset of the nodes (both bits) whose contents are known in full; the others are not loaded from."""
 
     def __len__(self) -> int:
         return len(self._index)
 
     def join(self, node: str) -> None:
-        """Take a node in, of which nothing is known yet; a second call changes nothing."""
+        """Add a node with unknown contents; a second call changes nothing."""
         if node not in self._bits:
             bit = self._bits[node] = self._table.assign(node)
             self._names[bit] = node
@@ -48,10 +49,11 @@ class NodeHoldings:
             del self._names[bit], self._dram_bits[node]
             self._table.release(node)
             self._table.release(node + _DRAM)
+            # `cleared` has removed both bits from the index.
             self._table.sweep()
 
     def stored(self, node: str, keys: Sequence[int], *, dram: bool = True) -> None:
-        """Note blocks that a node holds by now, in DRAM or on SSD alone."""
+        """Note blocks that a node now holds, in DRAM or on SSD alone."""
         bit = self._bits.get(node)
         if bit is not None:
             self._index.store(bit, keys)
@@ -61,20 +63,20 @@ class NodeHoldings:
                 self._index.remove(self._dram_bits[node], keys)
 
     def removed(self, node: str, keys: Sequence[int]) -> None:
-        """Note blocks that a node holds no more."""
+        """Note blocks that a node no longer holds."""
         bit = self._bits.get(node)
         if bit is not None:
             self._index.remove(bit, keys)
             self._index.remove(self._dram_bits[node], keys)
 
     def complete(self, node: str) -> None:
-        """Note that all that the node holds has been told."""
+        """Note that the node has reported all that it holds."""
         bit = self._bits.get(node)
         if bit is not None:
             self.readable |= 1 << bit | 1 << self._dram_bits[node]
 
     def cleared(self, node: str) -> None:
-        """Forget what a node holds; it is not readable until it is complete again."""
+        """Forget a node's contents; it is not readable until it is complete again."""
         bit = self._bits.get(node)
         if bit is not None:
             self.readable &= ~(1 << bit | 1 << self._dram_bits[node])
@@ -82,17 +84,17 @@ class NodeHoldings:
             self._index.clear(self._dram_bits[node])
 
     def is_readable(self, node: str) -> bool:
-        """Return whether all that the node holds is known."""
+        """Return whether the node's contents are known in full."""
         bit = self._bits.get(node)
         return bit is not None and bool(self.readable >> bit & 1)
 
     def holds(self, node: str, key: int) -> bool:
-        """Return whether a node holds a block, as far as is known; True where nothing is known of the node."""
+        """Return whether a node holds a block, as far as is known; True where its contents are unknown."""
         bit = self._bits.get(node)
         return bit is None or not self.is_readable(node) or bool(self._index.match([key], 1 << bit).groups)
 
     def where(self, key: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the names of the readable nodes that hold a block in DRAM, and of those that do on SSD alone."""
+        """Return the names of the readable nodes that hold a block in DRAM, and of those that hold it on SSD alone."""
         match = self.match([key])
         held, dram = self.names(match.groups[0][1]) if match.groups else [], self.in_dram(match)
         return tuple(name for name in held if name in dram), tuple(name for name in held if name not in dram)
@@ -102,11 +104,11 @@ class NodeHoldings:
         return self._index.match(keys, self.readable)
 
     def names(self, nodes: int) -> list[str]:
-        """Return the names of the nodes that a bitset says hold blocks, in their order."""
+        """Return the names of the nodes in a bitset, in their order."""
         return sorted(name for bit, name in self._names.items() if nodes >> bit & 1)
 
     def in_dram(self, match: PrefixMatch) -> dict[str, int]:
-        """Return how many leading blocks of a match each node has in DRAM; none: 0, and it is left out."""
+        """Return how many leading blocks of a match each node has in DRAM; nodes without any are left out."""
         return {
             name: blocks for blocks, nodes in match.groups for name, bit in self._dram_bits.items() if nodes >> bit & 1
         }

@@ -1,12 +1,12 @@
 """Blocks that the engines of one pool may load from node managers, and the learned cost of a load.
 
 Priors, until a link's first loads: a block is as large as the node's largest, the engine's own node sends 2 GB/s after
-1 ms, any other 1 GB/s (a link of 10 Gbit/s with its overhead) after 2 ms. They are meant to be dear rather than cheap.
-A load from another node ends with the same way into the engine as one from the own node. So while the own node was not
-loaded from, it counts as cheaper than the cheapest link that is known, by as much as the priors say; a replica beside
-the engine would else look dearer than any fast link.
-What lies on a node's SSD alone is read there first, which is a price of its own: until the first such load 2 GB/s.
-A link that was not used for a while is judged by them again: one that was slow would else never be tried anew.
+1 ms, any other 1 GB/s (a link of 10 Gbit/s with its overhead) after 2 ms. They overstate the cost rather than
+understate it. A load from another node ends with the same copy into the engine as one from the engine's own node. So
+until the own node has been loaded from, it counts as cheaper than the cheapest known link, by the difference of the
+priors; a replica on the engine's own machine would otherwise seem dearer than any fast link. Blocks that are on a
+node's SSD alone are read there first, at a price of its own: 2 GB/s until the first such load. A link that has been
+idle for a while is judged by the priors again: a slow one would otherwise never be retried.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OWN_LATENCY_S, OWN_S_PER_BYTE = 0.001, 1 / 2e9
 OTHER_LATENCY_S, OTHER_S_PER_BYTE = 0.002, 1 / 1e9
 SSD_LATENCY_S, SSD_S_PER_BYTE = 0.0002, 1 / 2e9
 BLOCK_BYTES = 1 << 20
-"""A block's size where neither a node nor a load has told any."""
+"""A block's size where neither a node nor a load has reported one."""
 MAX_LINKS = 4096
 FORGOTTEN_AFTER_S = 120.0
 _SIZE_SHARE = 0.2
@@ -41,11 +41,11 @@ class Load(NamedTuple):
     """Leading blocks that the engine has afterwards; those that it has already do not travel."""
     node: str
     ssd_blocks: int = 0
-    """Those of the blocks that travel which lie on the node's SSD alone."""
+    """Those of the travelling blocks that are on the node's SSD alone."""
 
 
 class Loadable:
-    """Loadable blocks of one prompt: holders with the length that they hold, longest first, and how much is in DRAM."""
+    """Loadable blocks of one prompt: holders by the length that they hold, longest first, and how much is in DRAM."""
 
     __slots__ = ("_dram", "_loads", "groups")
 
@@ -55,7 +55,7 @@ class Loadable:
         self.groups = groups
 
     def onto(self, engine_id: str, held: float) -> list[Load]:
-        """Return the ways in which the engine gets more than `held` blocks, for each length the cheapest."""
+        """Return the loads that give the engine more than `held` blocks, the cheapest for each length."""
         loads = self._loads
         home = loads.homes.get(engine_id)
         if home is None:
@@ -63,10 +63,10 @@ class Loadable:
         ways, first = [], int(held)
         for blocks, nodes in self.groups:
             if blocks > held:
-                # Of equally cheap nodes the first by name, so that it is always the same.
-                found = [(item, self.on_ssd(item, first, blocks)) for item in nodes]
+                # Among equally cheap nodes the first by name, so that the choice is reproducible.
+                sources = [(holder, self.on_ssd(holder, first, blocks)) for holder in nodes]
                 seconds, node, ssd = min(
-                    [(loads.seconds(home, each, blocks - first, ssd), each, ssd) for each, ssd in found]
+                    [(loads.seconds(home, holder, blocks - first, ssd), holder, ssd) for holder, ssd in sources]
                 )
                 ways.append(Load(seconds, blocks, node, ssd))
         return ways
@@ -76,19 +76,19 @@ class Loadable:
         return max(0, end - max(first, self._dram.get(node, 0)))
 
     def holders(self, engine_id: str, blocks: int) -> list[str]:
-        """Return the nodes that hold so many blocks or more, the cheapest for the engine first."""
+        """Return the nodes that hold at least `blocks` blocks, the cheapest for the engine first."""
         home = self._loads.homes.get(engine_id, "")
         nodes = [node for held, names in self.groups if held >= blocks for node in names]
         return sorted(nodes, key=lambda node: (self._loads.seconds(home, node, blocks), node))
 
 
 class NodeLoads:
-    """One pool's loads. Mutable: `homes`, the learned costs, and which nodes are temporarily not used."""
+    """One pool's loads. Mutable: `homes`, the learned costs, and the nodes that are temporarily avoided."""
 
     def __init__(self, holdings: NodeHoldings) -> None:
         self.holdings = holdings
         self.homes: Mapping[str, str] = {}
-        """Engine id → name of the node manager that keeps what it computes; the others load nothing."""
+        """Engine id → name of the node manager that keeps its blocks; engines without one load nothing."""
         self._largest_slot = 0
         self._block_bytes: float | None = None
         self._rates: dict[tuple[str, str], LoadRate] = {}
@@ -104,28 +104,28 @@ class NodeLoads:
         return self._block_bytes or self._largest_slot or BLOCK_BYTES
 
     def set_nodes(self, homes: Mapping[str, str], slots: Mapping[str, int]) -> None:
-        """Take the engines' own nodes, and of each node the bytes of the largest block that it keeps."""
+        """Set the engines' own nodes, and of each node the bytes of the largest block that it keeps."""
         self.homes, self._largest_slot = homes, max(slots.values(), default=0)
 
     def seconds(self, home: str, node: str, blocks: int, ssd_blocks: int = 0) -> float:
-        """Return the expected seconds until so many blocks of a node are in an engine whose own node is `home`.
+        """Return the expected seconds until `blocks` of a node are in an engine whose own node is `home`.
 
-        `ssd_blocks` of them lie on the node's SSD alone.
+        `ssd_blocks` of them are on the node's SSD alone.
         """
         size = self.block_bytes
         link_s = self.rate(home, node).seconds(blocks * size)
         return link_s + self.ssd_rate(node).seconds(ssd_blocks * size) if ssd_blocks else link_s
 
     def ssd_rate(self, node: str) -> LoadRate:
-        """Return what is known of reading a node's SSD; the prior where nothing is."""
+        """Return the learned rate of a node's SSD; the prior where nothing is learned."""
         return self._ssd_rates.get(node) or _SSD
 
     def rate(self, home: str, node: str) -> LoadRate:
-        """Return what is known of a link; the priors where nothing is."""
+        """Return the learned rate of a link; the prior where nothing is learned."""
         return self._rates.get((home, node)) or (self._own_priors.get(home, _OWN) if home == node else _OTHER)
 
     def loadable(self, keys: Sequence[int], now: float) -> Loadable | None:
-        """Return what nodes that may be asked hold of a prompt; None where it is nothing."""
+        """Return the blocks of a prompt on nodes that may be used; None where there are none."""
         holdings = self.holdings
         if now >= self._forget_at:
             self._forget(now)
@@ -141,9 +141,9 @@ class NodeLoads:
     def loaded(
         self, engine_id: str, node: str, blocks: int, size: int, seconds: float, now: float, ssd_blocks: int = 0
     ) -> None:
-        """Learn from a load that brought blocks; of an engine without a node of its own nothing is learned.
+        """Learn from a load that brought blocks; one of an engine without a node of its own teaches nothing.
 
-        Of a load that read `ssd_blocks` from SSD, link and SSD learn from their parts of the expected seconds.
+        From a load that read `ssd_blocks` from SSD, link and SSD learn by their parts of the expected seconds.
         """
         home = self.homes.get(engine_id)
         if home is None or blocks <= 0 or size <= 0:
@@ -155,6 +155,7 @@ class NodeLoads:
         if link not in self._rates:
             if len(self._rates) >= MAX_LINKS:
                 self._drop(next(iter(self._rates)))
+            # A copy of the prior, which is shared and learns nothing.
             prior = self.rate(home, node)
             self._rates[link] = LoadRate(prior.latency_s, prior.s_per_byte)
         ssd_size = min(ssd_blocks, blocks) * per_block
@@ -169,20 +170,20 @@ class NodeLoads:
         self._quarantine.succeeded(node)
 
     def failed(self, node: str, now: float) -> None:
-        """Leave a node alone that could not be read or was too slow: longer with each time in a row, up to 30 s."""
+        """Avoid a node that could not be read or was too slow: longer with each failure in a row, up to 30 s."""
         self._quarantine.failed(node, now)
 
     def links(self) -> list[tuple[str, str, LoadRate]]:
-        """Return (the engine's own node, holder, what is known) of each link that was used, in order."""
+        """Return (the engine's own node, holder, learned rate) of each link that was used, in order."""
         return [(home, node, rate) for (home, node), rate in sorted(self._rates.items())]
 
     def _forget(self, now: float) -> None:
-        for link in [each for each, at in self._used_at.items() if now - at >= FORGOTTEN_AFTER_S]:
+        for link in [link for link, at in self._used_at.items() if now - at >= FORGOTTEN_AFTER_S]:
             self._drop(link)
         self._forget_at = now + FORGOTTEN_AFTER_S / 10
 
     def _set_own_prior(self, home: str) -> None:
-        """Judge the own node by the cheapest link from others, until it was loaded from itself."""
+        """Judge the own node by the cheapest link from others, until it has been loaded from itself."""
         known = (home, home) in self._rates
         others = [] if known else [rate for (at, _), rate in self._rates.items() if at == home]
         if not others:

@@ -1,7 +1,7 @@
-"""What the engines of one pool load by themselves before a prefill, as far as it differs between them.
+"""Loads that the engines of one pool make by themselves before a prefill, as far as they differ between engines.
 
-An engine takes the blocks that follow its match from its own lower tiers, whether that pays or not, and loads the LoRA
-adapter of a request that it has not loaded. Both are seconds of its prefill, whatever the placement.
+An engine takes the blocks that follow its match from its own lower tiers, whether that pays or not, and loads a
+request's LoRA adapter that it has not loaded yet. Both are seconds of its prefill, whatever the placement.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from routing.values.decision import Loading
 from routing.values.inference_request import InferenceRequest
 
 ADAPTERS = 8
-"""Adapters that an engine is taken to keep loaded where it does not report its limit."""
+"""Number of adapters that an engine is assumed to keep loaded where it does not report its limit."""
 
 
 class LoadedAdapters:
-    """Which targets have which LoRA adapter loaded, by what they served and report. Mutable: all of it.
+    """Which targets have which LoRA adapter loaded, by the requests they served and their reports. Mutable: all of it.
 
     An engine that is over its limit drops the adapter that was unused for longest.
     """
@@ -29,7 +29,7 @@ class LoadedAdapters:
         self._limits: dict[int, int] = {}
 
     def used(self, target: int, adapters: Iterable[str], limit: int | None = None) -> None:
-        """Note that the target works with these adapters, and how many it can keep, where that is known."""
+        """Note that the target uses these adapters, and how many it can keep, where that is known."""
         if limit is not None:
             self._limits[target] = max(1, limit)
         order = self._order.setdefault(target, {})
@@ -54,7 +54,7 @@ class LoadedAdapters:
 
 
 class OwnLoads:
-    """One pool's loads of this kind. Mutable: the adapters, and what the request matched last has in lower tiers."""
+    """One pool's loads of this kind. Mutable: the adapters, and the lower-tier blocks of the request matched last."""
 
     def __init__(self, tiers: LowerTiers, costs: LoadingCosts) -> None:
         self.tiers, self.costs, self.adapters = tiers, costs, LoadedAdapters()
@@ -63,7 +63,7 @@ class OwnLoads:
         self._known: dict[object, Loading] = {}
 
     def matched(self, request: InferenceRequest, match: PrefixMatch, among: int) -> PrefixMatch:
-        """Return the match with what engines hold below their memory, and keep what that is until the next request."""
+        """Return the match with the blocks that engines hold below their memory, kept until the next request."""
         self._matched, self._among, self._ends, self._known = request.request_id, among, {}, {}
         below = self.tiers.targets & among
         if not below:
@@ -84,7 +84,7 @@ class OwnLoads:
     def loading(
         self, request: InferenceRequest, engine_id: str, target: int, hit_tokens: int, token_s: float
     ) -> Loading | None:
-        """Return what the engine loads for the request that was matched last; None: nothing.
+        """Return the engine's own load for the request that was matched last; None: none.
 
         It has `hit_tokens` of the prompt, and computes one token in `token_s`.
         """
@@ -102,7 +102,7 @@ class OwnLoads:
         return known if known.tier_tokens or adapter else None
 
     def in_memory(self, target: int, blocks: int) -> int:
-        """Return how many of the leading blocks that the request matched last has there are in engine memory."""
+        """Return how many of the leading blocks of the request matched last are in the target's engine memory."""
         ends = self._ends.get(target)
         return blocks if ends is None else min(blocks, ends[0])
 

@@ -1,6 +1,6 @@
-"""How soon an engine would have a prompt's KV: by computing it, or by loading from a node manager what pays.
+"""Time until an engine has a prompt's KV: by computing it, or by loading from a node manager where that pays.
 
-A load counts only where it is cheaper than to compute the same tokens there (Mooncake §4.2: transfer or recompute).
+A load counts only where it is cheaper than computing the same tokens there (Mooncake §4.2: transfer or recompute).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Prefill(NamedTuple):
     seconds: float
     """Loading and computing."""
     hit_tokens: int
-    """Tokens that are not computed, those to be loaded among them."""
+    """Tokens that are not computed, loaded ones included."""
     fetch: Fetch | None
 
 
 class Prefills:
-    """The prefills of one request on the targets of one view; equal ones are worked out once."""
+    """The prefills of one request on the targets of one view; equal ones are computed once."""
 
     def __init__(
         self, request: InferenceRequest, view: FleetView, loadable: Loadable, *, threshold: float = 1.0
@@ -42,7 +42,7 @@ class Prefills:
         self._known: dict[tuple[str, int], Prefill] = {}
 
     def on(self, target: int, blocks: int) -> Prefill:
-        """Return the cheapest prefill on a target that has so many leading blocks."""
+        """Return the cheapest prefill on a target that has `blocks` leading blocks."""
         roster = self._view.roster
         engine_id = roster.engine_ids[target]
         if not roster.alike:
@@ -60,7 +60,7 @@ class Prefills:
         for load in self._loadable.onto(engine_id, blocks):
             if load.blocks <= self._threshold * blocks:
                 continue
-            # What is known of nodes is exact, whatever the trust in the engine's own index.
+            # Contents of nodes are known exactly, whatever the trust in the engine's own index.
             tokens = min(load.blocks * request.block_tokens, request.prompt_tokens)
             seconds = load.seconds + view.compute_s(request, target, tokens)
             if seconds < best.seconds:
@@ -69,11 +69,11 @@ class Prefills:
 
 
 def what_loads(request: InferenceRequest, nodes: NodeLoads, now: float) -> Loadable | None:
-    """Return what can be loaded of a request's prompt; None: nothing, or nobody would order it."""
+    """Return what can be loaded of a request's prompt; None: nothing, or no sender would order the load."""
     return nodes.loadable(request.keys, now) if request.may_load else None
 
 
 def load_at_dispatch(request: InferenceRequest, view: FleetView, target: int, blocks: int, now: float) -> Fetch | None:
-    """Return what pays to be loaded onto a target that has so many blocks when the prefill starts; None: nothing."""
+    """Return the load that pays on a target that has `blocks` blocks when the prefill starts; None: none."""
     loadable = what_loads(request, view.nodes, now) if view.nodes is not None else None
     return Prefills(request, view, loadable).on(target, blocks).fetch if loadable is not None else None

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
 
-LOOKED_AT = 64
-"""Up to so many targets, looking at each is cheaper than keeping an order."""
+SCANNED_TARGETS = 64
+"""Up to this many targets, a scan of all is cheaper than keeping an order."""
 
 
 class ReadyOrder:
     """Targets by the moment at which they are expected to be ready, ties by target.
 
-    Mutable state: a heap of (moment, target), in which an entry counts while `ready_at` says the same.
+    Mutable state: a heap of (moment, target), in which an entry counts while it agrees with `ready_at`.
     """
 
     __slots__ = ("_heap", "_ready_at")
@@ -24,8 +24,9 @@ class ReadyOrder:
         self._renew()
 
     def note(self, target: int, ready_at: float) -> None:
-        """Note that the target's moment is another one."""
+        """Note a target's new moment."""
         heappush(self._heap, (ready_at, target))
+        # Outdated entries are dropped in bulk, so that the heap stays proportional to the targets.
         if len(self._heap) > 4 * len(self._ready_at):
             self._renew()
 
@@ -33,18 +34,18 @@ class ReadyOrder:
         """Return the target of the bitset `among` that is ready first; -1 where none of them is known."""
         heap, ready_at = self._heap, self._ready_at
         passed: list[tuple[float, int]] = []
-        found = -1
+        ready = -1
         while heap:
             moment, target = heap[0]
             if ready_at[target] == moment:
                 if among >> target & 1:
-                    found = target
+                    ready = target
                     break
                 passed.append(heap[0])
             heappop(heap)
         for entry in passed:
             heappush(heap, entry)
-        return found
+        return ready
 
     def check(self) -> None:
         """Raise AssertionError unless every target that is ever ready has an entry."""

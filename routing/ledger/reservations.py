@@ -19,10 +19,10 @@ from routing.values.inference_request import InferenceRequest
 WAITING, PREFILLING, DECODING = "waiting", "prefilling", "decoding"
 
 _OVERRUN_WEIGHT = 0.125
-"""Of the newest first token in the mean by which first tokens come later than expected."""
+"""Weight of the newest first token in the mean delay of first tokens beyond their estimates."""
 
 _OVERRUN = 0.5
-"""A prefill past its estimate is expected to need this share of the time it has taken already."""
+"""A prefill past its estimate is expected to need this share of its time so far in addition."""
 
 
 class Reservation(msgspec.Struct, gc=False):
@@ -34,7 +34,7 @@ class Reservation(msgspec.Struct, gc=False):
     request: InferenceRequest
     target: int
     compute_s: float
-    """Of its prefill; on the best engine there is, while it is bound to none."""
+    """Of its prefill; while it is unbound, on the best engine there is."""
     uncached_tokens: int
     expires_s: float = NEVER
     coming: Sequence[int] = ()
@@ -42,9 +42,9 @@ class Reservation(msgspec.Struct, gc=False):
     dispatched_s: float = 0.0
     phase: str = WAITING
     due_s: float = 0.0
-    """When its prefill was expected to end, once dispatched."""
+    """Expected end of its prefill, once dispatched."""
     excluded: frozenset[str] = frozenset()
-    """Engines that an unbound request goes to only if no other takes work."""
+    """Engines that get an unbound request only if no other accepts work."""
 
 
 @dataclass(slots=True, eq=False)
@@ -62,7 +62,7 @@ class _TargetWork:
 
 
 class Reservations:
-    """All reservations of one pool; keeps the fleet's load true.
+    """All reservations of one pool; keeps the fleet's load up to date.
 
     Mutable state: `by_id`, `_work` (per target), and of the load `ready_at`, `in_flight_tokens`, `in_flight_requests`,
     `pending_requests`, `active_blocks`, `answers`, `context_tokens`, `room_tokens`, `room_until` and `sent_blocks`.
@@ -71,7 +71,7 @@ class Reservations:
     def __init__(self, view: FleetView) -> None:
         self._load = view.load
         self.by_id: dict[str, Reservation] = {}
-        """Everything that stands, by request id, in order of its coming; only this class changes it."""
+        """Every reservation by request id, in order of arrival; only this class changes it."""
         self._work: dict[int, _TargetWork] = {}
 
     def __len__(self) -> int:
@@ -81,7 +81,7 @@ class Reservations:
         return iter(self.by_id.values())
 
     def get(self, request_id: str) -> Reservation | None:
-        """Return the reservation of a request, None where none stands."""
+        """Return the reservation of a request, None where there is none."""
         return self.by_id.get(request_id)
 
     def open_target(self, target: int) -> None:
@@ -89,12 +89,12 @@ class Reservations:
         self._work[target] = _TargetWork()
 
     def close_target(self, target: int) -> list[Reservation]:
-        """Release everything on a target that is gone and return what stood there, oldest first."""
-        standing = [item for item in self.by_id.values() if item.target == target]
-        for reservation in standing:
+        """Release everything on a target that is gone and return its reservations, oldest first."""
+        released = [item for item in self.by_id.values() if item.target == target]
+        for reservation in released:
             self.release(reservation.request.request_id, 0.0)
         self._work.pop(target, None)
-        return standing
+        return released
 
     def hold(self, reservation: Reservation, now: float) -> None:
         """Bind a waiting request to its target."""
@@ -106,7 +106,7 @@ class Reservations:
         self._refresh(reservation.target, work, now)
 
     def begin(self, reservation: Reservation, now: float) -> None:
-        """Count a request that goes into prefill at once; its reservation says so already."""
+        """Count a request that starts its prefill at once; its reservation states that phase already."""
         self.by_id[reservation.request.request_id] = reservation
         self._count_in(reservation)
         self._prefill(reservation, self._work[reservation.target], now)
@@ -119,7 +119,7 @@ class Reservations:
         self._prefill(reservation, work, now)
 
     def reestimate(self, reservation: Reservation, compute_s: float, uncached_tokens: int) -> None:
-        """Correct what a waiting reservation is expected to cost; caches have moved since it was bound."""
+        """Correct the expected cost of a waiting reservation; caches have moved since it was bound."""
         work = self._work[reservation.target]
         work.waiting_s += compute_s - reservation.compute_s
         self._load.in_flight_tokens[reservation.target] += uncached_tokens - reservation.uncached_tokens
@@ -127,29 +127,29 @@ class Reservations:
         reservation.uncached_tokens = uncached_tokens
 
     def note_late_last(self, target: int, seconds: float, now: float) -> None:
-        """Expect a newcomer to be dispatched before waiting work of so many seconds (infeasible requests go last)."""
+        """Expect newcomers to overtake `seconds` of waiting work (infeasible requests go last)."""
         work = self._work[target]
         if seconds != work.late_last_s:
             work.late_last_s = seconds
             self._refresh(target, work, now)
 
     def delay(self, target: int, seconds: float, now: float) -> None:
-        """Expect all that comes to the target to take so much longer (its decodes hold its memory)."""
+        """Expect all later work on the target to take `seconds` longer (its decodes hold its memory)."""
         work = self._work[target]
         work.delay_s = seconds
         self._refresh(target, work, now)
 
     def note_room(self, target: int, room_tokens: float, until_s: float) -> None:
-        """Expect prompts over so many tokens to wait on the target for memory, until the report is too old."""
+        """Expect prompts over `room_tokens` to wait on the target for memory, until the report is too old."""
         self._load.room_tokens[target] = room_tokens
         self._load.room_until[target] = until_s
 
     def take_room(self, target: int, prompt_tokens: int) -> None:
-        """Expect a prompt that was just sent to take room that the last report still counts as free."""
+        """Deduct a prompt that was just sent from the room that the last report still counts as free."""
         self._load.room_tokens[target] -= prompt_tokens
 
     def room_tokens(self, target: int) -> float:
-        """Return the free KV memory by the last report, less what was sent since; infinite where it did not say."""
+        """Return the free KV memory by the last report, less the prompts sent since; infinite where none came."""
         return self._load.room_tokens[target]
 
     def oldest_prefill_s(self, target: int) -> float | None:
@@ -158,11 +158,12 @@ class Reservations:
         return next(iter(work.prefilling.values())).dispatched_s if work.prefilling else None
 
     def first_token(self, request_id: str, now: float) -> Reservation | None:
-        """Note that a prefill is over; None where no prefill of this id stands."""
+        """Note that a prefill is over; None where no prefill of this id runs."""
         reservation = self.by_id.get(request_id)
         if reservation is None or reservation.phase is not PREFILLING:
             return None
         work = self._work[reservation.target]
+        # An early first token counts as punctual.
         late_s = now - reservation.due_s
         work.overrun_s += _OVERRUN_WEIGHT * ((late_s if late_s > 0.0 else 0.0) - work.overrun_s)
         self._leave_prefill(reservation, work, now)
@@ -173,7 +174,7 @@ class Reservations:
         return reservation
 
     def release(self, request_id: str, now: float) -> Reservation | None:
-        """End a reservation in whatever phase; None (and no harm) where none stands."""
+        """End a reservation in any phase; None (and no harm) where there is none."""
         reservation = self.by_id.pop(request_id, None)
         if reservation is None:
             return None
@@ -189,7 +190,7 @@ class Reservations:
         return reservation
 
     def refresh_overdue(self, target: int, now: float) -> None:
-        """Expect a prefill that has overrun its estimate to go on for a while, so that a stuck queue stands."""
+        """Extend the estimate of a prefill that has overrun it, so that a stuck engine attracts no work."""
         work = self._work[target]
         if not work.prefilling or work.free_at > now:
             return
@@ -216,7 +217,7 @@ class Reservations:
         return self._work[target].free_at
 
     def start_s(self, target: int, now: float) -> float:
-        """Return the seconds until the first request's prefill starts: running prefills, and what holds the target up.
+        """Return the seconds until the first request's prefill starts: running prefills, and the target's delay.
 
         These are T_q of the head of its queue and D of DualMap A.8.3.
         """
@@ -238,7 +239,7 @@ class Reservations:
         return len(work.prefilling) + work.decoding
 
     def prefilling(self, target: int) -> int:
-        """Return the dispatched requests on the target that have no token yet."""
+        """Return the dispatched requests on the target that have no first token yet."""
         return len(self._work[target].prefilling)
 
     def waiting(self, target: int) -> int:
@@ -248,7 +249,9 @@ class Reservations:
     def expired(self, now: float) -> list[str]:
         """Return the ids of dispatched reservations past their expiry."""
         return [
-            request_id for request_id, each in self.by_id.items() if each.phase is not WAITING and each.expires_s <= now
+            request_id
+            for request_id, reservation in self.by_id.items()
+            if reservation.phase is not WAITING and reservation.expires_s <= now
         ]
 
     def check(self) -> None:
@@ -268,7 +271,7 @@ class Reservations:
                 raise AssertionError(f"target {target}: {work.waiting_s} s of waiting work is wrong")
             self._check_view(target, mine)
         if any(item.target not in self._work for item in self.by_id.values()):
-            raise AssertionError("a reservation stands on a closed target")
+            raise AssertionError("a reservation is on a closed target")
 
     def _check_view(self, target: int, mine: Sequence[Reservation]) -> None:
         load = self._load
@@ -298,7 +301,7 @@ class Reservations:
         load.answers[target] += sequences
         if load.answer_order is not None:
             load.answer_order.note(target, load.answers[target])
-        # Of a long prompt only some of the blocks that come are noted.
+        # Of a long prompt only some of the blocks on their way are noted.
         new = len(reservation.coming) if keys < LONG else reservation.uncached_tokens // request.block_tokens
         load.sent_blocks[target] += new if new < keys else keys
 
@@ -327,10 +330,11 @@ class Reservations:
 
     def _leave_waiting(self, reservation: Reservation, work: _TargetWork) -> None:
         work.waiting -= 1
+        # An empty queue resets the sum, so that rounding errors do not add up.
         work.waiting_s = work.waiting_s - reservation.compute_s if work.waiting else 0.0
 
     def _leave_prefill(self, reservation: Reservation, work: _TargetWork, now: float) -> None:
-        """Correct the expected end by what really happened: the others start over from now."""
+        """Correct the expected end by the actual one: the remaining prefills start over at `now`."""
         del work.prefilling[reservation.request.request_id]
         work.free_at = now + sum(item.compute_s for item in work.prefilling.values())
         self._load.in_flight_tokens[reservation.target] -= reservation.uncached_tokens
@@ -341,14 +345,15 @@ class Reservations:
         self._ready(target, max(work.free_at, now) + more_s if more_s > 0 else work.free_at)
 
     def _ready(self, target: int, moment: float) -> None:
-        """Expect the target to be ready then, if it takes work at all."""
+        """Set when the target is expected to be ready, if it accepts work at all."""
         load = self._load
+        # NEVER marks a target that accepts no work; `reopen` ends that.
         if load.ready_at[target] != NEVER:
             load.ready_at[target] = moment
             if load.ready_order is not None:
                 load.ready_order.note(target, moment)
 
     def reopen(self, target: int, now: float) -> None:
-        """Count the target among those that take work again (`ready_at` is true again)."""
+        """Count the target among those that accept work again (`ready_at` is valid again)."""
         self._load.ready_at[target] = 0.0
         self._refresh(target, self._work[target], now)

@@ -1,7 +1,7 @@
 """Counters of one router since its start: dispatches, waits, migrations, rejections, overtakings.
 
-Counted at the router's door, from the outcomes it returns, so that a new code of rejection counts without
-being known here. Constant work per outcome.
+Counted at the router's boundary, from the outcomes it returns, so that a new rejection code is counted without a change
+here. Constant work per outcome.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import msgspec
 from routing.values.decision import Dispatched, Outcome, Queued, Rejected
 
 _SAME_S = 1e-9
-"""Arrivals are worked out from waits; closer than this they count as one moment."""
+"""Arrivals are derived from waits; closer than this they count as one moment."""
 
 
 class CountsSeen(msgspec.Struct, frozen=True, gc=False):
-    """The counts at one moment; every figure only grows."""
+    """The counts at one moment; every figure only increases."""
 
     dispatched_at_once: int = 0
     dispatched_after_waiting: int = 0
@@ -26,16 +26,16 @@ class CountsSeen(msgspec.Struct, frozen=True, gc=False):
     migrated: int = 0
     """Moves of a queued request to another engine; one queued request may move more than once."""
     overtaken: int = 0
-    """Dispatches of queued requests before which their engine was given a request that came to the gateway later."""
+    """Dispatches of queued requests before which their engine was given a request that arrived at the gateway later."""
     rejected: dict[str, int] = {}
     """By code of Rejected."""
 
 
 class RouterCounts:
-    """Counts one router's outcomes; the router and its dispatcher write, everyone else takes `seen()`.
+    """Counts one router's outcomes; the router and its dispatcher write, all others read `seen()`.
 
-    Mutable state: the counts, rejections of requests among them, and per engine the latest arrival of any request
-    that it was given.
+    Mutable state: the counts, rejections of requests among them, and per engine the latest arrival of any request that
+    it was given.
     """
 
     def __init__(self) -> None:
@@ -49,13 +49,13 @@ class RouterCounts:
         self._latest_arrival_s: dict[str, float] = {}
 
     def seen(self) -> CountsSeen:
-        """Return the counts as they stand."""
+        """Return a snapshot of the counts."""
         return CountsSeen(
             self._at_once, self._after_waiting, self._queued, self.migrated, self._overtaken, dict(self._rejected)
         )
 
     def answered(self, outcome: Outcome) -> Outcome:
-        """Count what a new request was answered and return it."""
+        """Count the outcome of a new request and return it."""
         if isinstance(outcome, Dispatched):
             self._at_once += 1
         elif isinstance(outcome, Queued):
@@ -65,7 +65,7 @@ class RouterCounts:
         return outcome
 
     def followed(self, outcomes: list[Outcome], now: float) -> list[Outcome]:
-        """Count what became of queued requests and return it."""
+        """Count the outcomes of queued requests and return them."""
         for outcome in outcomes:
             if isinstance(outcome, Dispatched):
                 self._after_waiting += 1
@@ -81,7 +81,7 @@ class RouterCounts:
         self._latest_arrival_s = {engine_id_: latest[engine_id_] for engine_id_ in engine_ids if engine_id_ in latest}
 
     def check(self, waiting: int) -> None:
-        """Raise AssertionError unless `waiting` requests can be left of those that were queued and not answered."""
+        """Raise AssertionError unless as many queued requests as `waiting` can be without an outcome."""
         if min(self.migrated, self._at_once, self._after_waiting, self._queued, *self._rejected.values(), 0) < 0:
             raise AssertionError("a count is negative")
         if self._rejected_queued > sum(self._rejected.values()):

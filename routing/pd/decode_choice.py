@@ -21,7 +21,7 @@ ASSUMED_OUTPUT_TOKENS = 512
 """Answer for which memory is kept where the request sets no limit, or a higher one: most answers stop earlier."""
 
 
-class DecodeStanding(msgspec.Struct, frozen=True, gc=False):
+class DecodeLoad(msgspec.Struct, frozen=True, gc=False):
     """One decode engine's load before the request arrives."""
 
     target: int
@@ -41,17 +41,17 @@ class DecodeChoice(msgspec.Struct, frozen=True, gc=False):
 
 
 def need_tokens(prompt_tokens: int, max_output_tokens: int, sequences: int = 1) -> int:
-    """Return the KV memory in tokens that a request is to find on its decode engine; all its answers share a prompt."""
+    """Return the KV memory in tokens that a request needs on its decode engine; all its answers share a prompt."""
     return prompt_tokens + sequences * min(max_output_tokens or ASSUMED_OUTPUT_TOKENS, ASSUMED_OUTPUT_TOKENS)
 
 
-def scored(standing: DecodeStanding, prompt_tokens: int, need: int) -> DecodeCandidate:
-    """Return the standing with the request counted in."""
-    batch, context = standing.batch + 1, standing.context_tokens + prompt_tokens
-    room = standing.room_tokens
+def scored(load: DecodeLoad, prompt_tokens: int, need: int) -> DecodeCandidate:
+    """Return the load as a candidate, with the request counted in."""
+    batch, context = load.batch + 1, load.context_tokens + prompt_tokens
+    room = load.room_tokens
     return DecodeCandidate(
-        standing.engine_id,
-        standing.cost.seconds(batch, context),
+        load.engine_id,
+        load.cost.seconds(batch, context),
         round(batch),
         round(context),
         room,
@@ -59,20 +59,25 @@ def scored(standing: DecodeStanding, prompt_tokens: int, need: int) -> DecodeCan
     )
 
 
-def choose_decoder(standings: Sequence[DecodeStanding], prompt_tokens: int, need: int, salt: int) -> DecodeChoice:
-    """Return the best of `standings`, which are never empty; where nobody has the memory, who has most of it.
+def choose_decoder(loads: Sequence[DecodeLoad], prompt_tokens: int, need: int, salt: int) -> DecodeChoice:
+    """Return the best of `loads`, which are never empty; where no engine has the memory, the one with most of it.
 
-    Such a request waits in the engine until others end. Ties fall by `salt`, which differs by prompt.
+    Such a request waits in the engine until others end. Ties are broken by `salt`, which differs by prompt.
     """
     ranked = sorted(
         (
-            (not each.fits, each.tpot_s if each.fits else -float(each.room_tokens or 0), one.target ^ salt, place)
-            for place, (one, each) in enumerate((one, scored(one, prompt_tokens, need)) for one in standings)
+            (
+                not candidate.fits,
+                candidate.tpot_s if candidate.fits else -float(candidate.room_tokens or 0),
+                load.target ^ salt,
+                index,
+            )
+            for index, (load, candidate) in enumerate((load, scored(load, prompt_tokens, need)) for load in loads)
         )
     )
-    best = [place for *_, place in ranked[:KEPT]]
-    reason = reasons.LEAST_TPOT if len(standings) > 1 else reasons.ONLY_DECODER
+    best = [index for *_, index in ranked[:KEPT]]
+    reason = reasons.LEAST_TPOT if len(loads) > 1 else reasons.ONLY_DECODER
     if ranked[0][0]:
         reason = reasons.MOST_ROOM
-    kept = tuple(scored(standings[place], prompt_tokens, need) for place in best)
-    return DecodeChoice(standings[best[0]].target, reason, kept)
+    kept = tuple(scored(loads[index], prompt_tokens, need) for index in best)
+    return DecodeChoice(loads[best[0]].target, reason, kept)

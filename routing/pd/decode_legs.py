@@ -21,14 +21,14 @@ class DecodeLeg(msgspec.Struct, gc=False):
     expires_s: float
     decoding: bool = False
     unseen: bool = True
-    """Its memory is not in the engine's last report yet."""
+    """Its memory is not yet part of the engine's last report."""
     sequences: int = 1
     """Answers that it decodes."""
 
 
 @dataclass(slots=True, eq=False)
 class _Work:
-    """Sums over one target's legs, and the memory that its last report leaves."""
+    """Sums over one target's legs, and the free memory by its last report."""
 
     promised: int = 0
     decoding: int = 0
@@ -56,11 +56,11 @@ class DecodeLegs:
         return iter(self._by_id.values())
 
     def get(self, request_id: str) -> DecodeLeg | None:
-        """Return the leg of a request, None where none stands."""
+        """Return the leg of a request, None where there is none."""
         return self._by_id.get(request_id)
 
     def open_target(self, target: int) -> None:
-        """Start counting for a target; one that is open stays as it is."""
+        """Start counting for a target; an open one is left unchanged."""
         self._work.setdefault(target, _Work())
 
     def close_target(self, target: int) -> None:
@@ -80,7 +80,7 @@ class DecodeLegs:
         work.unseen_tokens += leg.need_tokens
 
     def begin(self, request_id: str) -> DecodeLeg | None:
-        """Note the first token; None where no leg stands or it decodes already."""
+        """Note the first token; None where there is no leg or it decodes already."""
         leg = self._by_id.get(request_id)
         if leg is None or leg.decoding:
             return None
@@ -92,7 +92,7 @@ class DecodeLegs:
         return leg
 
     def release(self, request_id: str) -> DecodeLeg | None:
-        """End a leg; None (and no harm) where none stands."""
+        """End a leg; None (and no harm) where there is none."""
         leg = self._by_id.pop(request_id, None)
         if leg is None:
             return None
@@ -108,7 +108,7 @@ class DecodeLegs:
         return leg
 
     def report(self, target: int, room_tokens: int | None) -> None:
-        """Take an engine's word on its free memory; what decodes there is in it, what is still to come is not."""
+        """Take an engine's report of its free memory, which includes running decodes, but not promised ones."""
         work = self._work.get(target)
         if work is None:
             return
@@ -131,11 +131,11 @@ class DecodeLegs:
         return self._work[target].context_tokens
 
     def room_tokens(self, target: int) -> int | None:
-        """Return the memory left for one more, of what was reported; None where the engine does not say."""
+        """Return the memory left for one more, by the last report; None where the engine reports none."""
         work = self._work[target]
         return None if work.reported_room is None else max(0, work.reported_room - work.unseen_tokens)
 
-    def standing(self, target: int) -> int:
+    def answers(self, target: int) -> int:
         """Return the answers of all legs on a target; 0 for one that is no decode engine."""
         work = self._work.get(target)
         return work.promised + work.decoding if work is not None else 0
@@ -147,7 +147,7 @@ class DecodeLegs:
     def check(self) -> None:
         """Raise AssertionError unless all sums agree with the legs themselves."""
         if any(leg.target not in self._work for leg in self._by_id.values()):
-            raise AssertionError("a leg stands on a closed target")
+            raise AssertionError("a leg is on a closed target")
         for target, work in self._work.items():
             mine = [leg for leg in self._by_id.values() if leg.target == target]
             expected = (

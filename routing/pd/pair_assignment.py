@@ -18,7 +18,7 @@ from routing.ledger.decode_ledger import DecodeBook
 from routing.ledger.fleet_table import FleetTable
 from routing.ledger.fleet_view import NEVER, EngineFacts, FleetView, tie_salt
 from routing.ledger.reservations import Reservations
-from routing.pd.decode_choice import DecodeStanding, choose_decoder, need_tokens, scored
+from routing.pd.decode_choice import DecodeLoad, choose_decoder, need_tokens, scored
 from routing.pd.decode_legs import DecodeLeg, DecodeLegs
 from routing.policy.admission_document import EARLY, PREDICTIVE_SYSTEM
 from routing.policy.policy_document import RoutingPolicy
@@ -35,7 +35,7 @@ def has_roles(engines: Sequence[EngineFacts]) -> bool:
 def placeable(engines: Sequence[EngineFacts]) -> list[EngineFacts]:
     """Return the engines with `accepts` as placements are to see it.
 
-    Decode engines take no new request, and prefill engines take one only while somebody decodes for them.
+    Decode engines accept no new request, and prefill engines accept one only while a decode engine is available.
     """
     decoders = any(engine.role == DECODE and engine.accepts for engine in engines)
     return [
@@ -49,8 +49,8 @@ def placeable(engines: Sequence[EngineFacts]) -> list[EngineFacts]:
 class EnginePairs:
     """The decode side of one pool; `waiting` are the tables of requests that wait at the gateway.
 
-    Mutable state: the legs, the decode engines that take work, the roles by target, and the decode engines
-    that waiting requests are not to get (they failed there).
+    Mutable state: the legs, the decode engines that accept work, the roles by target, and the decode engines that
+    waiting requests are not to get (they failed there).
     """
 
     def __init__(
@@ -69,18 +69,18 @@ class EnginePairs:
         self._decoders: tuple[int, ...] = ()
         self._prefillers: frozenset[int] = frozenset()
         self.alone: frozenset[int] = frozenset()
-        """Mixed engines: what they prefill, they decode."""
+        """Mixed engines, which decode their own prefills."""
         self._engines: tuple[EngineFacts, ...] = ()
         self._excluded: dict[str, frozenset[str]] = {}
 
     def adopt(self, policy: RoutingPolicy) -> None:
-        """Expect what this policy expects from now on."""
+        """Follow this policy's expectations."""
         self._admission, self._decode_cost = policy.admission, DecodeCost.of(policy.decode_cost)
 
     def take_engines(self, engines: Sequence[EngineFacts]) -> list[EngineFacts]:
         """Take the pool's engines and return them as placements are to see them; `settle_roles` follows.
 
-        What stands on engines that are gone is released.
+        Reservations on engines that are gone are released.
         """
         for target in self._fleet.gone(engines):
             self.legs.close_target(target)
@@ -88,7 +88,7 @@ class EnginePairs:
         return placeable(engines)
 
     def settle_roles(self) -> None:
-        """Follow the roles of the engines taken, whose targets the fleet table knows by now."""
+        """Apply the roles of the engines taken, whose targets the fleet table has by then."""
         engines, target_of = self._engines, self._fleet.known_target
         for engine in engines:
             if engine.role == DECODE:
@@ -99,16 +99,16 @@ class EnginePairs:
         self.alone = frozenset(target_of(engine.engine_id) for engine in engines if engine.role == MIXED)
 
     def answered(self, request: InferenceRequest, excluded: frozenset[str], outcome: Outcome, now: float) -> Outcome:
-        """Return what a new request is answered, with its decode engine if it is dispatched.
+        """Return a new request's outcome, with its decode engine if it is dispatched.
 
-        It does not get the excluded ones unless there are no others, also if it waits first.
+        Excluded engines are used only if there are no others, also after a wait.
         """
         if excluded:
             self._excluded[request.request_id] = excluded
         return self.settled(outcome, now)
 
     def settled(self, outcome: Outcome, now: float) -> Outcome:
-        """Return the outcome, with its decode engine if it is a dispatch; a rejected request leaves nothing here."""
+        """Return the outcome, with its decode engine if it is a dispatch; a rejected request leaves no state here."""
         if isinstance(outcome, Dispatched):
             return self.paired(outcome, now)
         if isinstance(outcome, Rejected):
@@ -116,7 +116,7 @@ class EnginePairs:
         return outcome
 
     def paired(self, dispatched: Dispatched, now: float) -> Dispatched:
-        """Return the dispatch with its decode engine, whose leg is counted from here; as it is for a mixed engine."""
+        """Return the dispatch with its decode engine, whose leg is counted from here; unchanged for a mixed engine."""
         decision = dispatched.decision
         request_id = decision.decision_id
         excluded = self._excluded.pop(request_id, frozenset())
@@ -125,7 +125,7 @@ class EnginePairs:
             return dispatched
         request = reservation.request
         choice = choose_decoder(
-            self._standings(excluded, now, now), request.prompt_tokens, _need(request), tie_salt(request)
+            self._decode_loads(excluded, now, now), request.prompt_tokens, _need(request), tie_salt(request)
         )
         best = choice.candidates[0]
         incarnation = self._fleet.incarnation(best.engine_id)
@@ -133,9 +133,10 @@ class EnginePairs:
             choice.target, request.prompt_tokens, _need(request), reservation.expires_s, sequences=request.sequences
         )
         self.legs.promise(request_id, leg)
-        # No two attempts share an id, and no clock, counter or dice is needed for one.
+        # No two attempts share an id, which therefore needs neither clock, counter, nor random number.
         named = (request_id, decision.engine_id, decision.incarnation, best.engine_id, incarnation, now)
         pair = EnginePair(
+            # A positive 63-bit number, as EnginePair.pairing_id requires.
             str(xxh3_64_intdigest(repr(named).encode()) >> 1 or 1),
             best.engine_id,
             incarnation,
@@ -148,18 +149,18 @@ class EnginePairs:
 
     @property
     def decoders(self) -> tuple[int, ...]:
-        """Targets of the decode engines that take work."""
+        """Targets of the decode engines that accept work."""
         return self._decoders
 
     def begin(self, request_id: str, now: float) -> bool:
-        """Note the first token of a request whose decode engine makes it; False: it has none."""
+        """Note the first token of a request whose decode engine makes it; False: it has no such engine."""
         leg = self.legs.begin(request_id)
         if leg is not None:
             self._book.begin(request_id, leg.target, leg.prompt_tokens, now, leg.sequences)
         return request_id in self.legs
 
     def end(self, request_id: str) -> None:
-        """Release what a request holds here; unknown ids are ignored."""
+        """Release everything that a request holds here; unknown ids are ignored."""
         self._excluded.pop(request_id, None)
         self.legs.release(request_id)
 
@@ -173,16 +174,16 @@ class EnginePairs:
     def overload_s(self, request: InferenceRequest, now: float, at_s: float, limit_s: float) -> float | None:
         """Return the seconds after which to ask again, where no decode engine could take the request in time.
 
-        None: one has the memory and stays within `limit_s` per token. `early` admission takes the load as it
-        is; the predictive modes as of `at_s`, when the prefill ends: those in prefill or waiting by now are
-        added, and decodes are taken off once they have run for the policy's t_d (Mooncake §4.3.4). Beyond the
-        paper, where no t_d is given, they end at the rate of late.
+        None: one has the memory and stays within `limit_s` per token. `early` admission takes the load as it is; the
+        predictive modes as of `at_s`, when the prefill ends: current prefills and waiting requests are added, and
+        decodes are removed once they have run for the policy's t_d (Mooncake §4.3.4). Beyond the paper, where no t_d is
+        given, they end at their recent rate.
         """
         settings = self._admission
-        standings = self._standings(frozenset(), now, None if settings.mode == EARLY else max(now, at_s))
-        if not standings:
+        loads = self._decode_loads(frozenset(), now, None if settings.mode == EARLY else max(now, at_s))
+        if not loads:
             return None
-        candidates = [scored(standing, request.prompt_tokens, _need(request)) for standing in standings]
+        candidates = [scored(load, request.prompt_tokens, _need(request)) for load in loads]
         fitting = [candidate.tpot_s for candidate in candidates if candidate.fits]
         if settings.mode == PREDICTIVE_SYSTEM:
             fitting = [sum(candidate.tpot_s for candidate in candidates) / len(candidates)] if fitting else []
@@ -190,7 +191,7 @@ class EnginePairs:
             return None
         mean_s = settings.decode_s or self._book.decode_s
         # With a batch of n, decodes end every mean/n seconds.
-        return mean_s / max(1.0, min(standing.batch for standing in standings))
+        return mean_s / max(1.0, min(load.batch for load in loads))
 
     def check(self) -> None:
         """Raise AssertionError unless legs and their sums agree, and exclusions are those of waiting requests."""
@@ -202,28 +203,28 @@ class EnginePairs:
         """Return the requests that wait at the gateway."""
         return sum(map(len, self._waiting))
 
-    def _standings(self, excluded: frozenset[str], now: float, at_s: float | None) -> list[DecodeStanding]:
-        """Return the decode engines that take work as of `at_s`; None counts only what decodes by now."""
+    def _decode_loads(self, excluded: frozenset[str], now: float, at_s: float | None) -> list[DecodeLoad]:
+        """Return the loads of accepting decode engines as of `at_s`; None counts only current decodes."""
         names = self._view.roster.engine_ids
+        # Excluded engines serve only where no other is left.
         targets = [decoder for decoder in self._decoders if names[decoder] not in excluded] or self._decoders
-        return [self._standing(target, now, at_s, len(targets)) for target in targets]
+        return [self._decode_load(target, now, at_s, len(targets)) for target in targets]
 
-    def _standing(self, target: int, now: float, at_s: float | None, decoders: int) -> DecodeStanding:
+    def _decode_load(self, target: int, now: float, at_s: float | None, decoders: int) -> DecodeLoad:
         legs = self.legs
         batch: float = legs.decoding(target) + (legs.promised(target) if at_s is not None else 0)
-        context: float = legs.context_tokens(target) * (batch / (legs.standing(target) or 1))
+        context: float = legs.context_tokens(target) * (batch / (legs.answers(target) or 1))
         if at_s is not None and at_s > now:
             own, coming = self._expected(target, now, at_s, decoders)
             context = context * own / (batch or 1) + coming * self._book.context_tokens
             batch = own + coming
         cost = self._view.roster.decode_costs[target] or self._decode_cost
-        return DecodeStanding(
-            target, self._view.roster.engine_ids[target], batch, context, legs.room_tokens(target), cost
-        )
+        return DecodeLoad(target, self._view.roster.engine_ids[target], batch, context, legs.room_tokens(target), cost)
 
     def _expected(self, target: int, now: float, at_s: float, decoders: int) -> tuple[float, float]:
-        """Return how many of a target's legs, and of the waiting requests, will decode there at a later moment."""
+        """Return how many of a target's legs, and of the waiting requests, will decode there at `at_s`."""
         legs, ahead_s, uniform_s = self.legs, at_s - now, self._admission.decode_s
+        # Waiting requests are expected to spread evenly over the decode engines.
         waiting = self._queued() / decoders
         if uniform_s:
             share = self._still_decoding(now, ahead_s, uniform_s)
@@ -233,9 +234,10 @@ class EnginePairs:
         return legs.decoding(target) * kept + legs.promised(target), waiting
 
     def _still_decoding(self, now: float, ahead_s: float, uniform_s: float) -> float:
-        """Return which share of the prefills to come ends within the time ahead, and not so early that its decode does.
+        """Return the share of coming prefills that end within the time ahead, and late enough that their decode still
+        runs.
 
-        Each prefill engine's end evenly until it is ready.
+        Each prefill engine's prefills end evenly until it is ready.
         """
         pending, counted, over_s = 0, 0.0, max(0.0, ahead_s - uniform_s)
         for target in sorted(self._prefillers):

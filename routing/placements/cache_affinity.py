@@ -1,6 +1,6 @@
 """Fixed affinity: equal prompt starts always meet on one engine (DualMap §2.2 calls it cache affinity).
 
-Nothing spreads a hot prefix, so its engine melts; research on scheduling §4 shows by how much.
+A hot prefix is never spread, so its engine is overloaded; research on scheduling §4 shows by how much.
 """
 
 from __future__ import annotations

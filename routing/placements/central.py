@@ -16,8 +16,8 @@ _AT_ONCE = LeastCost()
 
 
 class Central(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Leaves every request in the pool's queue. A request that cannot wait goes where `least_cost` would send it."""
+    """Leaves every request in the pool's queue. A request that cannot wait gets the choice of `least_cost`."""
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
-        """Return CENTRAL, with the engines of least cost as they are now as candidates."""
+        """Return CENTRAL, with the engines of least cost at this moment as candidates."""
         return Choice(CENTRAL, reasons.HELD, _AT_ONCE.choose(request, view, now, rng).candidates)

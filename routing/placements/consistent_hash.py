@@ -21,7 +21,7 @@ from routing.values.inference_request import InferenceRequest
 
 
 class ConsistentHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Sends prompts that start alike to one engine of a hash ring, or to the next with room when it has its share."""
+    """Sends prompts that start alike to one engine of a hash ring, or to the next with room once it has its share."""
 
     load_bound: Annotated[
         float,
@@ -57,11 +57,11 @@ class ConsistentHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Choice(target, reason, (candidate(request, view, target, blocks, now),))
 
     def ring_plan(self) -> RingPlan:
-        """Return how its ring is made."""
+        """Return the plan of its ring."""
         return RingPlan(1, self.virtual_nodes, False, self.key_blocks)
 
     def key_length(self, keys: Sequence[int]) -> int:
-        """Return how many blocks of a prompt choose its place on the ring."""
+        """Return how many blocks of a prompt determine its position on the ring."""
         return min(self.key_blocks, len(keys))
 
     def _build(self, view: FleetView) -> HashRing:

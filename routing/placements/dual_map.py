@@ -85,7 +85,7 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
 
     @property
     def learns(self) -> bool:
-        """Whether the rule wants to hear what became of its choices."""
+        """Whether the rule takes feedback on its choices."""
         return self.adaptive_key
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
@@ -102,6 +102,7 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
                 if holders >> target & 1:
                     blocks = depth
                     break
+            # Equal engines with equal matches take equal time, computed once.
             if blocks != known or not alike:
                 hit = view.hit_tokens(request, target, blocks)
                 compute = view.compute_s(request, target, hit)
@@ -144,6 +145,7 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
             return _least_loaded(request, view, targets, everyone), reasons.EQUAL_MATCH
         if many > 1:
             holder = _least_loaded(request, view, targets, [at for at in everyone if scores[at].blocks == longest])
+        # Affinity only while it meets the objective (§3.2).
         if scores[holder].cost <= request.ttft_slo_s or selection == "affinity":
             return holder, reasons.LONGEST_MATCH
         return _least_loaded(request, view, targets, everyone), reasons.SLO_SWITCH
@@ -151,7 +153,7 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
     def _better(
         self, request: InferenceRequest, view: FleetView, pair: Sequence[int], scores: list[Candidate]
     ) -> tuple[int, str]:
-        """Return what `_best` says of the usual two candidates, in less time."""
+        """Return the result of `_best` for the usual two candidates, in less time."""
         first, second = scores
         reason = reasons.EQUAL_MATCH
         if first.blocks != second.blocks:
@@ -177,16 +179,16 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
         return CandidateTargets(rings[self.d], view.roster.accepting, wider)
 
     def prefix_of(self, request: InferenceRequest) -> int:
-        """Return the key that gives a request its candidates by now."""
+        """Return the key that currently determines a request's candidates."""
         blocks = self._hotness.blocks(request.head or request.keys) if self.adaptive_key else self.key_blocks
         return affinity_key(request, blocks)
 
     def ring_plan(self) -> RingPlan:
-        """Return how its rings are made."""
+        """Return the plan of its rings."""
         return RingPlan(self.d, self.virtual_nodes, True, self.key_blocks, self.adaptive_key)
 
     def key_length(self, keys: Sequence[int]) -> int:
-        """Return how many blocks of a prompt choose its candidates by now."""
+        """Return how many blocks of a prompt currently determine its candidates."""
         return self._hotness.peek(keys) if self.adaptive_key else min(self.key_blocks, len(keys))
 
 

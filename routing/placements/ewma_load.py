@@ -1,15 +1,15 @@
-"""LBGR's estimate of an engine's queue: what was sent there, fading with time (LBGR §4.2, eq. 6, Algorithm 2)."""
+"""LBGR's estimate of an engine's queue: work sent there, decaying with time (LBGR §4.2, eq. 6, Algorithm 2)."""
 
 from __future__ import annotations
 
 
 class DecayingLoad:
-    """Costs that lose the factor `decay` in each interval; computed when asked, not by a background thread.
+    """Costs that lose the factor `decay` in each interval; computed on demand, not by a background thread.
 
-    With `keeps_pending` the load never falls below the costs that were added and not yet released:
-    a queue that still stands is not forgotten, however long it stands.
+    With `keeps_pending` the load never falls below the costs that were added and not yet released: a queue that still
+    waits is not forgotten, however long it waits.
 
-    Mutable state: `_load` (true at `_at_s`), `_at_s` and `_standing`.
+    Mutable state: `_load` (true at `_at_s`), `_at_s` and `_pending`.
     """
 
     def __init__(self, decay: float, interval_s: float, *, keeps_pending: bool = False) -> None:
@@ -17,25 +17,25 @@ class DecayingLoad:
         self._interval_s = interval_s
         self._keeps_pending = keeps_pending
         self._load = 0.0
-        self._standing = 0.0
+        self._pending = 0.0
         self._at_s = 0.0
 
     def at(self, now: float) -> float:
-        """Return the load at a moment not before the last change; moments before it count as it."""
+        """Return the load at a moment not before the last change; earlier moments count as that one."""
         load = self._load * self._factor(now - self._at_s)
-        return max(load, self._standing) if self._keeps_pending else load
+        return max(load, self._pending) if self._keeps_pending else load
 
     def add(self, cost: float, now: float) -> None:
-        """Count a cost from now on."""
+        """Add a cost."""
         self._move(now)
         self._load += cost
-        self._standing += cost
+        self._pending += cost
 
     def release(self, cost: float, added_s: float, now: float) -> None:
-        """Take back what is left of a cost added at that moment."""
+        """Subtract the remainder of a cost added at that moment."""
         self._move(now)
         self._load = max(self._load - cost * self._factor(now - added_s), 0.0)
-        self._standing = max(self._standing - cost, 0.0)
+        self._pending = max(self._pending - cost, 0.0)
 
     def _move(self, now: float) -> None:
         self._load *= self._factor(now - self._at_s)

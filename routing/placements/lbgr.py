@@ -19,11 +19,11 @@ from routing.values.feedback_events import Answered, Bound, FeedbackEvent, Relea
 from routing.values.inference_request import InferenceRequest
 
 _MAX_ENGINES = 4096
-"""Engines that are remembered; the one that was sent nothing for longest is forgotten first."""
+"""Most engines that are remembered; the one unused for longest is forgotten first."""
 
 
 class _Sent(msgspec.Struct, frozen=True, gc=False):
-    """One request under way: what it was estimated by, until its answer tells how long it took."""
+    """One request under way, with its estimate, until its answer states how long it took."""
 
     cost: float
     estimate: float
@@ -34,7 +34,7 @@ class _Sent(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(slots=True, eq=False)
 class _Engine:
-    """What is learned about one engine. Mutable."""
+    """Learned state of one engine. Mutable."""
 
     load: DecayingLoad
     model: ResidualModel
@@ -101,7 +101,7 @@ class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
         return least(request, view, now, held, costs, reasons.LEAST_LATENCY)
 
     def learn(self, event: FeedbackEvent) -> None:
-        """Count what is sent, learn from first tokens (from ends where none was seen), release what is over."""
+        """Count sent requests, learn from first tokens (from ends where there was none), release ended ones."""
         request, engine_id, now = event.request, event.engine_id, event.at_s
         if isinstance(event, Bound):
             self._send(request, self._engine(engine_id), event.hit_tokens, now)
@@ -138,7 +138,7 @@ class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
         return (hit_tokens / 1000, (request.prompt_tokens - hit_tokens) / 1000, load, 1.0)
 
     def _engine(self, engine_id: str) -> _Engine:
-        """Return what is known of an engine, as the one used last."""
+        """Return the state of an engine, marked as the one used last."""
         engine = self._engines.pop(engine_id, None)
         if engine is None:
             load = DecayingLoad(self.decay, self.decay_interval_s, keeps_pending=self.keep_pending)

@@ -1,8 +1,8 @@
-"""Least wait + β × compute + what running answers cost: affinity and balance in one rule at every load.
+"""Least wait + β × compute + the cost of running answers: affinity and balance in one rule at every load.
 
-Weighing the compute time above the wait makes cache hits worth waiting for, and never switching the
-rule under overload keeps them when they are needed most (research on scheduling §4, §5). Answers that share an engine
-make each other's steps longer and wait for its memory (routing.ledger.decode_ledger, decision 59).
+Weighing the compute time above the wait makes cache hits worth waiting for, and never switching the rule under overload
+keeps them when they are needed most (research on scheduling §4, §5). Answers that share an engine make each other's
+steps longer and wait for its memory (routing.ledger.decode_ledger, decision 59).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from routing.values.decision import Candidate, Choice
 from routing.values.inference_request import InferenceRequest
 
 FEW_OF = 4
-"""A prefix belongs everywhere where at most one engine in so many lacks it."""
+"""A prefix belongs on every engine where at most one in this many lacks it."""
 BUSIER, BY_ANSWERS = 2, 8
-"""So many times the answers of another engine, and so many more, decodes a holder whose prefix is to spread there."""
+"""A holder decodes this many times another engine's answers, and this many more, before its prefix spreads there."""
 
 
 class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,16 +42,16 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the engine of least cost.
 
         β keeps prompts where their cache is, which would leave an engine idle for ever that has lost a prefix which
-        almost all others hold. Idle, it computes the shared part at its plain price: nobody waits for that, and all
-        who come after find it there. So does an engine that decodes far fewer answers than the holder of the longest
-        match: a hot prefix spreads before its holder's answers are late.
+        almost all others hold. Idle, it computes the shared part at its plain price: no request waits for that, and all
+        later ones find it there. So does an engine that decodes far fewer answers than the holder of the longest match:
+        a hot prefix spreads before its holder's answers are late.
         """
         if view.nodes is not None:
             loadable = what_loads(request, view.nodes, now)
             if loadable is not None:
                 return self._counting_loads(request, view, now, loadable)
         roster, load, alike, others = view.roster, view.load, view.roster.alike, view.roster.accepting_mask
-        looked_at: list[tuple[int, int, int, float]] = []
+        evaluated: list[tuple[int, int, int, float]] = []
         hit, compute, blocks = 0, 0.0, 0
         for blocks, mask in view.match(request).groups:
             others ^= mask
@@ -65,19 +65,19 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     hit = view.hit_tokens(request, target, blocks)
                     compute = view.compute_s(request, target, hit)
                     known = alike
-                looked_at.append((target, blocks, hit, compute))
+                evaluated.append((target, blocks, hit, compute))
         known = False
         for target in _cheapest_others(request, view, others):
             compute = compute if known else view.compute_s(request, target, 0)
             known = alike
-            looked_at.append((target, 0, 0, compute))
+            evaluated.append((target, 0, 0, compute))
         beta, salt, ready_at = self.beta, tie_salt(request), load.ready_at
         rates, prompt_tokens = view.decode_rates(request, roster.accepting[0]), request.prompt_tokens
         per_answer_s, per_token_s, most_s = rates.per_answer_s, rates.per_token_s, rates.usual_s
         answers, contexts, room = load.answers, load.context_tokens, load.room_tokens
-        most, few = answers[looked_at[0][0]] if blocks else 0, blocks > 0 and _few(others, view)
+        most, few = answers[evaluated[0][0]] if blocks else 0, blocks > 0 and _few(others, view)
         scored = []
-        for item in looked_at:
+        for item in evaluated:
             target, held, hit, compute = item
             wait = ready_at[target] - now
             wait = wait if wait > 0.0 else 0.0
@@ -89,7 +89,7 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 decode, late, memory = view.sharing_s(request, target, hit, rates, now)
                 cost = beta * compute + wait + decode + late + memory
             if wait == 0.0 and (BUSIER * running + BY_ANSWERS < most or (few and not held and not running)):
-                best, shared_s = (looked_at[0][0], looked_at[0][3]), partial(_computed_s, request, view, blocks)
+                best, shared_s = (evaluated[0][0], evaluated[0][3]), partial(_computed_s, request, view, blocks)
                 cost -= (beta - 1.0) * _plain_s(view, few, best, (target, held, compute), rates.spread, shared_s)
             scored.append((cost, target ^ salt, wait, decode, late, memory, item))
         scored.sort()
@@ -100,21 +100,22 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Choice(scored[0][-1][0], reasons.LEAST_COST, tuple(kept))
 
     def _counting_loads(self, request: InferenceRequest, view: FleetView, now: float, loadable: Loadable) -> Choice:
-        """Return the engine of least cost where node managers hold some of the prompt: hits weigh by where they lie.
+        """Return the engine of least cost where node managers hold some of the prompt: hits weigh by their tier.
 
-        Engines that share a node load alike, so of those that hold nothing the least waiting one per node is looked at.
+        Engines that share a node load alike, so of those that hold nothing only the least waiting one per node is
+        evaluated.
         """
         roster, prefills, salt = view.roster, Prefills(request, view, loadable), tie_salt(request)
-        others, looked_at, blocks = roster.accepting_mask, [], 0
+        others, evaluated, blocks = roster.accepting_mask, [], 0
         for blocks, mask in view.match(request).groups:
             others &= ~mask
-            looked_at += [(target, blocks) for target in roster.accepting if mask >> target & 1]
+            evaluated += [(target, blocks) for target in roster.accepting if mask >> target & 1]
         for mask in _by_home(view, others):
-            looked_at += [(target, 0) for target in _cheapest_others(request, view, mask)]
+            evaluated += [(target, 0) for target in _cheapest_others(request, view, mask)]
         scored, rates = [], view.decode_rates(request, roster.accepting[0])
-        few, best = _few(others, view), (looked_at[0][0], prefills.on(*looked_at[0]).seconds)
+        few, best = _few(others, view), (evaluated[0][0], prefills.on(*evaluated[0]).seconds)
         shared_s = partial(_loaded_s, prefills, blocks)
-        for target, held in looked_at:
+        for target, held in evaluated:
             wait_s, prefill = view.wait_s(target, now), prefills.on(target, held)
             sharing = view.sharing_s(request, target, prefill.hit_tokens, rates, now)
             cost = self.beta * prefill.seconds + wait_s + sum(sharing)
@@ -136,7 +137,7 @@ def _order(scored: tuple[float, int, int, int, float, Prefill, tuple[float, floa
 
 
 def _by_home(view: FleetView, others: int) -> list[int]:
-    """Return the non-holders as one bitset per node that keeps what they compute, in the order of their ids."""
+    """Return the non-holders as one bitset per node that keeps their blocks, in the order of their ids."""
     homes = view.nodes.homes if view.nodes is not None else {}
     masks: dict[str, int] = {}
     for target in view.roster.accepting:
@@ -150,16 +151,16 @@ def _plain_s(
     view: FleetView,
     few: bool,
     best: tuple[int, float],
-    each: tuple[int, int, float],
+    candidate: tuple[int, int, float],
     spread: float,
     shared_s: Callable[[int], float],
 ) -> float:
     """Return the seconds of prefill that an engine without a queue takes at the plain price instead of β-fold.
 
     `few` hold nothing where all others hold what `shared_s` counts as held: the seconds on a target then. `best` is the
-    holder of the longest match, and its seconds; `each` is the target, what it holds, and its seconds.
+    holder of the longest match, and its seconds; `candidate` is the target, its held blocks, and its seconds.
     """
-    target, held, seconds = each
+    target, held, seconds = candidate
     if few and not held and not view.load.in_flight_requests[target]:
         return seconds - shared_s(target)
     return _spreading(view, best[0], target, spread) * max(0.0, seconds - best[1])
@@ -174,7 +175,7 @@ def _loaded_s(prefills: Prefills, blocks: int, target: int) -> float:
 
 
 def _spreading(view: FleetView, holder: int, target: int, spread: float) -> float:
-    """Return how gladly a target takes a prefix from its holder, 0..1: by how many fewer answers it decodes."""
+    """Return how readily a target takes a prefix from its holder, 0..1: by how many fewer answers it decodes."""
     most = view.load.answers[holder]
     return spread * max(0.0, 1.0 - (BUSIER * view.load.answers[target] + BY_ANSWERS) / most) if most else 0.0
 
@@ -186,7 +187,7 @@ def _few(others: int, view: FleetView) -> bool:
 def _cheapest_others(request: InferenceRequest, view: FleetView, others: int) -> Sequence[int]:
     """Return the non-holders that can be cheapest: the least waiting one, and the one of fewest answers if fewer.
 
-    Engines that have the request's adapter loaded, and those that have not, are looked at apart.
+    Engines that have the request's adapter loaded, and those that have not, are compared separately.
     """
     if not request.adapter:
         return _cheapest_of(view, others)
@@ -194,7 +195,7 @@ def _cheapest_others(request: InferenceRequest, view: FleetView, others: int) ->
 
 
 def _cheapest_of(view: FleetView, others: int) -> Sequence[int]:
-    """Where an engine beyond `others` has the fewest answers of all, none of them wins by its answers."""
+    """Return the non-holders that can be cheapest; none wins by answers where an engine outside `others` has fewest."""
     least = _least_waiting(view, others)
     load = view.load
     answers, order = load.answers, load.answer_order
@@ -215,7 +216,7 @@ def _cheapest_of(view: FleetView, others: int) -> Sequence[int]:
 def _least_waiting(view: FleetView, others: int) -> tuple[int, ...]:
     """Return the non-holders that can win: the least waiting one, or all where speeds differ.
 
-    Of idle engines that is the one idle for longest, so new prompts go round an idle fleet.
+    Of idle engines that is the one idle for longest, so that new prompts alternate over an idle fleet.
     """
     if not others:
         return ()

@@ -18,20 +18,20 @@ class Placement(Protocol):
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the target for the request, with a reason and the best few candidates.
 
-        The target is CENTRAL where the request had better wait unbound; the first candidate is then
-        where it goes if it cannot wait. Only looks: what was chosen comes back as a feedback event.
+        The target is CENTRAL where the request had better wait unbound; the first candidate is then its engine if it
+        cannot wait. Changes nothing: the choice comes back as a feedback event.
         """
 
 
 @runtime_checkable
 class LearningPlacement(Placement, Protocol):
-    """A placement that learns from what became of its choices."""
+    """A placement that learns from the outcomes of its choices."""
 
     def learn(self, event: FeedbackEvent) -> None:
-        """Take note of one feedback event."""
+        """Learn from one feedback event."""
 
 
 def learning_method(placement: Placement) -> Callable[[FeedbackEvent], None] | None:
-    """Return how to feed the placement, None where it does not learn, or says by `learns` that it need not."""
+    """Return the placement's feedback method; None where it does not learn, or `learns` is false."""
     wants = getattr(placement, "learns", True)
     return placement.learn if wants and isinstance(placement, LearningPlacement) else None

@@ -1,4 +1,4 @@
-"""Any engine with equal chance: the baseline of Mooncake Fig. 5."""
+"""Any engine with equal probability: the baseline of Mooncake Fig. 5."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from routing.values.inference_request import InferenceRequest
 
 
 class RandomEngine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Throws dice, whatever the engines hold and however loaded they are."""
+    """Draws an engine at random, whatever its cache and its load."""
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
-        """Return an engine drawn by chance."""
+        """Return a random engine."""
         target = rng.choice(view.roster.accepting)
         blocks = view.match(request).blocks(target)
         return Choice(target, reasons.RANDOM, (candidate(request, view, target, blocks, now),))

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 LARGEST_COVARIANCE = 1e6
-"""Forgetting makes the covariance of a direction that is never seen grow without end; it stops here."""
+"""Limit of the covariance: forgetting makes it grow without bound in a direction that is never seen."""
 
 
 class ResidualModel:
@@ -28,7 +28,7 @@ class ResidualModel:
         return math.fsum([weight * value for weight, value in zip(self.theta, features, strict=True)])
 
     def update(self, features: Sequence[float], observed: float) -> None:
-        """Learn one observation; one that is not a finite number changes nothing."""
+        """Learn from one observation; a value that is not finite changes nothing."""
         error = observed - self.predict(features)
         if not math.isfinite(error):
             return
@@ -42,7 +42,7 @@ class ResidualModel:
             [(value - gain[at] * other) / forgetting for value, other in zip(row, seen, strict=True)]
             for at, row in enumerate(self._covariance)
         ]
-        # Rounding would let the halves drift apart; one of them is the truth.
+        # Rounding would let the two halves diverge, so one of them is copied to the other.
         self._covariance = [
             [covariance[min(at, other)][max(at, other)] for other in range(len(row))]
             for at, row in enumerate(covariance)

@@ -1,4 +1,4 @@
-"""Every engine in turn, whatever it holds and however loaded it is: the baseline."""
+"""Every engine in turn, whatever its cache and its load: the baseline."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """SkyWalker inside one region (§3.2, §3.3, Algorithm 1): wait unbound until an engine has nothing pending.
 
-Selective pushing by pending requests: the head of a first-come queue goes, among engines whose pending
-requests are within the limit, to the one that holds the longest part of the prompt.
+Selective pushing by pending requests: among engines whose pending requests are within the limit, the head of a
+first-come queue gets the one that holds the longest part of the prompt.
 """
 
 from __future__ import annotations

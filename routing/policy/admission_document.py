@@ -1,4 +1,4 @@
-"""The settings of admission and of SLO classes, as a policy document holds them."""
+"""The settings of admission and of SLO classes in a policy document."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from routing.policy.setting import about, number
 OFF, EARLY, PREDICTIVE_SYSTEM, PREDICTIVE_INSTANCE = "off", "early", "predictive_system", "predictive_instance"
 
 ClassName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_.-]{0,31}$")]
-"""What an SLO class may be called."""
+"""Allowed names of an SLO class."""
 
 MAX_CLASSES = 32
 

@@ -199,7 +199,7 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = 600.0
 
     def fair_to_tenants(self) -> RoutingPolicy:
-        """Return the policy with dispatches that go round the tenants that wait."""
+        """Return the policy with dispatches that alternate between waiting tenants."""
         if self.fairness.enabled:
             return self
         return msgspec.structs.replace(self, fairness=msgspec.structs.replace(self.fairness, enabled=True))

@@ -1,6 +1,6 @@
-"""Schemas of one kind of document: the one before the program's is upgraded when read, all others are rejected.
+"""Schemas of one kind of document: the previous one is upgraded when read, all others are rejected.
 
-The upgrader works on a copy, so stored versions, files and peers may still speak the schema before.
+The upgrader works on a copy, so that stored versions, files and peers may still use the previous schema.
 """
 
 from __future__ import annotations
@@ -13,27 +13,28 @@ from typing import Any
 FIELD = "schema_version"
 
 Upgrader = Callable[[dict[str, Any]], dict[str, Any]]
-"""Takes a document of the schema before and returns it in the current one; `schema_version` is written for it."""
+"""Takes a document of the previous schema and returns it in the current one; `schema_version` is written for it."""
 
 
 class SchemaError(ValueError):
-    """This program cannot read the document's schema; the message says what to do."""
+    """This program cannot read the document's schema; the message states the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaLine:
-    """The schema that this program writes, and how the one before becomes it."""
+    """The schema that this program writes, and the upgrade from the previous one."""
 
     what: str
-    """What the documents are, for errors."""
+    """Kind of document, for errors."""
     current: int
     upgrade: Upgrader | None = None
-    """None: no schema before this one is read. Raising `current` comes with one."""
+    """None: the previous schema is not read. Raising `current` comes with one."""
 
     def upgraded(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Return a copy in the current schema; raises SchemaError.
 
-        Without `schema_version` it is taken as current. What names no schema at all is left to the validation.
+        Without `schema_version` it is taken as current. A document that names no schema at all is left to the
+        validation.
         """
         version, copy = document.get(FIELD, self.current), dict(document)
         if not isinstance(version, int) or isinstance(version, bool) or version == self.current:
@@ -48,5 +49,5 @@ class SchemaLine:
         try:
             return {**self.upgrade(deepcopy(copy)), FIELD: self.current}
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            # Upgraders read what an earlier program has validated; people can write anything.
+            # Upgraders read documents that an earlier program has validated; people can write anything.
             raise SchemaError(f"its schema_version is {version}, but it does not match that schema") from error

@@ -1,6 +1,6 @@
 """How a document declares a setting: `Annotated[float, about(title, help), number(unit, ge=…, le=…, usual=…)]`.
 
-The console's form, the API's schema and the errors all read what is said here.
+The console's form, the API's schema and the errors all read these declarations.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from msgspec import Meta
 
 
 def about(title: str, text: str, *, group: str = "") -> Meta:
-    """Return the title and the help text of a setting, and the part of the form it stands in."""
+    """Return the title and the help text of a setting, and its group in the form."""
     return Meta(title=title, description=text, extra_json_schema={"x-group": group} if group else None)
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from routing.pd.pair_assignment import EnginePairs
 
 Bound = tuple[int, float]
-"""A queued request's target, and the prefill seconds that were estimated for it there."""
+"""A queued request's target, and its estimated prefill seconds there."""
 
 _LEAST_RETRY_S = 1.0
 
@@ -41,7 +41,7 @@ class Admission:
     """Judges choices. Mutable state: the settings of the policy in force, and the book of decodes.
 
     `free_at` returns when the prefills that run on a target are expected to end, queued requests not counted;
-    `unbound_s` the seconds that a request waits for the unbound requests before it.
+    `unbound_s` the seconds that a request waits for the unbound requests ahead of it.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Admission:
         self.adopt(policy)
 
     def adopt(self, policy: RoutingPolicy) -> None:
-        """Judge by this policy from now on."""
+        """Follow this policy."""
         self.settings: AdmissionDocument = policy.admission
         self._tpot_slo_s = policy.tpot_slo_s
         self._counts_loads = counts_loads(policy.placement.name)
@@ -71,9 +71,10 @@ class Admission:
         self.judges = policy.admission.mode != OFF or policy.admission.reject_infeasible
 
     def judge(self, request: InferenceRequest, choice: Choice, now: float) -> Rejected | None:
-        """Return the rejection of a request for which this engine was chosen; None: it may go on."""
+        """Return the rejection of a request for which this engine was chosen; None: it is admitted."""
         ttft_s = self.expected_ttft_s(request, choice, now)
         left_s = request.deadline_s - now
+        # All engines are compared only where the chosen one would be late.
         if self.settings.reject_infeasible and ttft_s > left_s and self.is_infeasible(request, now):
             return Rejected(request.request_id, reasons.INFEASIBLE, max(_LEAST_RETRY_S, ttft_s - left_s))
         if self.settings.mode == OFF:
@@ -93,21 +94,21 @@ class Admission:
     def is_infeasible(self, request: InferenceRequest, now: float, bound: Bound | None = None) -> bool:
         """Return whether no engine could serve the request on time even if it went next.
 
-        A prompt whose prefill alone takes longer than its objective is not: rejecting it would be for
-        ever, for no wait makes it shorter. `bound` is given for a queued request.
+        A prompt whose prefill alone takes longer than its objective is not infeasible: it would be rejected for ever,
+        because no wait makes it shorter. `bound` is given for a queued request.
         """
         ttft_s, compute_s = self._least(request, now, bound)
         return now + ttft_s > request.deadline_s and compute_s <= request.ttft_slo_s
 
     def last_chance_s(self, request: InferenceRequest, now: float, bound: Bound | None) -> float:
-        """Return the latest moment at which a request's prefill on the best engine could start and be on time."""
+        """Return the latest moment at which a request's prefill could start on the best engine and still be on time."""
         compute_s = self._least(request, now, bound)[1]
         return request.deadline_s - compute_s if compute_s <= request.ttft_slo_s else NEVER
 
     def decode_load(self, target: int | None, now: float, *, at_s: float | None = None) -> float:
         """Return a decode step's time over the pool's objective: on a target, or the pool's mean (None).
 
-        As it is, or as it is expected to be at `at_s`.
+        At present, or as expected at `at_s`.
         """
         targets = (
             (target,) if target is not None else self.pairs.decoders if self.pairs else self._view.roster.accepting
@@ -121,7 +122,7 @@ class Admission:
         return sum(self._view.wait_s(target, now) for target in accepting) / (len(accepting) * slo_s or 1.0)
 
     def tokens_s(self, tokens: int) -> float:
-        """Return the seconds that prefilling so many uncached tokens takes on one engine."""
+        """Return the seconds that prefilling `tokens` uncached tokens takes on one engine."""
         return tokens * self._token_s
 
     # -- the decode side
@@ -133,9 +134,11 @@ class Admission:
             if wait_s is not None:
                 return Rejected(request.request_id, reasons.DECODE_OVERLOAD, max(_LEAST_RETRY_S, wait_s))
             return None
+        # `early` takes the present load (§4.3.2), the predictive modes that at the end of the prefill (§4.3.4).
         moment = None if self.settings.mode == EARLY else at_s
         alone = self.settings.mode == PREDICTIVE_INSTANCE and choice.target != CENTRAL
         targets = (choice.target,) if alone else self._view.roster.accepting
+        # The request itself is one of the batch.
         batches = [self._batch(target, now, moment) + 1 for target in targets]
         step_s = sum(map(self._step_s, targets, batches)) / len(targets)
         limit_s = self.settings.threshold * (request.tpot_slo_s or self._tpot_slo_s)
@@ -143,13 +146,13 @@ class Admission:
             return None
         batch = sum(batches) / len(targets)
         fitting = self._cost(targets[0]).batch_within(limit_s, self.book.context_tokens)
-        # Decodes end evenly over the time that one takes.
+        # Decodes end evenly over the duration of one.
         retry_s = self.decode_s * min(1.0, max(0.0, batch - fitting) / batch)
         return Rejected(request.request_id, reasons.DECODE_OVERLOAD, max(_LEAST_RETRY_S, retry_s))
 
     @property
     def decode_s(self) -> float:
-        """The uniform time of a decode, t_d: the policy's, else the mean of what was observed."""
+        """The uniform time of a decode, t_d: the policy's, else the observed mean."""
         return self.settings.decode_s or self.book.decode_s
 
     def _cost(self, target: int) -> DecodeCost:
@@ -160,7 +163,7 @@ class Admission:
         return self._cost(target).seconds(batch, batch * self.book.context_tokens)
 
     def _batch(self, target: int, now: float, at_s: float | None) -> float:
-        """Return how many requests decode on the target, now or as expected at a later moment."""
+        """Return how many requests decode on the target, now or as expected at `at_s`."""
         book, view = self.book, self._view
         if at_s is None or at_s <= now:
             return book.decoding(target)
@@ -174,8 +177,8 @@ class Admission:
             late_s = max(0.0, until_s - max(0.0, ahead_s - uniform_s))
             staying = book.decoding_after(target, at_s - uniform_s)
             return staying + ending * (late_s / until_s if until_s > 0 else float(ahead_s < uniform_s))
-        # Whoever decodes ends at the rate 1/mean, whatever its age (Little's law for the whole batch): exact in
-        # the mean however decodes differ, where a uniform time takes long ones for over.
+        # Every decode ends at the rate 1/mean, whatever its age (Little's law for the whole batch): exact in
+        # the mean whatever the spread of decodes, where a uniform time counts long ones as over.
         mean_s = max(book.decode_s, 1e-3)
         kept = exp(-(ahead_s - until_s) / mean_s)
         share = mean_s / until_s * (1.0 - exp(-until_s / mean_s)) if until_s > 0 else 1.0
@@ -189,7 +192,7 @@ class Admission:
         others, ttft_s, compute_s = view.roster.accepting_mask, NEVER, NEVER
         match = view.match(request)
         if bound is not None:
-            # The request's own blocks are on their way to its engine: what others hold is what is resident.
+            # The request's own blocks are on their way to its engine: for the others only resident blocks count.
             match, (own, compute_s) = view.resident_match(request), bound
             ttft_s = max(free_at(own) - now, 0.0) + compute_s
         if (
@@ -206,6 +209,7 @@ class Admission:
                 low = holders & -holders
                 holders ^= low
                 target = low.bit_length() - 1
+                # Equal engines with equal matches take equal time, computed once.
                 if alike is None or not view.roster.alike:
                     alike = view.compute_s(request, target, view.hit_tokens(request, target, blocks))
                 compute_s = min(compute_s, alike)

@@ -1,8 +1,8 @@
 """Work in deadline order, with the question of every deadline order: which requests would be late?
 
-The work of a whole pool shares `rate` engines: an entry starts when the entries before it are through
-at that rate, and takes its own time. Kept in short runs with their sums, so that an entry comes or
-goes, and the first late one is found, in time that hardly grows with the line.
+The work of a whole pool shares `rate` engines: an entry starts when the entries before it are done at that rate, and
+takes its own time. Entries are kept in short runs with their sums, so that adding, removing, and searching for the
+first late one take time that hardly grows with the line.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from routing.ledger.reservations import Reservation
 
 Entry = tuple[float, int, float, Reservation]
-"""Deadline, number of its coming (so that no two compare equal), estimated prefill seconds, queued request."""
+"""Deadline, arrival number (so that no two compare equal), estimated prefill seconds, queued request."""
 
 _RUN = 48
 """A run is split when it holds twice as many entries."""
@@ -30,7 +30,7 @@ class _Run:
         self.sum_up(rate)
 
     def sum_up(self, rate: float) -> None:
-        """Compute the sums anew."""
+        """Recompute the sums."""
         before = 0.0
         spare = float("inf")
         largest = 0.0
@@ -68,14 +68,14 @@ class DeadlineLine:
         return sum(run.seconds for run in self._runs)
 
     def set_rate(self, rate: float) -> None:
-        """Let so many engines work on the line from now on."""
+        """Set how many engines work on the line."""
         if rate != self.rate:
             self.rate = rate
             for run in self._runs:
                 run.sum_up(rate)
 
     def add(self, entry: Entry) -> None:
-        """Put an entry in its place; an equal one must not be there."""
+        """Insert an entry; an equal one must not be there."""
         self._count += 1
         if not self._runs:
             self._runs.append(_Run([entry], self.rate))
@@ -93,16 +93,16 @@ class DeadlineLine:
         self._lasts[at] = run.entries[-1]
 
     def remove(self, entry: Entry) -> None:
-        """Take an entry out; raises KeyError where it is not."""
+        """Remove an entry; raises KeyError where it is not."""
         at = bisect_left(self._lasts, entry)
         entries = self._runs[at].entries if at < len(self._runs) else []
-        place = bisect_left(entries, entry)
-        if place == len(entries) or entries[place][1] != entry[1]:
+        index = bisect_left(entries, entry)
+        if index == len(entries) or entries[index][1] != entry[1]:
             raise KeyError(entry[3].request.request_id)
-        self._take(at, place)
+        self._take(at, index)
 
     def first_late(self, start_s: float) -> tuple[int, int] | None:
-        """Return run and place of the first entry that is late if the line starts at `start_s`; None where none is."""
+        """Return run and index of the first entry that is late if the line starts at `start_s`; None where none is."""
         rate = self.rate
         for at, run in enumerate(self._runs):
             if run.spare_s < start_s:
@@ -111,13 +111,13 @@ class DeadlineLine:
         return None
 
     def take_largest(self, until: tuple[int, int]) -> Entry:
-        """Take out and return the largest entry up to this run and place, the earliest of equals."""
-        last_run, last_place = until
+        """Remove and return the largest entry up to this run and index, the earliest of equals."""
+        last_run, last_index = until
         best_s, best_at = -1.0, -1
         for at in range(last_run):
             if self._runs[at].largest_s > best_s:
                 best_s, best_at = self._runs[at].largest_s, at
-        part = [entry[2] for entry in self._runs[last_run].entries[: last_place + 1]]
+        part = [entry[2] for entry in self._runs[last_run].entries[: last_index + 1]]
         largest = max(part)
         if largest > best_s:
             return self._take(last_run, part.index(largest))
@@ -143,7 +143,7 @@ class DeadlineLine:
     def feasible_part(self, start_s: float) -> tuple[list[Entry], list[Entry]]:
         """Return the entries that can all be on time together, and the others.
 
-        One walk: each entry that would be late drives out the largest so far (Moore 1968).
+        One pass: each entry that would be late drives out the largest so far (Moore 1968).
         """
         kept: list[tuple[float, int, Entry]] = []
         dropped: list[Entry] = []
@@ -171,9 +171,9 @@ class DeadlineLine:
             if (fresh.seconds, fresh.spare_s, fresh.largest_s) != (run.seconds, run.spare_s, run.largest_s):
                 raise AssertionError("a run's sums are stale")
 
-    def _take(self, at: int, place: int) -> Entry:
+    def _take(self, at: int, index: int) -> Entry:
         run = self._runs[at]
-        entry = run.entries.pop(place)
+        entry = run.entries.pop(index)
         self._count -= 1
         if run.entries:
             run.sum_up(self.rate)
@@ -184,9 +184,9 @@ class DeadlineLine:
 
 
 def _first_late_in(run: _Run, start_s: float, rate: float) -> int:
-    """Return the place of the first late entry of a run that has one; the last one if rounding hides it."""
-    for place, (deadline_s, _, seconds, _) in enumerate(run.entries):
+    """Return the index of the first late entry of a run that has one; the last one if rounding hides it."""
+    for index, (deadline_s, _, seconds, _) in enumerate(run.entries):
         if deadline_s - seconds < start_s:
-            return place
+            return index
         start_s += seconds / rate
     return len(run.entries) - 1

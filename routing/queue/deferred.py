@@ -1,4 +1,4 @@
-"""Requests that load has rejected for the moment and that are tried again (Mooncake §4.3)."""
+"""Requests that are rejected for load at present and tried again later (Mooncake §4.3)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Deferred:
         self._moments.set(request.request_id, until)
 
     def drop(self, request_id: str) -> bool:
-        """Let a request go that is not wanted any more; returns False (no harm) where none of this id is deferred."""
+        """Drop a request that is no longer wanted; returns False (no harm) where none of this id is deferred."""
         self._moments.forget(request_id)
         return self.requests.pop(request_id, None) is not None
 
@@ -37,7 +37,7 @@ class Deferred:
         return self._moments.next_moment()
 
     def due(self, now: float) -> Iterator[InferenceRequest]:
-        """Yield the requests to be tried again now, and keep them no more."""
+        """Yield the requests to be tried again now, and drop them."""
         for request_id in list(self._moments.due(now)):
             yield self.requests.pop(request_id)
 

@@ -15,7 +15,7 @@ from routing.ledger.reservations import Reservations
 from routing.policy.dispatch_limit_document import BLIND, IN_FLIGHT, DispatchLimitDocument
 
 _HELD_S = 0.25
-"""An engine is kept for a prompt that does not fit yet for this long; by then another may have taken it."""
+"""How long an engine is kept free for a prompt that does not fit yet; by then another may have taken it."""
 
 
 class _Report(msgspec.Struct, gc=False):
@@ -24,10 +24,10 @@ class _Report(msgspec.Struct, gc=False):
     pending: int
     at_s: float
     held_tokens: int = 0
-    """Prompt tokens of a request that was held back for want of room, and still is at `held_until_s`."""
+    """Prompt tokens of a request that was held back for lack of room, and still is at `held_until_s`."""
     held_until_s: float = 0.0
     blocks: bool = False
-    """Something was held back because of it."""
+    """A request was held back because of it."""
 
 
 class DispatchLimit:
@@ -39,14 +39,14 @@ class DispatchLimit:
         self.adopt(DispatchLimitDocument(), 1, 0.0)
 
     def adopt(self, settings: DispatchLimitDocument, prefill_window_tokens: int, lookahead_s: float) -> None:
-        """Follow these settings from now on."""
+        """Follow these settings."""
         self._settings = settings
         self._window_tokens = prefill_window_tokens
         self._lookahead_s = lookahead_s
         self._blind, self._by_count = settings.mode == BLIND, settings.mode == IN_FLIGHT
 
     def report(self, target: int, pending: int, room_tokens: int | None, now: float) -> None:
-        """Note that an engine has so many requests that it has not started, and room for so many tokens."""
+        """Note an engine's report: `pending` requests not started, and room for `room_tokens`."""
         room = float("inf") if room_tokens is None else float(room_tokens)
         self._reservations.note_room(target, room, now + self._settings.report_ttl_s)
         last = self.reports.get(target)
@@ -60,7 +60,7 @@ class DispatchLimit:
         self._reservations.take_room(target, prompt_tokens)
 
     def started(self, target: int) -> None:
-        """Note a first token: as many fewer are pending as the last report says."""
+        """Note a first token: one fewer is pending than in the last report."""
         report = self.reports.get(target)
         if report is not None and report.pending:
             report.pending -= 1
@@ -70,34 +70,37 @@ class DispatchLimit:
         self.reports.pop(target, None)
 
     def may_dispatch(self, target: int, uncached_tokens: int, prompt_tokens: int, now: float) -> bool:
-        """Return whether the target may be given a prompt of so many tokens."""
+        """Return whether the target may be given such a prompt."""
         if self._blind:
             return True
-        standing = self._reservations
+        reservations = self._reservations
         if self._by_count:
-            return standing.dispatched(target) < self._settings.in_flight_limit
-        if not standing.may_start(target, uncached_tokens, self._window_tokens, now + self._lookahead_s):
+            return reservations.dispatched(target) < self._settings.in_flight_limit
+        if not reservations.may_start(target, uncached_tokens, self._window_tokens, now + self._lookahead_s):
             return False
         report = self.reports.get(target)
+        # Without a fresh report the prefill window alone decides, so that a silent engine is never blocked.
         if report is None or now >= report.at_s + self._settings.report_ttl_s:
             return True
-        pending = report.pending > 0 and standing.prefilling(target) > 0
-        if not pending and (self._has_room(target, report, prompt_tokens, now) or not standing.dispatched(target)):
+        # Our own requests with a first token are not pending, whatever an older report states.
+        pending = report.pending > 0 and reservations.prefilling(target) > 0
+        # An empty engine is never kept waiting for room: no request there would free any.
+        if not pending and (self._has_room(target, report, prompt_tokens, now) or not reservations.dispatched(target)):
             return True
         report.blocks = True
         return False
 
     def is_open(self, target: int, now: float) -> bool:
-        """Return whether another request would start at once; keeps nothing free for it."""
-        standing = self._reservations
+        """Return whether another request would start at once; reserves nothing for it."""
+        reservations = self._reservations
         if self._by_count:
-            return standing.dispatched(target) < self._settings.in_flight_limit
-        if not standing.may_start(target, 0, self._window_tokens - 1, now + self._lookahead_s):
+            return reservations.dispatched(target) < self._settings.in_flight_limit
+        if not reservations.may_start(target, 0, self._window_tokens - 1, now + self._lookahead_s):
             return False
         report = self.reports.get(target)
         if report is None or now >= report.at_s + self._settings.report_ttl_s:
             return True
-        return report.pending == 0 or standing.prefilling(target) == 0
+        return report.pending == 0 or reservations.prefilling(target) == 0
 
     def _has_room(self, target: int, report: _Report, prompt_tokens: int, now: float) -> bool:
         if not self._settings.wait_for_memory:
@@ -111,12 +114,12 @@ class DispatchLimit:
         return False
 
     def opens_at(self, target: int, now: float) -> float:
-        """Return when time alone may let the target be given work; inf where only news of it can."""
+        """Return when time alone may open the target for work; inf where only news of it can."""
         if self._blind or self._by_count:
             return NEVER
         report = self.reports.get(target)
         free_s = self._reservations.free_at(target) - self._lookahead_s
-        # A report that blocks is followed by another, or is ignored once it is too old.
+        # A report that blocks is followed by another, or expires.
         old_s = report.at_s + self._settings.report_ttl_s if report is not None and report.blocks else now
         return old_s if old_s > now else free_s
 

@@ -1,9 +1,9 @@
 """Weighted fair queueing between tenants, by virtual time.
 
-Each waiting tenant has a tag: the service it has had over its share. The least tag goes next, so over
-a time in which tenants wait all along, their service stands in the ratio of their shares up to one
-largest request each (start-time fair queueing, Goyal, Vin and Cheng 1996). A tenant that comes back
-starts at the virtual time, or at its own tag where that is later: idling earns no credit.
+Each waiting tenant has a tag: the service it has had over its share. The least tag goes next, so over a time in which
+tenants wait all along, their service is in the ratio of their shares up to one largest request each (start-time fair
+queueing, Goyal, Vin and Cheng 1996). A tenant that comes back starts at the virtual time, or at its own tag where that
+is later: idling earns no credit.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from heapq import heapify, heappop, heappush
 from routing.policy.fairness_document import FairnessDocument
 
 MAX_REMEMBERED = 4096
-"""Tenants that do not wait and whose tags are ahead of virtual time, kept so that leaving pays no debt."""
+"""Tenants that do not wait and whose tags are ahead of virtual time, remembered so that leaving clears no debt."""
 
 
 class FairShares:
-    """The tenants that wait at one place.
+    """The waiting tenants of one queue.
 
-    Mutable state: `_tags` (tenant → tag, some of tenants that do not wait), `_heap` of (tag, tenant) with
-    entries that no longer stand, `_waiting` (weight and tenant, sorted), the virtual time, and the
-    division of shares, worked out when the tenants change.
+    Mutable state: `_tags` (tenant → tag, some of tenants that do not wait), `_heap` of (tag, tenant) with some outdated
+    entries, `_waiting` (weight and tenant, sorted), the virtual time, and the division of shares, recomputed when the
+    tenants change.
     """
 
     def __init__(self, settings: FairnessDocument) -> None:
@@ -37,39 +37,40 @@ class FairShares:
         return len(self._waiting)
 
     def join(self, tenant: str) -> None:
-        """Let a tenant wait that did not."""
+        """Add a tenant that did not wait."""
         insort(self._waiting, (self._weight(tenant), tenant))
         self._division = None
         tag = self._tags[tenant] = max(self._tags.get(tenant, 0.0), self._virtual)
         self._push(tag, tenant)
 
     def leave(self, tenant: str) -> None:
-        """Let a tenant wait no more; what it had beyond its share is remembered for a while."""
+        """Remove a waiting tenant; its service beyond its share is remembered for a while."""
         del self._waiting[bisect_left(self._waiting, (self._weight(tenant), tenant))]
         self._division = None
         if len(self._tags) > len(self._waiting) + MAX_REMEMBERED:
             self._forget_some()
 
     def charge(self, tenant: str, seconds: float) -> None:
-        """Count service that a waiting tenant got."""
+        """Count service that a waiting tenant received."""
         tag = self._tags[tenant]
+        # Virtual time is the tag at which service starts, so that it never falls behind a served tenant.
         self._virtual = max(self._virtual, tag)
         tag = self._tags[tenant] = tag + seconds / self.share(tenant)
         self._push(tag, tenant)
 
     def first(self, count: int) -> list[str]:
         """Return up to `count` waiting tenants, the one with the least tag first."""
-        standing: list[tuple[float, str]] = []
-        while self._heap and len(standing) < count:
+        current: list[tuple[float, str]] = []
+        while self._heap and len(current) < count:
             entry = heappop(self._heap)
-            if self._stands(entry) and (not standing or standing[-1] != entry):
-                standing.append(entry)
-        for entry in standing:
+            if self._is_current(entry) and (not current or current[-1] != entry):
+                current.append(entry)
+        for entry in current:
             heappush(self._heap, entry)
-        return [tenant for _, tenant in standing]
+        return [tenant for _, tenant in current]
 
     def share(self, tenant: str) -> float:
-        """Return the share, 0..1, that a waiting tenant is to have of the service while all that wait now do."""
+        """Return the share, 0..1, of the service that a waiting tenant is due while the current ones wait."""
         count, cap = len(self._waiting), self._settings.max_share
         if count * cap <= 1.0:
             return 1.0 / count
@@ -80,7 +81,7 @@ class FairShares:
         return cap if weight >= from_weight else weight * per_weight
 
     def check(self) -> None:
-        """Raise AssertionError unless each waiting tenant has its place in the heap and the shares add up to 1."""
+        """Raise AssertionError unless each waiting tenant has its entry in the heap and the shares add up to 1."""
         entries = set(self._heap)
         if self._waiting != sorted(set(self._waiting)):
             raise AssertionError("the waiting tenants are not in order")
@@ -93,12 +94,13 @@ class FairShares:
 
     def _push(self, tag: float, tenant: str) -> None:
         heappush(self._heap, (tag, tenant))
+        # Outdated entries are dropped in bulk, so that the heap stays proportional to the tenants.
         if len(self._heap) > 2 * len(self._waiting) + 64:
             self._heap = [(self._tags[name], name) for _, name in self._waiting]
             heapify(self._heap)
 
     def _forget_some(self) -> None:
-        """Forget the tags of tenants that do not wait: those that virtual time has passed, else all."""
+        """Forget the tags of tenants that do not wait: those below virtual time, else all."""
         waiting = {name for _, name in self._waiting}
         ahead = {name: tag for name, tag in self._tags.items() if name in waiting or tag > self._virtual}
         if len(ahead) > len(waiting) + MAX_REMEMBERED // 2:
@@ -123,7 +125,7 @@ class FairShares:
     def _weight(self, tenant: str) -> float:
         return self._settings.weights.get(tenant, self._settings.default_weight)
 
-    def _stands(self, entry: tuple[float, str]) -> bool:
+    def _is_current(self, entry: tuple[float, str]) -> bool:
         tag, tenant = entry
         if self._tags.get(tenant) != tag:
             return False

@@ -1,4 +1,4 @@
-"""Cost of a queued request on the engine that asks for work, compared with the best engine."""
+"""Cost of a queued request on the engine that pulls, compared with the best engine."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ class Fit(NamedTuple):
     """One queued request seen from one engine; seconds of prefill."""
 
     compute_s: float
-    """On the engine that asks."""
+    """On the engine that pulls."""
     best_s: float
-    """On the engine where it is least, whether that one is free or not."""
+    """On the engine where it is least, free or not."""
     home_end_s: float
-    """When the first of the engines where it is less than here would be through with it; inf where there is none."""
+    """When the first of the engines where it is less than here would have finished it; inf where there is none."""
 
 
 def fit(queued: Reservation, target: int, view: FleetView, now: float) -> Fit:
-    """Return what the request's prefill takes on the target and elsewhere, counting blocks on their way."""
+    """Return the request's prefill times on the target and elsewhere, counting blocks on their way."""
     request, excluded = queued.request, queued.excluded
     groups = view.match(request).groups
     if not view.roster.alike or excluded:
-        return _fit_each(queued, target, view, now)
+        return _fit_by_engine(queued, target, view, now)
     compute_s = best_s = view.compute_s(request, target, 0)
     home_end_s = float("inf")
     bit = 1 << target
@@ -32,6 +32,7 @@ def fit(queued: Reservation, target: int, view: FleetView, now: float) -> Fit:
         here_s = view.compute_s(request, target, view.hit_tokens(request, target, blocks))
         if not depth:
             best_s = min(here_s, compute_s)
+        # Groups are ordered by depth: all before this one hold more than the target.
         if mask & bit:
             compute_s = here_s
             break
@@ -40,7 +41,7 @@ def fit(queued: Reservation, target: int, view: FleetView, now: float) -> Fit:
 
 
 def least_compute_s(queued: Reservation, view: FleetView) -> float:
-    """Return the least prefill seconds over all accepting engines, of which there is one at least."""
+    """Return the least prefill seconds over all accepting engines, of which there is at least one."""
     request = queued.request
     groups = view.match(request).groups
     if view.roster.alike:
@@ -54,22 +55,22 @@ def least_compute_s(queued: Reservation, view: FleetView) -> float:
     )
 
 
-def _fit_each(queued: Reservation, target: int, view: FleetView, now: float) -> Fit:
-    """Look at every engine by itself: they differ in speed or trust, or some are not for this queued request."""
+def _fit_by_engine(queued: Reservation, target: int, view: FleetView, now: float) -> Fit:
+    """Compare engine by engine: they differ in speed or trust, or some are not for this queued request."""
     request = queued.request
     held = {
-        item: blocks
+        other: blocks
         for blocks, mask in view.match(request).groups
-        for item in view.roster.accepting
-        if mask >> item & 1
+        for other in view.roster.accepting
+        if mask >> other & 1
     }
     seconds = {
-        item: view.compute_s(request, item, view.hit_tokens(request, item, held.get(item, 0)))
-        for item in view.roster.accepting
-        if item == target or view.roster.engine_ids[item] not in queued.excluded
+        other: view.compute_s(request, other, view.hit_tokens(request, other, held.get(other, 0)))
+        for other in view.roster.accepting
+        if other == target or view.roster.engine_ids[other] not in queued.excluded
     }
     here_s = seconds[target]
-    ends = (max(view.load.ready_at[each], now) + cost_s for each, cost_s in seconds.items() if cost_s < here_s)
+    ends = (max(view.load.ready_at[other], now) + cost_s for other, cost_s in seconds.items() if cost_s < here_s)
     return Fit(here_s, min(seconds.values()), min(ends, default=float("inf")))
 
 

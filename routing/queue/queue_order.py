@@ -16,31 +16,31 @@ class Pick(NamedTuple):
 
 
 class OrderedQueue(Protocol):
-    """The queued requests of one target, kept as an order likes them. Mutable; the waiting room owns it.
+    """The queued requests of one target, in the order's own structure. Mutable; the waiting room owns it.
 
-    Queued requests come in order of binding and leave by dispatch or withdrawal; both cost far less than a walk
-    over all of them, so that a dispatch stays cheap when hundreds wait.
+    Queued requests are added in order of binding and leave by dispatch or withdrawal; both cost far less than a scan of
+    all of them, so that a dispatch stays cheap when hundreds wait.
     """
 
     def add(self, queued: Reservation) -> None:
-        """Take a queued request in; its request's id is new here."""
+        """Add a queued request; its request's id is new here."""
 
     def remove(self, queued: Reservation) -> None:
-        """Let a queued request go that was added."""
+        """Remove a queued request that was added."""
 
     def next(self, target: int, view: FleetView, at_s: float) -> Pick | None:
-        """Return the request to dispatch to `target`, whose prefill would start at `at_s`; never asked while empty.
+        """Return the request to dispatch to `target`, whose prefill would start at `at_s`; not called while empty.
 
-        None, of unbound requests only: what waits had better go elsewhere. Only looks: the same question
-        has the same answer until a queued request comes or goes or time passes.
+        None, of unbound requests only: the waiting ones had better go elsewhere. Changes nothing: the same call has the
+        same answer until a queued request is added or removed or time passes.
         """
 
     def given_up(self) -> list[str]:
-        """Return the ids of queued requests that go last from now on, each told once; some may be gone."""
+        """Return the ids of queued requests that have become last in line, each reported once; some may be gone."""
 
     @property
     def late_last_s(self) -> float:
-        """Estimated prefill seconds of the requests that any newcomer is dispatched before, as far as is known."""
+        """Estimated prefill seconds of the requests that any newcomer overtakes, as far as is known."""
 
     def check(self) -> None:
         """Raise AssertionError unless all parts agree with each other."""

@@ -1,4 +1,4 @@
-"""Queued requests by a rank of one's choice, the lowest first; a heap whose entries are dropped lazily."""
+"""Queued requests by a given rank, the lowest first; a heap whose entries are dropped lazily."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from routing.ledger.reservations import Reservation
 from routing.queue.queue_order import Pick
 
 Rank = tuple[float, float]
-"""What a queued request is ordered by; equal ranks go in order of coming."""
+"""Key by which queued requests are ordered; equal ranks go in order of arrival."""
 
 
 class RankedRequests:
     """A priority queue with removal.
 
-    Mutable state: `compute_s`, `_number_of` (request id → number of its coming), `_heap` (rank, number, request; an
-    entry whose number is no longer its request's is dead) and `_numbers`.
+    Mutable state: `compute_s`, `_number_of` (request id → arrival number), `_heap` (rank, number, request; an entry
+    whose number is no longer its request's is dead) and `_numbers`.
     """
 
     def __init__(self) -> None:
@@ -34,41 +34,41 @@ class RankedRequests:
         return queued.request.request_id in self._number_of
 
     def add(self, queued: Reservation, rank: Rank) -> None:
-        """Take a queued request in."""
+        """Add a queued request."""
         self._numbers += 1
         self.compute_s += queued.compute_s
         self._number_of[queued.request.request_id] = self._numbers
         heappush(self._heap, (rank, self._numbers, queued))
         if len(self._heap) > 2 * len(self._number_of) + 64:
-            self._heap = [entry for entry in self._heap if self._stands(entry)]
+            self._heap = [entry for entry in self._heap if self._is_current(entry)]
             heapify(self._heap)
 
     def remove(self, queued: Reservation) -> None:
-        """Let a queued request go; raises KeyError where it is not."""
+        """Remove a queued request; raises KeyError where it is not."""
         del self._number_of[queued.request.request_id]
         self.compute_s = self.compute_s - queued.compute_s if self._number_of else 0.0
 
     def first(self) -> Reservation:
         """Return the queued request of the lowest rank; raises IndexError where there is none."""
-        while not self._stands(self._heap[0]):
+        while not self._is_current(self._heap[0]):
             heappop(self._heap)
         return self._heap[0][2]
 
     def check(self) -> None:
-        """Raise AssertionError unless every queued request has exactly one entry that stands."""
-        standing = [entry[2].request.request_id for entry in self._heap if self._stands(entry)]
-        seconds = sum(entry[2].compute_s for entry in self._heap if self._stands(entry))
+        """Raise AssertionError unless every queued request has exactly one valid entry."""
+        current = [entry[2].request.request_id for entry in self._heap if self._is_current(entry)]
+        seconds = sum(entry[2].compute_s for entry in self._heap if self._is_current(entry))
         if abs(seconds - self.compute_s) > 1e-6:
             raise AssertionError(f"{self.compute_s} s are not the {seconds} s of the queued requests")
-        if sorted(standing) != sorted(self._number_of):
-            raise AssertionError(f"entries {standing} are not the queued requests {list(self._number_of)}")
+        if sorted(current) != sorted(self._number_of):
+            raise AssertionError(f"entries {current} are not the queued requests {list(self._number_of)}")
 
-    def _stands(self, entry: tuple[Rank, int, Reservation]) -> bool:
+    def _is_current(self, entry: tuple[Rank, int, Reservation]) -> bool:
         return self._number_of.get(entry[2].request.request_id) == entry[1]
 
 
 class RankedQueue:
-    """The queue of an order that ranks each request once, when it comes. Mutable state: `_queued`."""
+    """The queue of an order that ranks each request once, on arrival. Mutable state: `_queued`."""
 
     def __init__(self, rank: Callable[[Reservation], Rank], reason: str) -> None:
         self._rank = rank
@@ -80,7 +80,7 @@ class RankedQueue:
         self._queued.add(queued, self._rank(queued))
 
     def remove(self, queued: Reservation) -> None:
-        """Let the queued request go; raises KeyError where it is not."""
+        """Remove the queued request; raises KeyError where it is not."""
         self._queued.remove(queued)
 
     def next(self, target: int, view: FleetView, at_s: float) -> Pick:
@@ -88,12 +88,12 @@ class RankedQueue:
         return Pick(self._queued.first(), self._reason)
 
     def given_up(self) -> list[str]:
-        """Return nobody: such an order gives nobody up."""
+        """Return none: such an order gives no request up."""
         return []
 
     @property
     def late_last_s(self) -> float:
-        """0: a newcomer's own rank decides whom it passes."""
+        """0: a newcomer's own rank decides which requests it overtakes."""
         return 0.0
 
     def check(self) -> None:

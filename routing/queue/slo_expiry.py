@@ -1,4 +1,4 @@
-"""When each queued request stops making sense, so that it is rejected then and not when its turn comes."""
+"""When each queued request becomes pointless, so that it is rejected then and not when its turn comes."""
 
 from __future__ import annotations
 
@@ -25,22 +25,23 @@ class LastChances:
         return len(self._due)
 
     def set(self, request_id: str, moment: float) -> None:
-        """Look at the request at this moment, and at no other; NEVER: not at all."""
+        """Check the request at this moment, and at no other; NEVER: not at all."""
         if moment == NEVER:
             self._due.pop(request_id, None)
             return
         self._due[request_id] = moment
         heappush(self._heap, (moment, request_id))
+        # Outdated entries are dropped in bulk, so that the heap stays proportional to the requests.
         if len(self._heap) > 2 * len(self._due) + _SWEEP_ABOVE:
             self._heap = [(due, name) for name, due in self._due.items()]
             heapify(self._heap)
 
     def forget(self, request_id: str) -> None:
-        """Look at the request no more; unknown ids are ignored."""
+        """Stop checking the request; unknown ids are ignored."""
         self._due.pop(request_id, None)
 
     def next_moment(self) -> float:
-        """Return when the next request is to be looked at; NEVER while there is none."""
+        """Return when the next request is due for a check; NEVER while there is none."""
         heap = self._heap
         while heap and self._due.get(heap[0][1]) != heap[0][0]:
             heappop(heap)
@@ -54,10 +55,10 @@ class LastChances:
             yield request_id
 
     def check(self) -> None:
-        """Raise AssertionError unless every request will be looked at."""
+        """Raise AssertionError unless every request will be checked."""
         listed = set(self._heap)
         for request_id, moment in self._due.items():
             if (moment, request_id) not in listed:
-                raise AssertionError(f"{request_id} is never looked at")
+                raise AssertionError(f"{request_id} is never checked")
         if len(self._heap) > 2 * len(self._due) + _SWEEP_ABOVE + 1:
             raise AssertionError("entries of requests that are gone pile up")

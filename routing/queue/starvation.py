@@ -1,4 +1,4 @@
-"""For how long a queued request has been overtaken: how long ago one that came later was dispatched first."""
+"""How long a queued request has been overtaken: since when a later one was dispatched first."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from bisect import bisect_right
 
 
 class Starvation:
-    """Dispatches by the numbers of their queued requests' coming.
+    """Dispatches by the arrival numbers of their queued requests.
 
-    Only dispatches count that came later than all dispatched before: the first of those beyond a queued request's own
-    number was the first to pass it. Mutable state: `_numbers` and `_moments`, both rising.
+    Only a dispatch counts that arrived later than all dispatched before: the first of those beyond a queued request's
+    own number was the first to overtake it. Mutable state: `_numbers` and `_moments`, both rising.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class Starvation:
         return len(self._numbers)
 
     def dispatched(self, number: int, now: float, oldest: int) -> None:
-        """Note a dispatch; queued requests that came before number `oldest` are all gone."""
+        """Note a dispatch; queued requests that arrived before number `oldest` are all gone."""
         if not self._numbers or number > self._numbers[-1]:
             self._numbers.append(number)
             self._moments.append(now)

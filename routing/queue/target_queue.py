@@ -1,4 +1,4 @@
-"""Requests queued at one place: for one target, or unbound for the whole pool.
+"""Requests of one queue: for one target, or unbound for the whole pool.
 
 The order decides which request is next. Fairness between tenants and the starvation limit apply to every order.
 """
@@ -19,26 +19,26 @@ from routing.queue.starvation import Starvation
 from routing.values import reasons
 
 _TENANTS_ASKED = 16
-"""Tenants whose queued requests an engine looks at where those of the first had better go elsewhere."""
+"""Tenants whose queued requests an engine considers where those of the first had better go elsewhere."""
 
 
 class LineRules(msgspec.Struct, frozen=True):
-    """What holds for every line, whatever the order."""
+    """Rules of every line, whatever the order."""
 
     fairness: FairnessDocument = FairnessDocument()
     starvation_limit_s: float = float("inf")
-    """A queued request that others have been dispatched before for longer goes next."""
+    """A queued request that has been overtaken for longer goes next."""
 
 
 NO_RULES = LineRules()
 
 
 class WaitingLine:
-    """Queued requests by arrival, plus one queue in the order's sense, or one per tenant.
+    """Queued requests by arrival, plus one queue of the order, or one per tenant.
 
-    Mutable state: `_queued` (number of coming → queued request), `_numbers` (the same numbers, rising),
-    `_number_of` (request id → number), `_queues` and `_waiting_of` (tenant → queue and its queued requests; "" for
-    all without fairness), the shares and what was skipped.
+    Mutable state: `_queued` (arrival number → queued request), `_numbers` (the same numbers, rising), `_number_of`
+    (request id → number), `_queues` and `_waiting_of` (tenant → queue and its queued requests; "" for all without
+    fairness), the shares and the starvation record.
     """
 
     def __init__(self, build: Callable[[], OrderedQueue], rules: LineRules) -> None:
@@ -59,12 +59,12 @@ class WaitingLine:
 
     @property
     def queued_requests(self) -> list[Reservation]:
-        """All queued requests in order of their coming."""
+        """All queued requests in order of arrival."""
         return list(self._queued.values())
 
     @property
     def oldest(self) -> Reservation:
-        """The queued request that came first, of some."""
+        """The queued request that arrived first; there must be one."""
         return self._queued[self._numbers[0]]
 
     def queued(self, request_id: str) -> Reservation:
@@ -72,7 +72,7 @@ class WaitingLine:
         return self._queued[self._number_of[request_id]]
 
     def add(self, queued: Reservation) -> None:
-        """Take a queued request in."""
+        """Add a queued request."""
         self._coming += 1
         self._compute_s += queued.compute_s
         self._queued[self._coming] = queued
@@ -88,10 +88,11 @@ class WaitingLine:
         queue.add(queued)
 
     def remove(self, queued: Reservation) -> None:
-        """Let a queued request go that is not wanted any more; raises KeyError where it is not."""
+        """Remove a queued request that is no longer wanted; raises KeyError where it is not."""
         number = self._number_of.pop(queued.request.request_id)
         del self._queued[number]
         del self._numbers[bisect_left(self._numbers, number)]
+        # An empty line resets the sum, so that rounding errors do not add up.
         self._compute_s = self._compute_s - queued.compute_s if self._numbers else 0.0
         tenant = self._tenant(queued)
         self._queues[tenant].remove(queued)
@@ -101,7 +102,7 @@ class WaitingLine:
             self._shares.leave(tenant)
 
     def dispatch(self, queued: Reservation, seconds: float, now: float) -> int:
-        """Let a request go that is dispatched with this much prefill; returns how many that came earlier stay."""
+        """Remove a request that is dispatched with `seconds` of prefill; returns how many earlier ones stay."""
         number = self._number_of[queued.request.request_id]
         overtook = bisect_left(self._numbers, number)
         self._starvation.dispatched(number, now, self._numbers[0])
@@ -111,7 +112,7 @@ class WaitingLine:
         return overtook
 
     def next(self, target: int, view: FleetView, at_s: float) -> Pick | None:
-        """Return the request that goes next to `target`, whose prefill would start at `at_s`; None: had better none."""
+        """Return the request that goes next to `target`, whose prefill would start at `at_s`; None: rather none."""
         oldest = self._numbers[0]
         if at_s - self._starvation.since(oldest) > self._starvation_limit_s:
             return Pick(self._queued[oldest], reasons.STARVATION_LIMIT)
@@ -124,15 +125,15 @@ class WaitingLine:
         return None
 
     def given_up(self) -> list[str]:
-        """Return the ids of requests that were found SLO-infeasible since the last question; some may be gone."""
-        found: list[str] = []
+        """Return the ids of requests that became SLO-infeasible since the last call; some may be gone."""
+        request_ids: list[str] = []
         for queue in self._queues.values():
-            found += queue.given_up()
-        return found
+            request_ids += queue.given_up()
+        return request_ids
 
     @property
     def late_last_s(self) -> float:
-        """Estimated prefill seconds of the requests that any newcomer is dispatched before, as far as is known."""
+        """Estimated prefill seconds of the requests that any newcomer overtakes, as far as is known."""
         return sum(queue.late_last_s for queue in self._queues.values())
 
     @property
@@ -143,9 +144,9 @@ class WaitingLine:
     def check(self) -> None:
         """Raise AssertionError unless numbers, queued requests and queues agree."""
         if self._numbers != sorted(self._queued) or self._numbers != list(self._queued):
-            raise AssertionError("the queued requests are not in order of their coming")
-        if self._number_of != {each.request.request_id: number for number, each in self._queued.items()}:
-            raise AssertionError("a queued request stands under another number")
+            raise AssertionError("the queued requests are not in order of arrival")
+        if self._number_of != {queued.request.request_id: number for number, queued in self._queued.items()}:
+            raise AssertionError("a queued request is under another number")
         for queue in self._queues.values():
             queue.check()
         if self._shares is not None:

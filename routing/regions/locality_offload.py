@@ -1,4 +1,4 @@
-"""Our region rule: pull scheduling with bounded patience, a linear cost, early offload, and sessions that stick.
+"""Our region rule: pull scheduling with bounded patience, a linear cost, early offload, and sticky sessions.
 
 Each step and its default is measured in the study of SkyWalker that docs/simulate.md quotes.
 """
@@ -15,11 +15,11 @@ class LocalityOffload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     prefill_s_per_token: float = 0.000547
     in_flight_s: float = 0.04
-    """What one more request in flight at an engine counts (s)."""
+    """Cost of one more request in flight at an engine (s)."""
     patience_s: float = 4.0
     """The longest wait for the engine of least cost (s)."""
     patience_saving_s: float = 0.3
-    """The prefill that an engine must save for the whole patience (s); less saves less wait."""
+    """The prefill that an engine must save for the whole patience (s); a smaller saving shortens the wait."""
     stick_tokens: int = 200
     """How many more tokens a region must hold than any local engine, for the request to follow them."""
     stick_in_flight: float = 10.0
@@ -30,10 +30,10 @@ class LocalityOffload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much less busy in addition, per second of one-way latency."""
     early_loss_s: float = 0.05
     """The prefill that an offload may cost at once (s)."""
-    look_ahead: int = 128
+    lookahead: int = 128
 
     def choose(self, view: RegionView) -> RegionChoice:
-        """Return a region that holds the session, an idle one, the engine of least cost, or that it waits for that."""
+        """Return a region that holds the session, an idle one, the engine of least cost, or a wait for that engine."""
         held = max(engine.matched_tokens for engine in view.engines)
         peers = [at for at, peer in enumerate(view.peers) if peer.has_room]
         return (

@@ -11,8 +11,8 @@ class RegionRule(Protocol):
     """Chooses the region of one queued request; keeps no copy of the fleet and reads no clock."""
 
     @property
-    def look_ahead(self) -> int:
-        """How many waiting requests are considered: 1 is first come, first served, with a blocking head."""
+    def lookahead(self) -> int:
+        """Number of waiting requests considered: 1 is first come, first served, with a blocking head."""
 
     def choose(self, view: RegionView) -> RegionChoice:
-        """Return an engine with room, a peer with room, or that the request waits."""
+        """Return an engine with room, a peer with room, or a wait."""

@@ -1,4 +1,4 @@
-"""What a region's balancer knows when it routes one request, and the destinations that it can choose."""
+"""Facts of a region's balancer when it routes one request, and the destinations that it can choose."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class RegionEngineLoad(msgspec.Struct, frozen=True, gc=False):
     matched_tokens: int
     """Leading prompt tokens that the balancer's index holds for the engine."""
     in_flight: int
-    """Requests that the balancer sent there and that have not ended, as far as it knows."""
+    """Requests that the balancer sent there and that have not ended, as far as is known."""
     has_room: bool
     """Whether selective pushing lets it take another request."""
     indexed_tokens: int = 0
@@ -23,16 +23,16 @@ class RegionLoad(msgspec.Struct, frozen=True, gc=False):
     """The engines of one pool together."""
 
     engines: int
-    """Those that take work."""
+    """Engines that accept work."""
     available: int
-    """Those with room for another request."""
+    """Engines with room for another request."""
     queued: int
     in_flight: int
     """Requests dispatched and not complete."""
 
 
-class EngineStanding(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One engine as the gateway that decides for its pool sees it."""
+class EngineLoadReport(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One engine as seen by the gateway that decides for its pool."""
 
     engine_id: str
     in_flight: int
@@ -46,8 +46,8 @@ class PoolLoadReport(msgspec.Struct, frozen=True, array_like=True):
     queued: int
     in_flight: int
     """Requests dispatched and not complete."""
-    engines: tuple[EngineStanding, ...]
-    """Those that take work."""
+    engines: tuple[EngineLoadReport, ...]
+    """Engines that accept work."""
 
 
 class PeerLoad(msgspec.Struct, frozen=True, gc=False):

@@ -11,13 +11,13 @@ from routing.regions.skywalker import SkyWalkerRegions
 from routing.regions.skywalker_ch import SkyWalkerCh
 
 REGION_LOCAL = "region_local"
-"""Forwards nothing, so that nobody is asked."""
+"""Never forwards, so that no other region is queried."""
 
 _STUDIED = LocalityOffload()
 
 
 def _locality_offload(policy: RoutingPolicy) -> RegionRule:
-    """Return our rule with the pool's own prefill cost; what a request in flight counts keeps its ratio to it."""
+    """Return our rule with the pool's own prefill cost; the cost of a request in flight keeps its ratio to it."""
     per_token_s = policy.prefill_cost.per_token_s
     in_flight_s = _STUDIED.in_flight_s * per_token_s / _STUDIED.prefill_s_per_token
     return LocalityOffload(prefill_s_per_token=per_token_s, in_flight_s=in_flight_s)
@@ -31,6 +31,6 @@ REGION_RULES: dict[str, Callable[[RoutingPolicy], RegionRule]] = {
 
 
 def build_region_rule(policy: RoutingPolicy) -> RegionRule | None:
-    """Return the rule that the policy names; None: it forwards nothing."""
+    """Return the rule that the policy names; None: it never forwards."""
     build = REGION_RULES.get(policy.region_rule)
     return None if build is None else build(policy)

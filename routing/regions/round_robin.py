@@ -8,9 +8,9 @@ from routing.regions.region_view import WAIT, RegionChoice, RegionView
 
 
 class RoundRobinRegions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Takes the engines in turn, skipping those without room; forwards nothing."""
+    """Takes the engines in turn, skipping those without room; never forwards."""
 
-    look_ahead: int = 1
+    lookahead: int = 1
 
     def choose(self, view: RegionView) -> RegionChoice:
         """Return the next engine in turn."""

@@ -15,7 +15,7 @@ class SkyWalkerRegions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     least_match: float = 0.5
-    look_ahead: int = 1
+    lookahead: int = 1
 
     def choose(self, view: RegionView) -> RegionChoice:
         """Return the engine or the region of the longest match among those with room."""

@@ -13,7 +13,7 @@ from routing.rings.hash_ring import HashRing
 class SkyWalkerCh(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The next engine with capacity clockwise of the session's hash; if there is none, the next region."""
 
-    look_ahead: int = 1
+    lookahead: int = 1
 
     def choose(self, view: RegionView) -> RegionChoice:
         """Return the first target with room on the ring of engines, else on the ring of regions."""

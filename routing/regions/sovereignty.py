@@ -14,7 +14,7 @@ import msgspec
 
 MAX_RULES = 100
 MAX_NAMES = 100
-"""The most tenants or regions that one rule may name."""
+"""Most tenants or regions that one rule may name."""
 MAX_NAME = 80
 MAX_NOTE = 500
 
@@ -32,10 +32,10 @@ class SovereigntyRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     to_regions: tuple[str, ...] = ()
     allow: bool = True
     note: str = ""
-    """Why the rule exists, for people."""
+    """Reason for the rule, for people."""
 
     def matches(self, tenant: str, origin: str, destination: str) -> bool:
-        """Tell whether the rule decides about this hop, if no earlier one did."""
+        """Return whether the rule decides about this hop, if no earlier one did."""
         return (
             (not self.tenants or tenant in self.tenants)
             and (not self.from_regions or origin in self.from_regions)
@@ -54,7 +54,7 @@ _SAME_REGION = SovereigntyVerdict(True, SAME_REGION)
 
 
 class SovereigntyDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All sovereignty rules of an installation, in the order in which they are asked."""
+    """All sovereignty rules of an installation, in order of evaluation."""
 
     schema_version: Literal[1] = 1
     default: Literal["allow", "deny"] = "allow"
@@ -79,7 +79,7 @@ ALLOW_ALL = SovereigntyDocument()
 
 
 class SovereigntyProblem(msgspec.Struct, frozen=True):
-    """What is wrong with a document, at a path such as `rules[2].to_regions`."""
+    """A fault of a document, at a path such as `rules[2].to_regions`."""
 
     path: str
     message: str
@@ -88,17 +88,17 @@ class SovereigntyProblem(msgspec.Struct, frozen=True):
 def problems(
     document: SovereigntyDocument, regions: Collection[str], tenants: Collection[str]
 ) -> tuple[SovereigntyProblem, ...]:
-    """Return why a document cannot be put in force where these regions and tenants exist; empty: it can.
+    """Return why a document cannot take effect with these regions and tenants; empty: it can.
 
     A rule that can never match is rejected: its author believes that it protects something.
     """
-    found = [*_malformed(document)]
+    faults = [*_malformed(document)]
     for at, rule in enumerate(document.rules):
         for field, known in (("tenants", tenants), ("from_regions", regions), ("to_regions", regions)):
             unknown = [name for name in getattr(rule, field) if name not in known]
             if unknown:
-                found.append(SovereigntyProblem(f"rules[{at}].{field}", f"unknown: {', '.join(unknown)}"))
-    return tuple(found or _unreachable(document, sorted(regions)))
+                faults.append(SovereigntyProblem(f"rules[{at}].{field}", f"unknown: {', '.join(unknown)}"))
+    return tuple(faults or _unreachable(document, sorted(regions)))
 
 
 def _malformed(document: SovereigntyDocument) -> Iterator[SovereigntyProblem]:
@@ -151,7 +151,7 @@ def _unreachable(document: SovereigntyDocument, regions: list[str]) -> Iterator[
 
 
 def _mask(document: SovereigntyDocument, field: str, name: str | None) -> int:
-    """Return the rules whose list holds the name or is empty; None is any tenant that no rule names."""
+    """Return the rules whose list holds the name or is empty; None represents any tenant that no rule names."""
     lists = [getattr(rule, field) for rule in document.rules]
     return sum(1 << at for at, listed in enumerate(lists) if not listed or name in listed)
 
@@ -160,7 +160,7 @@ def _why_never(document: SovereigntyDocument, at: int, earlier: int) -> str:
     rule = document.rules[at]
     if not earlier:
         return f"{rule.name!r} can never match: no hop leads from its regions to other regions that it names"
-    hiding = [other for place, other in enumerate(document.rules) if earlier >> place & 1]
+    hiding = [other for index, other in enumerate(document.rules) if earlier >> index & 1]
     names = ", ".join(repr(other.name) for other in hiding)
     if any(other.allow != rule.allow for other in hiding):
         return f"{rule.name!r} contradicts {names}: earlier rules decide about all its hops, and otherwise"

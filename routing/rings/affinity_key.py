@@ -9,7 +9,7 @@ from routing.values.inference_request import InferenceRequest
 def affinity_key(request: InferenceRequest, blocks: int) -> int:
     """Return the key of the prompt's first `blocks` blocks, of all where it has fewer, of its id where it has none.
 
-    A block's key stands for the whole prefix that ends with it.
+    A block's key represents the whole prefix that ends with it.
     """
     keys = request.head or request.keys
     if blocks < len(keys):

@@ -1,4 +1,4 @@
-"""The candidates of each key as targets of one version of the fleet, remembered for keys that come again."""
+"""The candidates of each key as targets of one version of the fleet, cached for repeated keys."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from routing.rings.hash_ring import CandidateRings
 
 MAX_KNOWN = 8192
-"""Keys remembered at a time; prompts that share a start share its key, so most of the traffic asks for few."""
+"""Most keys cached at a time; prompts that share a start share its key, so most of the traffic needs few."""
 
 
 class CandidateTargets(dict[int, tuple[tuple[int, ...], int]]):
     """Key → its targets, the first ring's first, and the bitset of them.
 
-    Made from rings and targets when asked for; what was asked before is found without a call. Keys in `wider`
-    have the candidates of their own rings, which begin with the usual ones.
+    Entries are computed from rings and targets on demand; a cached one costs no call. Keys in `wider` have the
+    candidates of their own rings, which begin with the usual ones.
     """
 
     def __init__(
@@ -29,5 +29,5 @@ class CandidateTargets(dict[int, tuple[tuple[int, ...], int]]):
         targets = tuple([self._targets[position] for position in self._wider.get(key, self._rings).candidates(key)])
         if len(self) >= MAX_KNOWN:
             self.clear()
-        found = self[key] = (targets, sum([1 << target for target in targets]))
-        return found
+        entry = self[key] = (targets, sum([1 << target for target in targets]))
+        return entry

@@ -1,7 +1,7 @@
 """Consistent hash rings over engine ids (DualMap §3.4; Karger et al. 1997), with virtual nodes.
 
-A ring is a pure function of the engine ids, so that every gateway that knows the same engines sees
-the same ring, and an engine's arrival or departure moves only its own arcs.
+A ring is a pure function of the engine ids, so that every gateway with the same engines computes the same ring, and an
+engine's arrival or departure moves only its own arcs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class HashRing:
         return self._owners[at if at < len(self._owners) else 0]
 
     def owners(self, key: int) -> Iterator[int]:
-        """Yield all engines' positions, each once, in the order in which they come clockwise of the key's hash."""
+        """Yield all engines' positions, each once, clockwise from the key's hash."""
         at = bisect_left(self._points, xxh3_64_intdigest(key.to_bytes(8, "little"), self._seed))
         seen: set[int] = set()
         for owner in chain(islice(self._owners, at, None), islice(self._owners, at)):
@@ -55,15 +55,15 @@ class HashRing:
 
         The first one begins before 0, where the ring closes.
         """
-        found = []
+        arcs = []
         previous = self._points[-1] - RING if self._points else 0
         for point, owner in zip(self._points, self._owners, strict=True):
-            found.append((previous, point - previous, owner))
+            arcs.append((previous, point - previous, owner))
             previous = point
-        return found
+        return arcs
 
     def lengths(self) -> list[int]:
-        """Return each engine's part of the ring, in RINGths."""
+        """Return each engine's part of the ring, in units of 1/RING."""
         lengths = [0] * self.size
         for _, length, owner in self.arcs():
             lengths[owner] += length
@@ -82,7 +82,7 @@ class HashRing:
 
 
 class CandidateRings:
-    """Independent rings over the same engines: each key has as many candidates (DualMap §3.2; A.9 for d > 2)."""
+    """Independent rings over the same engines: each key has one candidate per ring (DualMap §3.2; A.9 for d > 2)."""
 
     def __init__(self, engine_ids: Sequence[str], *, rings: int = 2, virtual_nodes: int = 100) -> None:
         self.size = len(engine_ids)
@@ -102,10 +102,10 @@ class CandidateRings:
         Where rings agree the later one gives the next engine that is not a candidate yet (eq. 5).
         """
         packed = key.to_bytes(8, "little")
-        found: list[int] = []
+        positions: list[int] = []
         for ring in self._rings:
             owner = ring.owner_of(packed)
-            while owner in found:
+            while owner in positions:
                 owner = (owner + 1) % self.size
-            found.append(owner)
-        return found
+            positions.append(owner)
+        return positions

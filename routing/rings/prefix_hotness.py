@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 GROW, SHRINK = 2.0, 1.0
-"""Shares of one engine above which a prefix is hot, and below which it is no longer."""
+"""Shares of one engine above which a prefix is hot, and below which it cools down."""
 
 
 @dataclass(slots=True, eq=False)
 class _Prefix:
-    """One prefix: how many requests of the window reached it, and its children once it was hot."""
+    """One prefix: how many requests of the window reached it, and its children once it has been hot."""
 
     key: int
     parent: _Prefix | None
@@ -26,16 +26,16 @@ class _Prefix:
     children: dict[int, _Prefix] | None = None
 
 
-_Looked = tuple[Sequence[int] | None, _Prefix | None, int]
-_NOTHING: _Looked = (None, None, 0)
+_Path = tuple[Sequence[int] | None, _Prefix | None, int]
+_NOTHING: _Path = (None, None, 0)
 
 
 class PrefixHotness:
     """The tree and its window. Sizes in blocks; at most `window` × `max_blocks` prefixes are kept.
 
-    Mutable state: `_roots` (prefixes of `least_blocks` blocks, by key), `_recent` (of each request in the window
-    the leaf it reached, None where the prompt was shorter than a root) and `_looked`, where the prompt that was
-    looked at last ends while the tree stands as it was then: it is mostly the next to be counted.
+    Mutable state: `_roots` (prefixes of `least_blocks` blocks, by key), `_recent` (of each request in the window the
+    leaf it reached, None where the prompt was shorter than a root) and `_last_path`, the leaf of the prompt that was
+    measured last, valid until the tree changes: that prompt is mostly the next to be counted.
     """
 
     def __init__(self, *, window: int = 1000, least_blocks: int = 2, max_blocks: int = 64) -> None:
@@ -46,7 +46,7 @@ class PrefixHotness:
         self._max = max_blocks
         self._roots: dict[int, _Prefix] = {}
         self._recent: deque[_Prefix | None] = deque()
-        self._looked: _Looked = _NOTHING
+        self._last_path: _Path = _NOTHING
         self._least_seen = window // 10
 
     def __len__(self) -> int:
@@ -61,21 +61,21 @@ class PrefixHotness:
         while node is not None and node.children is not None and depth < len(keys):
             node = node.children.get(keys[depth])
             depth += 1
-        self._looked = keys, node, depth
+        self._last_path = keys, node, depth
         return depth
 
     def peek(self, keys: Sequence[int]) -> int:
-        """Return the same for somebody who only looks."""
-        looked = self._looked
+        """Return the same without changing any state."""
+        last_path = self._last_path
         blocks = self.blocks(keys)
-        self._looked = looked
+        self._last_path = last_path
         return blocks
 
     def observe(self, keys: Sequence[int], engines: int) -> int:
         """Count one request of a fleet of `engines`, and return the length of its key."""
-        looked, leaf, blocks = self._looked
-        self._looked = _NOTHING
-        if keys is not looked or leaf is None:
+        measured, leaf, blocks = self._last_path
+        self._last_path = _NOTHING
+        if keys is not measured or leaf is None:
             leaf, blocks = self._reach(keys) if len(keys) >= self._least else (None, len(keys))
         node = leaf
         while node is not None:
@@ -117,7 +117,7 @@ class PrefixHotness:
             raise AssertionError(f"{len(self._recent)} requests are in a window of {self._window}")
 
     def _reach(self, keys: Sequence[int]) -> tuple[_Prefix, int]:
-        """Return the prompt's leaf, made where nobody has been before, and its length in blocks."""
+        """Return the prompt's leaf, made where no prompt has reached it before, and its length in blocks."""
         depth = self._least
         key = keys[depth - 1]
         node = self._roots.get(key)
@@ -133,7 +133,7 @@ class PrefixHotness:
         return node, depth
 
     def _leave(self, leaf: _Prefix | None) -> None:
-        """Let a request leave the window; what nobody of the window has reached is dropped."""
+        """Let a request leave the window; prefixes that no request of the window reaches are dropped."""
         node = leaf
         while node is not None:
             node.count -= 1

@@ -14,15 +14,15 @@ class RingPlan(msgspec.Struct, frozen=True):
     """Everything that a ring depends on, except the engine ids."""
 
     rings: int
-    """Rings, and so candidates of each key."""
+    """Number of rings, and so of candidates per key."""
     virtual_nodes: int
     """Points per engine on each ring."""
     independent: bool
     """Rings of CandidateRings, each with a seed of its own; False: the one plain ring."""
     key_blocks: int = 1
-    """Leading blocks of a prompt that make its key, at least."""
+    """Least number of leading blocks of a prompt in its key."""
     adaptive: bool = False
-    """Keys of much used prefixes are longer."""
+    """Whether keys of hot prefixes are longer."""
 
     def over(self, engine_ids: Sequence[str]) -> tuple[HashRing, ...]:
         """Return the rings over these engines, in this order; fewer where there are fewer engines than rings."""
@@ -33,21 +33,21 @@ class RingPlan(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class OnRings(Protocol):
-    """A placement that finds a prompt's engines on hash rings, by a key of its first blocks."""
+    """A placement that chooses a prompt's engines on hash rings, by a key of its first blocks."""
 
     def ring_plan(self) -> RingPlan:
-        """Return how its rings are made."""
+        """Return the plan of its rings."""
 
     def key_length(self, keys: Sequence[int]) -> int:
-        """Return how many blocks of a prompt make its key by now; only looks."""
+        """Return how many blocks of a prompt currently make its key, without changing any state."""
 
 
 def candidates_on(rings: Sequence[HashRing], key: int) -> list[int]:
     """Return the positions of the key's candidates on these rings, by CandidateRings' rule (DualMap eq. 5)."""
-    found: list[int] = []
+    positions: list[int] = []
     for ring in rings:
         owner = ring.owner(key)
-        while owner in found:
+        while owner in positions:
             owner = (owner + 1) % ring.size
-        found.append(owner)
-    return found
+        positions.append(owner)
+    return positions

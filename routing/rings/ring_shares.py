@@ -1,12 +1,12 @@
-"""Which share of all keys each engine of a pool's hash rings is a candidate of, and what would move if one left.
+"""Share of all keys of which each engine of a pool's hash rings is a candidate, and what would move if one left.
 
-Each key has one place per ring, and each place has an engine. Shares are of places, so that they sum to 1 and the
-ideal is 1/n. They are exact: arcs are integers. With two rings the rule that gives a key whose rings agree the next
-engine as its second candidate (DualMap eq. 5) is counted in full: the rings are independent, so the second place is
+Each key has one candidate per ring. Shares are of candidates, so that they sum to 1 and the ideal is 1/n. They are
+exact: arcs are integers. With two rings the rule that gives a key whose rings agree the next engine as its second
+candidate (DualMap eq. 5) is counted in full: the rings are independent, so the second candidate is
 
     P(second = e) = r2(e) · (1 − r1(e)) + r2(e−1) · r1(e−1)        r: an engine's share of a ring
 
-With more rings it is left out, and a place's share is its ring's.
+With more rings it is left out, and a candidate's share is its ring's.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class EngineShare(msgspec.Struct, frozen=True):
     by_ring: tuple[float, ...]
     """Of each ring."""
     share: float
-    """Of all places of keys."""
+    """Of the candidates of all keys."""
     traffic: float | None
-    """Of the places of the requests that were seen; None: none was."""
+    """Of the candidates of the requests that were seen; None: none was."""
     gain: float | None = None
-    """What its share would grow by if the other engine left; None: nobody is asked about."""
+    """Growth of its share if the other engine left; None: no departure was asked about."""
     traffic_gain: float | None = None
 
 
@@ -44,15 +44,15 @@ class RingShares(msgspec.Struct, frozen=True):
     engines: tuple[EngineShare, ...]
     """In the order of the engine ids."""
     requests: int
-    """That stand behind `traffic`."""
+    """Number of requests behind `traffic`."""
     without: str = ""
     """The engine that is taken out; empty: none."""
     moved: float | None = None
-    """Share of places that would get another engine."""
+    """Share of candidates that would be another engine."""
     keys_changed: float | None = None
     """Share of keys that would have another set of candidates."""
     traffic_moved: float | None = None
-    """Share of the places of requests that would get another engine."""
+    """Share of the requests' candidates that would be another engine."""
 
 
 class UnknownEngineError(ValueError):
@@ -62,16 +62,16 @@ class UnknownEngineError(ValueError):
 def ring_shares(
     plan: RingPlan, engine_ids: Sequence[str], traffic: Iterable[tuple[int, int]] = (), without: str = ""
 ) -> RingShares:
-    """Return each engine's share, and with `without` what its leaving would move.
+    """Return each engine's share, and with `without` what its departure would move.
 
-    `traffic` are keys with the requests that they stood for. Raises UnknownEngineError.
+    `traffic` are keys with their numbers of requests. Raises UnknownEngineError.
     """
     if without and without not in engine_ids:
         raise UnknownEngineError(f"{without} is not on the rings; it takes no work, or it belongs to another pool")
     seen = list(traffic)
     requests = sum(count for _, count in seen)
     rings = plan.over(engine_ids)
-    places = place_shares(rings)
+    before = candidate_shares(rings)
     loads = _traffic(rings, seen)
     on_rings = [ring.shares() for ring in rings]
     gains: list[float | None] = [None] * len(engine_ids)
@@ -81,14 +81,14 @@ def ring_shares(
         at = engine_ids.index(without)
         left = [engine_id_ for engine_id_ in engine_ids if engine_id_ != without]
         rings_after = plan.over(left)
-        after, loads_after = place_shares(rings_after), _traffic(rings_after, seen)
+        after, loads_after = candidate_shares(rings_after), _traffic(rings_after, seen)
         for position in range(len(engine_ids)):
             if position != at:
-                gains[position] = after[position - (position > at)] - places[position]
+                gains[position] = after[position - (position > at)] - before[position]
                 if requests:
                     traffic_gains[position] = loads_after[position - (position > at)] - loads[position]
-        moved = places[at]
-        keys_changed = min(1.0, places[at] * len(rings))
+        moved = before[at]
+        keys_changed = min(1.0, before[at] * len(rings))
         traffic_moved = loads[at] if requests else None
     return RingShares(
         rings=len(rings),
@@ -98,7 +98,7 @@ def ring_shares(
             EngineShare(
                 engine_id,
                 tuple(shares[position] for shares in on_rings),
-                places[position],
+                before[position],
                 loads[position] if requests else None,
                 gains[position],
                 traffic_gains[position],
@@ -113,8 +113,8 @@ def ring_shares(
     )
 
 
-def place_shares(rings: Sequence[HashRing]) -> list[float]:
-    """Return each engine's share of all places of keys, 0..1."""
+def candidate_shares(rings: Sequence[HashRing]) -> list[float]:
+    """Return each engine's share of the candidates of all keys, 0..1."""
     lengths = [ring.lengths() for ring in rings]
     size = rings[0].size if rings else 0
     if len(rings) == 2 and size > 1:
@@ -127,7 +127,7 @@ def place_shares(rings: Sequence[HashRing]) -> list[float]:
 
 
 def _traffic(rings: Sequence[HashRing], seen: Sequence[tuple[int, int]]) -> list[float]:
-    """Return each engine's share of the places of these requests; all 0 where there is none."""
+    """Return each engine's share of these requests' candidates; all 0 where there is none."""
     size = rings[0].size if rings else 0
     counts = [0] * size
     if size:

@@ -23,7 +23,7 @@ LIVE = "live"
 CANARY = "canary"
 CONTROL = "control"
 ARMS = (LIVE, CANARY, CONTROL)
-"""What decisions say of their arm while anything is tried."""
+"""Names of arms in decisions while a trial runs."""
 MAX_ARMS = 4
 _ALL = 1 << 64
 
@@ -36,13 +36,13 @@ class ArmEntry(msgspec.Struct, frozen=True, kw_only=True):
     trial_id: str
     """Salt of the assignment: another trial gets other sessions."""
     share: float
-    """Of the sessions, 0..1; a growing share keeps the sessions that it has."""
+    """Share of the sessions, 0..1; as it grows it keeps the sessions that it has."""
     policy_version: int = 0
     placement: Stage
 
 
 class Arm:
-    """One arm at work."""
+    """One arm in use."""
 
     __slots__ = ("_below", "_salt", "entry", "learn", "placement", "rebalances")
 
@@ -55,7 +55,9 @@ class Arm:
         self._salt = f"{entry.trial_id}\0"
 
     def takes(self, request: InferenceRequest) -> bool:
-        """Return whether the request's session is one of this arm's; a request without a session stands alone."""
+        """Return whether the request's session is one of this arm's; a request without a session is a session of its
+        own.
+        """
         if self._below >= _ALL:
             return True
         session = request.session_id
@@ -72,13 +74,13 @@ class Arms:
         self._placements = placements
         self._listener: Callable[[FeedbackEvent], None] | None = None
         self.candidate_arms: tuple[Arm, ...] | None = None
-        """In the order in which they are asked; None: nothing is compared."""
+        """In order of evaluation; None: no trial runs."""
         self.own = LIVE
-        """What decisions of the live placement say of their arm: canary in a pool that is on trial as a whole."""
+        """Arm that decisions of the live placement name: canary in a pool that is on trial as a whole."""
         self.follow(live)
 
     def follow(self, live: Placement) -> None:
-        """Let this placement choose for all requests that no arm takes."""
+        """Use this placement for all requests outside the arms."""
         self.live = live
         self.live_rebalances: bool = getattr(live, "rebalance", False)
         self._wire_feedback()
@@ -86,7 +88,7 @@ class Arms:
     def built(self, entries: Sequence[ArmEntry], order: str) -> tuple[Arm, ...] | None:
         """Return these arms for a queue of this order, without using them; raises PolicyStageError.
 
-        An arm whose placement is at work for the same trial goes on with what it has learned.
+        An arm whose placement is in use for the same trial keeps what it has learned.
         """
         if len(entries) > MAX_ARMS:
             raise PolicyStageError(f"arms: {len(entries)} are more than {MAX_ARMS}")
@@ -102,13 +104,13 @@ class Arms:
         return tuple(arms) or None
 
     def attempt(self, arms: tuple[Arm, ...] | None, own: str = "") -> None:
-        """Use these arms from now on (None: none). `own`: the pool is an arm itself, among the pools of its model."""
+        """Use these arms (None: none). `own`: the pool is an arm itself, among the pools of its model."""
         self.candidate_arms = () if own and arms is None else arms
         self.own = own or LIVE
         self._wire_feedback()
 
     def listen(self, listener: Callable[[FeedbackEvent], None] | None) -> None:
-        """Let one more hear every feedback event (None: nobody), who places nothing."""
+        """Pass every feedback event to one more listener (None: no listener), which places nothing."""
         self._listener = listener
         self._wire_feedback()
 
@@ -120,14 +122,14 @@ class Arms:
         return None
 
     def name_of(self, request: InferenceRequest) -> str:
-        """Return the name of the request's arm; empty while nothing is compared."""
+        """Return the name of the request's arm; empty while no trial runs."""
         if self.candidate_arms is None:
             return ""
         arm = self.of(request)
         return self.own if arm is None else arm.entry.arm
 
     def placement_of(self, request: InferenceRequest) -> Placement:
-        """Return who chooses for the request."""
+        """Return the placement that chooses for the request."""
         arm = self.of(request)
         return self.live if arm is None else arm.placement
 
@@ -143,7 +145,7 @@ class Arms:
 
     @property
     def rebalances(self) -> bool:
-        """Whether any placement at work moves queued requests."""
+        """Whether any placement in use moves queued requests."""
         return self.live_rebalances or any(arm.rebalances for arm in self.candidate_arms or ())
 
     def moves(self, decision: Decision) -> bool:
@@ -171,17 +173,17 @@ class Arms:
         return None
 
     def _wire_feedback(self) -> None:
-        """Every arm hears what became of every request: they share the engines, so they share the feedback."""
+        """Send every request's feedback to every arm: they share the engines, so they share the feedback."""
         methods = [learning_method(self.live), *(arm.learn for arm in self.candidate_arms or ()), self._listener]
         wanting = [method for method in methods if method is not None]
         self.learn: Callable[[FeedbackEvent], None] | None = None
         if len(wanting) == 1:
             self.learn = wanting[0]
         elif wanting:
-            self.learn = _each(tuple(wanting))
+            self.learn = _to_all(tuple(wanting))
 
 
-def _each(methods: tuple[Callable[[FeedbackEvent], None], ...]) -> Callable[[FeedbackEvent], None]:
+def _to_all(methods: tuple[Callable[[FeedbackEvent], None], ...]) -> Callable[[FeedbackEvent], None]:
     def learn(event: FeedbackEvent) -> None:
         for method in methods:
             method(event)

@@ -11,10 +11,10 @@ from routing.values.inference_request import InferenceRequest
 
 
 class DecisionObserver(Protocol):
-    """Sees each choice before it is carried out. Must not raise, and must leave all it is shown unchanged."""
+    """Sees each choice before it is carried out. Must not raise, and must not change its arguments."""
 
     def placed(self, request: InferenceRequest, choice: Choice, view: FleetView, now: float) -> None:
-        """Take note that the placement chose this on this view; the choice is about to be bound."""
+        """Observe the placement's choice on this view, before it is bound."""
 
     def learn(self, event: FeedbackEvent) -> None:
-        """Take note of what really happened, as learning placements do."""
+        """Observe the feedback on actual choices, as learning placements do."""

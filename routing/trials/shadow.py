@@ -1,7 +1,7 @@
-"""What another policy would choose for a request, on the same view at the same moment, without executing it.
+"""Another policy's choice for a request, on the same view at the same moment, without executing it.
 
-Each comparison is independent: engines, loads, and caches are those that the live policy produced. How a policy does on
-a fleet that follows its own choices is the question of a what-if, not of a shadow.
+Each comparison is independent: engines, loads, and caches are those that the live policy produced. How a policy
+performs on a fleet that follows its own choices is the question of a what-if, not of a shadow.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ShadowComparison(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def gain_hit_tokens(self) -> int:
-        """Prompt tokens that the shadow's choice is expected to find cached beyond those of the live one."""
+        """Prompt tokens that the shadow's choice is expected to have cached beyond those of the live one."""
         return self.shadow.hit_tokens - self.live.hit_tokens
 
 
@@ -70,7 +70,7 @@ class ShadowPolicy:
     def compare(self, request: InferenceRequest, live: Choice, view: FleetView, now: float) -> ShadowComparison | None:
         """Return both choices; None where one of them binds the request to no engine.
 
-        `view` is the one on which `live` was chosen, nothing having happened since.
+        `view` is the one on which `live` was chosen, unchanged since.
         """
         if live.target == CENTRAL:
             return None
@@ -94,7 +94,7 @@ class ShadowPolicy:
         )
 
     def learn(self, event: FeedbackEvent) -> None:
-        """Tell a learning placement what really happened: its own choices were not carried out."""
+        """Send a learning placement the feedback on real choices: its own were not carried out."""
         if self._learn is not None:
             self._learn(event)
 
@@ -105,7 +105,7 @@ def judged(request: InferenceRequest, choice: Choice, view: FleetView, now: floa
         return candidate(request, view, choice.target, view.match(request).blocks(choice.target), now)
     scored = candidate(request, view, choice.target, choice.fetch.blocks, now)
     if choice.fetch.node:
-        # What is known of nodes is exact, whatever the trust in the engine's own index.
+        # Contents of nodes are known exactly, whatever the trust in the engine's own index.
         hit_tokens = min(choice.fetch.blocks * request.block_tokens, request.prompt_tokens)
         compute_s = view.compute_s(request, choice.target, hit_tokens)
         scored = msgspec.structs.replace(scored, hit_tokens=hit_tokens, compute_s=compute_s)
@@ -114,9 +114,9 @@ def judged(request: InferenceRequest, choice: Choice, view: FleetView, now: floa
 
 
 def uncompared_parts(live: RoutingPolicy, other: RoutingPolicy) -> tuple[str, ...]:
-    """Return the fields of the policy in which the two differ and about which single choices say nothing."""
+    """Return the fields in which the two policies differ and which single choices do not show."""
     different = (name for name in live.__struct_fields__ if getattr(live, name) != getattr(other, name))
-    # Written costs can stand in for learned ones, but nothing can for those that the live policy does not use.
+    # Written costs can replace learned ones, but nothing can replace those that the live policy does not use.
     shown = _COMPARED | {"cost"} if other.cost == "fixed" else _COMPARED
     return tuple(name for name in different if name not in shown)
 
@@ -124,7 +124,7 @@ def uncompared_parts(live: RoutingPolicy, other: RoutingPolicy) -> tuple[str, ..
 def shadow_problem(live: RoutingPolicy | None, other: RoutingPolicy) -> str:
     """Return why the two cannot be compared choice by choice, in one sentence; "" where they can.
 
-    `live` is None where others choose, and the comparison is with what they did.
+    `live` is None where another proxy chooses, and the comparison is with its choices.
     """
     for name, policy in (("live policy", live), ("draft", other)):
         if policy is not None and policy.placement.name == CENTRAL_PLACEMENT:

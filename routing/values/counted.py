@@ -1,4 +1,4 @@
-"""How many of something, in words: the one place that knows one engine from several engines."""
+"""Numbers with their nouns, the single source of singular and plural forms."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ OTHER_KEYS = ", other block keys"
 
 
 class Loading(msgspec.Struct, frozen=True, gc=False):
-    """What an engine loads by itself before the prefill of one request."""
+    """An engine's own load before the prefill of one request."""
 
     seconds: float
     """Expected time; part of the candidate's compute_s."""
@@ -40,25 +40,25 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     blocks: int = 0
     """Leading blocks of the prompt that the engine holds or is about to hold, whatever the trust in that."""
     decode_s: float = 0.0
-    """Part of the cost: how much longer steps take for this answer, and by it for those that share the engine."""
+    """Part of the cost: the longer steps of this answer, and of those that share the engine with it."""
     late_s: float = 0.0
     """Part of the cost: the time of all these steps beyond the TPOT objective."""
     memory_s: float = 0.0
     """Part of the cost: the wait for KV memory that running answers hold."""
     loading: Loading | None = None
-    """What it loads from its own lower tiers, and of LoRA adapters, before it computes; None: nothing."""
+    """Its own load from lower tiers, and of LoRA adapters, before it computes; None: none."""
 
     @property
     def sharing_s(self) -> float:
-        """Part of the cost that comes of answers that share the engine."""
+        """Part of the cost that comes from answers that share the engine."""
         return self.decode_s + self.late_s + self.memory_s
 
 
 class Fetch(msgspec.Struct, frozen=True, gc=False):
     """Blocks to be copied from another engine's cache, or from a node, before the prefill starts (Mooncake Alg. 1).
 
-    Made only where the view says that transfers are possible. Only what the source really holds when the prefill
-    starts can be copied.
+    Made only where the view allows transfers. Only blocks that the source really holds when the prefill starts can be
+    copied.
     """
 
     source_engine_id: str
@@ -74,7 +74,7 @@ class Fetch(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def source(self) -> str:
-        """Who has the blocks, in words: an engine's id, or "node …"."""
+        """The source of the blocks, in words: an engine's id, or "node …"."""
         return f"node {self.node}" if self.node else self.source_engine_id
 
 
@@ -83,11 +83,11 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
 
     target: int
     reason: str
-    """A code of routing.values.reasons; rendered to words only when somebody reads it."""
+    """A code of routing.values.reasons; rendered to words only when it is displayed."""
     candidates: tuple[Candidate, ...] = ()
     """The best few, the chosen one first."""
     fetch: Fetch | None = None
-    """What the chosen engine gets from another one first."""
+    """Blocks that the chosen engine gets from another one first."""
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
@@ -115,15 +115,15 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     candidates: tuple[Candidate, ...] = ()
     fetch: Fetch | None = None
     queue_reason: str = ""
-    """Why it was dispatched before the requests beside it, a code of routing.values.reasons; empty: it did not wait."""
+    """Why it was dispatched before other waiting requests, a code of routing.values.reasons; empty: it did not wait."""
     overtook: int = 0
     """Queued requests that had waited longer for the same engine, or unbound as this one, and stayed behind."""
     pair: EnginePair | None = None
-    """Who decodes, where `engine_id` only prefills; known from the dispatch on."""
+    """The decode engine, where `engine_id` only prefills; set at dispatch."""
     migrated_s: float = 0.0
     """When the queued request was moved to this engine, as `decided_s`; 0: it was not."""
     arm: str = ""
-    """live, canary or control: who chose, while policies are compared; empty: nothing is tried."""
+    """live, canary or control: the arm that chose, while a trial runs; empty: none runs."""
     decided_by: str = ""
     """Where several gateways share the pool: the owner's name and epoch, or ALONE; empty: this gateway, for all."""
 
@@ -143,7 +143,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
         policy: RoutingPolicy,
         policy_version: int,
     ) -> Decision:
-        """Return the decision that a choice makes; unbound where the choice names no candidate or is CENTRAL."""
+        """Return the decision of a choice; unbound where the choice names no candidate or is CENTRAL."""
         engine_id, hit_tokens, wait_s, compute_s = "", 0, 0.0, 0.0
         if choice.target != CENTRAL:
             best = choice.candidates[0]
@@ -169,7 +169,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
         )
 
     def fetch_at_dispatch(self, held: int, at_source: int) -> Fetch | None:
-        """Return what the planned fetch still brings, None where it brings nothing.
+        """Return the part of the planned fetch that is still useful, None where there is none.
 
         `held` leading blocks are on the chosen engine when the prefill starts, `at_source` on the source.
         """
@@ -181,11 +181,11 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def loading(self) -> Loading | None:
-        """What the chosen engine loads by itself before it computes; None: nothing."""
+        """The chosen engine's own load before it computes; None: none."""
         return self.candidates[0].loading if self.candidates else None
 
     def with_loading(self, loading: Loading | None) -> Decision:
-        """Return the decision whose engine loads this by itself, as of its dispatch."""
+        """Return the decision with this load by the engine itself, as of its dispatch."""
         chosen = msgspec.structs.replace(self.candidates[0], loading=loading)
         return msgspec.structs.replace(self, candidates=(chosen, *self.candidates[1:]))
 
@@ -233,7 +233,7 @@ class Rejected(msgspec.Struct, frozen=True, gc=False):
     would be, or how long decodes take to fall below the limit. Late gateway: twice its lag, or the wait beyond the
     objective. No engine: a constant."""
     candidates: tuple[Candidate, ...] = ()
-    """The engines that were looked at, where it was rejected for their load."""
+    """The engines that were considered, where the request was rejected for their load."""
 
 
 Outcome = Dispatched | Queued | Rejected

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 MIXED, PREFILL, DECODE = "mixed", "prefill", "decode"
-"""What an engine does of each request."""
+"""An engine's part of each request."""
 
 
 class DecodeCandidate(msgspec.Struct, frozen=True, gc=False):
@@ -19,7 +19,7 @@ class DecodeCandidate(msgspec.Struct, frozen=True, gc=False):
     context_tokens: int
     """Prompt tokens that they attend to."""
     room_tokens: int | None
-    """KV memory left for it, before it; None: the engine does not say."""
+    """KV memory left before this request; None: not reported."""
     fits: bool
 
 
@@ -34,6 +34,6 @@ class EnginePair(msgspec.Struct, frozen=True, gc=False):
     """A code of routing.values.reasons."""
     tpot_s: float
     need_tokens: int
-    """KV memory that was counted for it there."""
+    """KV memory that was reserved for it there."""
     candidates: tuple[DecodeCandidate, ...] = ()
     """The best few, the chosen one first."""

@@ -28,7 +28,7 @@ class Answered(msgspec.Struct, frozen=True, gc=False):
 class Released(msgspec.Struct, frozen=True, gc=False):
     """A bound request or its binding has ended: complete, failed, expired, or about to be bound again.
 
-    Comes once for every Bound; `finished` tells whether the request was answered to its end.
+    Sent once for every Bound; `finished` states whether the request was answered to its end.
     """
 
     request: InferenceRequest

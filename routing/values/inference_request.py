@@ -10,8 +10,8 @@ import msgspec
 class InferenceRequest(msgspec.Struct, frozen=True, gc=False):
     """One request for a completion, seen by the routing core.
 
-    `keys` are the chained block keys of the prompt in order (kvstore.keys.block_keys), each standing for
-    `block_tokens` prompt tokens. Times are seconds of the caller's monotonic clock.
+    `keys` are the chained block keys of the prompt in order (kvstore.keys.block_keys), each representing `block_tokens`
+    prompt tokens. Times are seconds of the caller's monotonic clock.
     """
 
     request_id: str
@@ -29,20 +29,20 @@ class InferenceRequest(msgspec.Struct, frozen=True, gc=False):
     tpot_slo_s: float = 0.0
     """Mean time between tokens that meets the SLO; 0: the policy's."""
     give_up_s: float = math.inf
-    """Moment after which waiting any longer is of no use to the caller."""
+    """Moment after which waiting any longer is useless to the caller."""
     slo_class: str = ""
     head: tuple[int, ...] = ()
-    """Keys of the first blocks where those that prefixes are told apart by are finer than `keys`: a recording of a
-    pool with small blocks, replayed in a trace's larger ones. Empty: `keys` are."""
+    """Keys of the first blocks where the prefixes' keys are finer than `keys`: a recording of a pool with small blocks,
+    replayed in a trace's larger ones. Empty: `keys` are used.
+    """
     sequences: int = 1
-    """Answers that are decoded at once for the prompt; 0: it is only read, as for an embedding."""
+    """Answers that are decoded at once for the prompt; 0: none, as for an embedding."""
     may_load: bool = True
-    """Whoever sends it to its engine tells that what to load from node managers; a load that nobody orders must not be
-    counted on."""
+    """Whether its sender orders loads from node managers; a load that is not ordered must not be counted on."""
     adapter: str = ""
-    """The LoRA adapter that computes it; empty: none."""
+    """LoRA adapter of the request; empty: none."""
     guessed: bool = False
-    """Engines' events name its blocks in part only: the index is told of all when they are computed."""
+    """Engines' events name its blocks in part only: the index receives all of them when they are computed."""
 
     @property
     def deadline_s(self) -> float:

@@ -28,7 +28,7 @@ class LoadSmoother:
         return [self._one(engine_id, value, now) for engine_id, value in readings.items()]
 
     def forget(self, engine_id: str) -> None:
-        """Drop an engine that left or takes no work."""
+        """Drop an engine that left or accepts no work."""
         self._means.pop(engine_id, None)
 
     def _one(self, engine_id: str, value: float, now: float) -> float:

@@ -14,10 +14,10 @@ _prepared: set[Any] = set()
 
 
 def prepared(kind: KindT) -> KindT:
-    """Return `kind`, a type that values are converted to or decoded as, once msgspec knows all its fields.
+    """Return `kind`, a type that values are converted to or decoded as, once msgspec has inspected all its fields.
 
-    msgspec (0.22) learns a struct's fields at the first use and shows them to other threads before it has them all:
-    a second first use at that moment ends the process with a segmentation fault.
+    msgspec (0.22) inspects a struct's fields at the first use and exposes them to other threads before it is done: a
+    second first use at that moment ends the process with a segmentation fault.
     """
     if kind not in _prepared:
         with _lock:

@@ -15,7 +15,7 @@ from planning.documents.automation_document import AutomationPolicy
 from planning.documents.automation_mode import ACT, OFF
 from planning.engine_health.engine_health import plan_health
 from planning.engine_health.health_memory import HealthMemory
-from planning.engine_health.health_signs import NO_PROGRESS, NOT_STARTING, STANDING_FAULTS
+from planning.engine_health.health_signs import NO_PROGRESS, NOT_STARTING, SELF_CLEARING_FAULTS
 from planning.engine_health.health_verdict import QUARANTINED, HealthPlan, HealthVerdict
 from planning.facts.fleet_facts import PoolFacts, Role, RoleLoad
 from planning.prefill_decode.prefill_decode import plan_ratio
@@ -114,7 +114,7 @@ class FleetAutomation:
         for verdict in plan.verdicts:
             name = verdict.engine_id
             station = simulation.stations.get(name)
-            leaves = self._hangs(verdict, simulation.now) or (name in changed and verdict.code in STANDING_FAULTS)
+            leaves = self._hangs(verdict, simulation.now) or (name in changed and verdict.code in SELF_CLEARING_FAULTS)
             rescue = leaves and verdict.state == QUARANTINED
             if station is not None and (rescue or station.load_share != verdict.load_share):
                 simulation.change(EngineWeighs(simulation.now, name, verdict.load_share, rescue=rescue))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from planning.facts.fleet_facts import ACTIVE, DRAINING, STARTING, EngineObservation, PoolFacts, Standing
+from planning.facts.fleet_facts import ACTIVE, DRAINING, STARTING, EngineObservation, Lifecycle, PoolFacts
 from routing.ledger.fleet_view import EngineLoad
 from simulator.automation.engine_speeds import SpeedWatch
 from simulator.automation.pool_windows import WindowWatch
@@ -33,7 +33,7 @@ class PoolWatch:
         self._speeds.look(simulation, now)
         engines = [self._engine(station, loads[station.engine_id], now) for station in simulation.stations]
         engines += [
-            EngineObservation(engine_id=name, standing=STARTING, since_s=at_s) for name, at_s in starting.items()
+            EngineObservation(engine_id=name, lifecycle=STARTING, since_s=at_s) for name, at_s in starting.items()
         ]
         policy = simulation.router.policy
         return PoolFacts(
@@ -46,7 +46,7 @@ class PoolWatch:
         )
 
     def _engine(self, station: Station, load: EngineLoad, now: float) -> EngineObservation:
-        standing: Standing = ACTIVE if station.accepts else DRAINING
+        lifecycle: Lifecycle = ACTIVE if station.accepts else DRAINING
         prefilling = [item.request.prompt_tokens for item in station.live.values() if item.first_token_s is None]
         slowness, slow_samples = self._speeds.slowness(station, now)
         tpot_s, tpot_samples = self._speeds.tpot(station, now)
@@ -54,7 +54,7 @@ class PoolWatch:
             engine_id=station.engine_id,
             incarnation=station.incarnation,
             role=station.role,
-            standing=standing,
+            lifecycle=lifecycle,
             since_s=self._since.setdefault((station.engine_id, station.incarnation), now),
             load_share=station.load_share,
             report_s=now,

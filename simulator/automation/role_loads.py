@@ -18,7 +18,7 @@ def role_loads(simulation: FleetSimulation, facts: PoolFacts) -> list[RoleLoad]:
     loads: list[RoleLoad] = []
     for engine in facts.engines:
         station = simulation.stations.get(engine.engine_id)
-        if station is None or engine.standing != ACTIVE:
+        if station is None or engine.lifecycle != ACTIVE:
             continue
         if engine.role == PREFILL:
             busy = 1.0 if station.engine.running else 0.0

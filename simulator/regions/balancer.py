@@ -123,7 +123,7 @@ class Balancer:
     def arrive(self, request: RegionRequest) -> None:
         """Route a request that has just come, or queue it."""
         request.queued_s = self._clock.now
-        if len(self.queue) >= self._rule.look_ahead or not self._route(request):
+        if len(self.queue) >= self._rule.lookahead or not self._route(request):
             self.queue.append(request)
 
     def _route(self, request: RegionRequest) -> bool:
@@ -198,7 +198,7 @@ class Balancer:
         if not self.queue or not self._room_anywhere():
             return
         kept: deque[RegionRequest] = deque()
-        while self.queue and len(kept) < self._rule.look_ahead:
+        while self.queue and len(kept) < self._rule.lookahead:
             request = self.queue.popleft()
             if not self._route(request):
                 kept.append(request)

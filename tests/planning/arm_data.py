@@ -16,7 +16,7 @@ def window(
 ) -> ArmWindow:
     """Return requests with log-normal times to first token, which grow with the prompts around `tokens`."""
     tally = ArmTally()
-    # Lengths have draws of their own, so that they change no other.
+    # Lengths have draws of their own, so that they change no others.
     state = rng.getstate()[1]
     sizes = Random(state[0] ^ state[-1])
     for _ in range(requests):

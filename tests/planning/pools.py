@@ -1,4 +1,4 @@
-"""Pools as planners see them, made of what a test names."""
+"""Pools as planners see them, made of the facts that a test names."""
 
 from planning.facts.fleet_facts import DemandPoint, EngineObservation, PoolFacts, PoolWindow, Role, RoleLoad
 
@@ -6,7 +6,7 @@ SPAN_S = 10.0
 
 
 def engine(name: str = "e-1", now_s: float = 0.0, **facts: object) -> EngineObservation:
-    """An engine that has just reported."""
+    """Return an engine that has just reported."""
     return EngineObservation(
         **{"engine_id": name, "report_s": now_s, "running": 0, "waiting": 0, "kv_usage": 0.1} | facts
     )
@@ -23,7 +23,7 @@ def pool(now_s: float, members: tuple[EngineObservation, ...], **facts: object) 
 def windows(
     now_s: float, *, demand: float, on_time: float = 1.0, queued_s: float = 0.0, growth: float = 0.0, count: int = 12
 ) -> tuple[PoolWindow, ...]:
-    """The same window again and again up to now; the queue has grown to `queued_s`."""
+    """Return the same window repeated up to now; the queue has grown to `queued_s`."""
     return tuple(
         PoolWindow(
             from_s=now_s - SPAN_S * (count - at),

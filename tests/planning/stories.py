@@ -1,4 +1,4 @@
-"""Engines whose facts are a function of the moment, and what engine health makes of them round after round."""
+"""Engines whose facts are a function of the moment, and their health round after round."""
 
 from collections.abc import Callable, Iterator
 
@@ -16,11 +16,11 @@ DOCUMENT = HealthDocument()
 TICK_S = 1.0
 
 Story = Callable[[float], EngineObservation]
-"""From the moment to what is known of one engine then."""
+"""From the moment to the facts of one engine at it."""
 
 
 def well(name: str) -> Story:
-    """An engine that prefills and decodes all the time."""
+    """Return an engine that prefills and decodes all the time."""
 
     def at(now_s: float) -> EngineObservation:
         return engine(
@@ -47,7 +47,7 @@ def well(name: str) -> Story:
 
 
 def after(start_s: float, name: str, **changes: object) -> Story:
-    """An engine that is well until `start_s`, and then differs by `changes`; callables get the moment."""
+    """Return an engine that is well until `start_s`, and then differs by `changes`; callables get the moment."""
 
     def at(now_s: float) -> EngineObservation:
         facts = well(name)(now_s)
@@ -59,8 +59,8 @@ def after(start_s: float, name: str, **changes: object) -> Story:
     return at
 
 
-def stands(start_s: float, name: str, **changes: object) -> Story:
-    """An engine from which nothing comes after `start_s`; its counters stand too."""
+def stuck(start_s: float, name: str, **changes: object) -> Story:
+    """Return an engine that sends nothing after `start_s`; its counters stop too."""
     frozen = well(name)(start_s)
     counters = ("first_tokens_total", "chunks_total", "prompt_tokens_total", "generated_tokens_total")
     still = {counter: getattr(frozen, counter) for counter in counters}

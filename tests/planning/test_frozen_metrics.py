@@ -1,4 +1,4 @@
-"""Metrics that stand: told from answers that came meanwhile, no proof of anything from then on, and no false alarms."""
+"""Frozen metrics: detected by answers that came meanwhile, no proof from then on, and no false alarms."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from planning.facts.fleet_facts import EngineObservation
 from tests.planning.pools import engine
-from tests.planning.stories import BEGIN, DOCUMENT, Story, after, first, others, rounds, stands, well
+from tests.planning.stories import BEGIN, DOCUMENT, Story, after, first, others, rounds, stuck, well
 
 FROZEN = {"running": 4, "prompt_tokens_total": 1000 * BEGIN, "generated_tokens_total": 50 * BEGIN}
-"""What an engine says whose metrics stand since BEGIN."""
+"""Report of an engine whose metrics are frozen since BEGIN."""
 
 
 def states_of(story: Story, seconds: float = 100.0) -> list[tuple[float, str, str]]:
@@ -31,7 +31,7 @@ def test_counters_that_froze_in_a_moment_without_work_are_found_too() -> None:
 
 def test_an_engine_that_hangs_with_frozen_metrics_is_quarantined_as_one_that_only_hangs() -> None:
     for begin_s in (BEGIN, BEGIN + 30.0):
-        hung = stands(begin_s, "sick")
+        hung = stuck(begin_s, "sick")
 
         def story(now_s: float, hung: Story = hung) -> EngineObservation:
             return replace(hung(now_s), **FROZEN) if now_s >= BEGIN else hung(now_s)
@@ -40,7 +40,7 @@ def test_an_engine_that_hangs_with_frozen_metrics_is_quarantined_as_one_that_onl
         assert (verdict.code, at_s) == ("no_progress", begin_s + DOCUMENT.stall_s + 2.0)
 
 
-def test_frozen_metrics_do_not_prove_that_a_whole_answer_stands() -> None:
+def test_frozen_metrics_do_not_prove_that_a_whole_answer_is_stuck() -> None:
     def story(now_s: float) -> EngineObservation:
         facts = after(BEGIN, "sick", **FROZEN)(now_s)
         if now_s < 40.0:
@@ -48,12 +48,12 @@ def test_frozen_metrics_do_not_prove_that_a_whole_answer_stands() -> None:
         still = {"first_tokens_total": 40, "chunks_total": 2000, "longest_prefill_s": 0.0}
         return replace(facts, streaming=0, prefilling=0, dispatched=1, **still)
 
-    found = states_of(story)
-    assert {state for at_s, state, _ in found if at_s < 69.0} == {"healthy", "suspect"}
-    assert found[71][1:] == ("quarantined", "no_progress")
+    states = states_of(story)
+    assert {state for at_s, state, _ in states if at_s < 69.0} == {"healthy", "suspect"}
+    assert states[71][1:] == ("quarantined", "no_progress")
 
 
-def test_a_frozen_engine_without_requests_for_a_while_is_not_held_to_stand() -> None:
+def test_a_frozen_engine_without_requests_for_a_while_is_not_taken_for_stuck() -> None:
     def story(now_s: float) -> EngineObservation:
         facts = after(BEGIN, "sick", **FROZEN)(now_s)
         if now_s < 40.0 or now_s > 72.0:
@@ -65,7 +65,7 @@ def test_a_frozen_engine_without_requests_for_a_while_is_not_held_to_stand() -> 
     assert {state for _, state, _ in states_of(story)} == {"healthy", "suspect"}
 
 
-def test_what_others_sent_says_nothing_of_a_request_that_has_just_come() -> None:
+def test_requests_of_others_prove_nothing_about_a_new_one() -> None:
     def story(now_s: float) -> EngineObservation:
         asked = 1 if now_s % 40.0 > 38.0 else 0
         still = {"first_tokens_total": int(now_s // 40), "chunks_total": 0, "longest_prefill_s": 0.0}
@@ -93,7 +93,7 @@ def test_bursts_that_the_metrics_count_before_the_gateway_does_are_no_doubt(late
 
 
 def test_a_long_prefill_under_frozen_metrics_has_its_time() -> None:
-    slow = stands(30.0, "sick", longest_prefill_s=12.0)
+    slow = stuck(30.0, "sick", longest_prefill_s=12.0)
 
     def story(now_s: float) -> EngineObservation:
         return replace(slow(now_s), **FROZEN) if now_s >= BEGIN else slow(now_s)

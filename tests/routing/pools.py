@@ -73,7 +73,7 @@ def busy(
     wait_s: float | None = None,
     tokens: int | None = None,
 ) -> None:
-    """Make an engine look as if it had so much to do."""
+    """Give an engine this much work in the view."""
     target, view = router.fleet.target_of(engine_id), router.view
     assert target is not None
     if requests is not None:

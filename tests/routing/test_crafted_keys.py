@@ -1,4 +1,4 @@
-"""Who does not know the fleet's secret cannot aim prompts at an engine, however well they know the ring."""
+"""A client without the fleet's secret cannot aim prompts at an engine, even with full knowledge of the ring."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def text_key(seed: int, number: int) -> int:
 
 
 def hash_key(seed: int, number: int) -> int:
-    """Return the key of a block hash that the caller names."""
+    """Return the key of a block hash that the caller chooses."""
     return rekey_hashes(seed, [number << 40 | number])[0]
 
 

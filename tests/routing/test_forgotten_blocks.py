@@ -1,4 +1,4 @@
-"""Blocks of queued requests that `late_last` gave up draw nobody, until the queued request is dispatched after all."""
+"""Blocks of queued requests given up by late-last attract no request, until theirs is dispatched after all."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_newcomer_counts_on_them_only_where_they_are_kept(forget_blocks: bool,
     assert outcome.decision.hit_tokens == blocks * BLOCK  # type: ignore[union-attr]
 
 
-def test_they_are_on_their_way_again_once_the_queued_request_is_granted() -> None:
+def test_they_are_on_their_way_again_once_the_queued_request_is_dispatched() -> None:
     router = with_a_queued_request_given_up(forget_blocks=True)
     dispatches = router.observe(FirstToken("request-00000003"), LATE_S + 2)
     assert [dispatch.decision.decision_id for dispatch in dispatches] == ["request-00000002"]  # type: ignore[union-attr]

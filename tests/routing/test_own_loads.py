@@ -1,4 +1,4 @@
-"""Where requests go for blocks in engines' own lower tiers, and for LoRA adapters that engines have loaded."""
+"""Choices by blocks in engines' own lower tiers, and by the LoRA adapters that engines have loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract that every placement and every queue order keeps, over the live table and the simulator's."""
+"""The contract of every placement and every queue order, over the live table and the simulator's."""
 
 import math
 import re
@@ -115,7 +115,7 @@ def test_an_empty_fleet_defers_the_request_whatever_the_placement(name: str) -> 
 
 @pytest.mark.parametrize("name", sorted(QUEUE_ORDERS))
 @given(st.lists(st.tuples(st.floats(0, 9), st.floats(0.01, 9)), min_size=1, max_size=9), st.floats(0, 20))
-def test_an_order_serves_every_queued_request_once_and_only_looks(
+def test_an_order_serves_every_queued_request_once_and_next_changes_nothing(
     name: str, waiting: list[tuple[float, float]], now: float
 ) -> None:
     router = pool()

@@ -44,7 +44,7 @@ def test_idle_engines_share_new_prompts() -> None:
     assert len(chosen) == 4
 
 
-def test_a_second_prefill_waits_and_is_granted_at_the_first_token() -> None:
+def test_a_second_prefill_waits_and_is_dispatched_at_the_first_token() -> None:
     router = pool(size=1)
     router.submit(request(1, LONG), 0.0)
     second = router.submit(request(2, range(100, 120)), 0.1)
@@ -58,7 +58,7 @@ def test_a_second_prefill_waits_and_is_granted_at_the_first_token() -> None:
     router.check()
 
 
-def test_the_look_ahead_grants_just_before_the_engine_is_free() -> None:
+def test_the_lookahead_dispatches_just_before_the_engine_is_free() -> None:
     router = pool(size=1, lookahead_s=0.05)
     first = router.submit(request(1, LONG), 0.0)
     router.submit(request(2, LONG), 0.0)
@@ -118,7 +118,7 @@ def test_a_queued_request_that_waited_too_long_is_rejected() -> None:
     router.check()
 
 
-def test_queued_requests_of_an_engine_that_stops_accepting_are_placed_anew_and_running_work_stays() -> None:
+def test_queued_requests_of_an_engine_that_stops_accepting_are_placed_again_and_running_work_stays() -> None:
     router = pool(size=2)
     asked = request(1, LONG)
     router.blocks_stored("e-01", asked.keys)
@@ -165,7 +165,7 @@ def test_unbound_requests_are_rejected_after_a_while() -> None:
     assert [item.code for item in rejected if isinstance(item, Rejected)] == ["no_engine"]
 
 
-def test_a_reservation_nobody_completes_expires() -> None:
+def test_a_reservation_that_is_never_completed_expires() -> None:
     router = pool(size=1, reservation_ttl_s=30.0)
     router.submit(request(1), 0.0, hold=False)
     router.tick(29.0)
@@ -184,7 +184,7 @@ def test_releasing_twice_is_harmless() -> None:
     router.check()
 
 
-def test_a_stuck_prefill_keeps_its_engine_looking_busy() -> None:
+def test_a_stuck_prefill_keeps_its_engine_busy() -> None:
     router = pool(size=2)
     asked = request(1, LONG)
     router.blocks_stored("e-01", asked.keys)
@@ -217,7 +217,7 @@ def test_an_engine_whose_first_tokens_come_late_is_not_counted_on_for_less() -> 
     router.submit(request(50, LONG, at=300.0), 300.0)
     router.submit(request(51, range(100, 101), at=300.0, slo=1.5), 300.0)
     router.submit(request(52, range(200, 201), at=300.0, slo=4.0), 300.0)
-    # By cost alone the older one would be on time after 0.98 s; this engine has lately needed 0.9 s more than that.
+    # By cost alone the older one would be on time after 0.98 s; this engine has lately needed 0.9 s more.
     dispatches = router.observe(FirstToken("request-00000050"), 300.9)
     assert dispatches[0].decision.decision_id == "request-00000052"  # type: ignore[union-attr]
     router.check()
@@ -230,7 +230,7 @@ def test_a_newcomer_is_not_expected_to_wait_for_infeasible_queued_requests() -> 
         router.submit(request(number, range(100 * number, 100 * number + 20), slo=1.0), 0.0)
     assert router.view.wait_s(0, 0.0) > 6.0
     router.observe(FirstToken("request-00000001"), 0.9)
-    # Seven requests of 0.93 s: one is dispatched although it is late, the six behind it are found SLO-infeasible too.
+    # Seven requests of 0.93 s: one is dispatched although it is late, the six behind it are SLO-infeasible too.
     assert router.view.wait_s(0, 0.9) == pytest.approx(0.934, abs=0.01)
     assert router.loads(0.9)[0].bound == 6
     router.observe(Failed("request-00000005"), 1.0)

@@ -18,7 +18,7 @@ from tests.routing.pools import engines, pool, request
 
 
 class Ledger:
-    """What the outcomes of a router say has become of each request."""
+    """State of each request by the outcomes of a router."""
 
     def __init__(self) -> None:
         self.waiting: set[str] = set()
@@ -98,7 +98,7 @@ FAIRNESS = st.builds(FairnessDocument, enabled=st.booleans(), max_share=st.sampl
     seed=st.integers(0, 2**32), dispatch_limit=PUSHES, fairness=FAIRNESS, starvation_limit_s=st.sampled_from([0.0, 2.0])
 )
 @settings(max_examples=15, deadline=None)
-def test_nothing_is_lost_or_granted_twice(
+def test_no_request_is_lost_or_dispatched_twice(
     placement: str,
     order: str,
     seed: int,

@@ -1,4 +1,4 @@
-"""What an engine was sent is counted in blocks, however long the prompts are."""
+"""Work sent to an engine is counted in blocks, however long the prompts are."""
 
 from __future__ import annotations
 

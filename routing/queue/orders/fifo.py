@@ -21,20 +21,20 @@ class Fifo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FifoQueue:
-    """Queued requests in order of their coming. Mutable state: `_queued`.
+    """Queued requests in order of arrival. Mutable state: `_queued`.
 
-    An OrderedDict, because a plain dict walks over all that left at its head.
+    An OrderedDict, because a plain dict scans over all removed entries at its head.
     """
 
     def __init__(self) -> None:
         self._queued: OrderedDict[str, Reservation] = OrderedDict()
 
     def add(self, queued: Reservation) -> None:
-        """Put the queued request last."""
+        """Add the queued request at the end."""
         self._queued[queued.request.request_id] = queued
 
     def remove(self, queued: Reservation) -> None:
-        """Let the queued request go; raises KeyError where it is not."""
+        """Remove the queued request; raises KeyError where it is not."""
         del self._queued[queued.request.request_id]
 
     def next(self, target: int, view: FleetView, at_s: float) -> Pick:
@@ -42,15 +42,15 @@ class FifoQueue:
         return Pick(next(iter(self._queued.values())), reasons.ARRIVED_FIRST)
 
     def given_up(self) -> list[str]:
-        """Tell nobody: this order gives nobody up."""
+        """Return none: this order gives no request up."""
         return []
 
     @property
     def late_last_s(self) -> float:
-        """0: nobody is skipped."""
+        """0: no request is skipped."""
         return 0.0
 
     def check(self) -> None:
-        """Raise AssertionError unless each queued request stands under its own id."""
-        if any(each.request.request_id != request_id for request_id, each in self._queued.items()):
-            raise AssertionError("a queued request stands under another id")
+        """Raise AssertionError unless each queued request is under its own id."""
+        if any(queued.request.request_id != request_id for request_id, queued in self._queued.items()):
+            raise AssertionError("a queued request is under another id")

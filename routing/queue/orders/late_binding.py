@@ -1,8 +1,8 @@
 """Pull scheduling: requests wait in one queue for the whole pool, and an engine that is about to be free pulls (ours).
 
-Research on scheduling §5, `late`: of the pooled feasible set the engine takes the request with the least
-compute there + regret × (compute there − the least compute anywhere). It leaves alone what would make an
-earlier feasible request late, and what a better-cached engine will finish early enough by itself.
+Research on scheduling §5, `late`: of the pooled feasible set the engine takes the request with the least compute there
++ regret × (compute there − the least compute anywhere). It skips a request that would make an earlier feasible one
+late, and one that a better-cached engine will finish early enough by itself.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from routing.queue.ranked_queue import RankedRequests
 from routing.values import reasons
 
 REFRESHED = 16
-"""Queued requests whose estimate is worked out anew at each pull, those looked at longest ago first."""
+"""Queued requests that are estimated again at each pull, those with the oldest estimates first."""
 _DROPS = 24
-"""More late queued requests than so many are sorted out in one walk over the line."""
+"""Above this many late queued requests, they are dropped in one pass over the line."""
 
 
 class LateBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,7 +61,7 @@ class LateBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return LateQueue(self)
 
     def leaves(self, queued: Reservation, seen: Fit) -> bool:
-        """Return whether an engine that holds more of the queued request will be through with it soon enough."""
+        """Return whether an engine that holds more of the queued request will finish it soon enough."""
         request = queued.request
         return seen.home_end_s <= request.arrived_s + self.patience * request.ttft_slo_s
 
@@ -70,8 +70,8 @@ class LateQueue:
     """The pooled feasible set by deadline and by size; dropped and SLO-infeasible requests are kept separately.
 
     Mutable state: `_line` (feasible but for queued requests added since the last pull), `_by_size` (the same by
-    estimate), `_dropped` (by estimate), `_infeasible` (by coming), `_entries` (request id → entry) and
-    `_refreshing` (ids of the line, longest unrefreshed first).
+    estimate), `_dropped` (by estimate), `_infeasible` (by arrival), `_entries` (request id → entry) and `_refreshing`
+    (ids of the line, longest unrefreshed first).
     """
 
     def __init__(self, order: LateBinding) -> None:
@@ -89,7 +89,7 @@ class LateQueue:
         return len(self._entries)
 
     def given_up(self) -> list[str]:
-        """Tell nobody: unbound requests bring no blocks."""
+        """Return none: unbound requests bring no blocks."""
         return []
 
     @property
@@ -98,16 +98,16 @@ class LateQueue:
         return self._infeasible.compute_s + self._dropped.compute_s
 
     def add(self, queued: Reservation) -> None:
-        """Take the queued request into the feasible set; the next pull finds out whether it can stay."""
+        """Add the queued request to the feasible set; the next pull determines whether it can stay."""
         self._coming += 1
         entry = (queued.request.deadline_s, self._coming, queued.compute_s, queued)
         self._entries[queued.request.request_id] = entry
         self._enter(entry)
-        # A newcomer is estimated by its placement; what another holds of it by now is looked at first.
+        # A newcomer is estimated by its placement; engines' caches may differ by now, so it is refreshed first.
         self._refreshing.move_to_end(queued.request.request_id, last=False)
 
     def remove(self, queued: Reservation) -> None:
-        """Let the queued request go; raises KeyError where it is not."""
+        """Remove the queued request; raises KeyError where it is not."""
         entry = self._entries.pop(queued.request.request_id)
         if queued in self._dropped:
             self._dropped.remove(queued)
@@ -117,10 +117,12 @@ class LateQueue:
             self._leave(entry)
 
     def next(self, target: int, view: FleetView, at_s: float) -> Pick | None:
-        """Return the queued request that `target` had better have next; None: leave all to others."""
+        """Return the best queued request for `target` to run next; None: leave all to others."""
+        # The line shares all engines, which start on average after their mean wait.
         waits = [max(view.load.ready_at[item] - at_s, 0.0) for item in view.roster.accepting]
         start_s = at_s + sum(waits) / len(waits)
         self._line.set_rate(len(waits))
+        # Once per moment, however many engines pull at it.
         if at_s != self._refreshed_s:
             self._refreshed_s = at_s
             self._refresh(view)
@@ -129,7 +131,7 @@ class LateQueue:
         return self._best(target, view, at_s, start_s) or self._leftover(target, view)
 
     def check(self) -> None:
-        """Raise AssertionError unless each queued request stands in exactly one part and the parts are in order."""
+        """Raise AssertionError unless each queued request is in exactly one part and the parts are in order."""
         self._line.check()
         self._dropped.check()
         self._infeasible.check()
@@ -159,7 +161,7 @@ class LateQueue:
         del self._refreshing[name]
 
     def _refresh(self, view: FleetView) -> None:
-        """Estimate some queued requests anew: caches have moved since."""
+        """Estimate some queued requests again: caches have moved since."""
         refreshing = self._refreshing
         for _ in range(min(REFRESHED, len(refreshing))):
             name = next(iter(refreshing))
@@ -173,7 +175,7 @@ class LateQueue:
             self._enter(entry)
 
     def _sort_out(self, start_s: float, at_s: float) -> None:
-        """Take the largest queued requests out until none that stays is late (Moore–Hodgson on the pooled engines)."""
+        """Drop the largest queued requests until no remaining one is late (Moore–Hodgson on the pooled engines)."""
         line = self._line
         for _ in range(_DROPS):
             late = line.first_late(start_s)
@@ -185,7 +187,7 @@ class LateQueue:
         self._sort_out_all(start_s, at_s)
 
     def _sort_out_all(self, start_s: float, at_s: float) -> None:
-        """Do the same in one walk, for a line in which very many are late."""
+        """Do the same in one pass, for a line in which very many are late."""
         kept, dropped = self._line.feasible_part(start_s)
         self._line = DeadlineLine(self._line.rate)
         self._by_size = []
@@ -205,7 +207,7 @@ class LateQueue:
             self._dropped.add(queued, (best_s, 0))
 
     def _readmit(self, start_s: float, at_s: float) -> None:
-        """Take back the cheapest dropped queued requests, one after another, while they make nothing late."""
+        """Take back the cheapest dropped queued requests, one after another, while they make none late."""
         dropped = self._dropped
         while len(dropped):
             queued = dropped.first()
@@ -223,9 +225,10 @@ class LateQueue:
     # -- the choice
 
     def _best(self, target: int, view: FleetView, at_s: float, start_s: float) -> Pick | None:
-        """Return the feasible queued request of the least cost on the target, of those that it may take."""
+        """Return the feasible queued request of least cost on the target, of those that it may take."""
         order, chosen, least = self._order, None, float("inf")
         for best_s, _, name in self._by_size[: order.candidates]:
+            # By size: no later request can cost less here than it does on its best engine.
             if best_s >= least:
                 break
             entry = self._entries[name]
@@ -245,7 +248,8 @@ class LateQueue:
         return seen.compute_s / self._line.rate <= self._line.spare_before(entry, start_s)
 
     def _leftover(self, target: int, view: FleetView) -> Pick | None:
-        """Return the oldest SLO-infeasible queued request where nothing feasible waits."""
+        """Return the oldest SLO-infeasible queued request where no feasible one waits."""
+        # Infeasible requests go last.
         if len(self._line) or not len(self._infeasible):
             return None
         queued = self._infeasible.first()
@@ -253,7 +257,7 @@ class LateQueue:
 
 
 def _is_for(queued: Reservation, target: int, view: FleetView) -> bool:
-    """Return whether the target may have the queued request: it is not excluded, or no engine is left that is not."""
+    """Return whether the target may have the queued request: it is not excluded, or all engines are."""
     excluded = queued.excluded
     if not excluded or view.roster.engine_ids[target] not in excluded:
         return True

@@ -1,7 +1,7 @@
 """First come, first served among those that can still be on time; SLO-infeasible requests go last.
 
-Past saturation FIFO makes every request late at once; serving last the few that are late anyway
-keeps the rest on time (research on scheduling §5).
+Past saturation FIFO makes every request late at once; serving the few that are late anyway last keeps the rest on time
+(research on scheduling §5).
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class LateLast(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ShedQueue:
     """Queued requests in order of arrival; SLO-infeasible ones are kept separately.
 
-    A queued request found SLO-infeasible stays so: time only takes from it. Each is skipped once, so a dispatch
-    costs the same however many infeasible ones wait.
+    A queued request that is SLO-infeasible stays so: time only takes from it. Each is skipped once, so a dispatch costs
+    the same however many infeasible ones wait.
 
-    Mutable state: `_feasible` and `_infeasible` (ranked by their coming), `_given_up` (found SLO-infeasible, not yet
-    told) and `_numbers`.
+    Mutable state: `_feasible` and `_infeasible` (ranked by arrival), `_given_up` (SLO-infeasible, not yet reported) and
+    `_numbers`.
     """
 
     def __init__(self, forget_blocks: bool = False) -> None:
-        """`forget_blocks`: tell who is given up, so that nobody counts on their blocks."""
+        """`forget_blocks`: report requests that are given up, so that their blocks are not counted on."""
         self._forget_blocks = forget_blocks
         self._feasible = RankedRequests()
         self._infeasible = RankedRequests()
@@ -55,13 +55,13 @@ class ShedQueue:
         self._coming = 0
 
     def add(self, queued: Reservation) -> None:
-        """Put the queued request last."""
+        """Add the queued request at the end."""
         self._coming += 1
         self._numbers[queued.request.request_id] = self._coming
         self._feasible.add(queued, (self._coming, 0))
 
     def remove(self, queued: Reservation) -> None:
-        """Let the queued request go; raises KeyError where it is not."""
+        """Remove the queued request; raises KeyError where it is not."""
         (self._feasible if queued in self._feasible else self._infeasible).remove(queued)
         del self._numbers[queued.request.request_id]
 
@@ -79,9 +79,9 @@ class ShedQueue:
         return Pick(self._infeasible.first(), reasons.INFEASIBLE_LAST)
 
     def given_up(self) -> list[str]:
-        """Return who was found SLO-infeasible since the last question."""
-        found, self._given_up = self._given_up, []
-        return found
+        """Return the requests that became SLO-infeasible since the last call."""
+        given_up, self._given_up = self._given_up, []
+        return given_up
 
     @property
     def late_last_s(self) -> float:
@@ -89,7 +89,7 @@ class ShedQueue:
         return self._infeasible.compute_s
 
     def check(self) -> None:
-        """Raise AssertionError unless each queued request stands in exactly one part."""
+        """Raise AssertionError unless each queued request is in exactly one part."""
         self._feasible.check()
         self._infeasible.check()
         if len(self._feasible) + len(self._infeasible) != len(self._numbers):

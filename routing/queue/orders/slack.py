@@ -1,9 +1,9 @@
-"""Feasible deadlines first: as many queued requests on time as can be, short ones as early as that allows.
+"""Feasible deadlines first: as many queued requests on time as possible, short ones as early as that allows.
 
-Research on scheduling §5: queued requests in order of their deadlines; where one would be late, the largest so
-far leaves the feasible set (Moore 1968, with Hodgson's algorithm, minimises the number of late jobs on
-one machine); of the feasible ones the shortest that makes no earlier one late is served; queued requests that
-cannot be on time any more go last.
+Research on scheduling §5: queued requests in order of their deadlines; where one would be late, the largest so far
+leaves the feasible set (Moore 1968, with Hodgson's algorithm, minimises the number of late jobs on one machine); of the
+feasible ones the shortest that makes no earlier one late is served; queued requests that can no longer be on time go
+last.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from routing.queue.ranked_queue import RankedRequests
 from routing.values import reasons
 
 _Entry = tuple[float, int, float, Reservation]
-"""Deadline, number of its coming (so that no two compare equal), estimated prefill seconds, queued request."""
+"""Deadline, arrival number (so that no two compare equal), estimated prefill seconds, queued request."""
 
 
 class Slack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,13 +33,13 @@ class Slack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class SlackQueue:
     """The feasible set by deadline, kept between dispatches; dropped and SLO-infeasible requests are kept separately.
 
-    When the queued request dispatched last took as long as estimated, what is left of the feasible set is still
-    feasible and, new deadlines being the latest, still as large as can be: so only new queued requests are
-    worked in. A dropped queued request may become feasible again when others leave; the cheapest one is tried at each
-    question. An infeasible one stays so, because time only takes from it.
+    When the last dispatched request took as long as estimated, the rest of the feasible set is still feasible and, new
+    deadlines being the latest, still as large as possible: so only new queued requests are worked in. A dropped request
+    may become feasible again when others leave; the cheapest one is tried at each call. An infeasible one stays so,
+    because only its time left changes, and that shrinks.
 
-    Mutable state: `_line` (entries by deadline; feasible but for queued requests added since the last
-    question), `_dropped` (by estimate), `_infeasible` (by coming) and `_entries` (request id → entry).
+    Mutable state: `_line` (entries by deadline; feasible but for queued requests added since the last call), `_dropped`
+    (by estimate), `_infeasible` (by arrival) and `_entries` (request id → entry).
     """
 
     def __init__(self) -> None:
@@ -50,14 +50,14 @@ class SlackQueue:
         self._coming = 0
 
     def add(self, queued: Reservation) -> None:
-        """Take the queued request into the feasible set; the next question finds out whether it can stay."""
+        """Add the queued request to the feasible set; the next call determines whether it can stay."""
         self._coming += 1
         entry = (queued.request.deadline_s, self._coming, queued.compute_s, queued)
         self._entries[queued.request.request_id] = entry
         insort(self._line, entry)
 
     def remove(self, queued: Reservation) -> None:
-        """Let the queued request go; raises KeyError where it is not."""
+        """Remove the queued request; raises KeyError where it is not."""
         entry = self._entries.pop(queued.request.request_id)
         if queued in self._dropped:
             self._dropped.remove(queued)
@@ -77,7 +77,7 @@ class SlackQueue:
         return Pick(self._shortest(at_s), reason)
 
     def given_up(self) -> list[str]:
-        """Tell nobody: in large fleets newcomers had better follow the blocks of queued requests given up."""
+        """Return none: in large fleets newcomers had better follow the blocks of queued requests given up."""
         return []
 
     @property
@@ -86,7 +86,7 @@ class SlackQueue:
         return self._infeasible.compute_s + self._dropped.compute_s
 
     def check(self) -> None:
-        """Raise AssertionError unless each queued request stands in exactly one part and the line is in order."""
+        """Raise AssertionError unless each queued request is in exactly one part and the line is in order."""
         self._dropped.check()
         self._infeasible.check()
         if self._line != sorted(self._line):
@@ -104,16 +104,17 @@ class SlackQueue:
         return None
 
     def _drop_largest(self, until: int, at_s: float) -> None:
-        """Take the largest of the queued requests up to this position out of the feasible set."""
+        """Drop the largest of the queued requests up to this position from the feasible set."""
         sizes = [entry[2] for entry in self._line[: until + 1]]
         deadline_s, number, compute_s, queued = self._line.pop(sizes.index(max(sizes)))
+        # Late even if it went next: time cannot make it feasible again.
         if at_s + compute_s > deadline_s:
             self._infeasible.add(queued, (number, 0))
         else:
             self._dropped.add(queued, (compute_s, 0))
 
     def _readmit(self, at_s: float) -> None:
-        """Take back the cheapest dropped queued requests, one after another, while they make nothing late."""
+        """Take back the cheapest dropped queued requests, one after another, while they make none late."""
         dropped = self._dropped
         while len(dropped):
             queued = dropped.first()

@@ -10,7 +10,7 @@ from routing.regions.region_view import WAIT, RegionChoice, RegionView
 class LeastLoad(msgspec.Struct, frozen=True):
     """Knows no prefix and no other region."""
 
-    look_ahead: int = 1
+    lookahead: int = 1
 
     def choose(self, view: RegionView) -> RegionChoice:
         """Return the engine with the fewest requests in flight."""

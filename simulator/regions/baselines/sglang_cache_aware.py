@@ -13,7 +13,7 @@ class SglangCacheAwareRegions(msgspec.Struct, frozen=True):
     cache_threshold: float = 0.5
     balance_abs_threshold: int = 32
     balance_rel_threshold: float = 1.0001
-    look_ahead: int = 1
+    lookahead: int = 1
 
     def choose(self, view: RegionView) -> RegionChoice:
         """Return the engine that the published rule takes among those with room."""

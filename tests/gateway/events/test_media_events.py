@@ -126,7 +126,7 @@ def test_every_medium_has_one_key_for_each_block_that_it_is_in(
         stored = BlockStored(list(range(first, last)), None, [9] * (last - first) * size, size, extra_keys=extra)
         read = decode_batch(encode_batch(EventBatch(0.0, [stored]))).events[0]
         assert isinstance(read, BlockStored)
-        found |= {(item.name, item.place) for there in media_of(read) for item in there if isinstance(item, Medium)}
+        found |= {(item.name, item.position) for there in media_of(read) for item in there if isinstance(item, Medium)}
     whole_blocks = blocks * size
     assert found == {
         (item.name, token // size - item.offset // size)

@@ -1,4 +1,4 @@
-"""What every backend keeps to: a get returns what was put, or nothing. Mooncake's part is run by make test-mooncake."""
+"""The contract of every backend: a get returns what was put, or nothing. make test-mooncake runs Mooncake's part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.kvstore.kv_blocks import KEYRING, SLOT, address, block, key, node, pa
 
 
 class Store(NamedTuple):
-    """A backend, and the bytes of a block of which forty are far more than it holds."""
+    """A backend, and a block size of which forty far exceed its capacity."""
 
     backend: KvBackend
     large: int
@@ -61,9 +61,9 @@ def test_what_is_put_again_stays(backend: KvBackend) -> None:
 def test_it_fills_the_buffers_given_where_they_are_large_enough(backend: KvBackend) -> None:
     backend.put([block("a"), block("b")])
     buffer = memoryview(bytearray(2000))
-    [found, small] = backend.get([(key("a"), buffer), (key("b"), memoryview(bytearray(999)))])
-    assert found is not None
-    assert bytes(buffer[:1000]) == bytes(found) == bytes(payload("a"))
+    [large, small] = backend.get([(key("a"), buffer), (key("b"), memoryview(bytearray(999)))])
+    assert large is not None
+    assert bytes(buffer[:1000]) == bytes(large) == bytes(payload("a"))
     assert small is None
 
 
@@ -81,7 +81,7 @@ def test_a_context_cache_stays_while_others_come_and_go(store: Store) -> None:
     assert store.backend.exist([key(number) for number in range(40)]).count(True) < 40
 
 
-def test_a_put_that_does_not_fit_says_so_and_changes_nothing(store: Store) -> None:
+def test_a_put_that_does_not_fit_is_rejected_and_changes_nothing(store: Store) -> None:
     assert store.backend.put([block("a")])
     assert not store.backend.put([block("b", length=32 * store.large)])
     assert get(store.backend, "a", "b") == [bytes(payload("a")), None]
@@ -95,13 +95,13 @@ def test_it_may_lose_a_block_but_never_changes_one(backend: KvBackend, seed: int
         if rng.random() < 0.5:
             backend.put([block(name, length=100 + name)])
         else:
-            [found] = get(backend, name)
-            assert found in (None, bytes(payload(name, 100 + name)))
-            hits += found is not None
+            [got] = get(backend, name)
+            assert got in (None, bytes(payload(name, 100 + name)))
+            hits += got is not None
     assert hits > 10
 
 
-def test_a_node_that_is_gone_has_no_blocks_and_says_that_it_does_not_answer() -> None:
+def test_a_node_that_is_gone_has_no_blocks_and_raises_an_error() -> None:
     backend = BACKENDS["node"](BackendSettings(address="127.0.0.1:1", keyring=KEYRING), time.monotonic)
     assert backend.get([(key("a"), None)]) == [None]
     with pytest.raises(PeerError):

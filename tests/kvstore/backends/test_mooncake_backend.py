@@ -1,4 +1,4 @@
-"""Mooncake Store under the connector: engines find what others stored, and compute what it lost."""
+"""Mooncake Store under the connector: engines load what others stored, and compute what it lost."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def test_a_long_prompt_comes_in_pieces_up_to_where_nothing_is() -> None:
     with mooncake_master() as master, member(master) as one:
         there = [*range(40), 90]
         assert one.put([block(number) for number in there])
-        found = one.get([(key(number), None) for number in range(100)])
-        assert [place for place, each in enumerate(found) if each is not None] == list(range(40))
+        got = one.get([(key(number), None) for number in range(100)])
+        assert [index for index, payload in enumerate(got) if payload is not None] == list(range(40))
 
 
 def test_a_call_under_way_ends_before_the_store_is_left() -> None:
@@ -115,7 +115,7 @@ def test_a_master_that_is_gone_costs_a_computation_and_no_error() -> None:
         assert end.reason in ("failed", "late")
 
 
-def test_without_mooncake_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_mooncake_the_error_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> None:
         raise ImportError(f"No module named {name!r}")
 

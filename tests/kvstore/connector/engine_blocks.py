@@ -22,7 +22,7 @@ FORMAT = PayloadFormat(
 
 
 class Memory:
-    """The KV caches of an engine: `blocks` of `PAYLOAD` bytes. `fails`: it takes nothing."""
+    """The KV caches of an engine: `blocks` of `PAYLOAD` bytes. `fails`: it accepts nothing."""
 
     def __init__(self, blocks: int = 16) -> None:
         self.payload_bytes = PAYLOAD
@@ -35,8 +35,8 @@ class Memory:
     def scatter(self, block_ids: Sequence[int], payloads: memoryview) -> None:
         if self.fails:
             raise RuntimeError("the device is gone")
-        for place, each in enumerate(block_ids):
-            self.data[each * PAYLOAD : (each + 1) * PAYLOAD] = payloads[place * PAYLOAD : (place + 1) * PAYLOAD]
+        for index, block_id in enumerate(block_ids):
+            self.data[block_id * PAYLOAD : (block_id + 1) * PAYLOAD] = payloads[index * PAYLOAD : (index + 1) * PAYLOAD]
 
     def block(self, block_id: int) -> bytes:
         return bytes(self.data[block_id * PAYLOAD : (block_id + 1) * PAYLOAD])
@@ -48,7 +48,7 @@ class Memory:
 
 @dataclass
 class Request:
-    """What the scheduler side reads of vLLM's request."""
+    """The fields of vLLM's request that the scheduler side reads."""
 
     request_id: str
     num_prompt_tokens: int
@@ -68,12 +68,12 @@ def chain(prompt: object, blocks: int) -> list[bytes]:
 
 
 def request(name: str, blocks: int = 4, more_tokens: int = 5, prompt: object = "p", **order: Any) -> Request:
-    """Return a request of so many full blocks and some tokens, with an order where there are words for one."""
-    told = None
+    """Return a request of `blocks` full blocks and some tokens, with an order where there are fields for one."""
+    params = None
     if order:
         order = {"keys": packed_keys(range(1, blocks + 1)), "holders": ["127.0.0.1:1"], **order}
-        told = {FIELD: msgspec.to_builtins(LoadInstruction(**order))}
-    return Request(name, blocks * TOKENS + more_tokens, told, block_hashes=chain(prompt, blocks))
+        params = {FIELD: msgspec.to_builtins(LoadInstruction(**order))}
+    return Request(name, blocks * TOKENS + more_tokens, params, block_hashes=chain(prompt, blocks))
 
 
 def settings(**changes: Any) -> ConnectorSettings:
@@ -86,5 +86,5 @@ def side(**changes: Any) -> SchedulerSide:
     return made
 
 
-def progress(name: str, tokens: int, blocks: Sequence[int], *, anew: bool = True) -> StepProgress:
-    return StepProgress(name, tokens, blocks, anew)
+def progress(name: str, tokens: int, blocks: Sequence[int], *, complete: bool = True) -> StepProgress:
+    return StepProgress(name, tokens, blocks, complete)

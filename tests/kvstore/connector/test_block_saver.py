@@ -1,4 +1,4 @@
-"""Blocks are stored behind the engine's back: within a limit, and without a word lost of those that were not."""
+"""Blocks are stored in the background: within a limit, and with a report of each that was not."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_waits_has_a_limit_and_one_batch_alone_always_may() -> None:
 
 
 def _hold(manager: NodeManager, go_on: threading.Event) -> None:
-    """Have the node answer no put until the event."""
+    """Let the node answer no put until the event."""
     allocate = manager.store.allocate
 
     def later(*given: Any) -> Any:
@@ -72,7 +72,7 @@ def _hold(manager: NodeManager, go_on: threading.Event) -> None:
     manager.store.allocate = later  # type: ignore[method-assign]
 
 
-def test_blocks_over_the_nodes_slots_are_told_as_not_stored() -> None:
+def test_blocks_over_the_nodes_slots_are_reported_as_not_stored() -> None:
     with node(slots={"slot_bytes": 512}) as manager, saver(address(manager)) as made:
         job = offer(made, "a")
         assert made.settle(20.0)

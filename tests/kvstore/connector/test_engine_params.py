@@ -1,4 +1,4 @@
-"""What the gateway tells a KV connector, and what it answers, over the wire of `kv_transfer_params`."""
+"""Messages between the gateway and a KV connector, over the wire of `kv_transfer_params`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A load is worth it if it ends before the tokens were computed."""
+"""A load is worth it if it ends before the tokens could be computed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def learned(token_s: float = 0.001, byte_s: float = 1e-6) -> LoadEstimate:
     return estimate
 
 
-def test_while_nothing_is_known_the_order_stands() -> None:
+def test_while_nothing_is_known_the_order_holds() -> None:
     assert LoadEstimate().pays(16, 1 << 40)
 
 
@@ -54,7 +54,7 @@ def test_a_load_that_brought_nothing_and_a_step_without_time_teach_nothing() -> 
     [(1000, 3.0, 3.0), (1000, 0.0, 10.0), (10_000, 3.0, 10.0), (1, 3.0, 0.1)],
     ids=["what computing takes", "no such limit", "at most the timeout", "at least a little"],
 )
-def test_nobody_waits_much_longer_for_blocks_than_they_take_to_compute(
+def test_no_request_waits_much_longer_for_blocks_than_they_take_to_compute(
     tokens: int, max_ratio: float, patience_s: float
 ) -> None:
     assert learned(token_s=0.001).patience_s(tokens, 10.0, max_ratio) == pytest.approx(patience_s)

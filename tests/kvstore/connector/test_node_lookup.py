@@ -1,4 +1,4 @@
-"""The own node is asked in the background, and for so long only."""
+"""The own node is queried in the background, and within a time limit."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def answered(made: NodeLookup, name: str, blocks: int, domain: Domain | None = N
     return answers[-1]
 
 
-def put(manager: NodeManager, *places: int) -> None:
+def put(manager: NodeManager, *positions: int) -> None:
     hashes = chain("p", 4)
-    for key in DomainKeys(FORMAT).keys(Domain(), [hashes[place] for place in places]):
+    for key in DomainKeys(FORMAT).keys(Domain(), [hashes[position] for position in positions]):
         data = payload(key)
         with a_client() as client:
             client.put(
@@ -59,8 +59,8 @@ def test_it_counts_leading_blocks() -> None:
         assert answered(made, "c", 4, Domain(salt="s")) == 0
 
 
-def test_nobody_waits_for_a_node_longer_than_its_time() -> None:
-    """The time is over when the question is asked again, whether or not the answer is near."""
+def test_no_request_waits_for_a_node_longer_than_its_limit() -> None:
+    """The limit applies at the next call, whether or not the answer is near."""
     with node() as manager, lookup(address(manager), timeout_s=0.5) as made, manager.store.lock:
         assert made.blocks("a", Domain(), chain("p", 2), 10.0) is None
         assert made.blocks("a", Domain(), chain("p", 2), 10.4) is None

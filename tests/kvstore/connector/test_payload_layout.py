@@ -1,4 +1,4 @@
-"""Layers lie one after the other in a payload; whatever decides on their bytes is in the layout's name."""
+"""Layers follow one another in a payload; everything that determines their bytes is in the layout's name."""
 
 from __future__ import annotations
 

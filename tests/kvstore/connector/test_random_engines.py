@@ -26,12 +26,12 @@ GONE = "127.0.0.1:1"
 
 
 def content(chain_hash: bytes) -> bytes:
-    """Return what a block of this hash holds where it was computed."""
+    """Return the content of a block of this hash where it was computed."""
     return hashlib.shake_256(chain_hash).digest(PAYLOAD)
 
 
 class Engine:
-    """What vLLM does around a connector, one request at a time. Mutable: its cache, hash → block, oldest first."""
+    """vLLM's calls of a connector, one request at a time. Mutable: its cache, hash → block, oldest first."""
 
     def __init__(self, at: str) -> None:
         self.memory = Memory(BLOCKS)
@@ -45,7 +45,7 @@ class Engine:
     def serve(self, asked: Request, now: float) -> int:
         """Answer a request; returns how many of its blocks were loaded."""
         hashes = asked.block_hashes
-        local = next((place for place, each in enumerate(hashes) if each not in self.cache), len(hashes))
+        local = next((index for index, chain_hash in enumerate(hashes) if chain_hash not in self.cache), len(hashes))
         self.scheduler.add(asked, "")
         tokens = self.scheduler.matched(asked, local * TOKENS, now) or 0
         blocks = [
@@ -53,10 +53,10 @@ class Engine:
             *self._allocate(len(hashes) - local, hashes[:local]),
         ]
         loaded = self._load(asked, blocks, tokens, now) if tokens else 0
-        for place in range(local, local + loaded):
-            assert self.memory.block(blocks[place]) == content(hashes[place])
-        for place in range(local + loaded, len(hashes)):
-            self.memory.data[blocks[place] * PAYLOAD : (blocks[place] + 1) * PAYLOAD] = content(hashes[place])
+        for index in range(local, local + loaded):
+            assert self.memory.block(blocks[index]) == content(hashes[index])
+        for index in range(local + loaded, len(hashes)):
+            self.memory.data[blocks[index] * PAYLOAD : (blocks[index] + 1) * PAYLOAD] = content(hashes[index])
         self._step(self.scheduler.step([progress(asked.request_id, asked.num_tokens, blocks)], 0, now))
         self.cache |= dict(zip(hashes, blocks, strict=True))
         outcome = outcome_in(self.scheduler.finished(asked.request_id))
@@ -81,7 +81,7 @@ class Engine:
         assert report is not None
         self.scheduler.report(report, now)
         ordered = jobs.loads[0].block_ids
-        return next((place for place, each in enumerate(ordered) if each in failed), len(ordered))
+        return next((index for index, block_id in enumerate(ordered) if block_id in failed), len(ordered))
 
     def _step(self, jobs: StepJobs) -> None:
         self.worker.begin(jobs)

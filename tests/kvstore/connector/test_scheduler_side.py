@@ -1,4 +1,4 @@
-"""What a request loads, what is stored of it, and what its answer says."""
+"""Blocks that a request loads and stores, and the outcome in its answer."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_request_loads_once_and_what_failed_is_computed() -> None:
     assert len(scheduler.step([], 0, 0.0).loads) == 1
 
 
-def test_the_answer_says_what_became_of_the_order() -> None:
+def test_the_answer_holds_the_outcome_of_the_order() -> None:
     scheduler, asked = side(), request("a", load_blocks=3)
     scheduler.add(asked, "")
     scheduler.matched(asked, 0, 0.0)
@@ -77,7 +77,7 @@ def test_the_answer_says_what_became_of_the_order() -> None:
     assert (outcome.holder, outcome.seconds, len(scheduler)) == (HOLDERS[0], 0.5, 0)
 
 
-def test_an_answer_without_a_load_says_nothing() -> None:
+def test_an_answer_without_a_load_holds_no_outcome() -> None:
     scheduler, asked = side(), request("a", load_blocks=0)
     scheduler.add(asked, "")
     assert scheduler.finished("a") is None
@@ -108,7 +108,7 @@ def test_loads_that_did_not_pay_are_tried_again_after_some_rejections() -> None:
     assert tokens[-1] == 3 * TOKENS
 
 
-def test_an_engine_that_obeys_loads_whatever_it_costs() -> None:
+def test_an_engine_without_a_ratio_limit_loads_at_any_cost() -> None:
     scheduler, asked = side(max_load_ratio=0), request("a", load_blocks=3)
     scheduler.estimate.computed(0.001)
     scheduler.estimate.end("other", 1_000_000, 20_000.0)
@@ -123,9 +123,9 @@ def test_a_prompts_full_blocks_are_stored_once_with_their_place_and_routing_keys
     assert (job.block_ids, job.routing_keys) == ((4, 5), (1, 2))
     assert job.parents == (b"", chain("p", 1)[0])
     assert (job.tenant, job.hint, job.pin_s) == ("acme", "context_cache", 60)
-    (job,) = scheduler.step([progress("a", 4 * TOKENS + 5, [7, 8], anew=False)], 34, 0.0).saves
+    (job,) = scheduler.step([progress("a", 4 * TOKENS + 5, [7, 8], complete=False)], 34, 0.0).saves
     assert (job.block_ids, job.chain_hashes) == ((6, 7), tuple(chain("p", 4)[2:]))
-    assert scheduler.step([progress("a", 4 * TOKENS + 6, [], anew=False)], 1, 0.0).saves == ()
+    assert scheduler.step([progress("a", 4 * TOKENS + 6, [], complete=False)], 1, 0.0).saves == ()
 
 
 def test_a_block_that_an_other_request_has_stored_is_not_stored_again_until_it_may_be_lost() -> None:
@@ -196,7 +196,7 @@ def test_salt_and_adapter_set_a_request_apart() -> None:
     assert job.domain == Domain("adapter@/models/adapter", "s")
 
 
-class _Found:
+class _Lookup:
     def __init__(self, *answers: int | None) -> None:
         self.answers, self.forgotten = list(answers), list[str]()
 
@@ -209,7 +209,7 @@ class _Found:
 
 def test_without_an_order_the_own_node_is_asked_and_loaded_from() -> None:
     scheduler, asked = side(), request("a")
-    scheduler.found = found = _Found(None, 2)
+    scheduler.lookup = lookup = _Lookup(None, 2)
     scheduler.add(asked, "")
     assert scheduler.matched(asked, 0, 0.0) is None
     assert scheduler.matched(asked, 0, 0.1) == 2 * TOKENS
@@ -217,12 +217,12 @@ def test_without_an_order_the_own_node_is_asked_and_loaded_from() -> None:
     (job,) = scheduler.step([], 0, 0.1).loads
     assert job.holders == ("127.0.0.1:1",)
     scheduler.finished("a")
-    assert found.forgotten == ["a"]
+    assert lookup.forgotten == ["a"]
 
 
 def test_with_an_order_the_own_node_is_not_asked() -> None:
     scheduler, asked = side(), request("a", load_blocks=0)
-    scheduler.found = _Found()
+    scheduler.lookup = _Lookup()
     scheduler.add(asked, "")
     assert scheduler.matched(asked, 0, 0.0) == 0
 

@@ -1,4 +1,4 @@
-"""What several workers of one engine tell is told as one."""
+"""Reports of several workers of one engine are merged into one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def test_a_load_has_as_many_blocks_as_the_worker_with_the_fewest() -> None:
         assert StepReport(ends=(one,)).joined(StepReport(ends=(other,))).ends == (part,)
 
 
-def test_other_loads_and_blocks_are_told_once_each() -> None:
+def test_other_loads_and_blocks_are_reported_once_each() -> None:
     a, b = LoadEnd(request_id="a"), LoadEnd(request_id="b")
     one = StepReport(ends=(a,), unsaved=(b"1", b"2"), token_s=0.1)
     joined = one.joined(StepReport(ends=(b,), unsaved=(b"2", b"3"), token_s=0.2))

@@ -1,4 +1,4 @@
-"""What a step of vLLM says of each request, in the words of vLLM 0.32."""
+"""Progress of each request in a step of vLLM 0.32."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kvstore.connector.scheduler_side import StepProgress
 from kvstore.connector.step_progress import progress_of
 
 
-def test_new_continued_and_resumed_requests_are_told() -> None:
+def test_new_continued_and_resumed_requests_are_reported() -> None:
     step = SimpleNamespace(
         num_scheduled_tokens={"new": 40, "goes on": 1, "grows": 1, "back": 64},
         scheduled_new_reqs=[SimpleNamespace(req_id="new", num_computed_tokens=32, block_ids=([1, 2, 3],))],

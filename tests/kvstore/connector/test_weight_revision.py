@@ -17,7 +17,7 @@ def model(folder: Path, size: int = 1 << 20, seed: int = 1) -> Path:
     return folder
 
 
-def test_the_same_files_have_the_same_revision_wherever_they_lie(tmp_path: Path) -> None:
+def test_the_same_files_have_the_same_revision_in_any_folder(tmp_path: Path) -> None:
     assert weight_revision(model(tmp_path / "a")) == weight_revision(model(tmp_path / "elsewhere" / "b"))
 
 

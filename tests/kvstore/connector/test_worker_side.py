@@ -1,4 +1,4 @@
-"""Two engines' workers with a node between them: what one stores the other loads, or learns that it must compute."""
+"""Two engines' workers with a node between them: one loads what the other stored, or has to compute it."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_what_one_engine_stores_another_loads() -> None:
     assert [second.block(8 + number) for number in range(3)] == [first.block(number) for number in range(3)]
 
 
-def test_the_node_is_told_tenant_routing_key_and_place_of_each_block() -> None:
+def test_the_node_receives_tenant_routing_key_and_position_of_each_block() -> None:
     with node() as manager, worker(address(manager), filled()) as one:
         store(one, saves())
         keys = DomainKeys(FORMAT).keys(Domain(), chain("p", 3))
@@ -191,7 +191,7 @@ def test_an_engine_that_cannot_take_the_bytes_computes() -> None:
 
 
 def test_a_load_that_takes_too_long_is_given_up_and_touches_nothing() -> None:
-    """The node's worker stands still with the blocks in its hands, until after the engine has given up."""
+    """The node's worker holds the blocks, until after the engine has given up."""
     memory, clock, go_on, held = Memory(), Clock(), threading.Event(), threading.Event()
     with node() as manager, worker(address(manager), filled()) as one, worker("", memory, clock) as two:
         store(one, saves())
@@ -215,7 +215,7 @@ def test_a_load_that_takes_too_long_is_given_up_and_touches_nothing() -> None:
     assert not any(memory.data)
 
 
-def test_a_step_that_was_mostly_prefill_tells_what_a_token_takes() -> None:
+def test_a_step_that_was_mostly_prefill_measures_the_time_of_a_token() -> None:
     clock = Clock()
     with worker(GONE, filled(), clock) as one:
         one.begin(StepJobs((), (saves(),), 100))

@@ -43,7 +43,7 @@ def test_a_block_after_an_unknown_parent_is_counted_and_not_keyed() -> None:
     assert blocks.orphans == 1
 
 
-def test_keys_that_leave_for_the_limit_are_told_once() -> None:
+def test_keys_that_leave_for_the_limit_are_reported_once() -> None:
     blocks = EngineBlockMap(max_blocks=2)
     keys = [blocks.stored(stored([number], [number, 0]), 1)[0] for number in range(4)]
     assert blocks.take_dropped() == keys[:2]

@@ -1,4 +1,4 @@
-"""Every form in which engines put KV events on the wire, as bytes built from the documented shapes."""
+"""Every form of KV events on the wire, as bytes built from the documented shapes."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_forms_may_be_mixed_and_unknown_types_are_skipped() -> None:
     assert batch.events == [PLAIN, BlockRemoved([H1]), BlockRemoved([H2])]
 
 
-def test_large_arrays_are_told_from_maps() -> None:
+def test_large_arrays_are_distinguished_from_maps() -> None:
     many = [VLLM_0_23 + [None] * 70_000, {"type": "AllBlocksCleared"}]
     assert decode_batch(wire(*many)).events == [PLAIN, AllBlocksCleared()]
     assert decode_batch(wire(VLLM_0_23 + [None] * 8, {"type": "AllBlocksCleared"})).events[0] == PLAIN

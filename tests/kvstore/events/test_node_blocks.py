@@ -69,7 +69,7 @@ def test_what_engines_and_strangers_write_there_names_no_block(extra: Any) -> No
 def test_a_listener_that_sets_and_unsets_ends_with_what_the_node_holds() -> None:
     rng = random.Random(5)
     held: set[tuple[int, Medium]] = set()
-    told: set[tuple[int, str | None]] = set()
+    listed: set[tuple[int, str | None]] = set()
     for _ in range(500):
         name, medium = rng.randrange(20), rng.choice((DRAM, SSD))
         there = (name, medium) in held
@@ -78,8 +78,10 @@ def test_a_listener_that_sets_and_unsets_ends_with_what_the_node_holds() -> None
         for event in read(kv_events([change] * rng.randint(1, 3))):
             assert isinstance(event, BlockStored | BlockRemoved)
             for block in node_blocks(event):
-                (told.add if isinstance(event, BlockStored) else told.discard)((block.routing_key - 1, event.medium))
-        assert told == held
+                (listed.add if isinstance(event, BlockStored) else listed.discard)(
+                    (block.routing_key - 1, event.medium)
+                )
+        assert listed == held
 
 
 def test_no_payload_key_is_0_for_want_of_a_routing_key() -> None:

@@ -1,4 +1,4 @@
-"""One event that cannot be read, or of a type that is not known, costs itself and not its batch."""
+"""One event that cannot be read, or of an unknown type, is lost alone, without its batch."""
 
 from __future__ import annotations
 

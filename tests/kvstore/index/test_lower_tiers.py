@@ -1,4 +1,4 @@
-"""Lower tiers against a plain model: what an engine has in memory, then what its tiers carry on with."""
+"""Lower tiers against a plain model: blocks in an engine's memory, then those that its tiers add."""
 
 from __future__ import annotations
 

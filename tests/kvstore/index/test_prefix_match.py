@@ -1,4 +1,4 @@
-"""A searched match is the walked one wherever prefixes are held whole, in far fewer look-ups."""
+"""A searched match equals the scanned one wherever prefixes are held whole, in far fewer lookups."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_it_is_the_walked_one(length: int, depths: list[int], among: int) -> Non
     assert search_match(keys, among, lambda key: held.get(key, 0)) == walked(keys, among, held)
 
 
-def test_a_prompt_of_128k_tokens_needs_few_look_ups() -> None:
+def test_a_prompt_of_128k_tokens_needs_few_lookups() -> None:
     keys = tuple(range(1, LENGTH + 1))
     asked: list[int] = []
 
@@ -68,7 +68,7 @@ def test_a_walk_is_exact_even_where_blocks_are_missing(
     both: dict[int, int] = {}
     for table, pairs in zip(tables, (resident, coming), strict=True):
         for target, block in pairs:
-            # Far beyond the small integers that Python keeps one object of.
+            # Far beyond the small integers of which Python keeps one object.
             bit = 1 << target + 20
             table[1000 + block] = table.get(1000 + block, 0) | bit
             both[1000 + block] = both.get(1000 + block, 0) | bit

@@ -1,4 +1,4 @@
-"""Whoever brings most blocks gives up its oldest; whoever has no more than its part loses nothing."""
+"""The tenant with most blocks gives up its oldest; one within its part loses nothing."""
 
 from __future__ import annotations
 

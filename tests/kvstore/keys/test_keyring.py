@@ -1,4 +1,4 @@
-"""Two secrets at once: which one makes, which ones check, and what is counted."""
+"""Two secrets at once: which one signs, which ones verify, and what is counted."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_secret_is_stretched_once_and_every_guess_costs_as_much(monkeypatch: p
     assert stretched(b"a secret that nothing else has", FLEET) is first
     (cost,) = asked
     assert 128 * cost["n"] * cost["r"] >= 32 << 20
-    # The fingerprint is made of the stretched secret, too.
+    # The fingerprint is derived from the stretched secret, too.
     assert first.fingerprint == module.SecretKey(first._master).fingerprint
 
 

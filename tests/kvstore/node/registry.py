@@ -12,27 +12,27 @@ from typing import Any
 
 @contextmanager
 def registry(answer: Callable[[dict[str, Any]], bytes] = lambda _: b"") -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Yield where to register, and what was heard; `answer` says what a report is answered with."""
-    heard: list[dict[str, Any]] = []
+    """Yield the URL to register at, and the entries received; `answer` returns the answer to a report."""
+    entries: list[dict[str, Any]] = []
 
     class Registry(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             answered = answer(body)
-            heard.append({**body, "authorization": self.headers["authorization"]})
+            entries.append({**body, "authorization": self.headers["authorization"]})
             self.send_response(200)
             self.send_header("content-length", str(len(answered)))
             self.end_headers()
             self.wfile.write(answered)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = HTTPServer(("127.0.0.1", 0), Registry)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}/nodes", heard
+        yield f"http://127.0.0.1:{server.server_port}/nodes", entries
     finally:
         server.shutdown()
         thread.join()

@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[3]
         (["--register", "ftp://x", "--port", "0", "--dram-mib", "1"], "no address to register at"),
     ],
 )
-def test_a_wrong_option_is_said_and_nothing_starts(
+def test_a_wrong_option_is_reported_and_nothing_starts(
     arguments: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HEADWAY_KV_SECRET", SECRET.decode())
@@ -104,10 +104,10 @@ def test_a_killed_node_comes_back_with_whole_blocks_only(tmp_path: Path) -> None
     with a_client() as client:
         for life in range(4):
             with running(tmp_path, port) as process:
-                found = contents(client, [f"127.0.0.1:{port}"], list(range(400)))
-                for name, each in enumerate(found):
-                    assert each in (None, bytes(payload(name, 1 + name * 37 % 16_000)))
-                seen += sum(item is not None for item in found)
+                held = contents(client, [f"127.0.0.1:{port}"], list(range(400)))
+                for name, stored in enumerate(held):
+                    assert stored in (None, bytes(payload(name, 1 + name * 37 % 16_000)))
+                seen += sum(item is not None for item in held)
                 ends_at = time.monotonic() + rng.uniform(0.05, 0.3)
                 while time.monotonic() < ends_at:
                     name = rng.randrange(400)

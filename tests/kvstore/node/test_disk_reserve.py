@@ -1,4 +1,4 @@
-"""The SSD tier shares its file system: it leaves a reserve to others, and gives space back when they need it."""
+"""The SSD tier shares its file system: it leaves a reserve to others, and releases space when they need it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.kvstore.node.test_small_disk import kept, on_disk
 
 GIB = 1 << 30
 STRIDE = 4096
-"""Bytes of disk that a slot of the tests takes."""
+"""Bytes of disk per slot of the tests."""
 
 
 class SharedDisk:
-    """A file system of which the slot file and others take blocks. Mutable: what others take, in slots."""
+    """A file system shared by the slot file and others. Mutable: the others' usage, in slots."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, slots: int, others: int = 0) -> None:
         self.slots, self.others = slots, others
@@ -45,7 +45,7 @@ class SharedDisk:
 
 
 def a_store(directory: Path, reserve: int, **changes: Any) -> BlockStore:
-    """Return a store that leaves so many slots' space free."""
+    """Return a store that keeps this many slots' space free."""
     settings = catalog_settings(dram_slots=32, slot_bytes=STRIDE, disk_reserve_bytes=reserve * STRIDE, **changes)
     return BlockStore(settings, directory, lambda: 0.0, 0.0, 1)
 
@@ -79,7 +79,7 @@ def test_the_tier_stops_growing_at_the_reserve_and_new_blocks_take_the_place_of_
     store.close()
 
 
-def test_between_two_looks_at_the_disk_no_more_is_taken_than_the_last_one_saw(
+def test_between_two_readings_of_the_disk_no_more_is_taken_than_the_last_one_showed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = SharedDisk(monkeypatch, slots=10)
@@ -230,7 +230,7 @@ def test_a_real_file_system_gets_the_space_of_a_punched_slot(tmp_path: Path) -> 
     file.punch(1)
     file.punch(2)
     freed = before - os.fstat(file.fileno()).st_blocks * 512
-    # The file system's own blocks about the holes count, too.
+    # The file system's own blocks around the holes count, too.
     assert (2 << 20) - (64 << 10) <= freed <= 2 << 20
     assert file.written_slots() == b"\1\0\0\1"
     store.close()

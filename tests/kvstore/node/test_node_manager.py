@@ -177,16 +177,16 @@ def test_a_fetch_that_fails_leaves_nothing_behind() -> None:
 
 def test_a_block_that_was_kept_without_a_routing_key_learns_it_and_keeps_it(tmp_path: Path) -> None:
     plain, data = block("a")
-    told: list[Any] = []
+    changes: list[Any] = []
     with node(tmp_path) as manager, a_client() as client:
         client.put(address(manager), [(plain, data)])
         wait_until(lambda: on_ssd(manager, "a"))
-        manager.store._on_changes = told.extend
+        manager.store._on_changes = changes.extend
         for routing_key in (5, 5, 6):
             named = msgspec.structs.replace(plain, routing_key=routing_key)
             assert client.put(address(manager), [(named, data)]) == Done(0, [key("a")])
         client.put(address(manager), [(plain, data)])
-        assert [(item.kind, item.facts.routing_key, item.medium) for item in told] == [
+        assert [(item.kind, item.facts.routing_key, item.medium) for item in changes] == [
             ("stored", 5, "CPU"),
             ("stored", 5, "STORAGE"),
             ("removed", 5, "CPU"),
@@ -197,11 +197,11 @@ def test_a_block_that_was_kept_without_a_routing_key_learns_it_and_keeps_it(tmp_
     with node(tmp_path) as manager, a_client() as client:
         page = client.call(address(manager), ContentsPage(0, 10))
         assert isinstance(page, PageOf)
-        assert [each.routing_key for each, _ in page.blocks] == [6]
+        assert [facts.routing_key for facts, _ in page.blocks] == [6]
         assert contents(client, [address(manager)], ["a"]) == [bytes(data)]
 
 
-def test_pages_and_lookups_tell_what_is_held(tmp_path: Path) -> None:
+def test_pages_and_lookups_list_held_blocks(tmp_path: Path) -> None:
     with node(tmp_path) as manager, a_client() as client:
         put(client, manager, "a", "b", "c")
         wait_until(lambda: on_ssd(manager, "a", "b", "c"))
@@ -209,7 +209,7 @@ def test_pages_and_lookups_tell_what_is_held(tmp_path: Path) -> None:
         assert isinstance(page, PageOf)
         rest = client.call(address(manager), ContentsPage(page.next_after, 2))
         assert isinstance(rest, PageOf)
-        held = [(each.key, media) for each, media in [*page.blocks, *rest.blocks]]
+        held = [(facts.key, media) for facts, media in [*page.blocks, *rest.blocks]]
         assert held == [(key(name), ["CPU", "STORAGE"]) for name in "abc"]
         answer = client.call(address(manager), Lookup([key("a"), key("x")]))
         assert answer == Held([(1000, ["CPU", "STORAGE"]), (-1, [])])
@@ -251,7 +251,7 @@ def test_events_have_the_form_of_the_engines_and_are_replayed(tmp_path: Path) ->
         context.term()
 
 
-def test_a_node_that_starts_anew_tells_what_it_holds_by_routing_keys(tmp_path: Path) -> None:
+def test_a_restarted_node_lists_its_blocks_by_routing_keys(tmp_path: Path) -> None:
     [events_port, replay_port] = free_ports(2)
     known, data = block("a")
     known = msgspec.structs.replace(known, routing_key=77)
@@ -265,7 +265,7 @@ def test_a_node_that_starts_anew_tells_what_it_holds_by_routing_keys(tmp_path: P
         with node(tmp_path, events_port=events_port, replay_port=replay_port) as manager, a_client() as client:
             page = client.call(address(manager), ContentsPage(0, 10))
             assert isinstance(page, PageOf)
-            assert [(each.routing_key, media) for each, media in page.blocks] == [(77, ["STORAGE"])]
+            assert [(facts.routing_key, media) for facts, media in page.blocks] == [(77, ["STORAGE"])]
             dealer.connect(f"tcp://127.0.0.1:{replay_port}")
             dealer.send_multipart([b"", (0).to_bytes(8, "big")])
             batches = []
@@ -280,7 +280,7 @@ def test_a_node_that_starts_anew_tells_what_it_holds_by_routing_keys(tmp_path: P
         context.term()
 
 
-def test_its_metrics_say_what_happened() -> None:
+def test_its_metrics_count_its_operations() -> None:
     [port] = free_ports(1)
     with node(metrics_port=port) as manager, a_client() as client:
         put(client, manager, "a")
@@ -299,21 +299,21 @@ def test_its_metrics_say_what_happened() -> None:
             assert line in lines
 
 
-def test_it_registers_where_it_is_told_and_says_when_it_drains_and_is_gone() -> None:
-    with registry() as (url, heard), node(register_url=url, register_bearer="hw_1") as manager:
-        wait_until(lambda: heard)
-        assert heard[0]["address"] == address(manager)
-        assert heard[0]["authorization"] == "Bearer hw_1"
+def test_it_registers_at_the_configured_url_and_reports_when_it_drains_and_is_gone() -> None:
+    with registry() as (url, entries), node(register_url=url, register_bearer="hw_1") as manager:
+        wait_until(lambda: entries)
+        assert entries[0]["address"] == address(manager)
+        assert entries[0]["authorization"] == "Bearer hw_1"
         manager.stop()
-        assert [item["state"] for item in heard][-1] == "gone"
+        assert [item["state"] for item in entries][-1] == "gone"
 
 
-def test_its_report_says_what_it_has_counted_and_with_whom() -> None:
-    with registry() as (url, heard), node(register_url=url) as manager, a_client(name="engine-1") as client:
+def test_its_report_holds_its_counts_by_client() -> None:
+    with registry() as (url, entries), node(register_url=url) as manager, a_client(name="engine-1") as client:
         put(client, manager, "a")
         contents(client, [address(manager)], ["a", "x"])
         manager.stop()
-        report = msgspec.convert(heard[-1]["report"], NodeReport)
+        report = msgspec.convert(entries[-1]["report"], NodeReport)
         assert (report.blocks, report.stored, report.misses) == (1, 1, 1)
         assert [(tier.medium, tier.slots, tier.used_slots, tier.hits) for tier in report.tiers] == [
             ("CPU", 8, 1, 1),
@@ -321,20 +321,20 @@ def test_its_report_says_what_it_has_counted_and_with_whom() -> None:
         ]
         [link] = report.links
         assert (link.peer, link.sent_bytes, link.received_bytes) == ("engine-1", 1000, 1000)
-        assert heard[-1]["name"] == "n1"
+        assert entries[-1]["name"] == "n1"
 
 
 def test_a_node_learns_the_rate_of_a_link_from_its_receiver() -> None:
     size = 1 << 20
     with node(slots={"slot_bytes": size}) as manager, a_client(name="engine-1") as client:
         put(client, manager, "a", length=size)
-        told = []
+        rates = []
         for _ in range(3):
-            told.append(client.links[address(manager)].bytes_per_s if client.links else 0.0)
+            rates.append(client.links[address(manager)].bytes_per_s if client.links else 0.0)
             contents(client, [address(manager)], ["a"])
-            wait_until(lambda: manager.server.links.links()["engine-1"].sent_bytes == len(told) * size)
-            assert manager.server.links.links()["engine-1"].bytes_per_s == told[-1]
-        assert told[0] == 0.0 < told[1] != told[2]
+            wait_until(lambda: manager.server.links.links()["engine-1"].sent_bytes == len(rates) * size)
+            assert manager.server.links.links()["engine-1"].bytes_per_s == rates[-1]
+        assert rates[0] == 0.0 < rates[1] != rates[2]
 
 
 def test_a_client_that_gives_no_name_is_called_by_its_host() -> None:
@@ -371,7 +371,7 @@ def test_a_node_describes_its_blocks_by_what_gateways_call_them(tmp_path: Path) 
         assert client.put(address(manager), named) == Done(3, [])
         answer = client.call(address(manager), Describe([3, 9, 1]))
         assert isinstance(answer, PageOf)
-        assert [(each.key, each.routing_key) for each, _ in answer.blocks] == [(key("c"), 3), (key("a"), 1)]
+        assert [(facts.key, facts.routing_key) for facts, _ in answer.blocks] == [(key("c"), 3), (key("a"), 1)]
         assert client.call(address(manager), Purge("acme")) == Done(3)
         assert client.call(address(manager), Describe([1, 2, 3])) == PageOf([], 0, manager.events.published)
 

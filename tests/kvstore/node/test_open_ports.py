@@ -1,4 +1,4 @@
-"""What strangers can hold of a node's ports for metrics and events, which ask for no secret."""
+"""What strangers can occupy of a node's ports for metrics and events, which need no secret."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_strangers_at_the_events_cannot_take_the_nodes_descriptors(kind: str) ->
         assert replayed(replay)
 
 
-def test_who_sends_without_end_is_closed() -> None:
+def test_a_client_that_sends_without_end_is_closed() -> None:
     """libzmq keeps every subscription, and every part of a message whose last part has not come."""
     with publishing() as (events, replay, _):
         for port, kind, part in ((events, b"SUB", b"\x00\x09\x01topic%03d"), (replay, b"DEALER", b"\x01\x08part%04d")):

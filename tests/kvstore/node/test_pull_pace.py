@@ -1,4 +1,4 @@
-"""Pulls that nobody waits for keep to their limit, together."""
+"""Pulls that no request waits for keep to their limit, together."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_without_a_limit_or_bytes_nothing_waits(limit: float, size: int) -> None
     assert clock.waited == []
 
 
-def test_a_pull_that_somebody_waits_for_has_no_limit() -> None:
+def test_a_pull_that_a_request_waits_for_has_no_limit() -> None:
     """A limit of a byte per second would keep each block for minutes."""
     with node() as source, node(pull_bytes_per_s=1.0, drain_s=0.1) as target, a_client() as client:
         put(client, source, "a")

@@ -1,4 +1,4 @@
-"""What a purge of a tenant leaves: nothing, in no tier, whatever goes on meanwhile."""
+"""A purge of a tenant leaves nothing, in no tier, despite concurrent work."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_purge_leaves_no_byte_of_the_tenant(tmp_path: Path) -> None:
             assert contents(client, [address(manager)], ["theirs"]) == [bytes(payload("theirs"))]
 
 
-def test_a_purge_says_when_the_disk_does_not_take_it_and_repeating_it_helps(
+def test_a_purge_reports_a_disk_that_rejects_it_and_repeating_it_helps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with node(tmp_path) as manager, a_client() as client:

@@ -23,7 +23,7 @@ NODES = ("a", "b", "c")
 class Network:
     """Nodes in one process without sockets: calls are lost before or after their effect, and nodes with their blocks.
 
-    Mutable: the nodes, the time, and what happens within a call.
+    Mutable: the nodes, the time, and the event within a call.
     """
 
     def __init__(self, rng: random.Random) -> None:
@@ -37,7 +37,7 @@ class Network:
             self.start(name)
 
     def start(self, name: str) -> None:
-        """Start a node anew, without blocks."""
+        """Start a node without blocks."""
         self.number += 1
         store = BlockStore(catalog_settings(dram_slots=10, ssd_slots=0), None, lambda: self.now, 0.0, self.number)
         shrink = store.shrink
@@ -59,16 +59,16 @@ class Network:
         self.services[name] = NodeService(store, _Client(self), lambda: 0)  # type: ignore[arg-type]
 
     def put(self, name: str, blocks: Sequence[BlockFacts]) -> None:
-        """Have a node keep blocks."""
+        """Store blocks on a node."""
         coming = self.services[name].begin_put(Put(list(blocks)))
         if not isinstance(coming, TransferRejected):
-            for (_, view), each in zip(coming.views, blocks, strict=True):
+            for (_, view), facts in zip(coming.views, blocks, strict=True):
                 if view is not None:
-                    view[:] = block_bytes(each)
-            coming.finish([each.checksum for each, (_, view) in zip(blocks, coming.views, strict=True) if view])
+                    view[:] = block_bytes(facts)
+            coming.finish([facts.checksum for facts, (_, view) in zip(blocks, coming.views, strict=True) if view])
 
     def call(self, name: str, message: Message) -> Reply:
-        """Ask a node from outside."""
+        """Call a node from outside."""
         return self.services[name].answer(message)
 
     def check(self) -> None:
@@ -78,7 +78,7 @@ class Network:
 
 
 class _Client:
-    """What a node calls others with."""
+    """A node's client for calls to others."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -97,26 +97,26 @@ class _Client:
         return answer
 
     def get(self, holders: list[str], wanted: list[Wanted], _: FlowPriority) -> list[Fetched | None]:
-        found: list[Fetched | None] = []
+        fetched: list[Fetched | None] = []
         with self._network.services[holders[0]].reading([item.key for item in wanted], 1 << 20) as blocks:
-            for got, each in zip(blocks, wanted, strict=True):
-                if got is not None and each.into is not None:
-                    each.into[:] = got[1]
-                found.append(Fetched(got[1], got[0].checksum) if got is not None else None)
-        return found
+            for got, asked in zip(blocks, wanted, strict=True):
+                if got is not None and asked.into is not None:
+                    asked.into[:] = got[1]
+                fetched.append(Fetched(got[1], got[0].checksum) if got is not None else None)
+        return fetched
 
 
 def block_bytes(of: BlockFacts) -> memoryview:
-    return next(payload for each, payload in BLOCKS if each.key == of.key)
+    return next(payload for facts, payload in BLOCKS if facts.key == of.key)
 
 
 PROMPTS = [[f"{prompt}.{at}" for at in range(3)] for prompt in range(5)]
 BLOCKS = [block(name, names[at - 1] if at else None) for names in PROMPTS for at, name in enumerate(names)]
-FACTS = {name: each for name, (each, _) in zip((name for names in PROMPTS for name in names), BLOCKS, strict=True)}
+FACTS = {name: facts for name, (facts, _) in zip((name for names in PROMPTS for name in names), BLOCKS, strict=True)}
 
 
 def anything(network: Network) -> None:
-    """Have one thing happen to one node."""
+    """Let one event happen to one node."""
     rng = network.rng
     name, other = rng.sample(NODES, 2)
     names = rng.choice(PROMPTS)[: rng.randrange(1, 4)]

@@ -1,4 +1,4 @@
-"""A disk that is smaller than its tier says: the node keeps serving, uses what there is, and says so."""
+"""A disk smaller than its tier: the node keeps serving, uses the space there is, and reports it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WITHHELD = 'headway_kv_slots_withheld{medium="STORAGE"}'
 
 
 class SmallDisk:
-    """Has space for so many bytes of the file, and refuses to write beyond it. Mutable: the space."""
+    """Has space for a number of bytes of the file, and rejects writes beyond it. Mutable: the space."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, file: SlotFile, slots: int) -> None:
         self.file, self.rejected = file, 0
@@ -44,21 +44,21 @@ class SmallDisk:
 
 
 def a_store(directory: Path, **changes: Any) -> tuple[BlockStore, list[float]]:
-    """Return a store with its time, which tests let pass."""
+    """Return a store with its time, which tests advance."""
     now = [0.0]
     return BlockStore(catalog_settings(dram_slots=32, **changes), directory, lambda: now[0], 0.0, 1), now
 
 
 def kept(store: BlockStore, name: object) -> bool:
-    """Have a block kept, and written through; returns whether the disk took it."""
-    each, data = block(name)
-    store.allocate(f"t-{name}", [], [each], 30.0)
-    filling = store.begin_write(f"t-{name}", [each.key])
+    """Store a block with write-through; returns whether the disk accepted it."""
+    facts, data = block(name)
+    store.allocate(f"t-{name}", [], [facts], 30.0)
+    filling = store.begin_write(f"t-{name}", [facts.key])
     assert filling is not None
     filling[0].view[:] = data
-    store.end_write(filling, [each.checksum])
+    store.end_write(filling, [facts.checksum])
     assert store.commit(f"t-{name}")
-    return store.write_through(each.key)
+    return store.write_through(facts.key)
 
 
 def on_disk(store: BlockStore, *names: object) -> list[object]:
@@ -118,7 +118,7 @@ def test_another_failure_of_the_disk_takes_no_slot_out_of_use(tmp_path: Path, mo
     store.close()
 
 
-def test_a_node_says_how_much_of_its_tier_it_cannot_use_and_serves_on(
+def test_a_node_reports_how_much_of_its_tier_is_unusable_and_keeps_serving(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with node(tmp_path, slots={"dram_slots": 4, "ssd_slots": 16}) as manager, a_client() as client:
@@ -130,9 +130,9 @@ def test_a_node_says_how_much_of_its_tier_it_cannot_use_and_serves_on(
             wait_until(lambda: not manager.write_through.waiting())
         wait_until(lambda: on_disk(manager.store, 19) == [19])
         assert contents(client, [address(manager)], [19, 18, 17]) == [bytes(payload(name)) for name in (19, 18, 17)]
-        report = told(manager)
+        report = reported(manager)
         tier = next(item for item in report.tiers if item.medium == SSD)
-        # Now and then one is tried.
+        # Now and then one is retried.
         assert (tier.slots, tier.used_slots) == (16, 6)
         assert tier.withheld_slots in (9, 10)
         assert report.write_through_failed >= 1
@@ -143,7 +143,7 @@ def test_a_node_says_how_much_of_its_tier_it_cannot_use_and_serves_on(
         assert any(line.startswith("headway_kv_disk_busy_share 0.") for line in lines)
 
 
-def told(manager: NodeManager) -> Any:
+def reported(manager: NodeManager) -> Any:
     return report_of(manager.store, manager.server, manager.write_through, KEYRING)
 
 

@@ -1,4 +1,4 @@
-"""A pin that an operator ends: the node hears of it with the answer to a report."""
+"""A pin that an operator ends: the node receives its end with the answer to a report."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def all_pins(entry: dict[str, Any]) -> bytes:
     return json.dumps({"name": entry["name"], "revision": 3, "unpin": pins}).encode()
 
 
-def test_a_report_tells_of_pins_without_their_content() -> None:
-    with registry() as (url, heard), node(register_url=url) as manager, a_client() as client:
+def test_a_report_lists_pins_without_their_content() -> None:
+    with registry() as (url, entries), node(register_url=url) as manager, a_client() as client:
         client.put(address(manager), [block("a"), block("b", "a")], "context_cache", 60.0)
         client.put(address(manager), [block("c")])
         manager.stop()
-        report = msgspec.convert(heard[-1]["report"], NodeReport)
+        report = msgspec.convert(entries[-1]["report"], NodeReport)
         (pin,) = report.pins
         assert (pin.name, pin.tenant, pin.tokens, pin.bytes) == (key("b").hex(), "acme", 32, 2000)
         assert (pin.tenant_bytes, report.pin_quota_bytes, report.more_pins) == (2000, 1 << 30, 0)
@@ -33,13 +33,13 @@ def test_a_report_tells_of_pins_without_their_content() -> None:
 
 
 def test_it_ends_a_pin_that_an_operator_has_ended(tmp_path: Path) -> None:
-    with registry(all_pins) as (url, heard), a_client() as client:
+    with registry(all_pins) as (url, entries), a_client() as client:
         with node(tmp_path, register_url=url) as manager:
-            wait_until(lambda: heard)
+            wait_until(lambda: entries)
             client.put(address(manager), [block("a"), block("b", "a")], "context_cache", 3600.0)
             wait_until(lambda: on_ssd(manager, "a", "b"))
             # It reports every 5 s, and at once when a pin has ended so.
-            wait_until(lambda: len(heard) > 1 and heard[-2]["report"]["pins"] and not heard[-1]["report"]["pins"])
+            wait_until(lambda: len(entries) > 1 and entries[-2]["report"]["pins"] and not entries[-1]["report"]["pins"])
             assert manager.store.pins() == []
         with node(tmp_path) as manager:
             assert on_ssd(manager, "a", "b")
@@ -48,8 +48,8 @@ def test_it_ends_a_pin_that_an_operator_has_ended(tmp_path: Path) -> None:
 
 def test_an_answer_that_is_none_is_no_end_of_the_node() -> None:
     for answer in (b"not json", b'{"unpin": [{"name": "../..", "tenant": ""}]}', b'{"unpin": 7}'):
-        with registry(lambda _, answer=answer: answer) as (url, heard), node(register_url=url) as manager:
-            wait_until(lambda heard=heard: heard)
+        with registry(lambda _, answer=answer: answer) as (url, entries), node(register_url=url) as manager:
+            wait_until(lambda entries=entries: entries)
             with a_client() as client:
                 client.put(address(manager), [block("a")], "context_cache", 60.0)
             assert manager.store.pins()

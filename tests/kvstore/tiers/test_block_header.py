@@ -34,9 +34,9 @@ def test_a_header_comes_back_from_the_disk(header: BlockHeader) -> None:
 
 
 @given(HEADERS, st.integers(0, 240), st.integers(1, 255))
-def test_a_changed_byte_makes_it_no_header(header: BlockHeader, place: int, change: int) -> None:
+def test_a_changed_byte_makes_it_no_header(header: BlockHeader, offset: int, change: int) -> None:
     data = bytearray(header.encode())
-    data[place] ^= change
+    data[offset] ^= change
     assert decode_header(bytes(data), SLOT) is None
 
 

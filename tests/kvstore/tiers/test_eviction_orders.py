@@ -1,4 +1,4 @@
-"""What every rule of eviction keeps to, and what each does beyond it."""
+"""The contract of every eviction rule, and the specifics of each."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_rlt_spares_what_this_phase_used() -> None:
         for number in range(SLOTS):
             fill(order, number)
         fill(order, "one more")
-        # All marks were spent: a new phase has begun, in which only the last block and the touched ones are marked.
+        # All marks were used up: a new phase has begun, in which only the last block and the touched ones are marked.
         order.touch([key(0), key(1)])
         assert order.victim() not in (key("one more"), key(0), key(1))
 

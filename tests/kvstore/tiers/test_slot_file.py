@@ -22,15 +22,15 @@ SLOTS = 32
 
 
 def whole_blocks(file: SlotFile) -> dict[int, bytes]:
-    """Return slot → key of what is visible, each checked to be whole."""
-    found = {}
+    """Return slot → key of visible blocks, each verified to be whole."""
+    keys = {}
     for slot, header in file.scan():
         if header.stored:
             view = memoryview(bytearray(header.facts.length))
             assert file.read_into(slot, view)
             assert checksum_of(view) == header.facts.checksum, f"slot {slot} is visible and not whole"
-            found[slot] = header.facts.key
-    return found
+            keys[slot] = header.facts.key
+    return keys
 
 
 def put(file: SlotFile, slot: int, name: object, length: int = 1000) -> None:
@@ -161,9 +161,9 @@ def test_a_write_that_ends_at_any_byte_leaves_the_old_block_the_new_one_or_none(
         with monkeypatch.context() as patched, contextlib.suppress(OSError):
             patched.setattr(os, "pwrite", cut)
             put(file, 0, "new", length)
-        found = whole_blocks(file)
-        assert found in ({}, {0: old}, {0: new})
-        seen |= set(found.values())
+        whole = whole_blocks(file)
+        assert whole in ({}, {0: old}, {0: new})
+        seen |= set(whole.values())
     assert seen == {old, new}
     file.close()
 
@@ -245,7 +245,7 @@ def test_a_kill_at_any_moment_leaves_whole_blocks(tmp_path: Path) -> None:
 @pytest.mark.processes
 @pytest.mark.parametrize("seed", range(3))
 def test_a_file_that_cannot_grow_leaves_whole_blocks(tmp_path: Path, seed: int) -> None:
-    # The limit lies within the payload of a slot in the middle: writes before it succeed, one is cut, others fail.
+    # The limit is within the payload of a slot in the middle: writes before it succeed, one is cut, others fail.
     limit = 4096 + SLOTS * 256 + 4096 + 15 * SLOT + 700
     out, _ = writer(tmp_path, limit, seed).communicate(timeout=60)
     assert int(out.split()[1]) > 0

@@ -114,7 +114,7 @@ def test_a_purge_names_every_slot_with_bytes_of_the_tenant_the_free_ones_too() -
     held.check()
 
 
-def test_a_purge_waits_for_slots_that_somebody_else_overwrites() -> None:
+def test_a_purge_waits_for_slots_that_another_call_overwrites() -> None:
     held = catalog()
     store(Transactions(held), "a")
     held.purge("acme")
@@ -165,13 +165,13 @@ def test_a_block_read_during_a_purge_is_overwritten_after_the_read() -> None:
 def test_after_a_restart_the_newer_of_two_copies_holds_and_old_blocks_do_not() -> None:
     held = catalog()
     header = BlockHeader(facts("a"), incarnation=1, sequence=5, expires_at=1100.0, pinned_until=1050.0)
-    found = [
+    headers = [
         (0, header),
         (1, msgspec.structs.replace(header, incarnation=2, sequence=1)),
         (2, BlockHeader(facts("late"), expires_at=1000.0)),
         (3, BlockHeader(facts("freed", tenant="gone"), stored=False, expires_at=2000.0)),
     ]
-    held.restore(found, now=10.0, epoch_offset_s=1000.0)
+    held.restore(headers, now=10.0, epoch_offset_s=1000.0)
     record = held.find(key("a"))
     assert record is not None
     assert (record.slots, record.expires_at, record.pinned_until) == ({SSD: 1}, 100.0, 50.0)

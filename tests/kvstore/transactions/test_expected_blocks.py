@@ -15,7 +15,7 @@ from tests.kvstore.transactions.test_transactions import store
 
 
 def advise(transactions: Transactions, now: float, at_s: float, *names: object, keep_s: float = 60.0) -> bool:
-    """Have blocks come for an advisory; returns whether there was room."""
+    """Add blocks for an advisory; returns whether there was room."""
     expected = Expected(now + at_s, now + keep_s)
     tx_id = f"advised {names} {now}"
     got = transactions.allocate(tx_id, [], [facts(name) for name in names], 10.0, now, expected)
@@ -29,7 +29,7 @@ def advise(transactions: Transactions, now: float, at_s: float, *names: object, 
 
 
 def advise_and_copy(held: BlockCatalog, transactions: Transactions, now: float, at_s: float, name: str) -> None:
-    """Have a block come for an advisory, and lie on SSD too."""
+    """Add a block for an advisory, and copy it to SSD too."""
     assert advise(transactions, now, at_s, name)
     write_through(held, name)
 

@@ -1,4 +1,4 @@
-"""Pins as people see them: one per pinned prefix, each with its own blocks."""
+"""Pins for people: one per pinned prefix, each with its own blocks."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.kvstore.kv_blocks import catalog, facts, key
 
 def held(*blocks: BlockFacts) -> BlockCatalog:
     """Return a catalog that holds these blocks, all pinned until 60 s."""
-    found = catalog(dram_slots=32)
+    made = catalog(dram_slots=32)
     for block in blocks:
-        record = found.create(block, 0.0)
+        record = made.create(block, 0.0)
         assert record is not None
-        found.publish(record)
-        found.unlock(record)
-        assert found.pin([block.key], 60.0, 0.0) == 1
-    return found
+        made.publish(record)
+        made.unlock(record)
+        assert made.pin([block.key], 60.0, 0.0) == 1
+    return made
 
 
 def pins(of: BlockCatalog) -> list[PinnedPrefix]:
@@ -63,7 +63,7 @@ def test_a_pin_that_ended_or_whose_block_left_is_none() -> None:
     assert pins(blocks) == []
 
 
-def test_blocks_that_name_each_other_in_a_circle_are_no_trouble() -> None:
+def test_blocks_that_name_each_other_in_a_cycle_are_harmless() -> None:
     circle = held(facts("a", "b"), facts("b", "a"), facts("c", "b"))
     (pin,) = pins(circle)
     assert pin.name == key("c")

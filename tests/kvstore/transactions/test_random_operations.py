@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, slots, locks, users and quotas agree, and nothing is left behind."""
+"""In any order of operations, slots, locks, users and quotas agree, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.kvstore.transactions.test_transactions import clear
 
 
 class RandomNode:
-    """A catalog and its transactions under operations drawn by chance."""
+    """A catalog and its transactions under random operations."""
 
     def __init__(self, seed: int, eviction: str) -> None:
         self.rng = random.Random(seed)

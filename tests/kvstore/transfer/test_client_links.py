@@ -10,15 +10,15 @@ def test_bytes_are_counted_by_name_and_direction() -> None:
     links.sent("a", 1000, 0.0)
     links.received("a", 7)
     links.received("b", 5)
-    found = {name: (link.sent_bytes, link.received_bytes) for name, link in links.links().items()}
-    assert found == {"a": (1000, 7), "b": (0, 5)}
+    counted = {name: (link.sent_bytes, link.received_bytes) for name, link in links.links().items()}
+    assert counted == {"a": (1000, 7), "b": (0, 5)}
 
 
 @pytest.mark.parametrize("nonsense", [0.0, -5.0, float("nan"), float("inf")])
-def test_the_rate_is_what_the_client_said_last_of_those_that_make_sense(nonsense: float) -> None:
+def test_the_rate_is_the_clients_last_plausible_report(nonsense: float) -> None:
     links = ClientLinks()
-    for told in (0.0, 7e6, 9e6, nonsense):
-        links.sent("a", 1, told)
+    for rate in (0.0, 7e6, 9e6, nonsense):
+        links.sent("a", 1, rate)
     assert links.links()["a"].bytes_per_s == 9e6
 
 

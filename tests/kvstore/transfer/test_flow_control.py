@@ -53,7 +53,7 @@ def test_threads_keep_to_the_window_and_all_get_their_turn(seed: int) -> None:
     assert most[0] <= 100
 
 
-def test_who_gives_up_waiting_blocks_nobody() -> None:
+def test_a_transfer_that_gives_up_blocks_no_other() -> None:
     flow, entered = FlowControl(100), threading.Event()
     with flow.moving(0, 100, 1.0):
         with pytest.raises(TimeoutError, match="no turn for 80 bytes"), flow.moving(0, 80, 0.01):

@@ -72,7 +72,7 @@ def test_whatever_a_peer_sends_is_a_sound_message_or_an_error(body: bytes, paylo
 
 
 @given(st.binary(max_size=HEAD_BYTES) | near([encode(message)[:HEAD_BYTES] for message, _ in MESSAGES]))
-def test_whatever_a_head_says_stays_within_the_limits(head: bytes) -> None:
+def test_any_head_stays_within_the_limits(head: bytes) -> None:
     with contextlib.suppress(FrameError):
         body_bytes, payload_bytes = decode_head(head)
         assert body_bytes <= MAX_BODY_BYTES

@@ -1,4 +1,4 @@
-"""The handshake of a node's port: what proves nothing opens nothing, of whatever length it is."""
+"""The handshake of a node's port: a peer without proof gets no access, whatever the length of its bytes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def challenged(manager: NodeManager) -> Iterator[tuple[Connection, bytes]]:
 
 
 def answered(manager: NodeManager, hello: Hello, then: Message) -> Message | None:
-    """Return what follows a greeting; None: the node closed the connection without a word."""
+    """Return the message after a greeting; None: the node closed the connection without one."""
     with challenged(manager) as (connection, _):
         try:
             connection.send(hello)

@@ -1,4 +1,4 @@
-"""What programs find in their environment about node managers."""
+"""Settings for node managers that programs read from their environment."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_file_of_random_bytes_is_a_secret(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("environment", [{}, {"HEADWAY_KV_SECRET": SECRET[:31]}])
-def test_what_needs_a_secret_says_so(environment: dict[str, str]) -> None:
+def test_a_missing_secret_is_an_error_that_names_it(environment: dict[str, str]) -> None:
     with pytest.raises(NoSecretError, match="HEADWAY_KV_SECRET"):
         kv_keyring(environment)
 

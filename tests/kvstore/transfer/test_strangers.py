@@ -1,4 +1,4 @@
-"""What clients without the secret, and slow ones with it, can hold of a node's port."""
+"""What clients without the secret, and slow ones with it, can occupy of a node's port."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from tests.patience import wait_until
 STRANGERS = 300
 GREETING = encode(Hello(bytes(32), bytes(32), "stranger"))
 TLS_GREETING = b"\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03" + bytes(64)
-"""The begin of a ClientHello of 16 KiB."""
+"""The beginning of a ClientHello of 16 KiB."""
 
 
 class Clock:
-    """Goes when it is told to."""
+    """A clock that a test advances."""
 
     now = 1000.0
 
@@ -88,7 +88,7 @@ def proved(server: TransferServer, tls: TlsFiles | None = None) -> Iterator[tupl
 
 
 def is_closed(sock: socket.socket) -> bool:
-    """Return whether the server has closed the connection; what it sent before is read."""
+    """Return whether the server has closed the connection; bytes sent before are read."""
     sock.setblocking(False)
     try:
         while sock.recv(65536):
@@ -316,7 +316,7 @@ def test_a_connection_that_is_woken_sends_nothing_without_tls(files: TlsFiles) -
 
 @contextmanager
 def impostor(act: Callable[[socket.socket], None]) -> Iterator[str]:
-    """Listen in the place of a node."""
+    """Listen at a node's address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def run() -> None:

@@ -38,10 +38,10 @@ NAMES = ["a", "b", "c"]
 OTHER = Keyring.of(b"another secret of theirs", kind=KV)
 OLD, NEW = Keyring.of(b"before", kind=KV), Keyring.of(b"after", kind=KV)
 STEPS = (b"before", b""), (b"before", b"after"), (b"after", b"before"), (b"after", b"")
-NEXT_TO_EACH_OTHER = [
+ADJACENT = [
     (Keyring.of(*nodes, kind=KV), Keyring.of(*clients, kind=KV))
-    for place, nodes in enumerate(STEPS)
-    for clients in STEPS[max(0, place - 1) : place + 2]
+    for step, nodes in enumerate(STEPS)
+    for clients in STEPS[max(0, step - 1) : step + 2]
 ]
 
 
@@ -66,12 +66,12 @@ def test_blocks_go_straight_into_the_buffers_given_for_them() -> None:
     with node() as manager, a_client() as client:
         put(client, manager, *NAMES)
         large, small = memoryview(bytearray(SLOT)), memoryview(bytearray(10))
-        found = client.get([address(manager)], [Wanted(key("a"), large), Wanted(key("b"), small), Wanted(key("c"))])
-        assert found[0] is not None
-        assert found[0].payload.obj is large.obj
+        got = client.get([address(manager)], [Wanted(key("a"), large), Wanted(key("b"), small), Wanted(key("c"))])
+        assert got[0] is not None
+        assert got[0].payload.obj is large.obj
         assert bytes(large[:1000]) == bytes(payload("a"))
-        assert found[1] is None, "a buffer too small is a miss, and the blocks after it arrive"
-        assert found[2] is not None
+        assert got[1] is None, "a buffer too small is a miss, and the blocks after it arrive"
+        assert got[2] is not None
 
 
 def test_a_batch_moves_in_pieces() -> None:
@@ -119,21 +119,21 @@ def test_a_transaction_goes_step_by_step() -> None:
         assert contents(client, [there], ["b"]) == [bytes(data)]
 
 
-def test_who_does_not_know_the_secret_gets_nothing() -> None:
+def test_a_client_without_the_secret_gets_nothing() -> None:
     with node() as manager, a_client(OTHER) as client:
         with pytest.raises(PeerError):
             client.call(address(manager), Lookup([key("a")]))
         wait_until(lambda: manager.server.rejected["unproved"] == 1)
 
 
-def test_who_has_no_secret_does_not_connect() -> None:
+def test_without_a_secret_no_connection_is_made() -> None:
     with node() as manager, a_client(None) as client:
         with pytest.raises(PeerError, match="without the nodes' secret"):
             client.call(address(manager), Lookup([key("a")]))
         assert (manager.server.rejected["unproved"], len(manager.server)) == (0, 0)
 
 
-@pytest.mark.parametrize(("nodes", "clients"), NEXT_TO_EACH_OTHER)
+@pytest.mark.parametrize(("nodes", "clients"), ADJACENT)
 def test_nodes_and_clients_that_differ_by_one_step_of_a_rotation_accept_each_other(
     nodes: Keyring, clients: Keyring
 ) -> None:
@@ -228,7 +228,7 @@ def test_a_dead_peer_is_left_alone_for_a_while() -> None:
     client.close()
 
 
-def test_a_node_that_started_anew_on_its_port_is_reached_over_a_new_connection() -> None:
+def test_a_node_restarted_on_its_port_is_reached_over_a_new_connection() -> None:
     with a_client() as client:
         with node() as manager:
             put(client, manager, "a")
@@ -237,7 +237,7 @@ def test_a_node_that_started_anew_on_its_port_is_reached_over_a_new_connection()
             put(client, manager, "b")
 
 
-def test_connections_that_nobody_uses_are_closed() -> None:
+def test_idle_connections_are_closed() -> None:
     now = 0.0
     with node() as manager, a_client(clock=lambda: now) as client:
         put(client, manager, "a")
@@ -328,8 +328,8 @@ def test_many_threads_put_and_get_at_once() -> None:
             for number in range(30):
                 name = number % 12 if worker % 2 else f"{worker}-{number}"
                 client.put(address(manager), [block(name)])
-                [found] = contents(client, [address(manager)], [name])
-                if found not in (None, bytes(payload(name))):
+                [got] = contents(client, [address(manager)], [name])
+                if got not in (None, bytes(payload(name))):
                     wrong.append(name)
 
         threads = [threading.Thread(target=work, args=(worker,)) for worker in range(6)]
@@ -368,7 +368,7 @@ def test_changed_certificate_files_are_used_for_new_connections_and_broken_ones_
             getattr(files, kind).write_bytes(getattr(other, kind).read_bytes())
         with a_client(tls=other, settings=settings) as client:
             assert contents(client, [address(manager)], ["a"]) == [bytes(payload("a"))]
-        # The connection from before is the same, and so would be a new one of this client.
+        # The earlier connection is still the same, and so would be a new one of this client.
         assert contents(old, [address(manager)], ["a"]) == [bytes(payload("a"))]
         old._pool.close_idle()
         put(old, manager, "b")

@@ -1,4 +1,4 @@
-"""Capacity over regions: own peaks against the shared one, prices, and how sure the saving is."""
+"""Capacity over regions: own peaks against the shared one, prices, and the certainty of the saving."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def plan(demand: dict[str, list[float]], **changes: float) -> CapacityPlan:
 
 
 def test_regions_that_peak_at_different_times_share_engines() -> None:
-    found = plan({"us": day(0), "asia": day(48)})
-    assert found.own_peaks == pytest.approx(20)
-    assert found.shared_peak == pytest.approx(12)
-    assert found.saving == pytest.approx(0.4)
-    assert found.regions["asia"].own_step == 48
-    assert (found.own_cost, found.shared_cost) == (pytest.approx(20 * 37.56), pytest.approx(12 * 37.56))
-    assert found.on_demand_cost == pytest.approx(12 * 98.32)
+    planned = plan({"us": day(0), "asia": day(48)})
+    assert planned.own_peaks == pytest.approx(20)
+    assert planned.shared_peak == pytest.approx(12)
+    assert planned.saving == pytest.approx(0.4)
+    assert planned.regions["asia"].own_step == 48
+    assert (planned.own_cost, planned.shared_cost) == (pytest.approx(20 * 37.56), pytest.approx(12 * 37.56))
+    assert planned.on_demand_cost == pytest.approx(12 * 98.32)
 
 
 def test_regions_that_peak_together_save_nothing() -> None:
-    found = plan({"us": day(0), "ca": day(0)})
-    assert found.saving == pytest.approx(0)
-    assert found.range is not None
-    assert found.range.high == pytest.approx(0)
+    planned = plan({"us": day(0), "ca": day(0)})
+    assert planned.saving == pytest.approx(0)
+    assert planned.range is not None
+    assert planned.range.high == pytest.approx(0)
 
 
 def test_engines_are_planned_to_be_idle_for_a_part_of_the_time() -> None:
@@ -45,11 +45,11 @@ def test_engines_are_planned_to_be_idle_for_a_part_of_the_time() -> None:
 
 def test_the_mix_reserves_what_is_busy_often_enough_to_be_worth_it() -> None:
     demand = [10.0] * 10 + [4.0] * 30
-    found = plan({"us": demand}, reserved_per_h=1.0, on_demand_per_h=2.0)
-    assert found.mixed_reserved == 4.0
-    assert found.mixed_cost == pytest.approx(4.0 + 2.0 * 6.0 / 4)
+    planned = plan({"us": demand}, reserved_per_h=1.0, on_demand_per_h=2.0)
+    assert planned.mixed_reserved == 4.0
+    assert planned.mixed_cost == pytest.approx(4.0 + 2.0 * 6.0 / 4)
     candidates = [level + 2.0 * sum(max(0.0, item - level) for item in demand) / 40 for level in range(11)]
-    assert found.mixed_cost == pytest.approx(min(candidates))
+    assert planned.mixed_cost == pytest.approx(min(candidates))
     assert plan({"us": demand}, reserved_per_h=3.0, on_demand_per_h=2.0).mixed_reserved == 0
 
 

@@ -8,16 +8,16 @@ from planning.documents.automation_document import AutomationPolicy, contradicti
 def fields(schema: dict, definitions: dict, path: str = ""):
     target = schema.get("$ref") or (schema.get("allOf") or [{}])[0].get("$ref")
     node = definitions[target.rpartition("/")[2]] if target else schema
-    for name, each in node.get("properties", {}).items():
-        yield f"{path}.{name}", each
-        yield from fields(each, definitions, f"{path}.{name}")
+    for name, part in node.get("properties", {}).items():
+        yield f"{path}.{name}", part
+        yield from fields(part, definitions, f"{path}.{name}")
 
 
-def test_every_field_says_what_it_is() -> None:
+def test_every_field_has_a_title_and_a_description() -> None:
     schema = msgspec.json.schema(AutomationPolicy)
-    found = dict(fields(schema, schema["$defs"]))
-    assert len(found) > 50
-    assert not [path for path, each in found.items() if not each.get("title") or not each.get("description")]
+    declared = dict(fields(schema, schema["$defs"]))
+    assert len(declared) > 50
+    assert not [path for path, part in declared.items() if not part.get("title") or not part.get("description")]
 
 
 def test_it_survives_the_wire() -> None:

@@ -9,20 +9,20 @@ from planning.engine_health.engine_health import plan_health
 from planning.engine_health.health_memory import HealthMemory
 from planning.facts.fleet_facts import EngineObservation
 from tests.planning.pools import engine, pool
-from tests.planning.stories import BEGIN, DOCUMENT, Story, after, first, others, rounds, stands, well
+from tests.planning.stories import BEGIN, DOCUMENT, Story, after, first, others, rounds, stuck, well
 
 FAULTS = {
-    "hangs": (stands(BEGIN, "sick"), "no_progress", 15.0),
-    "hangs_with_unreadable_metrics": (stands(BEGIN, "sick", readable=False), "no_progress", 15.0),
+    "hangs": (stuck(BEGIN, "sick"), "no_progress", 15.0),
+    "hangs_with_unreadable_metrics": (stuck(BEGIN, "sick", readable=False), "no_progress", 15.0),
     "paused": (after(BEGIN, "sick", paused="sleeping"), "paused", 1.0),
-    "never_starts": (stands(BEGIN, "sick", running=0, waiting=4), "not_starting", 15.0),
+    "never_starts": (stuck(BEGIN, "sick", running=0, waiting=4), "not_starting", 15.0),
     "silent": (
-        stands(BEGIN, "sick", reachable=False, unreachable_since_s=BEGIN, report_s=BEGIN),
+        stuck(BEGIN, "sick", reachable=False, unreachable_since_s=BEGIN, report_s=BEGIN),
         "unreachable",
         3.0,
     ),
     "lies": (
-        stands(BEGIN, "sick", prompt_tokens_total=lambda now: 1000 * now, generated_tokens_total=lambda now: 50 * now),
+        stuck(BEGIN, "sick", prompt_tokens_total=lambda now: 1000 * now, generated_tokens_total=lambda now: 50 * now),
         "lying",
         15.0,
     ),
@@ -77,16 +77,16 @@ def test_an_engine_with_free_memory_is_no_bottleneck(usage: float) -> None:
 
 
 def test_the_slower_a_crawl_the_sooner_it_counts_and_never_within_a_third_of_the_time() -> None:
-    found = [
+    delays = [
         first([*others(3), after(BEGIN, "sick", slowness=slow)], "quarantined")[0] for slow in (4.0, 5.0, 9.0, 90.0)
     ]
-    assert found == sorted(found, reverse=True)
-    assert found[0] > BEGIN + DOCUMENT.slow_s / 2
-    assert found[-1] >= BEGIN + DOCUMENT.slow_s / 3
+    assert delays == sorted(delays, reverse=True)
+    assert delays[0] > BEGIN + DOCUMENT.slow_s / 2
+    assert delays[-1] >= BEGIN + DOCUMENT.slow_s / 3
 
 
 def test_a_long_prefill_is_no_standstill() -> None:
-    story = stands(BEGIN, "sick", longest_prefill_s=10.0)
+    story = stuck(BEGIN, "sick", longest_prefill_s=10.0)
     assert first([*others(3), story], "quarantined")[0] >= BEGIN + 30.0
 
 
@@ -98,7 +98,7 @@ def test_a_probe_without_answer_does_not_outweigh_answers_to_requests() -> None:
 
 
 def test_stale_reports_are_not_judged() -> None:
-    story = stands(BEGIN, "sick", report_s=BEGIN, dispatched=0, streaming=0, prefilling=0)
+    story = stuck(BEGIN, "sick", report_s=BEGIN, dispatched=0, streaming=0, prefilling=0)
     assert {plan.verdicts[-1].state for plan in rounds([*others(3), story], 100.0)} == {"healthy"}
 
 
@@ -132,7 +132,7 @@ def test_a_new_process_is_tried_again_once_its_term_is_over() -> None:
 
 def test_an_engine_that_stood_still_has_its_whole_load_again_as_soon_as_it_moves() -> None:
     seen = [plan.verdicts[-1] for plan in rounds([*others(3), _hung_for("sick", 60.0)], 200.0)]
-    out = [at for at, each in enumerate(seen) if each.load_share < 1.0]
+    out = [at for at, verdict in enumerate(seen) if verdict.load_share < 1.0]
     assert (out[0], out[-1]) == (BEGIN + DOCUMENT.stall_s + 2.0, BEGIN + 59.0)
     assert {item.state for item in seen[out[-1] + 1 :]} == {"healthy"}
     # Nor does it make a later quarantine longer: it may only have been slow.
@@ -156,12 +156,12 @@ def test_an_engine_is_not_suspected_while_no_other_of_its_role_moves(kind: str) 
 
 
 def test_half_of_the_pool_at_most_is_suspected() -> None:
-    still = [stands(BEGIN, f"still-{number}") for number in range(4)]
+    still = [stuck(BEGIN, f"still-{number}") for number in range(4)]
     plans = list(rounds([well("e-1"), *still], 100.0))
     assert max(sum(verdict.load_share == 0 for verdict in plan.verdicts) for plan in plans) == 2
 
 
-def test_a_paused_engine_comes_back_when_it_says_so() -> None:
+def test_a_paused_engine_returns_when_it_reports_so() -> None:
     def story(now_s: float) -> EngineObservation:
         return replace(well("sick")(now_s), paused="paused" if 10 <= now_s < 15 else "")
 
@@ -204,8 +204,8 @@ def test_one_engine_alone_is_never_slow_beside_others() -> None:
 
 
 def _hung_for(name: str, seconds: float, **changes: object) -> Story:
-    """An engine that produces nothing for so long from BEGIN on, and then goes on."""
-    hung, again = stands(BEGIN, name, **changes), after(0.0, name, **changes)
+    """Return an engine that produces nothing for `seconds` from BEGIN on, and then continues."""
+    hung, again = stuck(BEGIN, name, **changes), after(0.0, name, **changes)
     return lambda now_s: hung(now_s) if now_s < BEGIN + seconds else again(now_s)
 
 
@@ -229,7 +229,7 @@ def test_the_only_engine_that_can_do_its_work_is_not_ejected_for_being_worse(
 
 
 def test_engines_that_are_not_to_serve_are_not_judged() -> None:
-    plans = list(rounds([*others(3), stands(5.0, "sick", standing="draining")], 60.0))
+    plans = list(rounds([*others(3), stuck(5.0, "sick", lifecycle="draining")], 60.0))
     assert plans[-1].verdicts[-1].text == "not judged while it is draining"
     assert plans[-1].verdicts[-1].load_share == 1.0
 

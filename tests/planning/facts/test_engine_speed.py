@@ -1,4 +1,4 @@
-"""How fast an engine has been: late requests and runs of slow ones outweigh what was quick before."""
+"""Recent speed of an engine: late requests and runs of slow ones outweigh earlier quick ones."""
 
 from __future__ import annotations
 

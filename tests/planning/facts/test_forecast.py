@@ -27,32 +27,32 @@ def test_steady_demand_stays() -> None:
 
 
 def test_a_rising_line_goes_on() -> None:
-    found = forecast(line(0.01, 3.0))
-    assert found is not None
-    assert found.basis == "trend"
-    assert found.ahead == pytest.approx(3.6)
+    predicted = forecast(line(0.01, 3.0))
+    assert predicted is not None
+    assert predicted.basis == "trend"
+    assert predicted.ahead == pytest.approx(3.6)
 
 
 def test_a_falling_line_promises_nothing() -> None:
-    found = forecast(line(-0.01, 3.0))
-    assert found is not None
-    assert found.ahead == found.now
+    predicted = forecast(line(-0.01, 3.0))
+    assert predicted is not None
+    assert predicted.ahead == predicted.now
 
 
 def test_noise_is_no_trend() -> None:
     points = [DemandPoint(NOW - 10 * at, 3.0 + (1.0 if at * 7 % 5 > 2 else -1.0)) for at in range(12)]
-    found = forecast(points)
-    assert found is not None
-    assert found.basis == "level"
+    predicted = forecast(points)
+    assert predicted is not None
+    assert predicted.basis == "level"
 
 
 def test_a_trend_is_bounded() -> None:
-    found = forecast(line(0.2, 24.0))
-    assert found is not None
-    assert found.ahead <= MAX_GROWTH * found.now
+    predicted = forecast(line(0.2, 24.0))
+    assert predicted is not None
+    assert predicted.ahead <= MAX_GROWTH * predicted.now
 
 
-def test_it_expects_what_came_a_season_ago() -> None:
+def test_it_expects_the_demand_of_a_season_ago() -> None:
     then = NOW - 3600.0
     points = [DemandPoint(then - 60, 2.0), DemandPoint(then + 30, 3.0), *line(0.0, 4.0)]
     assert forecast(points) == Forecast(4.0, pytest.approx(6.0), "season")

@@ -1,4 +1,4 @@
-"""A planner whose orders are useless backs off, and comes back when one is of use."""
+"""A planner of useless orders backs off, and returns when one is useful."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which blocks come beside an engine while a request waits for it, and when none do."""
+"""Blocks that move to an engine's node while a request waits for it, and when none do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 
 def loads(keys: tuple[int, ...] = KEYS, **nodes: int) -> NodeLoads:
-    """Return loads of an engine at home on node a, where nodes hold so many leading blocks."""
+    """Return loads of an engine whose own node is a, where nodes hold this many leading blocks."""
     holdings = NodeHoldings()
     for name, blocks in nodes.items():
         holdings.join(name)

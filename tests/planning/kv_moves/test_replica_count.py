@@ -1,4 +1,4 @@
-"""How many copies a prefix has: the hottest places get one, cold replicas go, and one copy stays in any case."""
+"""How many copies a prefix has: the hottest nodes get one, cold replicas go, and one copy always stays."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ KEYS = tuple(range(1, 21))
 
 
 def holdings(**nodes: int) -> NodeHoldings:
-    """Return nodes that hold so many of the leading blocks."""
-    found = NodeHoldings()
+    """Return nodes that hold this many of the leading blocks."""
+    table = NodeHoldings()
     for name, blocks in nodes.items():
-        found.join(name)
-        found.stored(name, KEYS[:blocks])
-        found.complete(name)
-    return found
+        table.join(name)
+        table.stored(name, KEYS[:blocks])
+        table.complete(name)
+    return table
 
 
 def test_more_copies_come_where_the_demand_is() -> None:
@@ -45,7 +45,7 @@ def test_fewer_copies_go_where_the_demand_is_least() -> None:
     assert moves == [KvMove(SHRINK, "b", "a", KEYS, 0.0), KvMove(SHRINK, "b", "c", KEYS, 0.0)]
 
 
-def test_as_many_as_there_are_and_a_prefix_that_nobody_holds_change_nothing() -> None:
+def test_the_present_number_and_a_prefix_without_holders_change_nothing() -> None:
     assert change_replica(KEYS, 2, {"c": 1.0}, holdings(a=20, b=20)) == []
     assert change_replica(KEYS, 3, {"c": 1.0}, holdings(a=19)) == []
 

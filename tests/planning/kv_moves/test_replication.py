@@ -1,4 +1,4 @@
-"""Leading blocks that are loaded from elsewhere again and again come to stay; others do not."""
+"""Leading blocks that are repeatedly loaded from another node are replicated; others are not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_third_load_of_a_prefix_makes_a_replica_worth_it() -> None:
     assert move.seconds == FAR.seconds("a", "b", 40)
 
 
-def test_it_is_counted_anew_afterwards() -> None:
+def test_its_count_is_reset_afterwards() -> None:
     hot = HotLoads()
     moves = [hot.loaded(KEYS[:40], "a", "b", FAR, float(second)) for second in range(6)]
     assert [move is not None for move in moves] == [False, False, True, False, False, True]
@@ -36,12 +36,12 @@ def test_it_is_counted_anew_afterwards() -> None:
 
 def test_of_prompts_that_part_the_common_blocks_are_hot() -> None:
     hot = HotLoads()
-    found = []
+    moves = []
     for number in range(3):
         tail = tuple(range(1000 * (number + 1), 1000 * (number + 1) + 30))
-        found.append(hot.loaded(KEYS[: 3 * STRIDE + 2] + tail, "a", "b", FAR, float(number)))
-    move = found[-1]
-    assert found[:2] == [None, None]
+        moves.append(hot.loaded(KEYS[: 3 * STRIDE + 2] + tail, "a", "b", FAR, float(number)))
+    move = moves[-1]
+    assert moves[:2] == [None, None]
     assert move is not None
     assert move.keys == KEYS[: 3 * STRIDE]
 
@@ -52,7 +52,7 @@ def test_loads_long_apart_make_no_habit() -> None:
         assert hot.loaded(KEYS[:40], "a", "b", FAR, number * 4 * HALF_LIFE_S) is None
 
 
-def test_loads_from_the_own_node_are_none_of_its_business() -> None:
+def test_loads_from_the_own_node_are_not_counted() -> None:
     hot = HotLoads()
     for number in range(20):
         assert hot.loaded(KEYS[:40], "a", "a", FAR, float(number)) is None

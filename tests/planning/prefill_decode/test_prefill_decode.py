@@ -55,15 +55,15 @@ def test_the_highest_and_lowest_tenth_do_not_count() -> None:
 
 
 def test_busy_decode_gets_the_prefill_engine_with_the_least_to_finish() -> None:
-    found, _ = plan(0.3, 1.5)
-    assert [(flip.engine_id, flip.after) for flip in found.flips] == [("p-3", "decode")]
-    assert (found.target_prefill, found.target_decode) == (3, 5)
-    assert codes(found) == ["more_decode"]
+    planned, _ = plan(0.3, 1.5)
+    assert [(flip.engine_id, flip.after) for flip in planned.flips] == [("p-3", "decode")]
+    assert (planned.target_prefill, planned.target_decode) == (3, 5)
+    assert codes(planned) == ["more_decode"]
 
 
 def test_busy_prefill_gets_a_decode_engine() -> None:
-    found, _ = plan(1.5, 0.3)
-    assert [(flip.engine_id, flip.after) for flip in found.flips] == [("d-3", "prefill")]
+    planned, _ = plan(1.5, 0.3)
+    assert [(flip.engine_id, flip.after) for flip in planned.flips] == [("d-3", "prefill")]
 
 
 def test_steps_are_bounded() -> None:
@@ -72,13 +72,13 @@ def test_steps_are_bounded() -> None:
 
 
 def test_balance_does_nothing_and_says_so() -> None:
-    found, _ = plan(0.8, 0.9)
-    assert (found.flips, codes(found)) == ((), ["balanced"])
+    planned, _ = plan(0.8, 0.9)
+    assert (planned.flips, codes(planned)) == ((), ["balanced"])
 
 
 def test_a_flip_that_would_tip_the_other_side_is_not_made() -> None:
-    found, _ = plan(0.55, 1.0, counts=(2, 1))
-    assert (found.flips, codes(found)) == ((), ["bound"])
+    planned, _ = plan(0.55, 1.0, counts=(2, 1))
+    assert (planned.flips, codes(planned)) == ((), ["bound"])
 
 
 def test_the_last_engines_of_a_role_stay() -> None:
@@ -88,8 +88,8 @@ def test_the_last_engines_of_a_role_stay() -> None:
 
 def test_imbalance_has_to_last() -> None:
     document = replace(DOCUMENT, hold_s=30.0)
-    found, memory = plan(0.3, 1.5, document=document)
-    assert codes(found) == ["not_persistent"]
+    planned, memory = plan(0.3, 1.5, document=document)
+    assert codes(planned) == ["not_persistent"]
     assert plan(0.3, 1.5, document=document, memory=memory, now_s=NOW + 29)[0].flips == ()
     assert plan(0.3, 1.5, document=document, memory=memory, now_s=NOW + 30)[0].flips
 
@@ -104,9 +104,9 @@ def test_flips_are_apart_and_turning_back_takes_more() -> None:
 
 
 def test_it_waits_for_engines_that_still_change() -> None:
-    facts = pool(NOW, (*members(4, 4), engine("x", NOW, role="decode", standing="starting")))
-    found, _ = plan_ratio(facts, loads(NOW, 0.3, 1.5), RatioMemory(), DOCUMENT)
-    assert (found.flips, codes(found)) == ((), ["changing"])
+    facts = pool(NOW, (*members(4, 4), engine("x", NOW, role="decode", lifecycle="starting")))
+    planned, _ = plan_ratio(facts, loads(NOW, 0.3, 1.5), RatioMemory(), DOCUMENT)
+    assert (planned.flips, codes(planned)) == ((), ["changing"])
 
 
 def test_pools_without_roles_and_without_samples_do_nothing() -> None:
@@ -126,8 +126,8 @@ def test_an_operator_is_obeyed_within_the_bounds() -> None:
 
 
 def test_plan_and_memory_survive_the_wire() -> None:
-    found, memory = plan(0.3, 1.5)
-    assert msgspec.json.decode(msgspec.json.encode(found), type=RatioPlan) == found
+    planned, memory = plan(0.3, 1.5)
+    assert msgspec.json.decode(msgspec.json.encode(planned), type=RatioPlan) == planned
     assert msgspec.json.decode(msgspec.json.encode(memory), type=RatioMemory) == memory
 
 
@@ -139,9 +139,9 @@ def test_constant_work_turns_back_once_at_most_and_never_empties_a_role(
     total, memory, targets = 16, RatioMemory(), []
     for tick in range(60):
         seen = (prefill_work / prefill, decode_work / (total - prefill))
-        found, memory = plan(*seen, counts=(prefill, total - prefill), memory=memory, now_s=NOW + 130 * tick)
-        assert abs(found.target_prefill - prefill) <= DOCUMENT.max_step
-        prefill = found.target_prefill
+        planned, memory = plan(*seen, counts=(prefill, total - prefill), memory=memory, now_s=NOW + 130 * tick)
+        assert abs(planned.target_prefill - prefill) <= DOCUMENT.max_step
+        prefill = planned.target_prefill
         targets.append(prefill)
     assert memory.turns <= 1
     assert all(1 <= target <= total - 1 for target in targets)

@@ -20,8 +20,8 @@ COLD = PrefixFacts(key="bb", work_s_by_engine={"e-1": 2.0, "e-3": 2.0})
 
 def facts(now_s: float, *work: float, bound: int = 10, recomputed: int = 0):
     members = tuple(
-        engine(f"e-{at}", now_s, in_flight_s=each, bound=bound if at == 1 else 0)
-        for at, each in enumerate(work, start=1)
+        engine(f"e-{at}", now_s, in_flight_s=busy_s, bound=bound if at == 1 else 0)
+        for at, busy_s in enumerate(work, start=1)
     )
     window = PoolWindow(
         from_s=now_s - 10, span_s=10, requests=10, on_time=10, prompt_tokens=1000, recomputed_tokens=recomputed,
@@ -49,82 +49,82 @@ def persistent(**more: object):
 
 
 def test_a_passing_peak_is_left_alone() -> None:
-    found, memory = plan(0.0, UNEVEN)
-    assert (found.wider, found.moves, codes(found)) == ((), (), {"no_hotspot"})
+    planned, memory = plan(0.0, UNEVEN)
+    assert (planned.wider, planned.moves, codes(planned)) == ((), (), {"no_hotspot"})
     assert plan(3.0, EVEN, memory)[1].hot_since_s == {}
 
 
 def test_a_hot_prefix_of_a_lasting_hotspot_gets_a_candidate() -> None:
-    found, memory = persistent()
-    assert found.widened == {"aa": 3}
-    assert found.wider == ("aa",)
+    planned, memory = persistent()
+    assert planned.widened == {"aa": 3}
+    assert planned.wider == ("aa",)
     assert memory.widened == {"aa": Widened(3, 5.0, 5.0)}
-    assert "hot_prefix" in codes(found)
+    assert "hot_prefix" in codes(planned)
 
 
 def test_queued_requests_leave_the_hot_engine_within_the_bound() -> None:
-    found, _ = persistent()
-    assert found.moves == (MigrateRequests("e-1", DOCUMENT.max_moves),)
+    planned, _ = persistent()
+    assert planned.moves == (MigrateRequests("e-1", DOCUMENT.max_moves),)
 
 
 def test_widening_goes_on_step_by_step_to_its_end() -> None:
     _, memory = persistent()
     assert plan(6.0, UNEVEN, memory)[0].widened == {"aa": 3}
-    found, memory = plan(10.0, UNEVEN, memory)
-    assert found.widened == {"aa": 4}
-    found, _ = plan(16.0, UNEVEN, memory)
-    assert found.widened == {"aa": 4}
-    assert "widest" in codes(found)
+    planned, memory = plan(10.0, UNEVEN, memory)
+    assert planned.widened == {"aa": 4}
+    planned, _ = plan(16.0, UNEVEN, memory)
+    assert planned.widened == {"aa": 4}
+    assert "widest" in codes(planned)
 
 
 def test_nothing_is_spread_while_much_is_computed_again() -> None:
-    found, _ = persistent(recomputed=500)
-    assert (found.widened, found.recomputed_share) == ({}, 0.5)
-    assert "recomputing" in codes(found)
+    planned, _ = persistent(recomputed=500)
+    assert (planned.widened, planned.recomputed_share) == ({}, 0.5)
+    assert "recomputing" in codes(planned)
 
 
 def test_work_of_many_small_prefixes_widens_none() -> None:
     many = tuple(PrefixFacts(key=f"{at:02}", work_s_by_engine={"e-1": 1.0}) for at in range(20))
-    found, _ = persistent(prefixes=many)
-    assert found.widened == {}
-    assert "no_hot_prefix" in codes(found)
+    planned, _ = persistent(prefixes=many)
+    assert planned.widened == {}
+    assert "no_hot_prefix" in codes(planned)
 
 
 def test_a_placement_that_may_choose_any_engine_has_nothing_to_widen() -> None:
-    found, _ = persistent(usual_d=0)
-    assert found.widened == {}
-    assert found.moves
+    planned, _ = persistent(usual_d=0)
+    assert planned.widened == {}
+    assert planned.moves
 
 
 def test_prefixes_are_narrowed_after_a_calm() -> None:
     memory = RebalanceMemory(widened={"aa": Widened(3, 0.0, 0.0)})
-    found, memory = plan(100.0, EVEN, memory)
-    assert found.widened == {"aa": 3}
-    found, memory = plan(100.0 + DOCUMENT.cool_down_s, EVEN, memory)
-    assert (found.widened, found.narrower, memory.widened) == ({}, ("aa",), {})
-    assert "calm" in codes(found)
+    planned, memory = plan(100.0, EVEN, memory)
+    assert planned.widened == {"aa": 3}
+    planned, memory = plan(100.0 + DOCUMENT.cool_down_s, EVEN, memory)
+    assert (planned.widened, planned.narrower, memory.widened) == ({}, ("aa",), {})
+    assert "calm" in codes(planned)
 
 
 def test_a_load_between_the_limits_neither_widens_nor_narrows() -> None:
     memory = RebalanceMemory(widened={"aa": Widened(3, 0.0, 0.0)})
     for now_s in range(100, 400, 10):
-        found, memory = plan(float(now_s), (3.0, 1.5, 1.0, 1.0), memory)
-        assert (found.widened, found.wider, found.narrower) == ({"aa": 3}, (), ())
+        planned, memory = plan(float(now_s), (3.0, 1.5, 1.0, 1.0), memory)
+        assert (planned.widened, planned.wider, planned.narrower) == ({"aa": 3}, (), ())
 
 
 def test_a_prefix_that_went_cold_is_narrowed_though_the_load_stays_uneven() -> None:
     memory = RebalanceMemory(widened={"aa": Widened(3, 0.0, 0.0)})
-    found, memory = plan(50.0, (3.0, 1.5, 1.0, 1.0), memory)
-    assert found.widened == {"aa": 3}
-    found, _ = plan(50.0 + DOCUMENT.cool_down_s, (3.0, 1.5, 1.0, 1.0), memory, prefixes=(COLD,))
-    assert (found.widened, found.narrower) == ({}, ("aa",))
+    planned, memory = plan(50.0, (3.0, 1.5, 1.0, 1.0), memory)
+    assert planned.widened == {"aa": 3}
+    planned, _ = plan(50.0 + DOCUMENT.cool_down_s, (3.0, 1.5, 1.0, 1.0), memory, prefixes=(COLD,))
+    assert (planned.widened, planned.narrower) == ({}, ("aa",))
 
 
 @pytest.mark.parametrize("value", [math.nan, -1.0, math.inf])
 def test_impossible_work_is_no_hotspot(value: float) -> None:
     _, memory = plan(0.0, (value, 1.0, 1.0))
-    found, _ = plan(10.0, (value, 1.0, 1.0), memory)
-    assert (found.hot, found.moves) == ((), ())
+    planned, _ = plan(10.0, (value, 1.0, 1.0), memory)
+    assert (planned.hot, planned.moves) == ((), ())
 
 
 @settings(max_examples=30, deadline=None)
@@ -132,11 +132,11 @@ def test_impossible_work_is_no_hotspot(value: float) -> None:
 def test_whatever_comes_the_round_is_bounded_and_repeatable(ticks: list[list[float]]) -> None:
     memory = RebalanceMemory()
     for tick, work in enumerate(ticks):
-        found, after = plan(3.0 * tick, tuple(work), memory)
-        assert (found, after) == plan(3.0 * tick, tuple(work), memory)
-        assert sum(move.at_most for move in found.moves) <= DOCUMENT.max_moves
-        assert all(2 < d <= DOCUMENT.d_max for d in found.widened.values())
-        assert len(found.widened) <= DOCUMENT.max_widened
-        assert found.reasons
+        planned, after = plan(3.0 * tick, tuple(work), memory)
+        assert (planned, after) == plan(3.0 * tick, tuple(work), memory)
+        assert sum(move.at_most for move in planned.moves) <= DOCUMENT.max_moves
+        assert all(2 < d <= DOCUMENT.d_max for d in planned.widened.values())
+        assert len(planned.widened) <= DOCUMENT.max_widened
+        assert planned.reasons
         memory = msgspec.json.decode(msgspec.json.encode(after), type=RebalanceMemory)
         assert memory == after

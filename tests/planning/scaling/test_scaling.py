@@ -42,15 +42,15 @@ def calm(now_s: float) -> ScalingMemory:
 
 
 def test_widespread_violation_adds_several_at_once() -> None:
-    found, _ = plan(4.5, 4, on_time=0.4, queued_s=80, growth=0.5)
-    assert (found.action, len(found.add), found.target) == ("add", 4, 8)
-    assert codes(found)[:2] == ["violation", "queue_growth"]
+    planned, _ = plan(4.5, 4, on_time=0.4, queued_s=80, growth=0.5)
+    assert (planned.action, len(planned.add), planned.target) == ("add", 4, 8)
+    assert codes(planned)[:2] == ["violation", "queue_growth"]
 
 
 def test_the_right_size_does_nothing_and_says_so() -> None:
-    found, _ = plan(3.0, 6)
-    assert (found.action, codes(found)) == ("none", ["right_size"])
-    assert found.reasons[0].text == "load is 3.0 of 6 engines (50 %); adds above 4.3, removes below 2.4"
+    planned, _ = plan(3.0, 6)
+    assert (planned.action, codes(planned)) == ("none", ["right_size"])
+    assert planned.reasons[0].text == "load is 3.0 of 6 engines (50 %); adds above 4.3, removes below 2.4"
 
 
 @pytest.mark.parametrize(("demand", "action"), [(4.35, "add"), (4.29, "none"), (2.45, "none"), (2.35, "drain")])
@@ -59,15 +59,15 @@ def test_the_loads_that_it_names_are_those_at_which_it_acts(demand: float, actio
 
 
 def test_late_requests_on_idle_engines_add_nothing() -> None:
-    found, _ = plan(1.0, 4, on_time=0.5)
-    assert (found.action, codes(found)) == ("none", ["late_not_busy"])
+    planned, _ = plan(1.0, 4, on_time=0.5)
+    assert (planned.action, codes(planned)) == ("none", ["late_not_busy"])
 
 
 def test_a_calm_pool_drains_one_engine_with_the_least_work() -> None:
     members = (*engines(5, NOW, in_flight_s=3.0), engine("e-06", NOW, in_flight_s=0.5))
     facts = pool(NOW, members, windows=windows(NOW, demand=1.0))
-    found, _ = plan_scaling(facts, (), calm(NOW), DOCUMENT)
-    assert (found.action, found.drain, found.target) == ("drain", ("e-06",), 5)
+    planned, _ = plan_scaling(facts, (), calm(NOW), DOCUMENT)
+    assert (planned.action, planned.drain, planned.target) == ("drain", ("e-06",), 5)
 
 
 def test_a_quarantined_engine_is_replaced_and_drained_first() -> None:
@@ -79,8 +79,8 @@ def test_a_quarantined_engine_is_replaced_and_drained_first() -> None:
 
 
 def test_it_waits_for_calm_before_it_drains() -> None:
-    found, memory = plan(1.0, 6)
-    assert (found.action, codes(found)) == ("none", ["idle", "cool_down"])
+    planned, memory = plan(1.0, 6)
+    assert (planned.action, codes(planned)) == ("none", ["idle", "cool_down"])
     later, _ = plan(1.0, 6, memory=memory, now_s=NOW + DOCUMENT.down_cool_down_s)
     assert later.action == "drain"
 
@@ -93,28 +93,28 @@ def test_an_addition_is_followed_by_a_pause() -> None:
 
 
 def test_it_never_drains_while_an_engine_still_drains() -> None:
-    members = (*engines(5, NOW), engine("e-06", NOW, standing="draining"))
+    members = (*engines(5, NOW), engine("e-06", NOW, lifecycle="draining"))
     facts = pool(NOW, members, windows=windows(NOW, demand=0.5))
-    found, _ = plan_scaling(facts, (), calm(NOW), DOCUMENT)
-    assert (found.action, codes(found)) == ("none", ["idle", "draining"])
+    planned, _ = plan_scaling(facts, (), calm(NOW), DOCUMENT)
+    assert (planned.action, codes(planned)) == ("none", ["idle", "draining"])
 
 
 def test_a_forecast_adds_before_the_load_comes() -> None:
     document = replace(DOCUMENT, forecast=True)
     rising = tuple(replace(point, engines=3.0 - 0.012 * (NOW - point.at_s)) for point in history(NOW, 3.0))
     facts = pool(NOW, engines(4, NOW), windows=windows(NOW, demand=2.8))
-    found, _ = plan_scaling(facts, rising, ScalingMemory(), document)
-    assert (found.action, codes(found)[0]) == ("add", "forecast")
-    assert found.forecast is not None
-    assert found.forecast.basis == "trend"
+    planned, _ = plan_scaling(facts, rising, ScalingMemory(), document)
+    assert (planned.action, codes(planned)[0]) == ("add", "forecast")
+    assert planned.forecast is not None
+    assert planned.forecast.basis == "trend"
 
 
 def test_what_was_too_few_once_is_not_tried_again_at_the_same_demand() -> None:
     _, memory = plan(2.0, 4, on_time=0.5, queued_s=20)
     assert (memory.too_few, memory.added_s) == (4, NOW)
     later = replace(memory, calm_since_s=NOW)
-    found, _ = plan(1.8, 5, memory=later, now_s=NOW + 600)
-    assert (found.action, codes(found)) == ("none", ["right_size"])
+    planned, _ = plan(1.8, 5, memory=later, now_s=NOW + 600)
+    assert (planned.action, codes(planned)) == ("none", ["right_size"])
     gone, _ = plan(1.0, 5, memory=later, now_s=NOW + 600)
     assert gone.action == "drain"
 
@@ -124,35 +124,35 @@ def test_what_was_too_few_once_is_not_tried_again_at_the_same_demand() -> None:
 )
 def test_the_budget_bounds_what_is_added(budget: dict) -> None:
     memory = ScalingMemory(hours=((int(NOW // 3600), 3 * 3600.0),), metered_s=NOW)
-    found, _ = plan(8.0, 4, on_time=0.2, document=replace(DOCUMENT, **budget), memory=memory)
-    assert (len(found.add), codes(found)[-1]) == (1, "budget")
+    planned, _ = plan(8.0, 4, on_time=0.2, document=replace(DOCUMENT, **budget), memory=memory)
+    assert (len(planned.add), codes(planned)[-1]) == (1, "budget")
 
 
 def test_an_operator_is_obeyed_within_the_bounds() -> None:
     assert plan(1.0, 4, override=9)[0].target == 9
     assert plan(6.0, 8, override=3)[0].target == 3
-    found, _ = plan(1.0, 4, override=50)
-    assert found.target == DOCUMENT.max_engines
-    assert "the bounds make it 12" in found.reasons[0].text
+    planned, _ = plan(1.0, 4, override=50)
+    assert planned.target == DOCUMENT.max_engines
+    assert "the bounds make it 12" in planned.reasons[0].text
 
 
 def test_the_bounds_are_kept_without_any_load() -> None:
     assert plan(0.0, 1)[0].target == DOCUMENT.min_engines
     assert plan(5.0, 14)[0].target == 13
-    found, _ = plan(12.0, 12, on_time=0.1)
-    assert (found.action, codes(found)[-1]) == ("none", "at_max")
+    planned, _ = plan(12.0, 12, on_time=0.1)
+    assert (planned.action, codes(planned)[-1]) == ("none", "at_max")
 
 
-def test_a_change_tells_what_rings_will_move() -> None:
-    found, _ = plan(4.0, 4, on_time=0.4, rings=2)
-    assert found.remap is not None
-    assert found.remap.share == pytest.approx(found.remap.ideal, rel=0.1)
+def test_a_change_states_what_rings_will_move() -> None:
+    planned, _ = plan(4.0, 4, on_time=0.4, rings=2)
+    assert planned.remap is not None
+    assert planned.remap.share == pytest.approx(planned.remap.ideal, rel=0.1)
     assert plan(4.0, 4, on_time=0.4)[0].remap is None
 
 
 def test_plan_and_memory_survive_the_wire() -> None:
-    found, memory = plan(4.0, 4, on_time=0.4, rings=2)
-    assert msgspec.json.decode(msgspec.json.encode(found), type=ScalingPlan) == found
+    planned, memory = plan(4.0, 4, on_time=0.4, rings=2)
+    assert msgspec.json.decode(msgspec.json.encode(planned), type=ScalingPlan) == planned
     assert msgspec.json.decode(msgspec.json.encode(memory), type=ScalingMemory) == memory
 
 
@@ -160,15 +160,15 @@ def test_plan_and_memory_survive_the_wire() -> None:
 def test_impossible_facts_do_nothing_with_a_reason(value: float) -> None:
     bad = PoolWindow(from_s=NOW - 10, span_s=10.0, requests=100, on_time=1, work_s=value, queued_s=value)
     facts = pool(NOW, engines(4, NOW, in_flight_s=value), windows=(bad,))
-    found, _ = plan_scaling(facts, (), ScalingMemory(), DOCUMENT)
-    assert (found.action, codes(found)) == ("none", ["no_facts"])
+    planned, _ = plan_scaling(facts, (), ScalingMemory(), DOCUMENT)
+    assert (planned.action, codes(planned)) == ("none", ["no_facts"])
 
 
 demands = st.lists(st.floats(0, 20), min_size=1, max_size=30)
 
 
 def follow(demand_of_tick: list[float], start: int, document: ScalingDocument) -> list[ScalingPlan]:
-    """Let the planner steer a pool whose engines come up and drain at once."""
+    """Let the planner control a pool whose engines start and drain at once."""
     memory, members, plans = ScalingMemory(), list(engines(start)), []
     serial = start
     for tick, demand in enumerate(demand_of_tick):
@@ -176,12 +176,12 @@ def follow(demand_of_tick: list[float], start: int, document: ScalingDocument) -
         late = 1.0 if demand <= 0.9 * len(members) else 0.3
         seen = windows(now_s, demand=demand, on_time=late, queued_s=0 if late == 1.0 else 10 * demand)
         facts = PoolFacts(pool_id="p", now_s=now_s, engines=tuple(members), windows=seen)
-        found, memory = plan_scaling(facts, history(now_s, demand), memory, document)
-        members = [member for member in members if member.engine_id not in found.drain]
-        for _ in found.add:
+        planned, memory = plan_scaling(facts, history(now_s, demand), memory, document)
+        members = [member for member in members if member.engine_id not in planned.drain]
+        for _ in planned.add:
             serial += 1
             members.append(EngineObservation(engine_id=f"e-{serial:02}", since_s=now_s))
-        plans.append(found)
+        plans.append(planned)
     return plans
 
 
@@ -189,12 +189,12 @@ def follow(demand_of_tick: list[float], start: int, document: ScalingDocument) -
 @given(demands, st.integers(2, 12), st.booleans())
 def test_it_stays_within_bounds_and_steps_whatever_comes(demand: list[float], start: int, forecast: bool) -> None:
     document = replace(DOCUMENT, forecast=forecast)
-    for found in follow(demand, start, document):
-        assert DOCUMENT.min_engines <= found.target <= DOCUMENT.max_engines
-        assert len(found.add) <= DOCUMENT.max_up
-        assert len(found.drain) <= DOCUMENT.max_down
-        assert not (found.add and found.drain)
-        assert found.reasons
+    for planned in follow(demand, start, document):
+        assert DOCUMENT.min_engines <= planned.target <= DOCUMENT.max_engines
+        assert len(planned.add) <= DOCUMENT.max_up
+        assert len(planned.drain) <= DOCUMENT.max_down
+        assert not (planned.add and planned.drain)
+        assert planned.reasons
 
 
 @settings(max_examples=30, deadline=None)

@@ -1,4 +1,4 @@
-"""After starts that failed: a pause that doubles, then one engine at a time, and the reason told first."""
+"""After failed starts: a pause that doubles, then one engine at a time, with the cause as the first reason."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def planned(facts: PoolFacts, override: int | None = None) -> ScalingPlan:
 
 @pytest.mark.parametrize("override", [None, 9])
 def test_no_engine_is_started_in_the_pause_after_a_failed_start(override: int | None) -> None:
-    found = planned(overloaded(1, 59.0), override)
-    assert (found.action, found.reasons[0].code) == ("none", "starts_fail")
-    assert SAID in found.reasons[0].text
+    result = planned(overloaded(1, 59.0), override)
+    assert (result.action, result.reasons[0].code) == ("none", "starts_fail")
+    assert SAID in result.reasons[0].text
 
 
 @pytest.mark.parametrize("override", [None, 9])
 def test_after_the_pause_one_engine_is_started_at_a_time(override: int | None) -> None:
     facts = overloaded(1, 61.0)
     assert len(planned(facts, override).add) == 1
-    starting = replace(facts, engines=(*facts.engines, engine("new", NOW, standing="starting")))
-    found = planned(starting, override)
-    assert (found.add, found.reasons[0].code) == ((), "starts_fail")
+    starting = replace(facts, engines=(*facts.engines, engine("new", NOW, lifecycle="starting")))
+    result = planned(starting, override)
+    assert (result.add, result.reasons[0].code) == ((), "starts_fail")
 
 
 def test_the_pause_doubles_with_each_start_that_fails_up_to_an_hour() -> None:

@@ -26,7 +26,7 @@ def test_two_arms_that_are_alike_are_never_aborted() -> None:
     aborted = 0
     for seed in range(20):
         made = slices(seed, 60, 40, 4)
-        # Every look of two minutes, as the job takes them.
+        # Every evaluation of two minutes, as the job makes them.
         for end in range(5, 61):
             aborted += plan_canary(facts(made[:end], recent={"pool": made[max(0, end - 22) : end]})).action == ABORT
     assert aborted == 0
@@ -56,7 +56,7 @@ def test_a_pool_that_suffers_alone_is_seen() -> None:
     assert "pool b" in plan.reasons[0].text
 
 
-def test_few_requests_say_nothing() -> None:
+def test_few_requests_give_no_verdict() -> None:
     made = slices(1, 5, 40, 1, failing=1.0)
     assert plan_canary(facts(made)).action == KEEP
     assert {reading.verdict for reading in compare(made, GUARDS).readings} == {TOO_FEW}
@@ -76,7 +76,7 @@ def test_a_frozen_pool_does_not_keep_a_bad_canary() -> None:
     assert plan_canary(facts(slices(3, 30, 40, 8, failing=0.5), frozen=True)).action == ABORT
 
 
-def test_what_looks_bad_but_may_be_chance_goes_no_further() -> None:
+def test_a_suspect_result_that_may_be_chance_does_not_advance() -> None:
     made = slices(3, 15, 40, 8, slower=1.7, bursts=False)
     plan = plan_canary(
         facts(made, guardrails=msgspec.structs.replace(GUARDS, ttft_ratio=1.42, tail_ratio=9.0, late_more=1))

@@ -1,4 +1,4 @@
-"""What is known of a guard, and when more can be."""
+"""Certainty about a guardrail, and when more is possible."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_ratios_narrow_on_the_scale_of_their_logarithms() -> None:
 
 
 def test_more_requests_do_not_make_hold_what_lies_beyond_the_threshold() -> None:
-    found = known(late(0.04, 0.05))
-    assert (found.verdict, found.wait_s, found.beyond) == (NOT_YET, None, True)
+    judged = known(late(0.04, 0.05))
+    assert (judged.verdict, judged.wait_s, judged.beyond) == (NOT_YET, None, True)
 
 
 def test_too_few_requests_take_as_long_as_the_rest_of_them() -> None:

@@ -74,7 +74,7 @@ def test_after_calm_the_next_wait_is_short_again() -> None:
     assert memory.doublings == 0
 
 
-def test_it_only_compares_where_falling_back_is_off_and_stands_still_while_frozen() -> None:
+def test_it_only_compares_where_falling_back_is_off_and_changes_nothing_while_frozen() -> None:
     only = msgspec.structs.replace(SETTINGS, fall_back=False)
     assert set(run(BAD, range(0, 200, 10), HoldbackMemory(), only)[0]) == {"slice"}
     _, memory = run(BAD, range(0, 14, 2), HoldbackMemory())

@@ -1,4 +1,4 @@
-"""Which engine an announced session gets, under each rule, and when the request takes another one."""
+"""The engine of an announced session under each rule, and when the request takes another one."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def test_all_probable_next_agents_are_advised_and_the_false_branch_is_invalidate
     assert after == AgentAdvice((NextSession("e", 2.0),), ("r",))
 
 
-def test_an_advisory_that_the_next_agent_repeats_stands() -> None:
+def test_an_advisory_that_the_next_agent_repeats_stays_in_force() -> None:
     known = workflows()
     for agent in ("manager", "reviewer", "engineer"):
         known.started("w", agent, agent[0])
@@ -56,12 +56,12 @@ def test_the_silent_workflow_gives_way_at_the_limit() -> None:
 
 
 def test_whatever_happens_every_advisory_is_renewed_invalidated_or_used() -> None:
-    rng, known, standing = random.Random(4), workflows(100), set[str]()
+    rng, known, in_force = random.Random(4), workflows(100), set[str]()
     for _ in range(2_000):
         agent = rng.choice(list(GRAPH.agents))
         advice = known.started("w", agent, agent)
         assert agent not in advice.invalidate
-        assert set(advice.invalidate) <= standing
+        assert set(advice.invalidate) <= in_force
         renewed = {item.session for item in advice.advise}
-        assert standing - set(advice.invalidate) - {agent} <= renewed
-        standing = renewed
+        assert in_force - set(advice.invalidate) - {agent} <= renewed
+        in_force = renewed

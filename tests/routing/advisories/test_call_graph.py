@@ -9,21 +9,21 @@ def calls(workflow: str, *steps: tuple[str, float]) -> list[AgentCall]:
 
 
 def test_next_agents_have_their_share_and_their_median_time() -> None:
-    found = learn_call_graph(
+    graph = learn_call_graph(
         [
             *calls("a", ("engineer", 0.0), ("reviewer", 4.0), ("engineer", 9.0), ("manager", 11.0)),
             *calls("b", ("engineer", 100.0), ("reviewer", 106.0)),
         ]
     )
-    assert found.agents["engineer"] == (NextAgent("reviewer", 0.6667, 5.0), NextAgent("manager", 0.3333, 2.0))
-    assert found.agents["reviewer"] == (NextAgent("engineer", 0.5, 5.0),)
-    assert found.agents["manager"] == ()
-    assert found.calls == {"engineer": 3, "manager": 1, "reviewer": 2}
+    assert graph.agents["engineer"] == (NextAgent("reviewer", 0.6667, 5.0), NextAgent("manager", 0.3333, 2.0))
+    assert graph.agents["reviewer"] == (NextAgent("engineer", 0.5, 5.0),)
+    assert graph.agents["manager"] == ()
+    assert graph.calls == {"engineer": 3, "manager": 1, "reviewer": 2}
 
 
-def test_the_order_in_which_calls_are_told_changes_nothing() -> None:
-    told = [*calls("a", ("x", 0.0), ("y", 1.0), ("x", 2.0)), *calls("b", ("y", 0.5), ("x", 0.7))]
-    assert learn_call_graph(told) == learn_call_graph(told[::-1])
+def test_the_order_of_calls_changes_nothing() -> None:
+    made = [*calls("a", ("x", 0.0), ("y", 1.0), ("x", 2.0)), *calls("b", ("y", 0.5), ("x", 0.7))]
+    assert learn_call_graph(made) == learn_call_graph(made[::-1])
 
 
 def test_calls_of_different_workflows_do_not_follow_one_another() -> None:

@@ -27,7 +27,7 @@ def learned(count: int = 300, *, speeds: dict[str, float] | None = None, noise: 
     return fit
 
 
-def test_it_learns_an_engine_that_is_nothing_like_the_policy_says() -> None:
+def test_it_learns_an_engine_unlike_the_policys_cost() -> None:
     fitted = learned().fitted()
     assert fitted.better
     for prompt, hit in REFERENCES:
@@ -40,7 +40,7 @@ def test_noise_of_thirty_per_cent_leaves_a_few() -> None:
         assert fitted.prefill.seconds(prompt, hit) == pytest.approx(TRUE.seconds(prompt, hit), rel=0.15)
 
 
-def test_engines_of_different_speeds_are_told_apart() -> None:
+def test_engines_of_different_speeds_are_learned_separately() -> None:
     true = {"a": 1.0, "b": 0.5, "c": 2.0}
     fitted = learned(1500, speeds=true, noise=0.1).fitted()
     for name, speed in true.items():

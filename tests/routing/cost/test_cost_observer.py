@@ -20,7 +20,7 @@ def serve(seen: CostObserver, name: str, engine: str = "a", *, at: float = 0.0, 
     seen.completed(name, at + took + 1.0)
 
 
-def test_the_time_from_grant_to_first_token_is_one_sample() -> None:
+def test_the_time_from_dispatch_to_first_token_is_one_sample() -> None:
     seen = observer()
     serve(seen, "r1")
     assert seen.samples == {TAKEN: 1, SHARED: 0, IMPOSSIBLE: 0, LOADED: 0}
@@ -28,7 +28,7 @@ def test_the_time_from_grant_to_first_token_is_one_sample() -> None:
     seen.check()
 
 
-def test_two_prefills_on_one_engine_say_nothing_about_either() -> None:
+def test_two_prefills_on_one_engine_teach_nothing_about_either() -> None:
     seen = observer()
     seen.dispatched("r1", "a", 4000, 0, 0.0)
     seen.dispatched("r2", "a", 4000, 0, 0.1)
@@ -66,7 +66,7 @@ def test_measurements_that_cannot_be_are_counted() -> None:
     assert seen.samples == {TAKEN: 0, SHARED: 0, IMPOSSIBLE: 2, LOADED: 0}
 
 
-def test_feedback_that_comes_twice_or_never_or_for_nobody_changes_nothing() -> None:
+def test_repeated_missing_or_unknown_feedback_changes_nothing() -> None:
     seen = observer()
     seen.first_token("nobody", 1.0)
     seen.completed("nobody", 1.0)

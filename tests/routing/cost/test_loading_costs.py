@@ -1,4 +1,4 @@
-"""What is learned of loading: from prefills that had to load, beyond what they compute."""
+"""Costs of loading are learned from prefills that included a load: their time beyond computing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Served:
         cached: int | None = None,
         computed_hit: int | None = None,
     ) -> None:
-        """Serve a request whose prefill takes `extra_s` beyond computing what is not among `computed_hit`."""
+        """Serve a request whose prefill takes `extra_s` beyond computing the tokens outside `computed_hit`."""
         name, self._number = f"r{self._number}", self._number + 1
         self.seen.dispatched(name, engine, prompt, hit, self.now, tiers, adapter)
         self.now += COST.seconds(prompt, hit if computed_hit is None else computed_hit) + extra_s
@@ -85,7 +85,7 @@ def test_a_tier_whose_blocks_are_not_there_costs_what_computing_them_takes() -> 
 def test_a_wrong_prediction_of_memory_is_no_cost_of_the_tier() -> None:
     served = Served()
     for _ in range(60):
-        # Of 4,000 tokens in memory it had none, of 2,000 in the tier all.
+        # It had none of 4,000 tokens in memory, and all of 2,000 in the tier.
         served.serve(8000, 6000, 0.02, tiers={CPU: 2000}, cached=0, computed_hit=2000)
     assert served.costs.tier_s("a", CPU, 2000, COST.per_token_s) == pytest.approx(0.02, rel=0.15)
 

@@ -1,4 +1,4 @@
-"""Queued requests of overloaded engines move to their other candidate, the largest gain first, and nothing is lost."""
+"""Queued requests of overloaded engines move to their other candidate, the largest gain first, and none is lost."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def request(name: str, keys: tuple[int, ...], at_s: float) -> InferenceRequest:
 
 
 def submit(made: Router, count: int, at_s: float, *, prefix: int = 1) -> list[Dispatched | Queued]:
-    """Requests of one prefix of eight blocks and ten own ones."""
+    """Submit requests of one prefix of eight blocks and ten own ones."""
     return [
         made.submit(
             request(
@@ -54,7 +54,7 @@ def submit(made: Router, count: int, at_s: float, *, prefix: int = 1) -> list[Di
 
 
 def overload(made: Router) -> None:
-    """Bind everything of one prefix to its holder until both candidates would miss the objective."""
+    """Bind all requests of one prefix to its holder until both candidates would miss the objective."""
     made.blocks_stored("e-0", tuple(range(1, 9)))
     submit(made, 12, 0.0)
 
@@ -77,7 +77,7 @@ def test_an_overloaded_engine_is_relieved_at_the_next_moment() -> None:
     made.check()
 
 
-def test_a_moved_queued_request_says_so_and_keeps_its_arrival() -> None:
+def test_a_moved_queued_request_is_marked_and_keeps_its_arrival() -> None:
     made = router(selection="affinity")
     made.blocks_stored("e-0", tuple(range(1, 9)))
     holder = made.fleet.known_target("e-0")
@@ -130,21 +130,21 @@ def test_a_request_without_a_good_candidate_lets_queued_requests_of_its_engines_
     made.check()
 
 
-def test_the_largest_gain_moves_first_wherever_it_stands_in_the_queue() -> None:
+def test_the_largest_gain_moves_first_from_any_queue_position() -> None:
     made = router(selection="affinity")
     prompts = [tuple(range(1000 * number, 1000 * number + 18)) for number in range(1, 6)]
     for number, keys in enumerate(prompts):
         made.blocks_stored("e-0", keys[:8])
         made.submit(request(f"r-{number}", keys, 0.0), 0.0)
     here, other = (made.fleet.known_target(name) for name in ("e-0", "e-1"))
-    # The other engine has computed one that stands in the middle, and nothing of the rest.
+    # The other engine has computed one from the middle, and none of the rest.
     made.blocks_stored("e-1", prompts[3])
     queued_requests = made.waiting.of(here)
     ends_s = accumulate(
         (queued_request.compute_s for queued_request in queued_requests), initial=made.reservations.free_at(here)
     )
     there_s = [
-        made.view.compute_s(each.request, other, 18 * BLOCK * (at == 2)) for at, each in enumerate(queued_requests)
+        made.view.compute_s(queued.request, other, 18 * BLOCK * (at == 2)) for at, queued in enumerate(queued_requests)
     ]
     gains = [end - there for end, there in zip(list(ends_s)[1:], there_s, strict=True)]
     assert gains.index(max(gains)) == 2
@@ -157,7 +157,7 @@ def test_the_largest_gain_moves_first_wherever_it_stands_in_the_queue() -> None:
 
 
 def held_up(queued_requests: int) -> Router:
-    """An engine that was given a prefill at 0 and has brought nothing, with requests from 2.9 on; the other is idle."""
+    """Return a router with an engine held up since a prefill at 0, with requests from 2.9 on; the other is idle."""
     settings = msgspec.structs.replace(policy(), bottleneck_s=3.0, ttft_slo_s=6.0)
     made = Router("pool", settings, 1)
     made.set_engines([EngineFacts(f"e-{number}", 1, True) for number in range(2)], 0.0)
@@ -222,7 +222,7 @@ def test_an_engine_is_not_relieved_again_at_once() -> None:
 
 @given(st.integers(0, 10_000))
 @settings(max_examples=40)
-def test_no_queued_request_is_lost_or_granted_twice(seed: int) -> None:
+def test_no_queued_request_is_lost_or_dispatched_twice(seed: int) -> None:
     rng = Random(seed)
     made = router(engines=3)
     now, submitted, dispatched, finished = 0.0, set(), set(), set()

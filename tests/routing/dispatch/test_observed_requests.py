@@ -1,4 +1,4 @@
-"""Requests that others sent are accounted for where they are."""
+"""Requests that another proxy sent are accounted for on their engine."""
 
 import pytest
 

@@ -38,7 +38,7 @@ def test_new_prompts_go_round_an_idle_fleet() -> None:
     }  # fmt: skip
 
 
-def test_what_waits_is_unbound_and_the_engine_that_is_free_pulls_it() -> None:
+def test_a_waiting_request_is_unbound_and_the_free_engine_pulls_it() -> None:
     router = central(2)
     for number in (1, 2):
         router.submit(request(number, fresh(number)), 0.0)
@@ -56,7 +56,7 @@ def test_what_waits_is_unbound_and_the_engine_that_is_free_pulls_it() -> None:
     router.check()
 
 
-def test_the_time_to_retry_counts_what_waits_unbound() -> None:
+def test_the_time_to_retry_counts_unbound_requests() -> None:
     router = central(1, queue_limit=4)
     for number in range(1, 6):
         router.submit(request(number, fresh(number), slo=60.0), 0.0)

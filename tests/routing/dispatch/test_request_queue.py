@@ -19,13 +19,13 @@ def room(order: str = "fifo") -> WaitingRoom:
 
 
 class RoomUnderRandomUse(RuleBasedStateMachine):
-    """Queued requests are where they were put, in order of arrival there, whatever the order of dispatches does."""
+    """Queued requests are on their target, in order of arrival there, whatever the order of dispatches."""
 
     def __init__(self) -> None:
         super().__init__()
         self.view = pool(size=4).view
         self.room = room()
-        self.standing: dict[str, tuple[int, float]] = {}
+        self.waiting: dict[str, tuple[int, float]] = {}
         self.number = 0
 
     @rule(where=st.sampled_from([CENTRAL, 0, 1, 2]), at=st.floats(0, 100), compute=st.floats(0, 9))
@@ -33,14 +33,14 @@ class RoomUnderRandomUse(RuleBasedStateMachine):
         self.number += 1
         asked = request(self.number, at=at)
         self.room.add(Reservation(asked, where, compute, 0), DECISION)
-        self.standing[asked.request_id] = (where, at)
+        self.waiting[asked.request_id] = (where, at)
 
-    @precondition(lambda self: self.standing)
+    @precondition(lambda self: self.waiting)
     @rule(which=st.integers(0, 99))
     def remove(self, which: int) -> None:
-        name = sorted(self.standing)[which % len(self.standing)]
+        name = sorted(self.waiting)[which % len(self.waiting)]
         assert self.room.remove(name) is DECISION
-        del self.standing[name]
+        del self.waiting[name]
 
     @rule(order=ORDERS)
     def reorder(self, order: str) -> None:
@@ -51,19 +51,19 @@ class RoomUnderRandomUse(RuleBasedStateMachine):
         for target in self.room.targets():
             if target != CENTRAL:
                 name = self.room.next(target, self.view, at).queued.request.request_id
-                assert self.standing.pop(name)[0] == target
+                assert self.waiting.pop(name)[0] == target
                 self.room.remove(name)
 
     @invariant()
     def it_agrees(self) -> None:
         self.room.check()
-        assert len(self.room) == len(self.standing)
-        arrivals = [at for _, at in self.standing.values()]
+        assert len(self.room) == len(self.waiting)
+        arrivals = [at for _, at in self.waiting.values()]
         assert self.room.oldest_arrival_s() == min(arrivals, default=None)
         old = {queued.request.request_id for queued in self.room.older_than(50.0)}
-        assert old == {name for name, (_, at) in self.standing.items() if at <= 50.0}
+        assert old == {name for name, (_, at) in self.waiting.items() if at <= 50.0}
         for target in (CENTRAL, 0, 1, 2):
-            here = [name for name, (place, _) in self.standing.items() if place == target]
+            here = [name for name, (where, _) in self.waiting.items() if where == target]
             assert [queued.request.request_id for queued in self.room.of(target)] == here
             assert self.room.has(target) == bool(here)
 
@@ -72,7 +72,7 @@ TestRoomUnderRandomUse = RoomUnderRandomUse.TestCase
 TestRoomUnderRandomUse.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-def test_what_left_is_forgotten_even_while_the_oldest_queued_request_stays() -> None:
+def test_requests_that_left_are_forgotten_even_while_the_oldest_stays() -> None:
     waiting = room()
     waiting.add(Reservation(request(0, at=0.0), 0, 1.0, 0), DECISION)
     for number in range(1, 1000):

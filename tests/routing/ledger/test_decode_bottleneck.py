@@ -9,7 +9,7 @@ from tests.routing.pools import pool, request
 
 
 def stuck(*, usage: float | None = 1.0, after_s: float = 3.0) -> tuple[Router, int]:
-    """One engine with a prefill that was dispatched at 0 and is expected to take 0.93 s."""
+    """Return an engine with a prefill that was dispatched at 0 and is expected to take 0.93 s."""
     router = pool(size=1, prefill_window_tokens=1, lookahead_s=0.0, bottleneck_s=after_s)
     target = router.fleet.known_target("e-01")
     if usage is not None:
@@ -37,7 +37,7 @@ def test_one_with_memory_left_is_slow_but_not_held_up(usage: float) -> None:
     assert router.view.wait_s(target, 4.0) < 1.0
 
 
-def test_one_that_never_said_is_taken_for_full() -> None:
+def test_one_without_a_report_is_taken_for_full() -> None:
     router, target = stuck(usage=None)
     router.tick(4.0)
     assert router.view.wait_s(target, 4.0) == pytest.approx(4.0)

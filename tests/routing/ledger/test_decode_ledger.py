@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from routing.ledger.decode_ledger import DecodeBook
 
 
-def test_it_counts_who_decodes_and_who_still_will() -> None:
+def test_it_counts_present_and_future_decodes() -> None:
     book = DecodeBook()
     for number, at in enumerate((1.0, 2.0, 3.0)):
         book.begin(f"r{number}", 0, 1000 * (number + 1), at)
@@ -27,7 +27,7 @@ def test_the_decode_time_is_the_mean_of_finished_ones() -> None:
     assert book.decode_s == 4.0
 
 
-def test_ends_that_come_twice_or_for_nobody_change_nothing() -> None:
+def test_repeated_and_unknown_ends_change_nothing() -> None:
     book = DecodeBook()
     book.end("nobody", 1.0, finished=True)
     book.begin("a", 0, 100, 1.0)

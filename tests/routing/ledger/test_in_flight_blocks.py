@@ -11,7 +11,7 @@ TARGETS = st.integers(0, 3)
 
 
 class InFlightAgainstLists(RuleBasedStateMachine):
-    """Matches must agree with the union of what is resident and what was given and not taken back."""
+    """Matches must agree with the union of resident blocks and those added and not removed."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ def held(table: NodeHoldings, keys: list[int]) -> dict[int, list[str]]:
     return {blocks: table.names(nodes) for blocks, nodes in table.match(keys).groups}
 
 
-def test_it_says_which_nodes_hold_how_much_of_a_prompt() -> None:
+def test_it_returns_how_much_of_a_prompt_nodes_hold() -> None:
     table = holdings(a=[1, 2, 3], b=[1], c=[9])
     assert held(table, [1, 2, 3, 4]) == {3: ["a"], 1: ["b"]}
     table.check()
@@ -51,10 +51,10 @@ def test_a_node_that_left_is_gone_and_its_place_is_clean_for_the_next() -> None:
     table.check()
 
 
-def test_what_is_told_of_a_stranger_is_ignored() -> None:
+def test_reports_of_an_unknown_node_are_ignored() -> None:
     table = holdings(a=[1])
-    for told in (table.cleared, table.complete, table.leave):
-        told("z")
+    for report in (table.cleared, table.complete, table.leave):
+        report("z")
     table.stored("z", [1])
     table.removed("z", [1])
     assert held(table, [1]) == {1: ["a"]}
@@ -95,7 +95,7 @@ def test_any_course_of_joining_storing_and_leaving_leaves_what_a_plain_table_hol
     table.check()
 
 
-def test_it_says_how_much_of_a_prompt_a_node_has_in_dram() -> None:
+def test_it_returns_how_much_of_a_prompt_a_node_has_in_dram() -> None:
     table = holdings(a=[1, 2, 3], b=[1, 2, 3])
     table.stored("a", [3], dram=False)
     table.stored("b", [1], dram=False)
@@ -108,7 +108,7 @@ def test_it_says_how_much_of_a_prompt_a_node_has_in_dram() -> None:
     table.check()
 
 
-def test_it_says_where_a_block_lies() -> None:
+def test_it_returns_the_holders_of_a_block_by_medium() -> None:
     table = holdings(a=[1, 2], b=[1], c=[1, 2])
     table.stored("c", [1], dram=False)
     assert (table.where(1), table.where(2), table.where(9)) == ((("a", "b"), ("c",)), (("a", "c"), ()), ((), ()))

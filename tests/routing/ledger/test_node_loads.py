@@ -8,7 +8,7 @@ MIB = 1 << 20
 
 
 def loads(**nodes: int) -> NodeLoads:
-    """Return loads of two engines, at home on nodes a and b, where nodes hold so many leading blocks."""
+    """Return loads of two engines, whose own nodes are a and b, where nodes hold this many leading blocks."""
     holdings = NodeHoldings()
     for name, blocks in nodes.items():
         holdings.join(name)
@@ -115,8 +115,8 @@ def test_the_holders_of_so_many_blocks_come_nearest_first() -> None:
 
 def test_loads_of_strangers_and_of_nothing_teach_nothing() -> None:
     made = loads(a=10)
-    for told in (("e-09", "a", 4, MIB), ("e-01", "a", 0, 0), ("e-01", "a", 4, 0)):
-        made.loaded(*told, 1.0, 0.0)
+    for load in (("e-09", "a", 4, MIB), ("e-01", "a", 0, 0), ("e-01", "a", 4, 0)):
+        made.loaded(*load, 1.0, 0.0)
     assert (made.links(), made.block_bytes) == ([], MIB)
 
 
@@ -127,7 +127,7 @@ def test_the_table_of_links_has_a_limit() -> None:
     assert len(made.links()) == MAX_LINKS
 
 
-def test_a_slow_link_is_tried_anew_after_a_while_without_loads() -> None:
+def test_a_slow_link_is_retried_after_a_while_without_loads() -> None:
     made = loads(b=10, c=10)
     for _ in range(50):
         made.loaded("e-01", "b", 10, 10 * MIB, 5.0, 100.0)
@@ -136,7 +136,7 @@ def test_a_slow_link_is_tried_anew_after_a_while_without_loads() -> None:
     assert made.links() == []
 
 
-def test_what_lies_on_ssd_alone_is_dearer_and_its_price_is_learned() -> None:
+def test_blocks_on_ssd_alone_are_dearer_and_their_price_is_learned() -> None:
     made = loads(b=10, c=10)
     made.holdings.stored("b", KEYS[4:10], dram=False)
     assert ways(made, "e-01") == [(10, "c")]

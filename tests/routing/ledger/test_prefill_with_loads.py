@@ -24,7 +24,7 @@ COUNTING: list[Placement] = [Mooncake(), LeastCost()]
 
 
 def with_nodes(router: Router, **held: int) -> NodeLoads:
-    """Give the engines nodes in turn, a and b, that hold so many leading blocks of the LONG prompt."""
+    """Give the engines nodes in turn, a and b, that hold this many leading blocks of the LONG prompt."""
     holdings = NodeHoldings()
     loads = NodeLoads(holdings)
     for name in ("a", "b"):
@@ -38,8 +38,8 @@ def with_nodes(router: Router, **held: int) -> NodeLoads:
 
 
 def slow(loads: NodeLoads, home: str, node: str, s_per_byte: float) -> None:
-    """Teach that a link is slow."""
-    engine_id = next(engine_id for engine_id, each in loads.homes.items() if each == home)
+    """Teach the loads that a link is slow."""
+    engine_id = next(engine_id for engine_id, own in loads.homes.items() if own == home)
     for _ in range(300):
         loads.loaded(engine_id, node, 10, 10 * BLOCK_BYTES, 10 * BLOCK_BYTES * s_per_byte, 0.0)
 
@@ -114,7 +114,7 @@ def test_a_load_that_is_not_much_longer_is_none_for_mooncake() -> None:
     assert fetch_of(choice_of(router, Mooncake(threshold=1.0), asked)).blocks == 20
 
 
-def test_the_trust_in_an_engine_s_index_says_nothing_of_its_node() -> None:
+def test_the_trust_in_an_engine_s_index_does_not_apply_to_its_node() -> None:
     router, asked = pools.pool(size=1), request(1, LONG)
     router.set_engines([EngineFacts("e-01", 1, accepts=True, trust=0.0)], 0.0)
     router.blocks_stored("e-01", asked.keys[:10])

@@ -1,4 +1,4 @@
-"""The order finds what a look at all targets finds, and keeps to its limit."""
+"""The order finds the same target as a scan of all targets, and keeps to its limit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing.ledger.ready_targets import LOOKED_AT, ReadyOrder
+from routing.ledger.ready_targets import SCANNED_TARGETS, ReadyOrder
 from tests.routing.pools import pool, request
 
 MOMENTS = st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.0])
@@ -17,14 +17,14 @@ CHANGES = st.lists(st.tuples(st.integers(0, 9), MOMENTS, st.integers(0, 1023)), 
 
 
 @given(CHANGES)
-def test_it_finds_what_a_look_at_all_finds(changes: list[tuple[int, float, int]]) -> None:
+def test_it_finds_the_same_target_as_a_full_scan(changes: list[tuple[int, float, int]]) -> None:
     ready_at = [inf] * 10
     order = ReadyOrder(ready_at)
     for target, moment, among in changes:
         ready_at[target] = moment
         order.note(target, moment)
         order.check()
-        known = [(at, each) for each, at in enumerate(ready_at) if at != inf and among >> each & 1]
+        known = [(at, number) for number, at in enumerate(ready_at) if at != inf and among >> number & 1]
         assert order.first(among) == min(known, default=(inf, -1))[1]
         order.check()
 
@@ -37,10 +37,10 @@ def test_one_that_takes_no_work_any_more_is_not_found() -> None:
     assert order.first(0b01) == -1
 
 
-@pytest.mark.parametrize("size", [LOOKED_AT, LOOKED_AT + 1])
+@pytest.mark.parametrize("size", [SCANNED_TARGETS, SCANNED_TARGETS + 1])
 def test_a_pool_of_any_size_sends_a_new_prompt_to_the_one_that_waits_least(size: int) -> None:
     router, rng = pool(size=size, decode_weight=0.0), Random(5)
-    assert (router.view.load.ready_order is None) == (size == LOOKED_AT)
+    assert (router.view.load.ready_order is None) == (size == SCANNED_TARGETS)
     for number in range(3 * size):
         asked = request(number, range(1000 * number, 1000 * number + rng.randrange(1, 8)), at=number * 0.001)
         least = min(router.view.load.ready_at)
@@ -51,7 +51,7 @@ def test_a_pool_of_any_size_sends_a_new_prompt_to_the_one_that_waits_least(size:
 
 
 def test_an_excluded_engine_is_skipped_in_a_large_pool() -> None:
-    router = pool(size=LOOKED_AT + 2)
-    gone = frozenset(router.view.roster.engine_ids[:LOOKED_AT])
+    router = pool(size=SCANNED_TARGETS + 2)
+    gone = frozenset(router.view.roster.engine_ids[:SCANNED_TARGETS])
     outcome = router.submit(request(1), 0.0, hold=False, excluded=gone)
     assert outcome.decision.engine_id not in gone  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""What a router did is counted by its outcomes, and the counts add up."""
+"""A router's outcomes are counted, and the counts add up."""
 
 from collections import Counter
 from random import Random
@@ -14,7 +14,7 @@ from tests.routing.test_router_properties import Ledger, step
 
 
 class Tally(Ledger):
-    """Counts the outcomes beside it."""
+    """Counts the outcomes independently."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,13 +26,13 @@ class Tally(Ledger):
 
 
 def busy(order: str = "fifo", **settings: float) -> Router:
-    """One engine with a long prefill under way, dispatched at once."""
+    """Return a router of one engine with a long prefill under way, dispatched at once."""
     router = pool("least_cost", order, size=1, **settings)
     assert isinstance(router.submit(request(0, [], tokens=40_000), 0.0), Dispatched)
     return router
 
 
-def test_grants_at_once_and_after_waiting_are_told_apart() -> None:
+def test_immediate_and_delayed_dispatches_are_counted_separately() -> None:
     router = busy()
     assert isinstance(router.submit(request(1, at=0.1), 0.1), Queued)
     outcomes = router.observe(FirstToken("request-00000000"), 5.0)
@@ -52,7 +52,7 @@ def test_rejections_count_by_their_code_whatever_it_is() -> None:
     assert counts.seen().rejected == {"a_code_of_tomorrow": 1}
 
 
-def test_a_queued_request_is_overtaken_when_its_engine_is_granted_a_later_one_first() -> None:
+def test_a_queued_request_is_overtaken_when_its_engine_gets_a_later_one_first() -> None:
     router = busy("priority")
     router.submit(request(1, at=0.1, tokens=2000), 0.1)
     router.submit(request(2, at=0.2, tokens=2000, priority=-5), 0.2)

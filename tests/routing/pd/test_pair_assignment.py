@@ -1,4 +1,4 @@
-"""Prefill and decode on engines of their own: who decodes, and what both legs are charged."""
+"""Prefill and decode on separate engines: the decode engine, and the charges of both legs."""
 
 from collections.abc import Sequence
 from random import Random
@@ -95,7 +95,7 @@ def test_the_prefill_engine_is_free_once_it_handed_over() -> None:
     assert (len(router.reservations), legs(router), len(router.admission.book)) == (0, 0, 0)
 
 
-def test_a_first_token_without_word_of_the_hand_over_ends_the_prefill_too() -> None:
+def test_a_first_token_without_a_hand_over_ends_the_prefill_too() -> None:
     router = paired(["p1", "d1"])
     name = dispatched(submit(router, 1)).decision_id
     router.observe(FirstToken(name), 0.6)
@@ -125,7 +125,7 @@ def test_a_request_with_only_its_decode_leg_left_is_not_taken_twice() -> None:
         submit(router, 1, at=1.0)
 
 
-def test_a_waiting_request_gets_its_decode_engine_at_the_grant_and_not_one_that_failed() -> None:
+def test_a_waiting_request_gets_its_decode_engine_at_dispatch_and_not_one_that_failed() -> None:
     router = paired(["p1", "d1", "d2"], prefill_window_tokens=1, lookahead_s=0.0)
     first = dispatched(router.submit(request(1, [1]), 0.0))
     queued = router.submit(request(2, [2]), 0.0, excluded=frozenset({"d1"}))
@@ -158,7 +158,7 @@ def test_memory_goes_before_tpot_and_promises_count_until_a_report_shows_them() 
     assert router.pairs.legs.room_tokens(router.fleet.known_target("d1")) == 300
 
 
-def test_an_engine_that_says_nothing_of_its_memory_is_not_taken_for_full() -> None:
+def test_an_engine_that_does_not_report_its_memory_is_not_taken_for_full() -> None:
     router = paired(["p1", "d1"])
     pair = dispatched(submit(router, 1, prompt_tokens=10**8)).pair
     assert pair is not None
@@ -201,7 +201,7 @@ def test_admission_rejects_what_no_decode_engine_could_serve_in_time(mode: str, 
 
 
 def predicting(decode_s: float, mode: str = "predictive_system") -> Router:
-    """One second per 1,000 prompt tokens, 50 ms per sequence and step of at most 200."""
+    """Return a router with one second per 1,000 prompt tokens, and 50 ms per sequence and step of at most 200."""
     return paired(
         ["p1", "d1"],
         admission=AdmissionDocument(mode=mode, decode_s=decode_s),  # type: ignore[arg-type]
@@ -258,7 +258,7 @@ def test_a_leg_expires_like_a_reservation() -> None:
 
 
 class Course:
-    """What should stand after everything that has happened, said without the router's help."""
+    """Expected state after all events so far, computed without the router."""
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
@@ -308,7 +308,7 @@ class Course:
 
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=40, deadline=None)
-def test_both_legs_stand_exactly_as_long_as_their_work(seed: int) -> None:
+def test_both_legs_last_exactly_as_long_as_their_work(seed: int) -> None:
     course = Course(seed)
     for number in range(120):
         course.step(number)

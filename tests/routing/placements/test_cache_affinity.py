@@ -9,7 +9,7 @@ def test_equal_starts_meet_on_one_engine_however_busy_it_is() -> None:
     assert {chosen_by(router, CacheAffinity(), request(number, [1, 2, number])) for number in range(9)} == {home}
 
 
-def test_the_key_length_tells_prompts_apart() -> None:
+def test_the_key_length_separates_prompts() -> None:
     router = pool(size=16)
     asked = [request(number, [1, 2, number]) for number in range(3, 43)]
     assert len({chosen_by(router, CacheAffinity(key_blocks=3), item) for item in asked}) > 8

@@ -97,7 +97,7 @@ HOT = range(100, 118)
 
 
 def answers_on(router: Router, engine_id: str, count: int, *, blocks: range = HOT) -> None:
-    """Let so many answers to a prompt of these blocks be decoded there."""
+    """Let `count` answers to a prompt of these blocks be decoded there."""
     target = router.fleet.known_target(engine_id)
     for number in range(count):
         asked = request(1000 * (target + 1) + number, blocks)
@@ -130,9 +130,9 @@ def test_without_decode_weight_answers_cost_nothing() -> None:
     router = pool(size=2, decode_weight=0.0)
     answers_on(router, "e-01", 200)
     router.report("e-01", 0, 0.0, room_tokens=0)
-    found = scores(router, request(1, HOT))
-    assert found["e-01"].sharing_s == 0.0
-    assert min(found, key=lambda item: found[item].cost) == "e-01"
+    costs = scores(router, request(1, HOT))
+    assert costs["e-01"].sharing_s == 0.0
+    assert min(costs, key=lambda item: costs[item].cost) == "e-01"
 
 
 def test_each_term_of_the_cost_is_shown_and_their_sum_is_the_cost() -> None:
@@ -153,14 +153,14 @@ def test_late_tokens_count_for_all_who_share_the_engine() -> None:
     router = pool(size=2, tpot_slo_s=0.1)
     router.view.decode.answer_s = 20.0
     answers_on(router, "e-01", 200)
-    found = scores(router, request(1, HOT))["e-01"]
+    score = scores(router, request(1, HOT))["e-01"]
     prompt = 18 * 512
     own_s = 0.1e-3 + 30e-9 * prompt
     slowed_s = 200 * own_s
     late_s = 201 * (0.015 + slowed_s + own_s - 0.075) - 200 * (0.015 + slowed_s - 0.075)
     share = 5.0 / 0.1
-    assert found.decode_s == pytest.approx(share * (slowed_s + 200 * own_s))
-    assert found.late_s == pytest.approx(share * late_s)
+    assert score.decode_s == pytest.approx(share * (slowed_s + 200 * own_s))
+    assert score.late_s == pytest.approx(share * late_s)
 
 
 @pytest.mark.parametrize("answer_s", [0.0, 0.05])
@@ -168,8 +168,8 @@ def test_short_answers_are_placed_by_prefill_alone(answer_s: float) -> None:
     router = pool(size=2)
     answers_on(router, "e-01", 20)
     router.view.decode.answer_s = answer_s
-    found = scores(router, request(1, HOT))["e-01"]
-    assert found.sharing_s <= 0.01 * 8.0 * router.view.compute_s(request(1, HOT), 0, 0)
+    score = scores(router, request(1, HOT))["e-01"]
+    assert score.sharing_s <= 0.01 * 8.0 * router.view.compute_s(request(1, HOT), 0, 0)
 
 
 def test_how_long_answers_take_is_learned_from_those_that_end() -> None:
@@ -200,14 +200,14 @@ def test_a_full_memory_of_an_old_report_costs_nothing_however_much_is_sent_there
     assert scores(router, asked)["e-01"].memory_s > 0.0
     router.submit(request(2, range(40, 70)), 0.0, hold=False, excluded=frozenset({"e-02"}))
     max_age_s = router.policy.dispatch_limit.report_ttl_s
-    found = {
+    costs = {
         candidate.engine_id: candidate
         for candidate in LeastCost().choose(asked, router.view, max_age_s, Random(1)).candidates
     }
-    assert found["e-01"].memory_s == 0.0
+    assert costs["e-01"].memory_s == 0.0
 
 
-def test_an_engine_with_fewer_answers_is_looked_at_though_another_waits_less() -> None:
+def test_an_engine_with_fewer_answers_is_considered_though_another_waits_less() -> None:
     router = pool(size=4)
     for number in (1, 2, 3):
         answers_on(router, f"e-0{number}", 40, blocks=range(100 * number, 100 * number + 10))
@@ -221,8 +221,8 @@ def test_engines_that_decode_at_different_speeds_are_scored_by_their_own() -> No
     router.set_engines([*engines(1), *engines(2, decode_cost=slow)[1:]], 0.0)
     for name in ("e-01", "e-02"):
         answers_on(router, name, 10)
-    found = scores(router, request(1, HOT))
-    assert found["e-02"].decode_s == pytest.approx(10 * found["e-01"].decode_s)
+    costs = scores(router, request(1, HOT))
+    assert costs["e-02"].decode_s == pytest.approx(10 * costs["e-01"].decode_s)
 
 
 def test_a_pool_with_roles_places_its_prefills_without_decode() -> None:

@@ -13,7 +13,7 @@ def test_it_finds_the_least_wait_plus_compute_over_all_engines(loads: list[tuple
     for target, (held, ready_at) in enumerate(loads):
         router.blocks_stored(router.view.roster.engine_ids[target], asked.keys[:held])
         router.view.load.ready_at[target] = ready_at
-    ttfts = [at + router.view.compute_s(asked, each, held * BLOCK) for each, (held, at) in enumerate(loads)]
+    ttfts = [at + router.view.compute_s(asked, engine, held * BLOCK) for engine, (held, at) in enumerate(loads)]
     choice = choice_of(router, MinTtft(), asked)
     assert abs(ttfts[choice.target] - min(ttfts)) < 1e-9
 

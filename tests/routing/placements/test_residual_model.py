@@ -35,7 +35,7 @@ def test_it_follows_a_change_faster_the_more_it_forgets() -> None:
     assert fast.predict((1.0,)) > 0.6
 
 
-def test_what_is_no_number_teaches_nothing() -> None:
+def test_a_value_that_is_not_finite_teaches_nothing() -> None:
     model = ResidualModel(2, forgetting=0.95, prior=10.0)
     for observed in (math.nan, math.inf):
         model.update((1.0, 2.0), observed)

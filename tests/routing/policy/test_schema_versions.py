@@ -1,4 +1,4 @@
-"""Documents of the schema before are upgraded on a copy; newer and older ones are rejected with what to do."""
+"""Documents of the previous schema are upgraded on a copy; newer and older ones are rejected with the remedy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from routing.policy.schema_versions import SchemaError, SchemaLine
 
 
 def seconds(document: dict[str, Any]) -> dict[str, Any]:
-    """Schema 3 counts in seconds what schema 2 counted in milliseconds."""
+    """Convert schema 2, in milliseconds, to schema 3, in seconds."""
     return {
         **{name: value for name, value in document.items() if name != "wait_ms"},
         "wait_s": document["wait_ms"] / 1e3,

@@ -45,7 +45,7 @@ def router(
 
 
 def ask(number: int, seconds: float, *, at: float = 0.0, slo: float = 5.0) -> InferenceRequest:
-    """A request of its own prompt whose prefill takes so many seconds."""
+    """Return a request of its own prompt whose prefill takes `seconds`."""
     return request(number, [1000 + number], at=at, slo=slo, tokens=int(seconds * 1000))
 
 
@@ -58,7 +58,7 @@ def code(outcome: object) -> str:
 
 
 def decode(pool: Router, count: int, *, first: int = 100, at: float = 0.0) -> None:
-    """Let so many requests decode, one engine after another."""
+    """Let `count` requests decode, one engine after another."""
     for number in range(first, first + count):
         assert isinstance(pool.submit(ask(number, 0.001, at=at), at, hold=False), Dispatched)
         pool.observe(FirstToken(name(number)), at)
@@ -94,7 +94,7 @@ def test_time_that_passed_before_the_decision_counts() -> None:
     assert code(pool.submit(ask(1, 2.0, at=0.0), 3.5)) == reasons.PREFILL_OVERLOAD
 
 
-def test_early_looks_at_the_decodes_of_this_moment() -> None:
+def test_early_admission_counts_the_current_decodes() -> None:
     # Four fit into 50 ms: (1 + 4) × 10 ms.
     pool = router(mode="early", decode_s=10.0)
     decode(pool, 3)
@@ -103,7 +103,7 @@ def test_early_looks_at_the_decodes_of_this_moment() -> None:
     rejected = pool.submit(ask(2, 0.1), 0.0)
     assert isinstance(rejected, Rejected)
     assert rejected.code == reasons.DECODE_OVERLOAD
-    # One of five ends within a fifth of the time that a decode takes.
+    # One of five ends within a fifth of the duration of a decode.
     assert rejected.retry_after_s == pytest.approx(10.0 / 5)
 
 
@@ -127,7 +127,7 @@ def test_prediction_adds_the_prefills_that_end_before_the_request_decodes() -> N
     assert not code(early.submit(ask(9, 0.5), 0.0))
 
 
-def test_the_system_level_looks_at_the_mean_and_the_instance_level_at_the_chosen_engine() -> None:
+def test_the_system_level_uses_the_mean_and_the_instance_level_the_chosen_engine() -> None:
     for mode, expected in (("predictive_system", ""), ("predictive_instance", reasons.DECODE_OVERLOAD)):
         pool = router(size=2, mode=mode, decode_s=60.0, placement="round_robin")
         book = pool.admission.book
@@ -192,7 +192,7 @@ class TestInfeasible:
 
 
 class TestParking:
-    def test_tries_again_and_grants_when_the_load_is_gone(self) -> None:
+    def test_tries_again_and_dispatches_when_the_load_is_gone(self) -> None:
         pool = router(mode="early", decode_s=10.0, defer_s=1.0)
         decode(pool, 4)
         assert isinstance(pool.submit(ask(1, 0.1), 0.0), Queued)

@@ -17,7 +17,7 @@ def entry(number: int, deadline_s: float, seconds: float) -> Entry:
 
 
 def lateness(entries: list[Entry], start_s: float, rate: float) -> list[float]:
-    """By how much each entry could start later than it does, by the plain definition."""
+    """Return by how much each entry could start later than it does, by the plain definition."""
     spare = []
     for deadline_s, _, seconds, _ in entries:
         spare.append(deadline_s - seconds - start_s)
@@ -26,7 +26,7 @@ def lateness(entries: list[Entry], start_s: float, rate: float) -> list[float]:
 
 
 class LineUnderRandomUse(RuleBasedStateMachine):
-    """Every answer is that of a walk over a sorted list; quarters of seconds and powers of two keep sums exact."""
+    """Every answer is that of a scan of a sorted list; quarters of seconds and powers of two keep sums exact."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,12 +60,12 @@ class LineUnderRandomUse(RuleBasedStateMachine):
         spare = lateness(self.entries, start_s, self.line.rate)
         asked = which % len(self.entries)
         assert self.line.spare_before(self.entries[asked], start_s) == min(spare[:asked], default=float("inf"))
-        late = next((place for place, left in enumerate(spare) if left < 0), None)
-        found = self.line.first_late(start_s)
-        assert (found is None) == (late is None)
-        if found is not None and late is not None:
+        late = next((index for index, left in enumerate(spare) if left < 0), None)
+        first = self.line.first_late(start_s)
+        assert (first is None) == (late is None)
+        if first is not None and late is not None:
             largest = max(item[2] for item in self.entries[: late + 1])
-            taken = self.line.take_largest(found)
+            taken = self.line.take_largest(first)
             assert taken[2] == largest
             assert taken in self.entries[: late + 1]
             self.entries.remove(taken)

@@ -32,7 +32,7 @@ def test_a_prompt_waits_for_memory_and_goes_when_a_report_shows_room() -> None:
     assert [engine_of(item) for item in router.report("e-01", 0, 1.1, 10_240)] == ["e-01"]
 
 
-def test_grants_take_room_that_the_last_report_still_counts() -> None:
+def test_dispatches_take_room_that_the_last_report_still_counts() -> None:
     router = one_engine(mode="pending", report_ttl_s=1.0)
     submit(router, 1, 0.0)
     for number in (2, 3):

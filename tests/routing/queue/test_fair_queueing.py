@@ -13,7 +13,7 @@ def shares(max_share: float = 1.0, **weights: float) -> FairShares:
 
 
 def serve(fair: FairShares, sizes: list[float]) -> dict[str, float]:
-    """Serve so much to whoever is first, while all go on waiting."""
+    """Serve sizes to the first tenant in turn, while all continue to wait."""
     got: dict[str, float] = {}
     for size in sizes:
         tenant = fair.first(1)[0]
@@ -81,7 +81,7 @@ def test_tenants_that_left_are_forgotten_in_the_end() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["join", "leave", "charge"]), NAMES), max_size=80))
-def test_it_agrees_with_itself_whoever_comes_and_goes(steps: list[tuple[str, str]]) -> None:
+def test_it_agrees_with_itself_under_any_joins_and_leaves(steps: list[tuple[str, str]]) -> None:
     fair, waiting = shares(0.4, a=5.0, b=0.2), set()
     for kind, tenant in steps:
         if kind == "join" and tenant not in waiting:

@@ -8,21 +8,21 @@ from tests.routing.queue.queued_requests import queued
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=200))
 def test_the_first_is_the_lowest_rank_and_among_equals_the_first_to_come(steps: list[tuple[int, bool]]) -> None:
-    ranked, standing = RankedRequests(), list[tuple[int, int, Reservation]]()
+    ranked, waiting = RankedRequests(), list[tuple[int, int, Reservation]]()
     for number, (rank, leaves) in enumerate(steps):
         added = queued(number)
         ranked.add(added, (rank, 0))
-        standing.append((rank, number, added))
+        waiting.append((rank, number, added))
         if leaves:
-            gone = standing.pop(number % len(standing))
+            gone = waiting.pop(number % len(waiting))
             ranked.remove(gone[2])
         ranked.check()
-        assert len(ranked) == len(standing)
-        if standing:
-            assert ranked.first() == min(standing)[2]
+        assert len(ranked) == len(waiting)
+        if waiting:
+            assert ranked.first() == min(waiting)[2]
 
 
-def test_a_queued_request_that_comes_back_stands_by_its_new_rank() -> None:
+def test_a_queued_request_that_returns_has_its_new_rank() -> None:
     ranked, one, two = RankedRequests(), queued(1), queued(2)
     ranked.add(one, (1, 0))
     ranked.add(two, (2, 0))

@@ -27,23 +27,25 @@ def test_a_moved_moment_replaces_the_first() -> None:
 
 
 @given(st.integers(0, 2**32))
-def test_it_never_keeps_more_than_twice_what_stands(seed: int) -> None:
-    rng, chances, standing, now = Random(seed), LastChances(), dict[str, float](), 0.0
+def test_it_never_keeps_more_than_twice_the_valid_entries(seed: int) -> None:
+    rng, chances, watched, now = Random(seed), LastChances(), dict[str, float](), 0.0
     for _ in range(300):
         name = f"r{rng.randrange(40)}"
         kind = rng.random()
         if kind < 0.6:
-            standing[name] = now + rng.random() * 10
-            chances.set(name, standing[name])
+            watched[name] = now + rng.random() * 10
+            chances.set(name, watched[name])
         elif kind < 0.8:
-            standing.pop(name, None)
+            watched.pop(name, None)
             chances.forget(name)
         else:
             now += rng.random()
             due = list(chances.due(now))
-            assert due == [each for each, _ in sorted(standing.items(), key=lambda e: (e[1], e[0])) if each in due]
-            assert set(due) == {each for each, moment in standing.items() if moment <= now}
+            assert due == [
+                request_id for request_id, _ in sorted(watched.items(), key=lambda e: (e[1], e[0])) if request_id in due
+            ]
+            assert set(due) == {request_id for request_id, moment in watched.items() if moment <= now}
             for item in due:
-                del standing[item]
+                del watched[item]
         chances.check()
-        assert chances.next_moment() == min(standing.values(), default=NEVER)
+        assert chances.next_moment() == min(watched.values(), default=NEVER)

@@ -18,7 +18,7 @@ def test_it_knows_when_each_queued_request_was_first_skipped(order: list[int]) -
             assert passed.since(other) == first.get(other, float("inf"))
 
 
-def test_grants_that_nobody_waits_behind_are_forgotten() -> None:
+def test_dispatches_without_requests_behind_them_are_forgotten() -> None:
     passed = Starvation()
     for number in range(1, 10_000):
         passed.dispatched(number, 0.0, number)

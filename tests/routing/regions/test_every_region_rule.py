@@ -1,4 +1,4 @@
-"""What holds for each region rule, with random views."""
+"""The contract of every region rule, with random views."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RULES = [
     LeastLoad(),
     SglangCacheAwareRegions(),
 ]
-each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
+every_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
 
 
 def random_view(rng: Random) -> RegionView:
@@ -39,8 +39,8 @@ def random_view(rng: Random) -> RegionView:
     return view(*engines, peers=tuple(peers), waited=rng.random() * 6, load=rng.random() * 40, turn=rng.randrange(9))
 
 
-@each_rule
-def test_it_takes_only_targets_with_room_and_says_the_same_twice(rule: RegionRule) -> None:
+@every_rule
+def test_it_takes_only_targets_with_room_and_answers_the_same_twice(rule: RegionRule) -> None:
     rng = Random(5)
     for _ in range(500):
         asked = random_view(rng)
@@ -51,11 +51,11 @@ def test_it_takes_only_targets_with_room_and_says_the_same_twice(rule: RegionRul
         assert choice.engine is None or choice.peer is None
 
 
-@each_rule
+@every_rule
 def test_without_peers_and_without_room_it_waits(rule: RegionRule) -> None:
     assert rule.choose(view(engine(1, room=False), engine(2, room=False), waited=60.0)).waits
 
 
-@each_rule
+@every_rule
 def test_an_only_engine_with_room_gets_it(rule: RegionRule) -> None:
     assert rule.choose(view(engine(1))).engine == 0

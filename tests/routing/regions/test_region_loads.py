@@ -1,8 +1,8 @@
-"""What the router tells region rules of its engines."""
+"""The router's report of its engines to region rules."""
 
 from __future__ import annotations
 
-from routing.region_loads import engine_loads, pool_load, pool_standing
+from routing.region_loads import engine_loads, pool_load, pool_load_report
 from routing.values.observation import FirstToken
 from tests.routing.pools import BLOCK, pool, request
 
@@ -32,20 +32,20 @@ def test_a_prefill_takes_the_room_until_its_first_token() -> None:
     assert pool_load(router, 1.8).available == 1
 
 
-def test_what_the_deciding_gateway_told_counts_in_the_place_of_ones_own_requests() -> None:
+def test_the_deciding_gateways_report_replaces_the_own_account() -> None:
     owner, other = pool(size=2), pool(size=2)
     owner.submit(request(1, LONG), 0.0)
-    told = pool_standing(owner, 0.0)
+    report = pool_load_report(owner, 0.0)
     asked = request(2, LONG)
     other.blocks_stored("e-02", asked.keys[:10])
-    assert [engine_load.matched_tokens for engine_load in engine_loads(other, asked, 0.0, told)] == [0, 10 * BLOCK]
+    assert [engine_load.matched_tokens for engine_load in engine_loads(other, asked, 0.0, report)] == [0, 10 * BLOCK]
     loads = {
         engine_load.engine_id: (engine_load.in_flight, engine_load.has_room)
-        for engine_load in engine_loads(other, asked, 0.0, told)
+        for engine_load in engine_loads(other, asked, 0.0, report)
     }
-    assert loads == {engine.engine_id: (engine.in_flight, engine.has_room) for engine in told.engines}
+    assert loads == {engine.engine_id: (engine.in_flight, engine.has_room) for engine in report.engines}
     assert sorted(loads.values()) == [(0, True), (1, False)]
-    assert pool_load(other, 0.0, told) == pool_load(owner, 0.0) != pool_load(other, 0.0)
+    assert pool_load(other, 0.0, report) == pool_load(owner, 0.0) != pool_load(other, 0.0)
 
 
 def test_asking_changes_nothing() -> None:

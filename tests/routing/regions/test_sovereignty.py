@@ -1,4 +1,4 @@
-"""Sovereignty rules: the first match decides, and documents that cannot mean what they say are rejected."""
+"""Sovereignty rules: the first match decides, and documents with impossible rules are rejected."""
 
 import msgspec
 import pytest
@@ -62,8 +62,8 @@ def test_a_sound_document_has_no_problems():
     ],
 )
 def test_a_rule_that_means_nothing_is_rejected_at_its_path(rule, path, message):
-    ((found, text),) = said(rule)
-    assert found == path
+    ((at, text),) = said(rule)
+    assert at == path
     assert message in text
 
 
@@ -87,8 +87,8 @@ def test_a_rule_that_says_the_opposite_of_earlier_ones_is_a_contradiction():
 
 
 def test_a_rule_for_all_tenants_is_not_hidden_by_rules_for_each_of_todays():
-    each = [SovereigntyRule(tenant, tenants=(tenant,), allow=False) for tenant in TENANTS]
-    assert said(*each, SovereigntyRule("new tenants", allow=False)) == []
+    rules = [SovereigntyRule(tenant, tenants=(tenant,), allow=False) for tenant in TENANTS]
+    assert said(*rules, SovereigntyRule("new tenants", allow=False)) == []
 
 
 def test_rules_are_limited():

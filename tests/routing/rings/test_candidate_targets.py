@@ -1,4 +1,4 @@
-"""Candidates as targets are those of the rings, however often they are asked for."""
+"""Candidates as targets are those of the rings, however often they are requested."""
 
 from routing.rings.candidate_targets import MAX_KNOWN, CandidateTargets
 from routing.rings.hash_ring import CandidateRings

@@ -12,7 +12,7 @@ from routing.rings.prefix_hotness import PrefixHotness
 
 
 def prompt(*prefix: int, own: int = 0) -> tuple[int, ...]:
-    """A prompt of chained keys: equal beginnings give equal keys."""
+    """Return a prompt of chained keys: equal beginnings give equal keys."""
     path = (*prefix, *(range(own, own + 4) if own else ()))
     return tuple(hash(path[: length + 1]) & (1 << 64) - 1 for length in range(len(path)))
 
@@ -98,14 +98,14 @@ def test_the_tree_agrees_with_its_window_whatever_comes(requests: list[tuple[lis
 
 @given(st.lists(st.tuples(st.lists(st.integers(0, 1), max_size=6), st.booleans()), max_size=120))
 @settings(max_examples=40, deadline=None)
-def test_looking_changes_nothing_whichever_prompt_is_counted_next(steps: list[tuple[list[int], bool]]) -> None:
-    looked_at, plain = PrefixHotness(window=15, max_blocks=5), PrefixHotness(window=15, max_blocks=5)
+def test_peeking_changes_nothing_whichever_prompt_is_counted_next(steps: list[tuple[list[int], bool]]) -> None:
+    peeked, plain = PrefixHotness(window=15, max_blocks=5), PrefixHotness(window=15, max_blocks=5)
     last = prompt(0)
     for path, counts_last in steps:
         keys = prompt(*path)
-        looked_at.blocks(last)
-        looked_at.blocks(keys)
+        peeked.blocks(last)
+        peeked.blocks(keys)
         counted = last if counts_last else keys
-        assert looked_at.observe(counted, 8) == plain.observe(counted, 8)
-        looked_at.check()
+        assert peeked.observe(counted, 8) == plain.observe(counted, 8)
+        peeked.check()
         last = keys

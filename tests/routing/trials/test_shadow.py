@@ -1,4 +1,4 @@
-"""A shadow policy sees what the live one sees, says what it would do, and changes nothing."""
+"""A shadow policy sees what the live one sees, reports its own choice, and changes nothing."""
 
 from collections.abc import Iterator
 from random import Random
@@ -44,7 +44,7 @@ def policy(name: str, **fields: object) -> RoutingPolicy:
 
 
 def story(router: Router, seed: int) -> Iterator[list[Outcome]]:
-    """Drive the router through what a pool lives through, and yield all that it says."""
+    """Drive the router through the events of a pool, and yield its outcomes."""
     rng, now, under_way = Random(seed), 0.0, []
     for number in range(120):
         now += rng.random() * 0.2
@@ -103,7 +103,7 @@ def test_a_shadow_of_the_same_policy_always_agrees() -> None:
 
 
 def after_a_warm_up(live: str, draft: str) -> ShadowComparison:
-    """Return the comparison of a request whose prompt is cached where much work waits."""
+    """Return the comparison of a request whose prompt is cached on a busy engine."""
     router = pool(live)
     holder = chosen_by(router, CacheAffinity(), request(1, range(8)))
     router.blocks_stored(holder, request(1, range(8)).keys)

@@ -1,4 +1,4 @@
-"""What the router tells a learning placement."""
+"""The router's feedback to a learning placement."""
 
 from random import Random
 

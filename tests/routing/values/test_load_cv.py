@@ -1,4 +1,4 @@
-"""Smoothed loads: a queue that empties for a moment does not make the fleet look uneven."""
+"""Smoothed loads: a queue that empties for a moment does not make the fleet uneven."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_fleet_that_goes_idle_reads_zero_after_a_while() -> None:
     assert load_cv(smoother.update({"a": 0.0, "b": 0.0}, 40.0)) == 0.0
 
 
-def test_an_engine_that_left_is_forgotten_and_a_clock_that_stands_still_does_no_harm() -> None:
+def test_an_engine_that_left_is_forgotten_and_a_stopped_clock_does_no_harm() -> None:
     smoother = LoadSmoother()
     smoother.update({"a": 9.0}, 1.0)
     assert smoother.update({"a": 1.0}, 1.0) == [9.0]

@@ -1,4 +1,4 @@
-"""Pull scheduling, asked as engines ask: which queued request, if any, should this one pull?"""
+"""Pull scheduling as engines use it: which queued request, if any, should this one pull?"""
 
 from random import Random
 
@@ -84,7 +84,7 @@ def test_an_excluded_engine_pulls_only_where_no_other_takes_work() -> None:
     assert queue_of([rejected]).next(0, router.view, 0.0) == Pick(rejected, reasons.ONLY_FEASIBLE)
 
 
-def test_engines_of_different_speed_are_told_apart() -> None:
+def test_engines_of_different_speed_are_evaluated_separately() -> None:
     router = pool("central", "late_binding", size=0)
     facts = [*engines(1, speed=4.0), engines(2)[1]]
     router.set_engines(facts, 0.0)

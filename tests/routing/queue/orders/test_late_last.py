@@ -31,7 +31,7 @@ def test_infeasible_ones_come_last_in_order_of_arrival() -> None:
     assert served(LateLast(), waiting, 0.0) == [3, 4, 1, 2]
 
 
-def test_who_was_given_up_is_told_once_and_only_where_blocks_are_forgotten() -> None:
+def test_a_request_given_up_is_reported_once_and_only_where_blocks_are_forgotten() -> None:
     waiting = [queued(1, at=0.0), queued(2, at=1.0)]
     forgetful, plain = queue_of(LateLast(forget_blocks=True), waiting), queue_of(LateLast(), waiting)
     for queue in (forgetful, plain):

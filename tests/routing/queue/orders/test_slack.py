@@ -10,7 +10,7 @@ JOBS = st.lists(st.tuples(st.floats(0.05, 3.0), st.floats(0.1, 12.0)), min_size=
 
 
 def most_on_time(queued_requests: list[Reservation], at_s: float) -> int:
-    """Return how many can be on time at all: Moore's algorithm, from scratch."""
+    """Return how many can be on time at all: Moore's algorithm, from the start."""
     kept: list[float] = []
     for queued_request in sorted(queued_requests, key=lambda one: one.request.deadline_s):
         kept.append(queued_request.compute_s)
@@ -30,7 +30,7 @@ def on_time(order: list[int], queued_requests: list[Reservation], at_s: float) -
     return count
 
 
-def test_the_shortest_goes_first_while_everybody_is_on_time() -> None:
+def test_the_shortest_goes_first_while_all_are_on_time() -> None:
     assert served(Slack(), [queued(1, cost=2.0), queued(2, cost=0.5), queued(3, cost=1.0)], 0.0) == [2, 3, 1]
 
 
@@ -80,7 +80,7 @@ def test_the_feasible_set_stays_as_large_as_can_be_while_queued_requests_come_an
             assert queue.next(0, VIEW, at_s).queued == chosen
             queue.remove(chosen)
             left.remove(chosen)
-            waiting = {each: one for each, one in waiting.items() if one is not chosen}
+            waiting = {name: one for name, one in waiting.items() if one is not chosen}
             at_s += chosen.compute_s
             on_time_now = at_s <= chosen.request.deadline_s
             assert on_time_now + most_on_time(left, at_s) == possible
