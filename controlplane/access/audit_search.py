@@ -23,7 +23,9 @@ NAMED_KINDS = ("engine", "api_key")
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter(SearchFilter):
-    """What to look for; empty fields are no condition. `since` and `until` are ISO 8601, in UTC unless they say so."""
+    """Search conditions; empty fields are no condition. `since` and `until` are ISO 8601, in UTC unless they state an
+    offset.
+    """
 
     person: str = ""
     verb: str = ""
@@ -92,7 +94,7 @@ def _of_object(events: QuerySet[AuditEvent], wanted: str) -> QuerySet[AuditEvent
 
 
 def _called(wanted: str) -> Q:
-    """Match objects of this id, and those whose id nobody knows by the name that they have or had."""
+    """Match objects of this id, and those known by a name if they have or had this one."""
     named = AuditEvent.objects.filter(object_kind__in=NAMED_KINDS)
     ids = named.filter(Q(after__name=wanted) | Q(before__name=wanted)).values("object_id")
     return Q(object_id=wanted) | Q(object_kind__in=NAMED_KINDS, object_id__in=ids)

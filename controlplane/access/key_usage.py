@@ -1,4 +1,4 @@
-"""Keeps when each API key was used last, as gateways tell it over the bus; at most one write a minute and key."""
+"""Stores when each API key was last used, as gateways report it over the bus; at most one write a minute and key."""
 
 from __future__ import annotations
 

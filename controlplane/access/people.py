@@ -80,9 +80,9 @@ def grant_role(user: User, role: Role, *, actor: Actor, pool: Pool | None, why: 
 
 
 def withdraw_role(user: User, *, actor: Actor, pool: Pool | None = None, why: str = "") -> bool:
-    """Take the person's role in a pool (None: the one everywhere) away; False where there is none.
+    """Withdraw the person's role in a pool (None: the one everywhere); False where there is none.
 
-    Raises NotAllowedError, and InvalidFieldsError where nobody would be admin any more.
+    Raises NotAllowedError, and InvalidFieldsError where no admin would remain.
     """
     require(actor, Role.ADMIN)
     with transaction.atomic():
@@ -96,9 +96,9 @@ def withdraw_role(user: User, *, actor: Actor, pool: Pool | None = None, why: st
 
 
 def set_active(user: User, active: bool, *, actor: Actor, why: str = "") -> bool:
-    """Let the person sign in again, or no more and end all their sessions; False when it is so already.
+    """Let the person sign in again, or bar them and end all their sessions; False if nothing changes.
 
-    Raises NotAllowedError, and InvalidFieldsError for oneself and where nobody would be admin any more.
+    Raises NotAllowedError, and InvalidFieldsError for oneself and where no admin would remain.
     """
     require(actor, Role.ADMIN)
     if not active and actor.user is not None and actor.user.pk == user.pk:
@@ -132,7 +132,7 @@ def set_password(user: User, password: str, *, actor: Actor, keep_session: str =
 
 
 def told(user: User) -> dict[str, Any]:
-    """Return what the audit tells of a person."""
+    """Return a person's fields as the audit records them."""
     grants = RoleGrant.objects.filter(user=user).select_related("pool").order_by("pool__slug")
     return {
         "username": user.username,
@@ -173,7 +173,7 @@ def _store_grants(user: User, role: Role, pools: Iterable[Pool | None]) -> None:
 
 
 def _require_an_admin() -> None:
-    """Raise InvalidFieldsError where no active admin is left: nobody could let anybody in again."""
+    """Raise InvalidFieldsError where no active admin is left: no account could be restored then."""
     admins = Q(is_superuser=True) | Q(role_grants__role=Role.ADMIN, role_grants__pool=None)
     if not User.objects.filter(admins, is_active=True).exists():
         raise problem("", "This is the last admin; make another person an admin first.")

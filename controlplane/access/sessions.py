@@ -23,7 +23,7 @@ KEPT = timedelta(days=30)
 
 
 def begin_session(user: User, session_key: str, *, address: str, agent: str) -> ConsoleSession:
-    """Note that the person signed in; the same key again is the same session of whoever has it now."""
+    """Record that the person signed in; a known key is the same session, now of this person."""
     now = timezone.now()
     session, _ = ConsoleSession.objects.update_or_create(
         session_key=session_key,
@@ -93,7 +93,9 @@ def sign_out_everybody(*, actor: Actor, keep_session: str = "", why: str = "") -
 
 
 def end_sessions_of(user: User, *, keep: str = "") -> int:
-    """End the person's sessions without telling anybody, as part of a change that is told; returns how many."""
+    """End the person's sessions without an audit event of their own, and return how many; the caller records the
+    change.
+    """
     return _end(ConsoleSession.objects.filter(user=user).exclude(session_key=keep))
 
 

@@ -37,7 +37,7 @@ from routing.values.counted import count
 CLAIM = timedelta(seconds=10)
 """Longer than any call of an actuator; who claims an order and dies holds it up for so long."""
 SETTLE = timedelta(seconds=2)
-"""Gateways have heard of a drain, and told what is left, after this time."""
+"""After this time gateways have received a drain and reported the remaining work."""
 POLL = timedelta(seconds=1)
 LONGEST_PAUSE = timedelta(seconds=30)
 REPORT_COUNTS_S = 10.0
@@ -61,7 +61,7 @@ class Hands:
 
 
 def advance(order: EngineAction, hands: Hands) -> None:
-    """Take the order one step on; what is lost to somebody else is theirs."""
+    """Advance the order by one step; one that another process has claimed is left to it."""
     now = hands.clock()
     if not _claim(order, now):
         return
@@ -267,7 +267,7 @@ def _addresses(wanted: NewEngine, order: EngineAction) -> dict[str, str]:
 
 
 def _register(order: EngineAction, wanted: NewEngine, addresses: Mapping[str, str]) -> Engine:
-    """Return the engine under its order's key; one that somebody registered under the same address is taken over."""
+    """Return the engine under its order's key; one already registered under the same address is adopted."""
     there = Engine.objects.filter(pool=order.pool, url=addresses["url"]).first()
     if there is not None:
         return there

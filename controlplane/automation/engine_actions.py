@@ -26,7 +26,7 @@ MAX_NAMES = 500
 
 
 class EngineActionError(ConflictError):
-    """The order cannot be answered as it stands; the message says why."""
+    """The order's state does not allow the answer; the message says why."""
 
 
 def ordered_names(pool: Pool) -> dict[str, str]:
@@ -36,9 +36,10 @@ def ordered_names(pool: Pool) -> dict[str, str]:
 
 
 def confirm(order: EngineAction, *, actor: Actor, why: str = "") -> EngineAction:
-    """Note that a person did what the order asks for; a START is then matched with the engine that was registered.
+    """Record that a person did what the order asks for; a START is then matched with the engine that was registered.
 
-    Raises NotAllowedError, and EngineActionError for an order that asks nobody, or whose engine still takes work.
+    Raises NotAllowedError, and EngineActionError for an order that asks for no person, or whose engine still takes
+    work.
     """
     require(actor, Role.OPERATOR, order.pool)
     with transaction.atomic():
@@ -86,7 +87,7 @@ def open_orders(pools: Collection[Pool]) -> QuerySet[EngineAction]:
 
 
 def told(order: EngineAction) -> dict[str, Any]:
-    """Return the order as the audit tells it."""
+    """Return the order's fields as the audit records them."""
     return {
         "kind": order.kind,
         "role": order.role,

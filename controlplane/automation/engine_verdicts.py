@@ -38,9 +38,9 @@ def put_verdict(
     slow_start_from: float = 1.0,
     slow_start_s: float = 0.0,
 ) -> bool:
-    """Store the verdict where it is another one than stored, and return whether it was.
+    """Store the verdict if it differs from the stored one, and return whether it did.
 
-    Only what gateways act on enters the audit and a snapshot; that somebody is suspected does not.
+    Only what gateways act on enters the audit and a snapshot; a suspicion does not.
     """
     state = HealthState(state)
     with transaction.atomic():
@@ -78,7 +78,7 @@ _OUT = (HealthState.QUARANTINED, HealthState.PROBATION)
 
 
 def quarantine(engine: Engine, *, actor: Actor, at: datetime, why: str = "") -> bool:
-    """Let the engine get no new work until somebody trusts it again; return whether it did before.
+    """Keep new work from the engine until a person trusts it again; return whether it took new work before.
 
     Raises NotAllowedError.
     """
@@ -117,7 +117,7 @@ def end_verdict(engine: Engine, *, actor: Actor, at: datetime, why: str = "") ->
         reason = f"override ended by {actor.name}" + (f": {why}" if why else "")
         put_verdict(engine, HealthState.HEALTHY, actor=actor, since=at, reason=reason)
         if stored.code == TRUSTED:
-            # It changes nothing for gateways, so put_verdict is silent about it; who did it is told all the same.
+            # It changes nothing for gateways, so put_verdict records nothing; the person's act is recorded here.
             before = {"health": stored.state, "code": stored.code, "reason": stored.reason}
             after = {"health": HealthState.HEALTHY, "code": "", "reason": reason}
             audit.tell(actor, "engine.end_trust", engine, before=before, after=after, why=why)

@@ -26,7 +26,7 @@ from planning.facts.fleet_facts import PoolWindow, PrefixFacts
 
 
 class Sighting(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one engine; what nobody says is as if there were nothing."""
+    """The figures of one engine; a figure that no gateway reports counts as zero."""
 
     incarnation: int = 1
     counts: EngineCounts | None = None
@@ -41,12 +41,12 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def in_flight(self) -> int | None:
-        """Requests that run there or wait for it; None: nobody knows."""
+        """Requests that run there or wait for it; None: unknown."""
         return self.running + self.bound if self.heard else None
 
 
 def together(samples: Sequence[EngineSample], report: EngineReport | None) -> Sighting:
-    """Return what several gateways' samples of one engine say together; `report` tells processes apart."""
+    """Return several gateways' samples of one engine as one; `report` distinguishes its processes."""
     if not samples:
         return Sighting()
     process_start = report.process_start if report is not None else None
@@ -101,7 +101,7 @@ class FleetObservation:
         ]
 
     def stop(self) -> None:
-        """Hear no more."""
+        """Unsubscribe."""
         for unsubscribe in self._unsubscribe:
             unsubscribe()
 
@@ -154,7 +154,7 @@ class FleetObservation:
             return [point for point in self._loads if point.at_s >= since_s]
 
     def gateways(self, now_s: float) -> int:
-        """Return how many gateways were heard lately."""
+        """Return how many gateways reported recently."""
         with self._lock:
             return len(self._fresh(now_s))
 
@@ -189,7 +189,7 @@ class FleetObservation:
                 self._unreachable.setdefault(report.engine_id, report.at)
 
     def _forget_what_is_to_come(self) -> None:
-        """Begin the past anew where the clock went back: it would count as the newest until it is due."""
+        """Drop the history where the clock was set back: it would count as the newest until its time is reached."""
         now_s = self._clock()
         if now_s < self._heard_at - MAX_AGE_S:
             for heard in (self._unreachable, self._windows, self._loads):
@@ -220,7 +220,7 @@ class FleetObservation:
 
 
 def _as_evidence(engine: EngineSample, sample: FleetSample) -> EngineSample:
-    """Return what the sample may prove: a late gateway has not heard what its engines said."""
+    """Return the sample with the evidence it may give: a late gateway has not received its engines' reports."""
     return engine if sample.lateness is None else msgspec.structs.replace(engine, counts=None)
 
 

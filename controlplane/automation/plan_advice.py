@@ -28,7 +28,7 @@ FRESH = timedelta(seconds=30)
 
 
 class AdviceError(ConflictError):
-    """The advice cannot be followed as it stands; the message says why."""
+    """The advice cannot be followed in its present state; the message says why."""
 
 
 def advice_key(job: str, plan: Mapping[str, Any]) -> str:

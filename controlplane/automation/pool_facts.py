@@ -34,9 +34,9 @@ from planning.facts.fleet_facts import (
 from routing.policy.policy_document import RoutingPolicy
 
 MAX_STARTS = 12
-"""Starts that are looked back on; the pause between failing ones has long reached its limit by then."""
+"""How many past starts are considered; the pause between failing ones has long reached its limit by then."""
 _AROUND_S = 1800.0
-"""How much of the past, and of the time around this one a season ago, tells of the demand."""
+"""How much of the recent past, and of the time around this one a season ago, informs the demand."""
 MAX_POINTS = 500
 """Of the last time, and of the season before."""
 Seen = tuple[Sighting, EngineReport | None, float | None]

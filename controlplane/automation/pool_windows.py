@@ -32,7 +32,7 @@ class _Bucket:
 
 
 class PoolWindows:
-    """One pool's windows. Mutable state: the buckets, and the totals that each gateway told last."""
+    """One pool's windows. Mutable state: the buckets, and the totals that each gateway reported last."""
 
     def __init__(self) -> None:
         self._buckets: deque[_Bucket] = deque(maxlen=KEPT)
@@ -48,7 +48,7 @@ class PoolWindows:
         before = self._told.get(gateway)
         if before is not None or len(self._told) < MAX_GATEWAYS:
             self._told[gateway] = pool.totals
-        # A gateway that restarted counts from 0 again: its first word is where counting begins anew.
+        # A gateway that restarted counts from 0 again: its first report is the new baseline.
         if before is not None and pool.totals.requests >= before.requests and pool.totals.work_s >= before.work_s:
             _count(bucket, before, pool.totals)
         bucket.queued[gateway] = (pool.unbound + (pool.bound or 0), pool.queued_s or 0.0)

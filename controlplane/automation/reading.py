@@ -63,7 +63,7 @@ class PoolAutomationState:
 
 
 def pool_standing(pool: Pool, observed: FleetObservation, now: datetime) -> PoolAutomationState:
-    """Return how the pool stands at this moment."""
+    """Return the pool's automation state at this moment."""
     switches = pool_automation_of(pool)
     lasts = switches.override_until is not None and switches.override_until > now
     orders = list(open_orders([pool]))

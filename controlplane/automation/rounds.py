@@ -103,7 +103,7 @@ def _round(job: str, lease: Lease, pool: Pool, every: timedelta, work: Work, clo
     except DatabaseError:
         raise
     except Exception:
-        # The edge of one pool's round: the others must not stand still with it.
+        # The edge of one pool's round: the rounds of other pools must not stop with it.
         logger.exception("a round failed; the next one continues from the stored state", extra={"job": job})
         _rest(lease, {"reason": "the last round failed; see the log"}, at + max(every, timedelta(seconds=5)))
         return False
@@ -111,7 +111,7 @@ def _round(job: str, lease: Lease, pool: Pool, every: timedelta, work: Work, clo
 
 
 def store(lease: Lease, result: RoundResult, due: datetime) -> None:
-    """Store a round and its effects; nobody takes the next one before `due`. Raises LeaseLostError."""
+    """Store a round and its effects; the next one starts at `due` at the earliest. Raises LeaseLostError."""
     with transaction.atomic():
         held = JobRun.objects.select_for_update().filter(
             pk=lease.run_id,

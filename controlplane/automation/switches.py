@@ -118,7 +118,7 @@ def _change(
 
 
 def told(stored: PoolAutomation) -> dict[str, Any]:
-    """Return the switches as the audit tells them."""
+    """Return the switches as the audit records them."""
     until = stored.override_until
     return {
         "frozen": stored.frozen,

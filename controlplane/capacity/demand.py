@@ -22,10 +22,10 @@ from routing.values.prepared_struct import prepared
 STEP_S = 900.0
 """As the paper's Fig. 3 has it, about: what is shorter than a quarter of an hour is averaged away."""
 READ_BYTES = 8 << 20
-"""Of a longer log, one in n requests is counted, and stands for n."""
+"""Of a longer log, one in n requests is counted, with weight n."""
 ROWS_APART = 8
-"""So many requests of a segment may stand for one before whole segments are left out: a step of a quiet fleet has few
-segments.
+"""One request may represent this many of its segment before whole segments are left out: a step of a quiet fleet has
+few segments.
 """
 MOST_TOGETHER = 256.0
 """The largest batch that is assumed where an engine's decode cost sets no limit."""

@@ -174,7 +174,7 @@ def _why_not(url: str) -> str:
 
 
 def _block_tokens(url: str) -> int | None:
-    """Return the engine's block size; None where it does not tell."""
+    """Return the engine's block size; None if it does not report one."""
     try:
         return parse_engine_metrics(_get(url, "/metrics")[1]).block_size
     except (OSError, http.client.HTTPException, UnreadableMetricsError):
@@ -324,7 +324,7 @@ def judged(samples: list[FleetSample], now: float) -> list[Finding]:
 
 
 def probe_lease(installation: Installation) -> list[Finding]:
-    """Look at the leases of the probe job's shards and at who should hold them."""
+    """Check the leases of the probe job's shards and which processes should hold them."""
     try:
         runs = list(JobRun.objects.filter(job="probe", state=JobState.ACTIVE).order_by("shard"))
     except DatabaseError as error:
@@ -358,7 +358,7 @@ _AGE = re.compile(rf"^{NAME} (\S+)$", re.MULTILINE)
 
 
 def wake_up(installation: Installation) -> list[Finding]:
-    """Ask the server on this machine how long ago it heard of a wake-up."""
+    """Report how long ago the server on this machine received a wake-up."""
     age_s = _age_s(installation)
     if age_s is None:
         return [ok("No local server reports when jobs were last woken.")]

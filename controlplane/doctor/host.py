@@ -57,7 +57,7 @@ _PRIVATE = ("first_run.json", "headway.sqlite3", "last-known-good.snapshot", "re
 
 
 def state_directory(installation: Installation) -> list[Finding]:
-    """Look at the directory and at the files in it that hold secrets or hashes of them."""
+    """Check the directory and the files in it that hold secrets or hashes of them."""
     directory = installation.state_dir
     if not directory.is_dir():
         return [problem(f"The state directory {directory} does not exist.", f"Run `mkdir -m 700 {directory}`.")]
@@ -75,7 +75,7 @@ def state_directory(installation: Installation) -> list[Finding]:
 
 
 def disk_space(installation: Installation, *, space: DiskSpace | None = None) -> list[Finding]:
-    """Look at the free bytes of the state directory's file system, and at the KV nodes that share it."""
+    """Check the free bytes of the state directory's file system, and the KV nodes that share it."""
     try:
         space = space or space_of(installation.state_dir)
     except OSError as error:
@@ -154,7 +154,7 @@ def _newest_start() -> datetime | None:
 
 
 def port(installation: Installation) -> list[Finding]:
-    """Try to listen; where somebody does, ask whether it is Headway."""
+    """Try to listen; if the port is taken, check whether Headway holds it."""
     where = f"{installation.host}:{installation.port}"
     try:
         listen(installation.host, installation.port).close()

@@ -34,7 +34,7 @@ def settings_mix(_installation: Installation) -> list[Finding]:
 
 
 def first_run(installation: Installation) -> list[Finding]:
-    """Look at the environment's secrets, or at the file of the first start."""
+    """Check the environment's secrets, or the file of the first start."""
     if weak := weak_secrets():
         return [warning(f"{name} is too weak.", "Set it to the output of `openssl rand -base64 48`.") for name in weak]
     if settings.FLEET_SECRET_ALSO or settings.SECRET_KEY_FALLBACKS:
@@ -146,7 +146,7 @@ _FILES = ("dist/console.js",)
 
 
 def front_end(_installation: Installation) -> list[Finding]:
-    """Look for the bundles that every page loads."""
+    """Check for the bundles that every page loads."""
     root = settings.STATIC_ROOT
     missing = [name for name in _FILES if not (_collected(root, name) if root else finders.find(name))]
     if missing and root:

@@ -125,7 +125,7 @@ def _check_webhook(settings: WebhookSettings) -> None:
     try:
         check_webhook_url(settings.url, engine_url_rules())
     except UnresolvedHostError:
-        # It is looked up again, and checked, at each call.
+        # Resolved and checked again at each call.
         return
     except RejectedUrlError as error:
         raise problem("actuator_settings.url", f"{error}.") from error

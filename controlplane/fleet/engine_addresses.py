@@ -63,7 +63,7 @@ def _moved(engine: Engine, answer: CheckedUrl) -> bool:
     try:
         recorded_change.change(engine, changes, "engine.move", actor=ACTOR, expected=engine.revision, why=why)
     except (StaleRevisionError, Engine.DoesNotExist):
-        # Somebody changed it meanwhile; the next look sees what they made of it.
+        # Another process changed it meanwhile; the next round reads the new state.
         return False
     return True
 

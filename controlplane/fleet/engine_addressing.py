@@ -37,7 +37,7 @@ def key_variable(engine: Engine) -> str:
     try:
         address = ip_address(parts.hostname or "")
     except ValueError:
-        # A name would be resolved by whoever connects, to whatever it then stands for.
+        # A connection would resolve a name again, to an address that may differ by then.
         return ""
     return FLEET_KEY if engine_url_rules(engine.pool).allows(address) else ""
 

@@ -97,8 +97,8 @@ def delete_engine(
 ) -> None:
     """Delete an engine that takes no work and has none.
 
-    `in_flight` is how many requests run there or wait for it (None: nobody knows, which is enough
-    only for an engine that is `lost`). Raises NotAllowedError, StaleRevisionError, EngineNotEmptyError.
+    `in_flight` is how many requests run there or wait for it (None: unknown, which is enough only for an engine that is
+    `lost`). Raises NotAllowedError, StaleRevisionError, EngineNotEmptyError.
     """
     require(actor, Role.OPERATOR, engine.pool)
     with transaction.atomic():

@@ -1,9 +1,8 @@
 """Reads a pasted list or CSV file of engines, line by line; each line is parsed or reports its error.
 
-Fields are told apart by what they look like, so that most lists can be pasted as they are: a URL, tcp://
-endpoints (events, then replay), a number (speed), a role (prefill, decode, mixed), and plain words (name,
-then pool). A header line names columns instead. Needs no database: whether names are free is looked up by
-engine_paste_preview.
+Fields are recognized by their form, so that most lists can be pasted as they are: a URL, tcp:// endpoints (events, then
+replay), a number (speed), a role (prefill, decode, mixed), and plain words (name, then pool). A header line names
+columns instead. Needs no database: engine_paste_preview checks whether names are free.
 """
 
 from __future__ import annotations
@@ -209,7 +208,7 @@ def _speed(text: str) -> tuple[float, list[str]]:
 
 
 def _without_doubles(lines: Sequence[PastedLine]) -> list[PastedLine]:
-    """Mark lines whose URL, or whose name in the same pool, stands in a line above."""
+    """Mark lines whose URL, or whose name in the same pool, is in a line above."""
     seen: dict[tuple[str, ...], int] = {}
     checked = []
     for line in lines:

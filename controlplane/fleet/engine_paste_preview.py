@@ -62,9 +62,9 @@ def preview(lines: Sequence[PastedLine], default_pool: str, *, actor: Actor) -> 
 
 
 def apply(lines: Sequence[PastedLine], shown: Collection[str], default_pool: str, *, actor: Actor, why: str) -> Applied:
-    """Register the lines whose text is among those `shown` as fine; every other line is left.
+    """Register the lines whose text is among those `shown` as fine; skip every other line.
 
-    A line that cannot be registered after all (somebody took its name) is left with its problem.
+    A line that cannot be registered after all (its name was taken meanwhile) is left with its problem.
     """
     engines: list[Engine] = []
     left: list[PastedLine] = []

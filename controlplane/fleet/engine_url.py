@@ -249,7 +249,7 @@ def _reject_address(host: str, address: IpAddress, rules: EngineUrlRules) -> Non
 
 
 def _resolved(host: str, address: IpAddress) -> str:
-    """Return the host as it was given, with the address that it stands for where it is a name."""
+    """Return the host as given, with its address if it is a name."""
     return host if host.strip("[]") == str(address) else f"{host} ({address})"
 
 

@@ -21,7 +21,7 @@ class BlockSizeProblem:
     names: tuple[str, ...]
     told: int
     alike: bool
-    """All engines of the pool that tell have this size."""
+    """All engines of the pool that report a size have this one."""
 
     @property
     def sentence(self) -> str:
@@ -41,7 +41,7 @@ class BlockSizeProblem:
 
 
 def block_size_problems(pools: Iterable[Pool], told: Iterable[tuple[str, str, int | None]]) -> list[BlockSizeProblem]:
-    """Return the problems of the pools with exact keys; `told` is pool slug, engine name and block size."""
+    """Return the problems of the pools with exact keys; `reported` is pool slug, engine name and block size."""
     sizes: dict[str, dict[int, list[str]]] = {}
     for slug, name, tokens in told:
         if tokens is not None:
@@ -58,8 +58,8 @@ def block_size_problems(pools: Iterable[Pool], told: Iterable[tuple[str, str, in
 def role_problems(roles: Mapping[str, int]) -> list[str]:
     """Return one sentence part for each fault, given how many engines have each role.
 
-    Prefill engines have nobody to hand over to without a decode engine, and nobody feeds a decode engine
-    without a prefill engine; neither is then used.
+    Prefill engines without a decode engine have no target for their output, and decode engines without a prefill engine
+    get no input; neither is then used.
     """
     prefill, decode = roles.get("prefill", 0), roles.get("decode", 0)
     if prefill and not decode:

@@ -107,7 +107,7 @@ def state_byte(state: str) -> int:
 
 
 def pool_floats(pool: PoolSample) -> list[float]:
-    """Return the pool's values in the order of POOL_FLOATS; NaN stands for unknown."""
+    """Return the pool's values in the order of POOL_FLOATS; NaN means unknown."""
     rejected = None if pool.rejections_per_s is None else sum(pool.rejections_per_s.values())
     values = (*_told(pool), rejected)
     return [math.nan if value is None else float(value) for value in values]

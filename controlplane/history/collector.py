@@ -49,7 +49,7 @@ class FleetCollector:
         return [marker for marker in without_replaced(markers) if marker.at < (until + 1) * FINE_S]
 
     def pools(self) -> tuple[PoolSample, ...]:
-        """Return the pools as last heard."""
+        """Return the pools as last reported."""
         with self._lock:
             return self._window.latest.pools if self._window.latest else ()
 

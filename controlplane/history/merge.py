@@ -35,10 +35,10 @@ _GRANT_PLACES = [POOL_FLOATS.index(name) for name in _GRANTS]
 def merge(index: int, columns: Sequence[Column]) -> Column:
     """Return column `index` made of shorter ones, oldest first; there must be at least one.
 
-    Peaks stay peaks, means are weighted by samples, an engine lost in any of them is lost. A pool's shares
-    and its p50 and p90 are weighted by its requests, which is exact for shares; waits in the queue by its
-    dispatches, exact for the mean; p99, queued requests and their longest wait are the highest of any part; rates and
-    CV are means. Parts that do not tell a figure are left out of it.
+    Peaks stay peaks, means are weighted by samples, an engine lost in any of them is lost. A pool's shares and its p50
+    and p90 are weighted by its requests, which is exact for shares; waits in the queue by its dispatches, exact for the
+    mean; p99, queued requests and their longest wait are the highest of any part; rates and CV are means. Parts that do
+    not report a figure are left out of it.
     """
     rosters = {id(column.roster): column.roster for column in columns}
     roster = columns[-1].roster if len(rosters) == 1 else union(rosters.values(), last=columns[-1].roster)
@@ -129,7 +129,7 @@ def _pool(parts: Sequence[Sequence[float]]) -> list[float]:
 
 
 def _rejections(columns: Sequence[Column], pool_id: str) -> dict[str, float]:
-    """Return the pool's mean rate by code over the columns that tell rejections."""
+    """Return the pool's mean rate by code over the columns that report rejections."""
     told = [column for column in columns if not math.isnan(column.pools[pool_id][_REJECTIONS])]
     rates: dict[str, float] = {}
     for column in told:

@@ -41,7 +41,7 @@ MAX_ROWS = {FINE_S: 400_000, COARSE_S: 600_000}
 CATCH_UP = 30
 """Long intervals made in one run at most; after a pause of the job the next runs make the rest."""
 FORGET_EVERY = 30
-"""Old rows are looked for once in so many fine intervals."""
+"""Old rows are sought once in this many fine intervals."""
 HOUR_TOPIC = "fleet_hour"
 """Last-value bus topic: the stored hour's peaks, so that every web process shows it, also after a restart."""
 HOUR_COLUMNS = 360

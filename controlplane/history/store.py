@@ -58,9 +58,8 @@ def write_columns(
 ) -> int:
     """Store columns of `seconds` seconds, oldest first, and return the number of new rows.
 
-    An interval that is stored already stays as it is. A marker goes with the column of its moment, or with
-    the first one where that is past. Pools without facts are left out: nobody could name them. Belongs into a
-    transaction.
+    An interval that is stored already stays as it is. A marker is stored with the column of its moment, or with the
+    first one if that is past. Pools without facts are left out: their names are unknown. Call inside a transaction.
     """
     rosters: dict[bytes, RollupRoster] = {}
     rows = []

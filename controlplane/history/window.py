@@ -54,7 +54,7 @@ class FleetWindow:
         return list(self._columns)
 
     def window(self) -> list[Column | None]:
-        """Return every column of the window, oldest first; None where nothing was heard."""
+        """Return every column of the window, oldest first; None where nothing was received."""
         if not self._columns:
             return [None] * self.capacity
         last = self._columns[-1].index

@@ -21,19 +21,18 @@ from controlplane.trials.models.whatif import WhatIf
 from controlplane.trials.whatif.lifecycle import JOB as WHATIF
 
 OF_POOLS = frozenset({"engine_health", "rebalance", "scaling", "prefill_decode", "engine_actions", "holdback"})
-"""Jobs whose shard is the row of the pool that they look after."""
+"""Jobs whose shard is the row of the pool that they manage."""
 
 
 class JobControlError(ConflictError):
-    """The run cannot be cancelled or retried as it stands; the message says why and what to do."""
+    """The run's state does not allow it to be cancelled or retried; the message says why and what to do."""
 
 
 def cancel(run: JobRun, *, actor: Actor, why: str = "") -> JobRun:
-    """Ask the run to end and return it as it then is; its holder hears of it at its next renewal.
+    """Ask the run to end and return it in its new state; its holder learns of it at its next renewal.
 
-    A run without a holder ends at once; asking a second time changes nothing. Raises NotAllowedError
-    (operators of the run's pool, of all pools where it has none) and JobControlError for a run that
-    has ended.
+    A run without a holder ends at once; a second request changes nothing. Raises NotAllowedError (operators of the
+    run's pool, of all pools where it has none) and JobControlError for a run that has ended.
     """
     require(actor, Role.OPERATOR, pool_of(run))
     now = timezone.now()
@@ -73,7 +72,7 @@ def retry(run: JobRun, *, actor: Actor, why: str = "") -> JobRun:
         with transaction.atomic():
             _reject_while_active(runs)
             last = runs.aggregate(token=models.Max("fencing_token"))["token"] or 0
-            # The lease has run out already, so that whoever looks for work takes the run.
+            # The lease has run out already, so that the next search for work takes the run.
             again = JobRun.objects.create(
                 job=run.job,
                 shard=run.shard,

@@ -121,7 +121,7 @@ class OneKvNode(_Nodes, Deletable):
 
 
 class KvNodeUnpin(_Nodes, Verb):
-    """Have a node keep a pinned prefix no longer than others; it hears of it with its next report."""
+    """End a pin: the prefix is kept no longer than others; the node learns of it with its next report."""
 
     verb = staticmethod(unpin)
     bodies = by_method(POST=KvPinName)

@@ -33,7 +33,7 @@ def visible_kv_moves(actor: Actor) -> QuerySet[KvMoveRecord]:
 
 
 def keep_orders(heard: StreamIntake) -> int:
-    """Store what has come, and return how many orders were told of; where the database fails, all is kept."""
+    """Store what was received, and return how many orders it reported; where the database fails, all is kept."""
     values = heard.take(_MOST_MESSAGES)
     newest: dict[str, KvMoveRow] = {}
     for value in values:
@@ -69,9 +69,9 @@ def _store(rows: list[KvMoveRow]) -> None:
 
 @shared_task(name="controlplane.kv_moves", ignore_result=True)
 def kv_moves() -> None:
-    """Run every two seconds: the first run begins to listen, each later one stores what has come.
+    """Run every two seconds: the first run subscribes, each later one stores what was received.
 
-    No lease: every process that stores hears the same, and a row that is stored twice is one.
+    No lease: every process that stores receives the same, and a row that is stored twice is one.
     """
     keep_orders(intake())
 

@@ -1,7 +1,7 @@
 """Stores the reports that node managers send every few seconds.
 
-A report alone is stored and told to nobody. What is published (address, sizes, state) changes through the audit, which
-happens when a node comes, moves, drains or goes.
+A report alone is stored but not published. What is published (address, sizes, state) changes through the audit, which
+happens when a node joins, moves, drains, or leaves.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NODE_FIELDS = fields_but(KvNode, "name")
 
 
 class OlderIncarnationError(ConflictError):
-    """The node has started anew since; what its predecessor says counts no more."""
+    """The node has restarted since; reports of its predecessor no longer count."""
 
 
 def report_node(name: str, told: dict[str, Any], report: dict[str, Any], *, now: datetime, actor: Actor) -> KvNode:

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 BYTES_PER_TOKEN = 64
 REAL_BYTES_PER_TOKEN = 57_344
-"""Of a 7B model with 4 KV heads in 16 bits, which the simulated engines stand for."""
+"""Of a 7B model with 4 KV heads in 16 bits, which the simulated engines represent."""
 RATIO = REAL_BYTES_PER_TOKEN // BYTES_PER_TOKEN

@@ -1,5 +1,5 @@
-"""Ends pins on node managers. A node hears of it with the answer to its next report, so that nobody here needs the
-secret with which blocks can be read.
+"""Ends pins on node managers. A node learns of it with the answer to its next report, so that the control plane does
+not need the secret with which blocks can be read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class NoSuchPinError(ConflictError):
 
 
 def pin_of(told: Mapping[str, Any]) -> tuple[str, str]:
-    """Return what tells pins apart on a node."""
+    """Return what identifies a pin on a node."""
     return str(told["name"]), str(told["tenant"])
 
 

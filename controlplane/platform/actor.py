@@ -46,5 +46,5 @@ def program(name: str) -> Actor:
 
 
 def command(name: str) -> Actor:
-    """Return the actor for a management command, run by whoever may use the machine."""
+    """Return the actor for a management command, run by any user of the machine."""
     return Actor(name, COMMAND)

@@ -69,7 +69,7 @@ def tell(
 
 
 def redacted(values: Any) -> Any:
-    """Return a copy in which texts under secret-looking names are left out, at any depth; numbers are no secrets."""
+    """Return a copy without the texts under names that suggest a secret, at any depth; numbers are no secrets."""
     if isinstance(values, Mapping):
         return {name: REDACTED if _is_secret(str(name), value) else redacted(value) for name, value in values.items()}
     if isinstance(values, list | tuple):

@@ -12,7 +12,7 @@ from gateway.bus.bus import Bus, InProcessBus
 from kvstore.keys.keyring import FLEET, Keyring
 
 LOCAL_BUS = "LOCAL_BUS"
-"""The environment variable in which `manage.py up` tells its children where its hub is."""
+"""The environment variable by which `manage.py up` gives its children the address of its hub."""
 
 
 def bus_url() -> str:

@@ -1,6 +1,6 @@
 """Numbers, shares, times and moments as people read them; web/frontend/shell/format.js follows the same rules.
 
-Where None can come in, a dash stands for what is not known.
+Where None is allowed, unknown values are shown as a dash.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def roughly(seconds: float) -> str:
 
 
 def setting(seconds: float) -> str:
-    """Return a duration that somebody set, without trailing zeros: 3.5 s, 5 s, 250 ms."""
+    """Return a configured duration without trailing zeros: 3.5 s, 5 s, 250 ms."""
     value, unit = (seconds * 1000, "ms") if seconds < 1 else (seconds, "s")
     return f"{value:.3g}{NARROW_SPACE}{unit}"
 

@@ -84,7 +84,7 @@ def _taken_names_explained() -> Iterator[None]:
     try:
         yield
     except IntegrityError as error:
-        # Somebody else took the name between the check and the write.
+        # Another writer took the name between the check and the write.
         raise problem("", "Another object with this name was just created; choose another name.") from error
 
 

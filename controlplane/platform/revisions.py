@@ -10,7 +10,7 @@ Revised = TypeVar("Revised", bound=models.Model)
 
 
 class StaleRevisionError(RuntimeError):
-    """Somebody else changed the object in the meantime; `current` is how it is stored."""
+    """The object was changed in the meantime; `current` is the stored object."""
 
     def __init__(self, current: Any) -> None:
         self.current = current

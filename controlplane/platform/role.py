@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 ALL_POOLS = "*"
-"""Stands for all pools where pools are named, those created later included."""
+"""Denotes all pools where pools are named, those created later included."""
 
 
 class Role(models.TextChoices):

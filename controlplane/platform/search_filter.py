@@ -16,7 +16,7 @@ MAX_VALUE = 200
 
 
 class UnreadableFilterError(ValueError):
-    """A condition cannot be read; the message says which and what it should look like."""
+    """A condition cannot be read; the message says which, and its expected form."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,11 @@ Value = TypeVar("Value")
 MAX_WAITING_BYTES = 64 << 20
 """Encoded batches that wait at most; beyond it the oldest are dropped and counted."""
 KEPT_S = 60.0
-"""A process that does not store itself keeps what it heard this long, in case the one that does is gone."""
+"""A process that does not store keeps batches for this long, in case the one that stores is gone."""
 
 
 class StreamIntake:
-    """Hears batches in the publisher's thread. Mutable state, under `_lock`: the batches and the counts."""
+    """Receives batches in the publisher's thread. Mutable state, under `_lock`: the batches and the counts."""
 
     def __init__(self, bus: Bus, topic: str) -> None:
         self._lock = threading.Lock()
@@ -35,7 +35,7 @@ class StreamIntake:
         self._unsubscribe = bus.subscribe(topic, self._hear)
 
     def stop(self) -> None:
-        """Hear no more."""
+        """Unsubscribe."""
         self._unsubscribe()
 
     def __len__(self) -> int:
@@ -80,7 +80,8 @@ def _newer(_old: Value, new: Value) -> Value:
 
 
 class NewestIntake(Generic[Key, Value]):
-    """Hears messages in the publisher's thread. Mutable state, under `_lock`: the values that are not settled yet."""
+    """Receives messages in the publisher's thread. Mutable state, under `_lock`: the values that are not settled yet.
+    """
 
     def __init__(
         self,
@@ -98,12 +99,12 @@ class NewestIntake(Generic[Key, Value]):
         self._lock = threading.Lock()
         self._newest: dict[Key, Value] = {}
         self.stop = bus.subscribe(topic, self._hear)
-        """Call it to hear no more."""
+        """Call it to unsubscribe."""
 
     def settle(self, write: Callable[[dict[Key, Value]], tuple[Collection[Key], int]]) -> int:
-        """Have `write` store what has come; it returns what is settled, and how many were written, which is returned.
+        """Have `write` store what was received; it returns the settled keys and the number written, which is returned.
 
-        What is not settled, or has come anew meanwhile, is kept; all of it where `write` raises.
+        What is not settled, or was received again meanwhile, is kept; all of it where `write` raises.
         """
         with self._lock:
             newest = dict(self._newest)

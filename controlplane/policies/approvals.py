@@ -1,8 +1,7 @@
 """Approvals: a policy version that requires one goes live only after a second person has approved it.
 
-An approval is for one version, which never changes. It counts while its giver may publish the policy, so
-that whoever loses the role takes their word along. Rolling back asks for none: it is for emergencies, and
-what it brings back was live before.
+An approval is for one version, which never changes. It counts while its author may publish the policy, so that losing
+the role voids it. Rolling back needs none: it is for emergencies, and the version was live before.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def who_may_approve(version: PolicyVersion) -> str:
 
 
 def why_not_approve(actor: Actor, version: PolicyVersion) -> str:
-    """Return why somebody who may publish cannot approve the version; empty where they can."""
+    """Return why a person who may publish cannot approve the version; empty where they can."""
     if actor.user is None:
         return "Only a person can approve: sign in. API keys cannot."
     if version.author_id == actor.user.pk:
@@ -57,7 +56,7 @@ def why_not_approve(actor: Actor, version: PolicyVersion) -> str:
 def approve(version: PolicyVersion, *, actor: Actor, why: str = "") -> PolicyApproval:
     """Store the actor's approval and return it; a second one by the same person changes nothing.
 
-    Raises NotAllowedError, and CannotApproveError for the author and for whoever is no person.
+    Raises NotAllowedError, and CannotApproveError for the author and for actors that are not persons.
     """
     require_all_pools(actor, version.policy)
     if reason := why_not_approve(actor, version):

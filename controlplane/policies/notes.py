@@ -29,7 +29,7 @@ def vain_settings(document: Any) -> Iterator[FieldProblem]:
 
 
 def missing_keys(document: Any) -> Iterator[FieldProblem]:
-    """Yield a note for each place that a valid document leaves out, once for all that would stand inside it."""
+    """Yield a note for each place that a valid document leaves out, one for all that would be inside it."""
     yield from _missing(policy_schema(), document)
 
 

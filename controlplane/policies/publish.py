@@ -37,7 +37,7 @@ PUBLISH, ROLL_BACK = "policy.publish", "policy.roll_back"
 
 
 class StalePolicyError(RuntimeError):
-    """Somebody else published in the meantime; `live` is the version that is live now (None: none is)."""
+    """Another version was published in the meantime; `live` is the version that is live now (None: none is)."""
 
     def __init__(self, policy: Policy, live: PolicyVersion | None) -> None:
         self.live = live

@@ -22,7 +22,7 @@ class TimelineStep:
 
     step: str
     state: str
-    """DONE; NOW: the version stands there; NEXT: it may follow; SKIPPED: it does not, or not any more."""
+    """DONE; NOW: the version is at this step; NEXT: it may follow; SKIPPED: it does not, or no longer does."""
     at: datetime | None = None
     by: str = ""
     words: str = ""
@@ -56,7 +56,7 @@ class Appointment:
 
 @dataclass(frozen=True, slots=True)
 class VersionFacts:
-    """What a release timeline is told from."""
+    """The facts behind a release timeline."""
 
     number: int
     author: str

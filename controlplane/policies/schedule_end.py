@@ -43,7 +43,7 @@ def end_overtaken(policy: Policy, number: int, *, actor: Actor) -> None:
 
 
 def told(schedule: ScheduledPublish) -> dict[str, object]:
-    """Return the appointment as the audit tells it."""
+    """Return the scheduled publish as the audit records it."""
     return {
         "version": schedule.version.number,
         "at": schedule.at.isoformat(),

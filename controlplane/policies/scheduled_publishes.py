@@ -1,7 +1,7 @@
 """Schedules a version to go live at a chosen time. The job publishes it then.
 
-What is rejected at that moment is rejected as if somebody clicked then: a newer live version, a missing
-approval, a document that no longer fits, or a role that its author has lost. The reason is kept.
+The job rejects at that moment what a click would: a newer live version, a missing approval, a document that no longer
+fits, or a role that its author has lost. The reason is kept.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from controlplane.policies.roles import only_pool, require_all_pools
 from controlplane.policies.schedule_end import end, told
 
 FARTHEST = timedelta(days=30)
-"""Nobody remembers what they scheduled longer ago."""
+"""A longer schedule would be forgotten by its author."""
 
 _REJECTIONS = (StalePolicyError, NotApprovedError, InvalidPolicyError, NotAllowedError)
 
 
 class ScheduleError(ConflictError):
-    """The version cannot be scheduled, or the appointment cannot be called off, as things stand."""
+    """The version cannot be scheduled, or its scheduled publish cannot be called off, in its present state."""
 
 
 def schedule_publish(
@@ -112,11 +112,11 @@ def due_schedules(now: datetime) -> list[int]:
 
 
 def carry_out(pk: int, now: datetime, *, grace: timedelta) -> str | None:
-    """Publish what is due, or keep why it cannot be; return the new state, None where somebody else was faster.
+    """Publish what is due, or store why it cannot be; return the new state, None where another process was faster.
 
-    One transaction holds the end of the appointment and the publish, so that a process that dies in
-    between has done nothing and two processes cannot both do it. One that is later than `grace` fails:
-    what was to change at night must not change when people are at work.
+    One transaction holds the end of the scheduled publish and the publish, so that a process that dies in between has
+    done nothing and two processes cannot both do it. One that is later than `grace` fails: a change meant for the night
+    must not happen in working hours.
     """
     with transaction.atomic():
         schedule = _schedules().select_for_update(of=("self",)).filter(pk=pk).first()
@@ -149,7 +149,7 @@ def _missed(schedule: ScheduledPublish, now: datetime, grace: timedelta) -> str:
 
 
 def _actor_of(schedule: ScheduledPublish) -> Actor:
-    """Return whoever scheduled it, with the role that they have now; raises NotAllowedError where they are gone."""
+    """Return the author of the schedule, with their present role; raises NotAllowedError where they are gone."""
     if schedule.by_key:
         key = ApiKey.objects.filter(key_id=schedule.by_key, revoked_at=None).first()
         revoked = key is None or bus_revocations().revokes(key.sha256)

@@ -1,7 +1,7 @@
-"""Reads policy documents of the schema before this program's, wherever they come from.
+"""Reads policy documents of the schema before this program's, whatever their source.
 
-Stored versions, files and requests are upgraded on reading and never rewritten; what is stored anew (a
-draft, a roll back) is written in today's schema.
+Stored versions, files and requests are upgraded on reading and never rewritten; what is stored again (a draft, a roll
+back) is written in today's schema.
 """
 
 from __future__ import annotations

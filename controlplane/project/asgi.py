@@ -53,7 +53,7 @@ class Web:
         try:
             await sync_to_async(_start)()
         except Exception as error:
-            # The edge of the process: the server must hear why it cannot start.
+            # The edge of the process: the server must receive the reason why it cannot start.
             await send({"type": "lifespan.startup.failed", "message": f"{type(error).__name__}: {error}"})
             raise
         await send({"type": "lifespan.startup.complete"})
@@ -69,7 +69,7 @@ def _start() -> None:
     except DatabaseError as error:
         # Pages say so until it is back; the bus has the last snapshot.
         logger.warning("the database cannot be read", extra={"error": str(error)})
-    # What pages show of the live fleet is heard from now on, not from the first page on.
+    # What pages show of the live fleet is followed from the start, not from the first page on.
     for hear in (fleet_feed, fleet_observation, cache_locality_intake, recent_decisions, bus_revocations):
         hear()
     answer_questions("web", [fleet_keyring(), session_keyring()])

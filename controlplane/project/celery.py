@@ -47,7 +47,7 @@ app.conf.broker_transport_options = {
     **{name: job_queues(name)[0] for name in ("unacked_key", "unacked_index_key", "unacked_mutex_key")},
 }
 app.conf.beat_schedule = {
-    # A wake-up that nobody took in time is dropped: the next one says the same.
+    # A wake-up that no worker took in time is dropped: the next one says the same.
     "probe": {"task": "controlplane.probe", "schedule": 0.5, "options": {"expires": 0.5}},
     "snapshot": {"task": "controlplane.refresh_snapshot", "schedule": 1.0, "options": {"expires": 1.0}},
     "preflight": {"task": "controlplane.preflight", "schedule": 1.0, "options": {"expires": 1.0}},

@@ -170,7 +170,7 @@ CELERY_TIMEZONE = "UTC"
 # Engines ----------------------------------------------------------------------------------------
 ALLOW_LOOPBACK_ENGINES = env.flag("HEADWAY_ALLOW_LOOPBACK_ENGINES", default=LOOPBACK_ONLY)
 try:
-    # None by default: an address is sent tenants' prompts and the engines' key, so somebody has to allow its network.
+    # None by default: an address is sent tenants' prompts and the engines' key, so an admin has to allow its network.
     ENGINE_NETWORKS = tuple(ipaddress.ip_network(network) for network in env.words("HEADWAY_ENGINE_NETWORKS"))
 except ValueError as error:
     raise ImproperlyConfigured(f"HEADWAY_ENGINE_NETWORKS: {error}") from error
@@ -180,7 +180,7 @@ try:
 except ValueError as error:
     raise ImproperlyConfigured(f"HEADWAY_DISCOVERY: {error}") from error
 try:
-    # Read by gateways; a wrong file is told before they start.
+    # Read by gateways; a wrong file is reported before they start.
     read_call_graph(env.text("HEADWAY_CALL_GRAPH"))
 except CallGraphError as error:
     raise ImproperlyConfigured(str(error)) from error

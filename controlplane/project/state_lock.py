@@ -49,7 +49,7 @@ def hold_state(state_dir: Path) -> IO[str]:
 
 
 def holder(state_dir: Path) -> str | None:
-    """Return the pid of the process that holds the directory; None: nobody does."""
+    """Return the pid of the process that holds the directory; None: it is free."""
     try:
         with (state_dir / FILE_NAME).open("r", encoding="ascii") as file:
             try:

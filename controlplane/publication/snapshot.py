@@ -113,7 +113,7 @@ def build_snapshot(at: float) -> Snapshot:
 
 
 class _LastGood:
-    """What gateways were told before, of pools whose policy cannot be read; looked up when it is needed."""
+    """What gateways received before, of pools whose policy cannot be read; queried when it is needed."""
 
     def __init__(self, at: float) -> None:
         self._at = at
@@ -182,7 +182,7 @@ def _shadow_entry(pool: Pool) -> ShadowEntry | None:
     try:
         policy = (live_routing_of if shadow.observed else routing_of)(shadow.draft)
     except (SchemaError, msgspec.ValidationError):
-        # A draft that this program no longer reads holds up nobody's snapshot.
+        # A draft that this program no longer reads must not block the snapshot.
         return None
     return ShadowEntry(
         run_id=shadow.key,

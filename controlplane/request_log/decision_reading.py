@@ -54,5 +54,5 @@ def _live(actor: Actor, decision_id: str) -> StoredDecision | None:
 
 
 def _may_see(actor: Actor, pool_id: str) -> bool:
-    """Return whether the actor sees the pool; one that is gone, whoever sees all pools."""
+    """Return whether the actor sees the pool; a deleted one is visible to actors who see all pools."""
     return may(actor, Role.VIEWER) or visible_pools(actor).filter(slug=pool_id).exists()

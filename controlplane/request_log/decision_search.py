@@ -23,7 +23,9 @@ _SECONDS = re.compile(r"[0-9]{1,10}(\.[0-9]{1,3})?")
 
 @dataclass(frozen=True, slots=True)
 class DecisionFilter(SearchFilter):
-    """What to look for; empty fields are no condition. Times: ISO 8601, in UTC unless they say so, or unix seconds."""
+    """Search conditions; empty fields are no condition. Times: ISO 8601, in UTC unless they state an offset, or unix
+    seconds.
+    """
 
     id: str = ""
     """The beginning of a decision's id, or the X-Request-Id that a client sent."""
@@ -46,7 +48,7 @@ class DecisionFilter(SearchFilter):
 
 
 def visible_decisions(actor: Actor) -> QuerySet[DecisionIndex]:
-    """Return the recorded decisions of the actor's pools; of pools that are gone for whoever has a role everywhere."""
+    """Return the recorded decisions of the actor's pools; those of deleted pools only for a role everywhere."""
     if may(actor, Role.VIEWER):
         return DecisionIndex.objects.all()
     return DecisionIndex.objects.filter(pool__in=visible_pools(actor).values("slug"))
@@ -59,7 +61,7 @@ def search(actor: Actor, wanted: DecisionFilter) -> QuerySet[DecisionIndex]:
         found = found.filter(session__in=digests_of(wanted.session))
     for name in ("session", "arm"):
         if getattr(wanted, name):
-            # A database takes an index without the empty ones only where it is told that none of them is wanted.
+            # A database uses an index without the empty ones only if the query excludes them.
             found = found.exclude(**{name: ""})
     if wanted.id:
         found = found.filter(Q(decision_id__startswith=wanted.id) | sent_as(wanted.id))
@@ -87,7 +89,8 @@ def _equal(wanted: DecisionFilter) -> dict[str, str | bool]:
 
 
 def digests_of(session: str) -> list[str]:
-    """Return the digests of a session under the secrets that are accepted; what looks like a digest is taken for it."""
+    """Return the digests of a session under the secrets that are accepted; a text in a digest's form is taken for one.
+    """
     if _DIGEST.fullmatch(session):
         return [session]
     return [session_digest(key, session) for key in fleet_keyring().keys(DIGESTS).every]

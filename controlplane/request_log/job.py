@@ -33,7 +33,7 @@ LEASE = timedelta(seconds=20)
 MOST_BATCHES = 256
 """Stored in one run; a gateway sends one in each interval at least."""
 BOUNDS_EVERY = 30
-"""Bounds are looked at once in so many runs that stored something."""
+"""Bounds are checked once in this many runs that stored something."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class RequestIntake:
 
 @functools.cache
 def request_intake() -> RequestIntake:
-    """Return this process's one intake, which hears the bus from the first call on."""
+    """Return this process's one intake, which is subscribed to the bus from the first call on."""
     return RequestIntake(StreamIntake(get_bus(), TOPIC))
 
 

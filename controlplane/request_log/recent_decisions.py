@@ -34,7 +34,7 @@ class GatewayRecords:
         return next((decision for answer in answers for decision in answer.decisions), None)
 
     def _ask(self, question: RecentQuestion) -> list[RecentAnswer]:
-        """Return the answers of all gateways that hear the question, or those that came in time."""
+        """Return the answers of all gateways that receive the question, or those that came in time."""
 
         def is_found(answers: list[RecentAnswer]) -> bool:
             return bool(question.decision_id and answers[-1].decisions)
@@ -44,5 +44,5 @@ class GatewayRecords:
 
 @functools.cache
 def recent_decisions() -> GatewayRecords:
-    """Return this process's, which hears answers from the first call on."""
+    """Return this process's intake, which receives answers from the first call on."""
     return GatewayRecords(get_bus())

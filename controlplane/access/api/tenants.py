@@ -16,7 +16,7 @@ from controlplane.platform.role import Role
 
 
 class TenantShape(ModelShape):
-    """Whoever owns API keys. `unsalted`: its cached blocks carry no salt, as the first tenant's."""
+    """An owner of API keys. `unsalted`: its cached blocks carry no salt, as the first tenant's."""
 
     served_models = serializers.ListField(child=serializers.CharField(), read_only=True)
 

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 
 def new_session_id() -> str:
-    """Return an id by which pages may name the session; it tells nothing about its cookie."""
+    """Return an id by which pages may name the session; it reveals nothing about its cookie."""
     return f"session-{uuid_utils.uuid7().hex}"
 
 

@@ -7,7 +7,7 @@ from typing_extensions import override
 
 
 class LoginAllowance(models.Model):
-    """A bucket of attempts; `key` is a digest of whose they are, which tells neither names nor addresses."""
+    """A bucket of attempts; `key` is a digest of their source, which reveals neither names nor addresses."""
 
     key = models.CharField(max_length=64, primary_key=True)
     full_at_s = models.FloatField(db_index=True)

@@ -11,7 +11,7 @@ from controlplane.automation.models.engine_action import EngineAction
 
 
 class ActuatorError(RuntimeError):
-    """The actuator was unreachable, or could not tell the result of the call; the order is retried."""
+    """The actuator was unreachable or could not report the result of the call; the order is retried."""
 
 
 class RejectedActionError(RuntimeError):
@@ -51,10 +51,10 @@ class ActuatorAnswer:
 
 
 class Actuator(Protocol):
-    """Starts, stops and turns single engines; every call may be repeated and has one effect per `order.key`.
+    """Starts, stops, and flips single engines; every call may be repeated and has one effect per `order.key`.
 
-    A first call begins the work, later ones say how it stands. Calls may block for some seconds; they run outside
-    any transaction. They raise ActuatorError to be tried again, and RejectedActionError to give up.
+    The first call begins the work; later calls report its progress. Calls may block for some seconds; they run outside
+    any transaction. They raise ActuatorError to be retried, and RejectedActionError to give up.
     """
 
     can_flip: bool

@@ -60,7 +60,7 @@ class KubernetesActuator(Actuator):
 
     @override
     def undo(self, order: EngineAction) -> ActuatorAnswer:
-        """Scale back by the one replica that this order added, where it is the last and nobody registered it."""
+        """Scale back by the one replica that this order added, if it is the last and is not registered."""
         if WANTED not in order.told:
             return ActuatorAnswer(ActionProgress.IN_EFFECT)
         name, wanted = self._set_of(order.role), int(order.told[WANTED])
@@ -120,9 +120,9 @@ class KubernetesActuator(Actuator):
         return {int(item[WANTED]) for item in told if WANTED in item}
 
     def _scale(self, name: str, replicas: int, *, up: bool) -> None:
-        """Patch the scale unless it is there already; a scale that somebody moved meanwhile raises ActuatorError.
+        """Patch the scale unless it has that value; raise ActuatorError for a scale that was changed meanwhile.
 
-        Downwards it goes by one: what somebody else added meanwhile is not ended with it.
+        Downwards it changes by one, so that replicas added by others meanwhile are kept.
         """
         scale = self._read(name)
         now = scale.spec.replicas or 0

@@ -1,7 +1,7 @@
 """Simulated engines as children of the one supervisor, which follows the topology (project.supervised_engines).
 
-The rows are the wish: a supervised engine that is registered gets a process, one that is deleted loses it,
-and one whose role changes is restarted. So nothing is told twice, and nothing gets lost with a process.
+The rows are the desired state: a supervised engine that is registered gets a process, one that is deleted loses it, and
+one whose role changes is restarted. So no command is sent twice, and none is lost with a process.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class WebhookActuator(Actuator):
 
     @override
     def start(self, order: EngineAction) -> ActuatorAnswer:
-        """Ask for one engine more; without an address in the answer it is awaited until somebody registers it."""
+        """Request one more engine; without an address in the answer, wait until it is registered."""
         return self._call("start", order)
 
     @override
@@ -148,7 +148,7 @@ def post_once(url: str, body: bytes, headers: dict[str, str], timeout_s: float) 
         if connect.scheme == "https"
         else http.client.HTTPConnection(host, port, timeout=timeout_s)
     )
-    # The connection's own limit begins anew with each byte that comes.
+    # The connection's own limit restarts with each byte received.
     late = threading.Event()
     open_now: list[socket.socket] = []
     timer = threading.Timer(timeout_s, _cut_off, (connection, open_now, late))
@@ -203,6 +203,6 @@ def _read(action: str, status: int, answer: bytes) -> ActuatorAnswer:
         given = told.engine
         engine = NewEngine(given.name, given.url, given.kv_events_endpoint, given.kv_replay_endpoint)
     done = told.status == "done" or (not told.status and status != 202)
-    # A start is in effect only once its engine answers, which nobody but the prober can say.
+    # A start is in effect only once its engine answers, which only the prober can report.
     standing = ActionProgress.IN_EFFECT if done and action != "start" else ActionProgress.UNDER_WAY
     return ActuatorAnswer(standing, told.says, engine=engine)

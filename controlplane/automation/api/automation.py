@@ -45,7 +45,7 @@ class OnePoolAutomation(ObjectView):
 
     @override
     def thing(self, **names: Any) -> PoolAutomationState:
-        """Return how the pool stands."""
+        """Return the pool's automation state."""
         return pool_standing(super().thing(**names), fleet_observation(), timezone.now())
 
 
@@ -59,7 +59,7 @@ class _Switch(Verb):
 
     @override
     def carry_out(self, thing: Pool, **asked: Any) -> PoolAutomationState:
-        """Turn it, and return how the pool then stands."""
+        """Change the switches, and return the pool's state afterwards."""
         self.verb(thing, **asked)
         return pool_standing(self.thing(slug=thing.slug), fleet_observation(), timezone.now())
 

@@ -102,7 +102,7 @@ def _is_news(verdict: HealthVerdict, stored: EngineHealth | None) -> bool:
 
 
 def _readmit_all(pool: Pool, at: datetime) -> None:
-    """Let all engines serve again that no person put out: nobody looks after them while the automation does not act."""
+    """Let all engines serve again that no person excluded: none is watched while the automation does not act."""
     for row in _stored(pool).exclude(state=HealthState.HEALTHY).exclude(code=BY_HAND):
         put_verdict(row.engine, HealthState.HEALTHY, actor=ACTOR, since=at)
 

@@ -1,4 +1,4 @@
-"""Rebalancing: observe hotspots, plan wider prefixes and moves, and tell the gateways."""
+"""Rebalancing: observe hotspots, plan wider prefixes and moves, and send the plan to the gateways."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def rebalance() -> None:
 
 
 def even_out(turn: Round, *, observed: FleetObservation, bus: Bus) -> RoundResult:
-    """Return what one round makes of one pool.
+    """Return the result of one round for one pool.
 
-    Gateways keep to an order for half a minute, so that it is told each round while the automation acts, and a frozen
-    pool goes back to its usual candidates by itself.
+    Gateways keep an order for half a minute, so it is sent in each round while the automation acts, and a frozen pool
+    returns to its usual candidates by itself.
     """
     policy = pool_policy(turn.pool)
     settings = policy.automation.rebalance
@@ -72,7 +72,7 @@ def even_out(turn: Round, *, observed: FleetObservation, bus: Bus) -> RoundResul
 
 
 def _tell_later(bus: Bus, order: RebalanceOrder) -> None:
-    """Publish the order once the round is stored: gateways hear committed plans only."""
+    """Publish the order once the round is stored: gateways receive committed plans only."""
     transaction.on_commit(lambda: bus.publish(TOPIC_PREFIX + order.pool_id, encode_order(order)))
 
 

@@ -18,7 +18,7 @@ class ActionKind(models.TextChoices):
 
 
 class ActionState(models.TextChoices):
-    """Where an order stands; each step is one conditional update."""
+    """State of an order; each step is one conditional update."""
 
     WANTED = "wanted", "Not started"
     DRAINING = "draining", "Draining"

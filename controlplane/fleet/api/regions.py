@@ -12,7 +12,7 @@ from controlplane.platform.role import Role
 
 
 class RegionShape(ModelShape):
-    """A place where engines stand."""
+    """A location with engines."""
 
     class Meta:
         model = Region

@@ -286,7 +286,7 @@ def _listed(names: Any) -> str:
 
 
 def start_line(facts: ConnectedEngineFacts, flag: str) -> str:
-    """Return a command that ends with the flag, of what the engine told of itself; what it did not tell is missing."""
+    """Return a command that ends with the flag, from what the engine reported; unreported parts are left out."""
     sglang = facts.product == SGLANG
     program = "python -m sglang.launch_server --model-path" if sglang else "vllm serve"
     names = " ".join(map(quote, facts.names[:1] if sglang else facts.names))

@@ -65,7 +65,7 @@ class ConnectedEngineFacts:
     sockets: tuple[KvEventSource, ...] = ()
     """Where each of its ranks publishes and replays."""
     reports_sockets: bool = True
-    """False: vLLM before 0.31, whose sockets are looked for at the usual ports."""
+    """False: vLLM before 0.31, whose sockets are sought at the usual ports."""
 
     def of_rank(self, rank: int) -> ConnectedEngineFacts:
         """Return the facts about one of its data-parallel ranks, which has a cache and event sockets of its own."""
@@ -116,7 +116,7 @@ def _useless(url: str, error: EngineAnswerError, variable: str) -> tuple[str, st
 
 
 class _Engine(EngineUnderTest):
-    """An engine that nobody knows yet."""
+    """An engine that is not registered yet."""
 
     async def facts(self, url: str) -> ConnectedEngineFacts:
         cards = await self.models()

@@ -13,7 +13,7 @@ NOT_ROUTED = ", which are not routed: SGLang takes an adapter in a field of its 
 
 
 def fact_lines(facts: ConnectedEngineFacts) -> list[str]:
-    """Return what the engine told, a line per matter."""
+    """Return what the engine reported, a line per fact."""
     product = " ".join(filter(None, (facts.product or "An engine", facts.version)))
     lines = [f"{product} serves {facts.names[0]}{_also(facts.names[1:])}."]
     sizes = [

@@ -10,7 +10,7 @@ from controlplane.fleet.engine_url import Resolver, UnresolvedHostError, bracket
 def engines_of_name(source: DiscoverySource, resolver: Resolver = resolve) -> list[FoundEngine]:
     """Return an engine per A and AAAA record; raises DiscoveryOutageError where there is none.
 
-    A name without addresses cannot be told from a name server that lost its zone.
+    A name without addresses is indistinguishable from a name server that lost its zone.
     """
     try:
         addresses = sorted(set(resolver(source.place, source.port)))

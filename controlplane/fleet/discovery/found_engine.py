@@ -14,7 +14,7 @@ class Presence(StrEnum):
     WAITING = "waiting"
     """It is listed and not ready: a known one gets no new work, a new one is not registered yet."""
     LEAVING = "leaving"
-    """It is told to end: it is drained at once."""
+    """It is about to end: it is drained at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 JOB = "discovery"
 LEASE = timedelta(seconds=60)
-"""Longer than a look takes: names and clusters are asked with time-outs of seconds."""
+"""Longer than a scan takes: names and clusters are queried with time-outs of seconds."""
 MAX_TOLD = 5
 Look = Callable[[DiscoverySource], list[FoundEngine]]
 
@@ -56,13 +56,13 @@ LOOKS: dict[str, Look] = {
 
 @shared_task(name="controlplane.discovery", ignore_result=True)
 def discovery() -> None:
-    """Run every five seconds: one look at each source of HEADWAY_DISCOVERY."""
+    """Run every five seconds: one scan of each source of HEADWAY_DISCOVERY."""
     for shard, source in enumerate(settings.DISCOVERY):
         look_at(source, shard, LOOKS[source.kind])
 
 
 def look_at(source: DiscoverySource, shard: int, look: Look) -> None:
-    """Look once at one source, unless another process does; what was found out is the run's progress."""
+    """Scan one source once, unless another process does; the result is the run's progress."""
     lease = acquire(JOB, this_owner(), LEASE, shard=shard)
     if lease is None:
         return
@@ -76,7 +76,7 @@ def look_at(source: DiscoverySource, shard: int, look: Look) -> None:
 
 
 def _looked(source: DiscoverySource, before: dict[str, Any], look: Look) -> dict[str, Any]:
-    """Return the progress after one look; an outage changes no engine."""
+    """Return the progress after one scan; an outage changes no engine."""
     missed: dict[str, int] = before.get("missed", {})
     told: dict[str, Any] = {"source": source.name, "pool": source.pool, "missed": missed, "problem": ""}
     pool = Pool.objects.filter(slug=source.pool).first()

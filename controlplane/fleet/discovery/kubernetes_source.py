@@ -51,9 +51,9 @@ class _Pods(msgspec.Struct):
 
 
 def engines_of_cluster(source: DiscoverySource, connection: client.ApiClient | None = None) -> list[FoundEngine]:
-    """Return the pods that run; raises DiscoveryOutageError while the cluster does not answer.
+    """Return the running pods; raises DiscoveryOutageError while the cluster does not answer.
 
-    A cluster that answers with an empty list is believed: that is how a scale of zero looks.
+    An empty list from a cluster is believed: a scale of zero has one.
     """
     try:
         connection = connection or _connection()

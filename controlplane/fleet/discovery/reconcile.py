@@ -27,23 +27,24 @@ from routing.values.counted import count
 
 ACTOR = program("discovery")
 VANISHED_LOOKS = 3
-"""An engine is missed in so many looks in a row before it is drained: DNS may answer with a part of a list. A cluster
-lists all of its pods, so an engine that it does not list is drained at once; deleting it waits as long."""
+"""An engine must be missing from this many scans in a row before it is drained: DNS may answer with a part of a list. A
+cluster lists all of its pods, so an engine that it does not list is drained at once; deleting it waits as long.
+"""
 AGAIN_AFTER = timedelta(seconds=30)
 """An engine whose preflight failed, as while it loads its model, is checked again after this time."""
 
 
 @dataclass(slots=True)
 class Reconciled:
-    """What came of one look. Mutable: filled engine by engine."""
+    """The outcome of one scan. Mutable: filled engine by engine."""
 
     missed: dict[str, int]
-    """Engine id → looks in a row in which it was not listed."""
+    """Engine id → consecutive scans that did not list it."""
     problems: list[str] = field(default_factory=list)
 
 
 class Reconciliation:
-    """One look at one source. Mutable state: `done`."""
+    """One scan of one source. Mutable state: `done`."""
 
     def __init__(
         self, pool: Pool, source: str, missed: Mapping[str, int], now: datetime, *, complete: bool = False
@@ -56,9 +57,9 @@ class Reconciliation:
         self._now = now
 
     def run(self, found: Sequence[FoundEngine]) -> Reconciled:
-        """Bring the pool's engines of this source in line; those of other sources and of people are left alone.
+        """Align the pool's engines of this source with the list; those of other sources and of people are left alone.
 
-        What one engine is rejected for is told in `problems` and holds up no other.
+        Why an engine is rejected is reported in `problems`; the others proceed.
         """
         ours = list(Engine.objects.select_related("pool").filter(pool=self._pool, source=self._source))
         by_url, by_name = {our.url: our for our in ours}, {our.name: our for our in ours}
@@ -87,7 +88,7 @@ class Reconciliation:
         except (RejectedUrlError, InvalidFieldsError) as error:
             self.done.problems.append(f"{found.name}: {error}")
         except (StaleRevisionError, Engine.DoesNotExist):
-            # Somebody changed it meanwhile; the next look sees what they made of it.
+            # Another process changed it meanwhile; the next scan reads the new state.
             return
 
     def _rest(self, waiting: Sequence[Engine]) -> None:
@@ -105,7 +106,7 @@ class Reconciliation:
                 continue
 
     def _register(self, found: FoundEngine) -> None:
-        """Register a new engine that is ready, unless somebody registered its address already."""
+        """Register a new engine that is ready, unless its address is registered already."""
         if found.presence != Presence.READY or Engine.objects.filter(url=found.url).exists():
             return
         register_for_preflight(
@@ -139,7 +140,7 @@ def _leave(engine: Engine, why: str) -> None:
     try:
         delete_idle_engine(engine, actor=ACTOR, expected=engine.revision, why=why)
     except EngineNotEmptyError:
-        # It has work, or nobody knows yet; the next look asks again.
+        # It has work, or its work is unknown yet; the next scan checks again.
         return
 
 

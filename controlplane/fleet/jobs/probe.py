@@ -32,13 +32,13 @@ from routing.values.counted import count
 logger = logging.getLogger(__name__)
 
 JOB = "probe"
-# With a look each half second, a dead holder's work goes on within LEASE + RENEW_S, below 2 s.
+# With an attempt each half second, a dead holder's work goes on within LEASE + RENEW_S, below 2 s.
 LEASE = timedelta(seconds=1.3)
 RENEW_S = 0.5
 PREFERRED_SHARDS = 5
 """A process takes so many shards as soon as they are free: 500 engines."""
 SPARE_S = 3.0
-"""Shards beyond that it takes when nobody else wanted them for this long."""
+"""It takes shards beyond that once they have been free for this long."""
 _LOOK_S = 0.05
 _END_S = 2.0
 """A read that does not end within this time is left behind."""
@@ -84,7 +84,7 @@ class ShardHolder:
         self._split: tuple[Sequence[EngineEntry] | None, dict[int, list[EngineEntry]]] = (None, {})
 
     def take(self, now_s: float) -> None:
-        """Take free shards: the preferred number at once, others where nobody else wanted them for SPARE_S.
+        """Take free shards: the preferred number at once, others once they have been free for SPARE_S.
 
         `now_s` is monotonic seconds.
         """
@@ -148,7 +148,7 @@ class ShardHolder:
         if lease is None:
             logger.warning("a probe lease went to another holder", extra={"shard": held.shard})
         elif broke_off:
-            # Its term ran out while the database kept us waiting, or it failed: the next look takes it anew.
+            # Its term ran out while the database kept us waiting, or it failed: the next attempt takes it again.
             release(lease)
         else:
             finish(
@@ -157,7 +157,7 @@ class ShardHolder:
             )
 
     def _free(self, shards: int) -> list[int]:
-        """Return the shards that nobody holds, lowest first."""
+        """Return the free shards, lowest first."""
         taken = set(
             JobRun.objects.filter(held_at(timezone.now()), job=JOB, state=JobState.ACTIVE).values_list(
                 "shard", flat=True

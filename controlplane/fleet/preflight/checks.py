@@ -56,13 +56,13 @@ class PreflightSubject:
     events_endpoint: str = ""
     replay_endpoint: str = ""
     revision: int = 0
-    """Of the stored engine, as it was when the look began."""
+    """Of the stored engine, as it was when the check began."""
     rules: EngineUrlRules = field(default_factory=lambda: EngineUrlRules(()))
     """Where the pool's engines may be."""
     key_variable: str = ""
     """Name of the variable whose key the engine is sent."""
     rank: int | None = None
-    """The data-parallel rank to look at; None: the whole engine."""
+    """The data-parallel rank to check; None: the whole engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +301,7 @@ class EnginePreflight:
         return Step(key="keys", state=OK, sentence="It answers a request; keys come from its text.", remedy=remark)
 
     async def _probe_text(self) -> tuple[str, array[int]]:
-        """Return a text nobody has sent before and its tokens, at least PROBE_BLOCKS full blocks of them."""
+        """Return a text never sent before and its tokens, at least PROBE_BLOCKS full blocks of them."""
         wanted = PROBE_BLOCKS * self.block_tokens + 1
         words = wanted // 2 + 8
         while True:

@@ -21,7 +21,7 @@ Wanted = TypeVar("Wanted")
 
 
 class ServerInfo(msgspec.Struct, frozen=True):
-    """What SGLang tells of its arguments; its pages are blocks."""
+    """SGLang's arguments as it reports them; its pages are blocks."""
 
     page_size: int | None = None
     dp_size: int = 1
@@ -42,7 +42,7 @@ class _Usage(msgspec.Struct):
 
 
 class TestCompletion(msgspec.Struct, frozen=True):
-    """What a completion tells about the prompt; its text is not read."""
+    """What a completion reports about the prompt; its text is not read."""
 
     usage: _Usage | None = None
 
@@ -62,7 +62,7 @@ class EngineUnderTest(VllmAdapter):
     """One engine before it serves; calls raise EngineUnreachableError or EngineAnswerError."""
 
     async def sizes(self) -> tuple[EngineMetrics | None, ServerInfo | None]:
-        """Return what metrics tell, else what SGLang's arguments do, whose metrics have names of their own."""
+        """Return sizes from the metrics, else from SGLang's arguments, whose metrics have names of their own."""
         metrics = None
         with contextlib.suppress(EngineAnswerError):
             metrics = await self.full_metrics()

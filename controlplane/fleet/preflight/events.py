@@ -26,11 +26,11 @@ _FRAMES = 3
 
 
 class AnnouncedBlocks:
-    """Which of the wanted block keys were seen in events. Mutable state: everything that was heard."""
+    """Which of the wanted block keys were seen in events. Mutable state: all that was received."""
 
     def __init__(self, seed: int, wanted: Sequence[int], block_tokens: int) -> None:
         self.events = 0
-        """BlockStored events heard, of whatever text."""
+        """BlockStored events received, of any text."""
         self.foreign_sizes: set[int] = set()
         """Tokens per block of events that are not cut as the pool's keys are."""
         self.unreadable = 0
@@ -135,7 +135,7 @@ async def _source(url: str, events: int, replay: int, rank: int) -> KvEventSourc
 
 async def _answers(endpoint: str, kind: int) -> bool:
     try:
-        # ZeroMQ would go on trying where nobody listens.
+        # ZeroMQ would go on trying where no process listens.
         async with asyncio.timeout(HANDSHAKE_S):
             _, writer = await asyncio.open_connection(urlsplit(endpoint).hostname, urlsplit(endpoint).port)
     except (OSError, TimeoutError):

@@ -33,7 +33,7 @@ _IDLE_S = 4.0
 @shared_task(name="controlplane.preflight", ignore_result=True)
 @one_at_a_time
 def preflight() -> None:
-    """Look at all engines that wait for it, in one loop."""
+    """Check all engines that wait for a preflight, in one loop."""
     if waiting(JOB).exists():
         async_to_sync(_serve)()
 
@@ -56,7 +56,7 @@ async def _serve() -> None:
 
 
 async def _account(task: asyncio.Task[None], lease: Lease) -> None:
-    """End the run of a look that broke off: repeated for ever it would break off for ever."""
+    """End the run of a check that broke off: repeated, it would break off for ever."""
     if error := task.exception():
         logger.error("a preflight failed", exc_info=error)
         outcome = {"result": "ended", "reason": f"the preflight itself failed ({type(error).__name__})"}

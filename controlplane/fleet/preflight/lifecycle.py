@@ -42,7 +42,7 @@ class Preflight:
 
     run_id: int
     state: str
-    """waiting, running, passed, failed or ended (nobody finished it)."""
+    """waiting, running, passed, failed, or ended (without a result)."""
     steps: tuple[Step, ...]
     started_at: datetime
     finished_at: datetime | None
@@ -68,7 +68,7 @@ class Preflight:
 
 
 def start_preflight(engine: Engine, *, actor: Actor, then_ready: bool = False) -> JobRun:
-    """Have the engine looked at soon; a preflight of it that still runs gives way. Raises NotAllowedError."""
+    """Start a preflight of the engine; one that still runs is ended. Raises NotAllowedError."""
     require(actor, Role.OPERATOR, engine.pool)
     now = timezone.now()
     runs = JobRun.objects.filter(job=JOB, shard=engine.pk)
@@ -86,7 +86,7 @@ def start_preflight(engine: Engine, *, actor: Actor, then_ready: bool = False) -
             shard=engine.pk,
             inputs=_inputs(engine, actor, then_ready=then_ready),
             progress=to_progress(fresh_steps()),
-            # A lease that has run out already: the next look for work takes the run.
+            # A lease that has run out already: the next search for work takes the run.
             lease_until=now,
             fencing_token=last + 1,
             started_at=now,

@@ -28,7 +28,7 @@ BLOCK_SIZE = "as its only engine reports"
 
 
 def preflight_subject(run_id: int) -> PreflightSubject | None:
-    """Return what the run is to look at, as stored now; None when the engine is gone."""
+    """Return what the run is to check, as stored now; None when the engine is gone."""
     run = JobRun.objects.get(pk=run_id)
     engine = _engine_of(run)
     if engine is None:
@@ -54,9 +54,10 @@ def preflight_subject(run_id: int) -> PreflightSubject | None:
 def conclude(
     run_id: int, revision: int, steps: Sequence[Step], source: EventSource, block_tokens: int | None = None
 ) -> dict[str, Any]:
-    """Return the run's outcome, after storing event sockets and block size as found and putting the engine to work.
+    """Return the run's outcome, after storing event sockets and block size as discovered and setting the engine to
+    ready.
 
-    Nothing is changed when somebody else changed the engine since the look began, at `revision`.
+    Nothing is changed if the engine was changed since the check began, at `revision`.
     """
     failure = failed_step(steps)
     if failure is not None:
@@ -102,7 +103,7 @@ def _engine_of(run: JobRun) -> Engine | None:
 
 
 def _actor_of(run: JobRun) -> Actor:
-    """Return whoever asked for the preflight, with their roles of now."""
+    """Return the requester of the preflight, with their present roles."""
     user_pk = run.inputs.get("user")
     if user_pk is None:
         return program("preflight")

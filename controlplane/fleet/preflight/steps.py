@@ -37,17 +37,17 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """What the step looks at."""
+        """What the step checks."""
         return NAMES.get(self.key, self.key)
 
 
 def fresh_steps() -> tuple[Step, ...]:
-    """Return the checklist before anything was looked at."""
+    """Return the checklist before any check."""
     return tuple(Step(key=key) for key in NAMES)
 
 
 def replaced(steps: Sequence[Step], news: Step) -> tuple[Step, ...]:
-    """Return the checklist with one step told; after a failure the rest is skipped."""
+    """Return the checklist with one step replaced; after a failure the rest is skipped."""
     told = tuple(news if step.key == news.key else step for step in steps)
     if news.state != FAILED:
         return told

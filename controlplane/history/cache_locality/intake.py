@@ -30,7 +30,7 @@ class PoolWord:
     gateway: str
     """Empty: the one of this process."""
     gateways: int
-    """That were heard of lately, this one among them."""
+    """How many reported recently, this one included."""
 
 
 class CacheLocalityIntake:
@@ -40,10 +40,10 @@ class CacheLocalityIntake:
         self._lock = threading.Lock()
         self._samples: dict[str, CacheLocalitySample] = {}
         self.stop = hear_gateways(bus, TOPIC, self._hear)
-        """Call it to hear no more."""
+        """Call it to unsubscribe."""
 
     def of(self, pool_id: str, now: float) -> PoolWord | None:
-        """Return the word of the gateway that had most of the pool's requests; None where none was heard lately.
+        """Return the report of the gateway that had most of the pool's requests; None where none reported recently.
 
         `now` is unix seconds.
         """
@@ -76,5 +76,5 @@ class CacheLocalityIntake:
 
 @cache
 def cache_locality_intake() -> CacheLocalityIntake:
-    """Return this process's hearing, following the control plane's bus."""
+    """Return this process's intake, following the control plane's bus."""
     return CacheLocalityIntake(get_bus())

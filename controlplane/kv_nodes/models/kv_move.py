@@ -7,7 +7,8 @@ from typing_extensions import override
 
 
 class KvMoveRecord(models.Model):
-    """As the gateway that asked told it last (gateway.contracts.kv_move); not audited, and nothing depends on it."""
+    """As reported last by the gateway that asked (gateway.contracts.kv_move); not audited, and nothing depends on it.
+    """
 
     public_id_field = "order_id"
 

@@ -67,7 +67,7 @@ class KvNodeReport(models.Model):
     content = models.JSONField(default=dict)
     """kvstore.node.node_report.NodeReport as JSON, checked before it was stored."""
     unpin = models.JSONField(default=list)
-    """Pins (name, tenant) that operators have ended; the node is told with each answer until a report is without."""
+    """Pins (name, tenant) that operators have ended; each answer lists them to the node until a report is without."""
 
     @override
     def __str__(self) -> str:

@@ -43,7 +43,7 @@ from gateway.base.engine_api_keys import key_remedy
 ACTOR = command("connect")
 LOOK_S = 0.2
 LONGEST_S = 240.0
-"""A preflight has seven bounded steps; one that somebody else holds may have to wait for its lease."""
+"""A preflight has seven bounded steps; one that another process holds may have to wait for its lease."""
 _SIGNS = {FAILED: "✗", SKIPPED: "–"}
 
 
@@ -85,7 +85,7 @@ class Connecting:
         self._out.write(f"  {one_line(text)}")
 
     def _require_consent(self, address: CheckedUrl) -> None:
-        """Ask whether the address may be sent prompts; raises ConnectRejectedError unless somebody says yes."""
+        """Ask whether the address may be sent prompts; raises ConnectRejectedError unless the answer is yes."""
         what = f"Allow {', '.join(address.addresses)}? Prompts and the engine key are sent there."
         if self._yes:
             self._out.write(f"  {what} Yes (--yes).")
@@ -113,7 +113,7 @@ class Connecting:
         return True
 
     def _followed(self, engine: Engine) -> Preflight:
-        """Tell each step of the preflight as it is decided, whoever takes it: we, or the server that runs beside us."""
+        """Print each step of the preflight as it is decided, whether this process or a running server takes it."""
         ours = threading.Thread(target=_take_preflights, name="preflight", daemon=True)
         ours.start()
         told: set[str] = set()

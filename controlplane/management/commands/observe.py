@@ -1,4 +1,4 @@
-"""`manage.py observe`: tells a gateway what another proxy has routed, from its access log."""
+"""`manage.py observe`: reports to a gateway what another proxy has routed, from its access log."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Tally:
 
 
 def observe_log(path: Path, url: str, key: str, model: str, *, follow: bool = False) -> Iterator[Tally]:
-    """Tell the gateway of the log's requests, and yield the counts after each batch; `follow` goes on as it grows.
+    """Send the log's requests to the gateway, and yield the counts after each batch; `follow` goes on as it grows.
 
-    A log that is rotated is opened anew. Raises GatewayRejectsError, and OSError for a log that cannot be read.
+    A log that is rotated is opened again. Raises GatewayRejectsError, and OSError for a log that cannot be read.
     """
     tally = Tally()
     batch: list[bytes] = []
@@ -175,7 +175,7 @@ class Command(BaseCommand):
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
-        """Read and tell until the log ends."""
+        """Read and report until the log ends."""
         key = os.environ.get("HEADWAY_API_KEY", "")
         if not key:
             raise CommandError("Set HEADWAY_API_KEY to an API key with the scope route.")

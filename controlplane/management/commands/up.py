@@ -179,9 +179,9 @@ def _reject_exposed(host: str) -> None:
 
 
 def _seeded(*, demo: bool) -> FirstRunSecrets:
-    """Fill what is empty, leave no secret in clear text that nobody needs there, and return those that open something.
+    """Fill what is empty, remove clear-text secrets that are not needed, and return those that open something.
 
-    A password takes a quarter of a second to check, so that this happens once.
+    A password takes a quarter of a second to check, so this happens once.
     """
     secrets = keep_secrets(settings.STATE_DIR, refilled(secrets_of(settings.STATE_DIR), demo=demo))
     seed(secrets, demo=demo)

@@ -35,7 +35,7 @@ class Command(BaseCommand):
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
-        """Start the jobs' threads and wait to be told to stop."""
+        """Start the jobs' threads and wait for the signal to stop."""
         if not settings.REDIS_URL:
             raise CommandError(
                 "Without REDIS_URL, jobs run inside `manage.py up`. Set REDIS_URL to run them separately."

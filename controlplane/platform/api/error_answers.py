@@ -29,7 +29,7 @@ _WRONG_FIELDS = "Some values are invalid; see errors."
 
 
 def answer_error(error: Exception, context: dict[str, Any]) -> Response:
-    """Return the answer to an exception; what nobody foresaw is logged by type and place and answered 500."""
+    """Return the answer to an exception; an unforeseen one is logged by type and place and answered 500."""
     request, view = context["request"], context["view"]
     set_rollback()
     problem = _problem(error, view)

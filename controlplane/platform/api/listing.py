@@ -33,7 +33,7 @@ class BadFilterError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """One query parameter: which look-up it makes, how its text is read, and what it means."""
+    """One query parameter: its lookup, how its text is read, and its meaning."""
 
     lookup: str
     """Of the field, without the `__in` that repeated values make."""

@@ -60,7 +60,7 @@ class Truth(serializers.BooleanField):
 
 
 class Document(serializers.DictField):
-    """A JSON object whose content somebody else checks."""
+    """A JSON object whose content is checked elsewhere."""
 
 
 class Named(serializers.SlugRelatedField):
@@ -74,7 +74,7 @@ class Named(serializers.SlugRelatedField):
 
 
 class ModelShape(serializers.ModelSerializer):
-    """How a stored object looks: nothing of it is written here, and relations are shown by their public ids."""
+    """Read-only form of a stored object; relations are shown by their public ids."""
 
     @override
     def get_extra_kwargs(self) -> dict[str, dict[str, Any]]:

@@ -56,15 +56,15 @@ class ApiView(APIView):
     noun: ClassVar[str] = ""
     """What it is about; groups the operations of the OpenAPI document."""
     shape: ClassVar[Shape]
-    """How the objects look."""
+    """Serializer of the objects."""
     bodies: ClassVar[Mapping[str, Shape]] = MappingProxyType({})
-    """How the body looks, by method."""
+    """Serializer of the body, by method."""
     answers: ClassVar[Mapping[str, tuple[int, Any]]] = MappingProxyType({})
-    """Status and look of the answer, by method, where it is not `shape` with 200, or 201 for a POST beside a list."""
+    """Status and serializer of the answer, by method, unless it is `shape` with 200, or 201 for a POST to a list."""
     says: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """What it does, by method, where the method is one that views share."""
     changes_need: ClassVar[Role] = Role.OPERATOR
-    """The role, somewhere at least, without which no change is even looked at; services decide in detail."""
+    """The role, in some pool at least, without which every change is rejected; services decide in detail."""
     whole_fleet: ClassVar[bool] = False
     """The objects belong to no pool: seeing them needs a role everywhere."""
     listing: ClassVar[Listing | None] = None
@@ -80,7 +80,7 @@ class ApiView(APIView):
 
     @override
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Reject whoever may not use the address at all."""
+        """Reject a caller that may not use the address at all."""
         super().initial(request, *args, **kwargs)
         if not request.user.is_authenticated and not isinstance(request.auth, ApiKey):
             raise NotAuthenticated
@@ -97,7 +97,7 @@ class ApiView(APIView):
 
     @override
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
-        """Mark the answer as nobody else's: caches may keep it only to ask whether it is still so."""
+        """Mark the answer as private to its caller: caches may keep it only to revalidate it."""
         answer = super().finalize_response(request, response, *args, **kwargs)
         answer["Cache-Control"] = "private, no-cache"
         return answer
@@ -263,7 +263,7 @@ class Deletable(ObjectView):
     """The service that deletes the object."""
 
     def remove(self, thing: Any, *, expected: int | None, why: str) -> None:
-        """Call the service; a subclass may tell it more."""
+        """Call the service; a subclass may pass it more."""
         self.deleted(thing, actor=self.actor, expected=expected, why=why)
 
     def delete(self, request: Request, **names: Any) -> Response:

@@ -32,7 +32,7 @@ _SPARE = 20
 LONGEST = timedelta(seconds=90)
 """No lease and no rest between rounds is longer, clocks of machines that differ by seconds included.
 
-One that ends later was written before the clock went back, and counts as ended: nobody waits the hour out.
+One that ends later was written before the clock was set back, and counts as ended: its hour is not waited out.
 """
 
 
@@ -54,7 +54,7 @@ def this_owner() -> str:
 
 
 def acquire(job: str, owner: str, duration: timedelta, *, shard: int = 0, clock: Clock = timezone.now) -> Lease | None:
-    """Take the job's active run, starting one where there is none; None while somebody else holds it."""
+    """Take the job's active run, starting one where there is none; None while another process holds it."""
     if duration > LONGEST:
         raise ValueError(f"a lease of {duration} is too long; {LONGEST} is the most")
     now = clock()
@@ -73,7 +73,7 @@ def acquire(job: str, owner: str, duration: timedelta, *, shard: int = 0, clock:
 
 
 def waiting(job: str) -> models.QuerySet[JobRun]:
-    """Return the job's runs that nobody holds, the oldest first."""
+    """Return the job's runs without a holder, the oldest first."""
     runs = JobRun.objects.filter(~held_at(timezone.now()), job=job, state=JobState.ACTIVE)
     return runs.order_by("started_at", "pk")
 
@@ -86,16 +86,16 @@ def take_waiting(job: str, duration: timedelta, most: int = 1) -> list[Lease]:
 
 
 def held_at(now: datetime) -> models.Q:
-    """Return the condition on job runs that somebody holds, or that rest until their next round."""
+    """Return the condition on job runs that have a holder, or that rest until their next round."""
     return models.Q(lease_until__gt=now, lease_until__lte=now + LONGEST)
 
 
 def renew(
     lease: Lease, duration: timedelta, *, progress: Mapping[str, Any] | None = None, clock: Clock = timezone.now
 ) -> Lease | None:
-    """Extend the lease from now on, and store the run's progress; None when it is lost or the run was cancelled.
+    """Extend the lease, counted from now, and store the run's progress; None when it is lost or the run was cancelled.
 
-    A lease that ran out may be renewed as long as nobody took it; its holder must not have acted in between.
+    A lease that ran out may be renewed as long as no process took it; its holder must not have acted in between.
     """
     until = clock() + duration
     news = {} if progress is None else {"progress": dict(progress)}
@@ -124,7 +124,7 @@ def finish(
 
 
 def _end_cancelled(runs: models.QuerySet[JobRun], now: datetime) -> None:
-    """End those runs that somebody asked to end."""
+    """End those runs whose end was requested."""
     asked = runs.filter(state=JobState.ACTIVE).exclude(cancel_requested_at=None)
     asked.update(state=JobState.CANCELLED, finished_at=now, lease_owner="", outcome={"reason": CANCELLED})
 
@@ -150,5 +150,5 @@ def _active_run(job: str, shard: int, now: datetime) -> JobRun | None:
                 memory=last.memory if last is not None else {},
             )
     except IntegrityError:
-        # Another process started the run between our look and our insert; it takes it, too.
+        # Another process started the run between our query and our insert; it takes it, too.
         return None

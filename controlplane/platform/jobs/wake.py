@@ -9,7 +9,7 @@ from django.db import transaction
 from controlplane.platform.bus import fleet_keyring, get_bus
 
 TOPIC = "wake_jobs"
-"""Told topic: names of jobs, separated by commas. Whoever keeps the schedule hears it."""
+"""Stream topic: names of jobs, separated by commas. Processes that keep the schedule subscribe to it."""
 
 
 def job_queues(name: str) -> list[str]:
@@ -21,6 +21,6 @@ def job_queues(name: str) -> list[str]:
 
 
 def wake(jobs: Iterable[str]) -> None:
-    """Wake these jobs once the surrounding transaction is committed; one that is not heard waits for its schedule."""
+    """Wake these jobs once the surrounding transaction is committed; if the message is lost, they run on schedule."""
     names = ",".join(jobs).encode()
     transaction.on_commit(lambda: get_bus().tell(TOPIC, names))

@@ -16,9 +16,10 @@ _Tokens = tuple[int, int, int]
 
 
 class FleetTogether:
-    """Makes one sample of many. Mutable state: the token counters of each engine, the smoothed loads, the number.
+    """Merges the samples of many gateways. Mutable state: the token counters of each engine, the smoothed loads, the
+    number.
 
-    A gateway's counters begin anew when it starts, and gateways come and go; those of the engines together only rise.
+    A gateway's counters restart with it, and gateways join and leave; those of the engines together only rise.
     """
 
     def __init__(self) -> None:

@@ -74,7 +74,7 @@ class FleetSamples:
             return [gateway.sample for gateway in self._gateways.values()]
 
     def subscribe(self, shown: Shown) -> Callable[[], None]:
-        """Hear each picture of all gateways together, the newest at once; returns the call that ends it."""
+        """Subscribe to the merged samples of all gateways, the newest at once; returns the call that unsubscribes."""
         latest = self.latest
         with self._lock:
             self._all = [*self._all, shown]
@@ -88,7 +88,7 @@ class FleetSamples:
         return leave
 
     def subscribe_each(self, heard: Heard) -> Callable[[], None]:
-        """Hear the samples of each gateway, the newest at once; returns the call that ends it."""
+        """Subscribe to the samples of each gateway, the newest at once; returns the call that unsubscribes."""
         with self._lock:
             self._each = [*self._each, heard]
             known = self._counted(self._clock())

@@ -15,7 +15,7 @@ from controlplane.platform.role import Role
 SCOPES = ("infer", "route", "manage")
 """infer: the OpenAI-compatible proxy. route: the decision API. manage: the management API, with the key's role."""
 USUAL_SCOPES = ("infer",)
-"""What a key opens unless somebody says more."""
+"""The default scopes of a key."""
 
 KEY_START = "hw_"
 """How the text of every key begins."""
@@ -24,7 +24,7 @@ SLO_CLASS = r"^[a-z0-9][a-z0-9_.-]{0,31}$"
 
 
 def new_key_id() -> str:
-    """Return an id that tells nothing about the key."""
+    """Return an id that reveals nothing about the key."""
     return f"key-{uuid_utils.uuid7().hex}"
 
 
@@ -34,7 +34,7 @@ def usual_scopes() -> list[str]:
 
 
 def hash_api_key(text: str) -> str:
-    """Return the lower-case hex SHA-256 by which keys are stored and looked up."""
+    """Return the lower-case hex SHA-256 by which keys are stored and found."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -48,7 +48,7 @@ class ApiKey(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="api_keys")
     name = models.CharField(max_length=120)
     prefix = models.CharField(max_length=16)
-    """First characters, so that people can tell keys apart."""
+    """First characters, so that people can recognize a key."""
     sha256 = models.CharField(max_length=64, unique=True)
     """Lower-case hex of the whole key's SHA-256. The key has 256 random bits, so no salt is needed."""
     scopes = models.JSONField(default=usual_scopes)

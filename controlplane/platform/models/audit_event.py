@@ -12,7 +12,7 @@ from controlplane.platform.models.append_only import AppendOnlyError
 
 
 class AuditEvent(models.Model):
-    """One mutation. Written in the transaction of the change it tells of, with secrets left out."""
+    """One mutation. Written in the transaction of the change that it records, with secrets left out."""
 
     at = models.DateTimeField(db_index=True)
     actor = models.ForeignKey(

@@ -15,7 +15,7 @@ from django.db import InterfaceError, InternalError, OperationalError, transacti
 CANNOT_WRITE = (OperationalError, InternalError, InterfaceError)
 """Raised by a database that is full, read-only, busy or away."""
 REMEMBERED_S = 90.0
-"""A failure is told so long; sessions try to write once a minute."""
+"""A failure is reported for this long; sessions try to write once a minute."""
 
 logger = logging.getLogger(__name__)
 

@@ -150,7 +150,7 @@ class NewPolicyVersion(Input):
 
 
 class PolicyDocument(Input):
-    """A document to look at."""
+    """A document to check."""
 
     document = Document()
 
@@ -176,7 +176,7 @@ class Schedule(Publication):
 
 
 class Approval(ChangeBody):
-    """Somebody's word on a version."""
+    """Approval of a version."""
 
 
 class RollBack(Publication):

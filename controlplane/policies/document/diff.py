@@ -47,7 +47,7 @@ class DiffLine:
 
     @property
     def sign(self) -> str:
-        """What tells added from removed without colour."""
+        """The sign that distinguishes added from removed without color."""
         return {ADDED: "+", REMOVED: "−"}.get(self.kind, " ")
 
     @property

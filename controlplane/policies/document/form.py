@@ -130,7 +130,7 @@ def typed_document(document: Any, shown: Any, posted: Mapping[str, str]) -> Any:
 
 
 def as_posted(document: Any) -> dict[str, str]:
-    """Return what a browser sends for the form of this document when nobody touches it."""
+    """Return what a browser sends for this document's form if it is not edited."""
     return {
         item.path: item.value
         for group in form_groups(document, document)
@@ -274,7 +274,7 @@ def _without_strangers(document: Any, shown: Any, stage: str) -> Any:
 
 
 def _read(text: str, kind: str) -> Any:
-    """Return the value that the text stands for; ABSENT for an empty one, the text itself where it is no number."""
+    """Return the value of the text; ABSENT for an empty one, the text itself where it is no number."""
     if kind == SWITCH:
         return text == ON
     if kind in (TEXT, CHOICE):

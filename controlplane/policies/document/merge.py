@@ -19,7 +19,7 @@ BASE, THEIRS, MINE, BOTH, CONFLICT = "base", "theirs", "mine", "both", "conflict
 
 
 class UnresolvedConflictError(ValueError):
-    """Both sides changed the same places and nobody chose; `paths` are the places."""
+    """Both sides changed the same places and no choice was made; `paths` are the places."""
 
     def __init__(self, paths: tuple[str, ...]) -> None:
         self.paths = paths
@@ -92,7 +92,7 @@ def _changed(path: Path, base: Any, theirs: Any, mine: Any) -> list[MergedPlace]
 
 
 def _is_one_value(path: Path, *sides: Any) -> bool:
-    """Tell whether a stage's rule differs between the sides."""
+    """Return whether a stage's rule differs between the sides."""
     if len(path) != 1 or path[0] not in STAGES:
         return False
     names = [value_at(side, ("name",)) for side in sides]

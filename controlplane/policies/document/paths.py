@@ -8,7 +8,7 @@ from controlplane.policies.document.schema import ABSENT, Absent, Path
 
 
 def value_at(document: Any, path: Path) -> Any:
-    """Return what stands at the path; ABSENT where the document has no such place."""
+    """Return the value at the path; ABSENT where the document has no such path."""
     for name in path:
         if not isinstance(document, dict) or name not in document:
             return ABSENT

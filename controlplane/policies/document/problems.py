@@ -103,7 +103,7 @@ def _contradictions(automation: AutomationPolicy) -> Iterator[FieldProblem]:
 
 
 def _slice_problems(policy: WholePolicy) -> Iterator[FieldProblem]:
-    """Tell where the holdback's rule does not go with the queue order that it would share."""
+    """Yield a problem where the holdback's rule does not fit the queue order that it would share."""
     control = policy.automation.holdback
     if control.share and pair_problem(control.placement, policy.order.name):
         message = f"queue order {policy.order.name!r} lets engines pull unbound requests, so no rule places them"
@@ -111,7 +111,7 @@ def _slice_problems(policy: WholePolicy) -> Iterator[FieldProblem]:
 
 
 def _with_parameters(policy: WholePolicy) -> WholePolicy:
-    """Write out what a rule was not told: its defaults may differ in a later program."""
+    """Write out the parameters that a rule was not given: its defaults may differ in a later version of the program."""
     stages = {}
     for name, table in STAGES.items():
         stage = getattr(policy, name)

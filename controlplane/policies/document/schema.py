@@ -23,7 +23,7 @@ Path = tuple[str, ...]
 
 
 class Absent:
-    """Stands for a value that a document does not have."""
+    """Represents a value that a document does not have."""
 
 
 ABSENT: Final = Absent()
@@ -42,7 +42,7 @@ class SettingSchema:
     sentence: str
     unit: str = ""
     group: str = ""
-    """The part of the form it stands in; empty: its object's own."""
+    """The part of the form that holds it; empty: its object's own."""
     low: float | None = None
     high: float | None = None
     above_low: bool = False
@@ -78,12 +78,12 @@ class StageSchema:
 
     @property
     def name_path(self) -> Path:
-        """Where the rule's name stands."""
+        """The path of the rule's name."""
         return (*self.path, "name")
 
     @property
     def params_path(self) -> Path:
-        """Where the rule's parameters stand."""
+        """The path of the rule's parameters."""
         return (*self.path, "params")
 
 
@@ -95,7 +95,7 @@ class MapSchema:
     title: str
     sentence: str
     entry: ObjectSchema | SettingSchema
-    """What stands under each name; the paths in it begin at the name."""
+    """The schema under each name; its paths begin at the name."""
     name_pattern: str
     """A regular expression that each whole name matches; empty: any name."""
     most: int | None
@@ -181,7 +181,7 @@ def _setting(kind: Any, path: Path, title: str, sentence: str, words: dict[str, 
 
 
 def _rules(path: Path) -> dict[str, ObjectSchema]:
-    """Return what each rule of the stage can be told; a rule's sentence is the first line of its docstring."""
+    """Return the parameters of each rule of the stage; a rule's sentence is the first line of its docstring."""
     params = (*path, "params")
     return {
         name: _object(kind, params, name, (kind.__doc__ or "").strip().partition("\n")[0])
@@ -198,5 +198,5 @@ def _default(found: inspect.Field) -> Any:
 
 
 def _title_of(name: str) -> str:
-    """Return a title for a setting that has none: look_ahead_ms becomes Look ahead ms."""
+    """Return a title for a setting that has none: prompt_tokens becomes Prompt tokens."""
     return re.sub(r"_+", " ", name).strip().capitalize()

@@ -52,7 +52,7 @@ def document_text(document: Any) -> str:
 
 
 def ordered(value: Any, schema: Node | None = None) -> Any:
-    """Return a copy whose names stand in the form's order; unknown ones follow, as they came."""
+    """Return a copy with names in the form's order; unknown ones follow, in their own order."""
     schema = policy_schema() if schema is None else schema
     if not isinstance(value, dict) or isinstance(schema, SettingSchema):
         return value

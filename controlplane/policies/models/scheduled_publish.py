@@ -11,7 +11,7 @@ from controlplane.policies.models.policy_version import PolicyVersion
 
 
 class ScheduleState(models.TextChoices):
-    """Where a scheduled publish stands."""
+    """State of a scheduled publish."""
 
     WAITING = "waiting", "Scheduled"
     PUBLISHED = "published", "Went live"
@@ -29,7 +29,7 @@ class ScheduledPublish(models.Model):
     instead_of = models.PositiveIntegerField(null=True, blank=True)
     """Number of the version that was live when it was scheduled; anything newer keeps it from going live."""
     by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+")
-    """Whose role is looked at again when the time has come; empty for an API key and for the program."""
+    """Whose role is checked again at the due time; empty for an API key and for the program."""
     by_key = models.CharField(max_length=64, blank=True)
     """The API key that scheduled it, by its id; empty for people and for the program."""
     by_name = models.CharField(max_length=150)

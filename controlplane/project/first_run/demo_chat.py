@@ -25,8 +25,8 @@ _OWN = re.compile(rf"http://{re.escape(LOOPBACK)}:\d+")
 def seed_demo_chat(secrets: FirstRunSecrets, *, ports_from: int) -> str:
     """Return the chat's address, and have the demo's API key list it as an origin; empty where the key is gone.
 
-    The key remembers the port; a page whose port now belongs to another program moves to a free one. Origins that
-    somebody has added stay.
+    The key remembers the port; a page whose port now belongs to another program moves to a free one. Origins that a
+    person has added stay.
     """
     key = ApiKey.objects.filter(sha256=hash_api_key(secrets.api_key), revoked_at=None).first()
     if key is None:

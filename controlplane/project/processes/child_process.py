@@ -35,8 +35,9 @@ class ChildSpec:
     pass_fds: tuple[int, ...] = ()
     """Descriptors that the child inherits under the same numbers."""
     standby: bool = False
-    """A second process is started ahead, and told by a byte on its standard input to take the place of the first. The
-    end of that input ends it."""
+    """A second process is started ahead, and receives a byte on its standard input when it is to replace the first. The
+    end of that input ends it.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,15 +67,15 @@ _THREADS = 7
 STOP_S = 3.0
 _LONGEST_SLEEP_S = 1.0
 _TELL_S = 1.0
-"""That jobs are woken is told no more often than this."""
+"""At most one message in this time reports that jobs were woken."""
 JOBS, BEAT = "jobs", "beat"
 
 
 class EmbeddedCelery:
     """One worker for all queues (JOBS), one schedule that wakes jobs (BEAT), also when the bus asks for one.
 
-    `on_end` hears of a part that ended although nobody stopped it, in that part's thread. Mutable state: the threads,
-    and when a wake-up was told last.
+    `on_end` is called with a part that ended without being stopped, in that part's thread. Mutable state: the threads,
+    and when a wake-up was last reported.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class EmbeddedCelery:
                 thread.join(max(0.0, until_s - time.monotonic()))
 
     def _wake_worker(self) -> None:
-        # The worker looks at the flag after a message or two seconds, and then waits once more.
+        # The worker checks the flag after a message or two seconds, and then waits once more.
         for _ in range(2):
             self._wake_up.delay()
 
@@ -129,7 +129,7 @@ class EmbeddedCelery:
             # Celery's way to leave the thread.
             return
         except Exception:
-            # The edge of the thread: whatever ended it is logged, and the process hears of it below.
+            # The edge of the thread: whatever ended it is logged, and `on_end` reports it to the process below.
             logger.exception("the thread of %s failed", part)
         finally:
             if not self._stopping:
@@ -142,7 +142,7 @@ class EmbeddedCelery:
             get_bus().append(WOKEN, b"")
 
     def _run_worker(self) -> None:
-        # The pool's threads, which set no current application, look jobs up in the default one.
+        # The pool's threads, which set no current application, find jobs in the default one.
         self._app.set_default()
         worker = WorkController(
             app=self._app,

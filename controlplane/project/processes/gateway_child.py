@@ -9,7 +9,7 @@ VARIABLE = "GATEWAY_CHILD"
 
 
 class GatewayChild(msgspec.Struct, frozen=True, kw_only=True):
-    """What the supervisor tells the gateway, which reads no settings of Django's."""
+    """The parameters that the supervisor gives the gateway, which reads no settings of Django's."""
 
     state_dir: str
     fleet_secret: str

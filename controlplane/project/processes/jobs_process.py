@@ -33,7 +33,7 @@ def main() -> int:
     from controlplane.request_log.job import keep, request_intake
     from controlplane.secret_rotation.own_secrets import answer_questions
 
-    # From now on; the job that stores what is heard may start later.
+    # Subscribes now; the job that stores what is received may start later.
     request_intake()
     answer_questions("jobs", [fleet_keyring()])
     jobs = EmbeddedCelery(
@@ -48,7 +48,7 @@ def main() -> int:
     try:
         keep(request_intake())
     except Exception:
-        # The edge of the process: it ends in any case, and the server must still hear that it did.
+        # The edge of the process: it ends in any case, and the server must still be notified.
         logger.exception("what came last could not be stored")
     return end.status
 

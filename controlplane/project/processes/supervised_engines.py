@@ -20,7 +20,7 @@ LOOK_S = 2.0
 
 
 class SupervisedEngines:
-    """Follows the topology. Mutable state: the names of the engines that it looks after."""
+    """Follows the topology. Mutable state: the names of the engines that it supervises."""
 
     def __init__(self, supervisor: Supervisor, read: Callable[[], Sequence[ChildSpec]]) -> None:
         """`read` returns the wanted children from the database; it is called in a thread of its own."""

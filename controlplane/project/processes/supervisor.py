@@ -116,7 +116,7 @@ class Supervisor:
                     os.killpg(status.pid, signal.SIGKILL)
 
     def statuses(self) -> tuple[ChildStatus, ...]:
-        """Return how all children stand, in order of their names; may be called from any thread."""
+        """Return the state of all children, in order of their names; may be called from any thread."""
         children = dict(self._children)
         return tuple(children[name].status for name in sorted(children))
 
@@ -189,7 +189,7 @@ class _Child:
                 stderr=log,
                 env={**os.environ, **self.spec.env},
                 # A group, no session: Linux divides the CPU among sessions first, so that the lower priority of web
-                # and jobs (autogroup, sched(7)) would hold against nobody.
+                # and jobs (autogroup, sched(7)) would hold against no other group.
                 process_group=0,
                 pass_fds=self.spec.pass_fds,
             )

@@ -44,7 +44,7 @@ class DecisionIndex(models.Model):
     regret_ms = models.IntegerField(null=True)
     regret_cause = models.CharField(max_length=16, blank=True)
     share = models.FloatField(default=1.0)
-    """Share of decisions like it that were kept: it stands for 1 / share."""
+    """Share of decisions like it that were kept: its weight is 1 / share."""
     segment = models.ForeignKey(Segment, on_delete=models.CASCADE, related_name="+")
     place = models.PositiveSmallIntegerField()
     """Within the segment."""

@@ -37,7 +37,7 @@ class Segment(models.Model):
 
     class Meta:
         constraints = (models.UniqueConstraint(fields=("batch", "retention"), name="segment_stored_once"),)
-        # All that retention asks for is in the index, so that nobody reads the data to add up its size.
+        # All columns that retention reads are in the index, so that adding up sizes does not read the data.
         indexes = (
             models.Index(fields=("retention", "at_ms", "id", "size", "merged_at_ms"), name="segment_by_age"),
             models.Index(

@@ -26,7 +26,7 @@ MAX_PLAIN_BYTES = 128 << 20
 LEFT_OVER_S = 3600.0
 """Copies without a recording are deleted when they are older than this."""
 PART_BYTES = 4 << 20
-"""A trace lies in segments of so many bytes, so that nobody holds the database for long."""
+"""A trace is stored in segments of this many bytes, so that no write holds the database for long."""
 _KEY = re.compile(r"[0-9a-f]{16}")
 
 _encode = msgspec.json.Encoder().encode
@@ -42,7 +42,7 @@ class RecordingGoneError(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A trace that belongs to no recording yet: how many rows it has, how it looks packed, and what is in it."""
+    """A trace that belongs to no recording yet: its rows, its packed form, and its content."""
 
     rows: int
     packed: bytes = field(repr=False)
@@ -61,7 +61,7 @@ def written(rows: Iterable[RecordedRow]) -> Written:
 
 
 class RecordingStore:
-    """Traces in the log's store, and copies of them in a directory of this machine for whoever reads files."""
+    """Traces in the log's store, with copies in a directory of this machine for programs that read files."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

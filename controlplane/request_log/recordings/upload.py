@@ -43,7 +43,7 @@ class BadTraceError(ValueError):
 def checked_rows(file: IO[bytes]) -> Iterator[RecordedRow]:
     """Return the rows of a trace in Mooncake's form, gzipped or not, once the whole of it has been checked.
 
-    Raises BadTraceError with all that is wrong. The file is read twice, so that its rows never stand in memory.
+    Raises BadTraceError with all that is wrong. The file is read twice, so that its rows are never all in memory.
     """
     packed = file.read(MAX_UPLOAD_BYTES + 1)
     checker = _Checker()

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 MERGED_BYTES = 128 << 10
 """Largest result, index rows included: one decision is read by unpacking all of its segment."""
 LISTED_AT_ONCE = 512
-"""Segments that one call looks at, and so the most that it merges."""
+"""Segments that one call examines, and so the most that it merges."""
 READERS_MS = 300_000
 """A merged segment is deleted so long afterwards."""
 
@@ -43,7 +43,7 @@ def merge_small(retention: Retention, since_ms: int, now_ms: int) -> int:
     found = list(segments.order_by("at_ms", "pk").values_list("pk", "at_ms", "size")[:LISTED_AT_ONCE])
     *complete, last = _groups(found) or [[]]
     if not complete and len(found) == LISTED_AT_ONCE:
-        # As many at one moment as are looked at: what comes next would never be reached.
+        # As many at one moment as one call examines: the segments after them would never be reached.
         complete, last = [last], [(0, last[-1][1] + 1, 0)]
     for group in complete:
         if len(group) > 1:

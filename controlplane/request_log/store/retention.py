@@ -11,7 +11,7 @@ from django.db.models import Sum
 from controlplane.request_log.models.segment import Retention, Segment
 
 DROPPED_AT_ONCE = 16
-"""Segments deleted in one transaction, so that nobody waits long for the database."""
+"""Segments deleted in one transaction, so that other writers do not wait long for the database."""
 
 
 def keep_bounds() -> None:

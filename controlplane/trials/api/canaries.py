@@ -29,7 +29,7 @@ from controlplane.trials.models.canary import Canary, CanaryState
 
 
 class CanaryShape(ModelShape):
-    """One canary: its course, how it stands, and the last look at both arms."""
+    """One canary: its course, its state, and the last evaluation of both arms."""
 
     version = serializers.IntegerField(source="version.number", read_only=True)
     against = serializers.IntegerField(
@@ -185,7 +185,7 @@ class OneCanary(_Canaries, ObjectView):
 
     @override
     def get(self, request: Request, **names: Any) -> Response:
-        """Return the canary; its ETag stands for its course, the look within moves on without it."""
+        """Return the canary; its ETag identifies its course, the evaluation within changes without it."""
         found = self.thing(**names)
         return Response(self.represented(found), headers={"ETag": etag_of(found)})
 

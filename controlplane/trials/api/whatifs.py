@@ -20,7 +20,7 @@ from controlplane.trials.whatif.lifecycle import standing_of, start_whatif, visi
 
 
 class WhatIfShape(serializers.Serializer):
-    """One what-if: what was asked, how it stands, and its answer."""
+    """One what-if: its parameters, its state, and its answer."""
 
     id = serializers.IntegerField(source="whatif.pk")
     pool = serializers.CharField(source="whatif.pool.slug")
@@ -39,7 +39,7 @@ class WhatIfShape(serializers.Serializer):
 
     @override
     def to_representation(self, instance: Any) -> dict[str, Any]:
-        """Return the what-if with how it stands."""
+        """Return the what-if with its state."""
         return super().to_representation(standing_of(instance))
 
 

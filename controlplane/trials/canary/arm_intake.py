@@ -37,7 +37,7 @@ class ArmIntake:
         self._unsubscribe = bus.subscribe(TOPIC, self._hear)
 
     def stop(self) -> None:
-        """Hear no more."""
+        """Unsubscribe."""
         self._unsubscribe()
 
     def slices(self, base: Sequence[Key], tried: Key, since_s: float) -> list[tuple[float, ArmSlice]]:

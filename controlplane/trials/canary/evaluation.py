@@ -16,7 +16,7 @@ MAX_POINTS = 180
 
 
 class ArmFigures(msgspec.Struct, frozen=True):
-    """What one arm's requests came to. Times in seconds, shares 0..1; None: nothing to tell from."""
+    """Results of one arm's requests. Times in seconds, shares 0..1; None: no data."""
 
     requests: int
     late_share: float | None
@@ -43,7 +43,7 @@ class EvaluationPoint(msgspec.Struct, frozen=True):
 
 
 class CanaryEvaluation(msgspec.Struct, frozen=True):
-    """A look; `base` is the arm that is compared with."""
+    """One evaluation; `base` is the arm that is compared with."""
 
     at: float
     action: str
@@ -61,7 +61,7 @@ def look_of(
     comparison: Comparison,
     slices: list[tuple[float, ArmSlice]],
 ) -> CanaryEvaluation:
-    """Return the look at these slices, which may be of several pools."""
+    """Return the evaluation of these slices, which may be of several pools."""
     return CanaryEvaluation(
         at,
         action,
@@ -74,13 +74,13 @@ def look_of(
 
 
 def plain(look: CanaryEvaluation) -> dict[str, Any]:
-    """Return the look as JSON values."""
+    """Return the evaluation as JSON values."""
     told: dict[str, Any] = msgspec.to_builtins(look, str_keys=True)
     return told
 
 
 def read_look(stored: Any) -> CanaryEvaluation | None:
-    """Return a stored look; None where there was none yet."""
+    """Return a stored evaluation; None where there was none yet."""
     return msgspec.convert(stored, prepared(CanaryEvaluation), str_keys=True) if stored else None
 
 

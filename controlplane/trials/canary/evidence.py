@@ -20,7 +20,7 @@ from routing.values.counted import count
 from routing.values.prepared_struct import prepared
 
 FRESH_S = 60.0
-"""A look that is older says nothing about what happens; looks come every other second."""
+"""An evaluation that is older says nothing about the present; one follows every other second."""
 GUARD_TITLES = {LATE: "Late requests", FAILED: "Failed requests", TTFT: "Mean TTFT", TAIL: "Slowest tenth"}
 
 _LACKS = {NOT_YET: "not yet known to hold", BROKEN: "broken"}
@@ -50,7 +50,7 @@ class StepEvidence:
     requests: int
     """Requests that are yet to be judged in the arm with fewer."""
     guardrails: tuple[GuardrailCertainty, ...]
-    """Empty: nobody looked at this step yet."""
+    """Empty: this step was not evaluated yet."""
     missing: tuple[str, ...]
     """What is missing, one sentence each; empty: the evidence is there."""
     wait_s: float | None
@@ -91,7 +91,7 @@ def _wait_s(dwell_s: float, guardrails: Sequence[GuardrailCertainty]) -> float |
 
 
 def look_at_step(canary: Canary) -> CanaryEvaluation | None:
-    """Return the last look if it is at the canary's present step."""
+    """Return the last evaluation if it is of the canary's present step."""
     look = read_look(canary.look)
     return look if look and look.at >= canary.step_at.timestamp() else None
 
@@ -99,7 +99,7 @@ def look_at_step(canary: Canary) -> CanaryEvaluation | None:
 def known_guardrails(
     look: CanaryEvaluation, limits: GuardrailDocument, step_at: datetime
 ) -> tuple[GuardrailCertainty, ...]:
-    """Return what the look says of each guard."""
+    """Return what the evaluation says of each guardrail."""
     since_s = look.at - step_at.timestamp()
     return tuple(
         certainty(reading, requests=_counted(reading.guard, look), least=limits.min_requests, since_s=since_s)
@@ -108,7 +108,7 @@ def known_guardrails(
 
 
 def require_evidence(canary: Canary, evidence: Evidence, why: str, now: datetime) -> dict[str, list[str]]:
-    """Return what the audit tells of missing evidence that was waived.
+    """Return the audit's record of missing evidence that was waived.
 
     Raises EvidenceMissingError, and InvalidFieldsError where it is waived without a reason.
     """

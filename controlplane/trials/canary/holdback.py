@@ -51,7 +51,7 @@ def visible_slices(actor: Actor) -> list[Holdback]:
 
 
 def memory_of(stored: Holdback) -> HoldbackMemory:
-    """Return what the last look left."""
+    """Return the memory of the last evaluation."""
     return msgspec.convert(stored.memory, prepared(HoldbackMemory))
 
 
@@ -64,7 +64,7 @@ def turn(
     *,
     actor: Actor,
 ) -> None:
-    """Store what a look came to. Where the share or who serves changes, the audit hears of it and gateways follow."""
+    """Store the result of an evaluation. Where the share or the serving side changes, it is audited and published."""
     reason = "; ".join(item.text for item in plan.reasons)[:400]
     before = {"state": stored.state, "share": stored.share}
     after = {"state": memory.state, "share": plan.share}
@@ -96,7 +96,7 @@ def holdbacks() -> None:
 
 
 def look_at_slices(intake: ArmIntake, *, clock: Clock = timezone.now) -> int:
-    """Look at each pool whose policy asks for a slice or that has one, and return how many were."""
+    """Evaluate each pool whose policy asks for a slice or that has one, and return how many were evaluated."""
     found = Pool.objects.select_related("policy__live_version", "automation", "region", "holdback")
     pools = [pool for pool in found if _concerned(pool)]
     return run_rounds(JOB, EVERY, partial(_look, intake=intake), pools=pools, clock=clock) if pools else 0

@@ -48,7 +48,7 @@ def canary() -> None:
 
 
 def look_at_all(intake: ArmIntake, *, clock: Clock = timezone.now) -> int:
-    """Look at each running canary that nobody else looks at now, and return how many were."""
+    """Evaluate each running canary that no other process evaluates now, and return how many were."""
     looked = 0
     running = Canary.objects.filter(state=CanaryState.RUNNING)
     for found in running.select_related("policy", "version", "against", "pool__region"):
@@ -56,7 +56,7 @@ def look_at_all(intake: ArmIntake, *, clock: Clock = timezone.now) -> int:
         if lease is None:
             continue
         if lease.went_back:
-            # The step's time is counted on from where it stood.
+            # The step's elapsed time is kept: its start moves with the clock.
             found.step_at -= lease.went_back
             Canary.objects.filter(pk=found.pk, revision=found.revision).update(step_at=found.step_at)
         result = _look(found, intake, clock().timestamp())
@@ -69,7 +69,7 @@ def look_at_all(intake: ArmIntake, *, clock: Clock = timezone.now) -> int:
 
 
 def _look(found: Canary, intake: ArmIntake, now_s: float) -> RoundResult:
-    """Return what one look comes to; a slice that began before the step did belongs to the one before."""
+    """Return the result of one evaluation; a slice that began before the step did belongs to the one before."""
     guardrails = msgspec.convert(found.guardrails, prepared(GuardrailDocument))
     since_s = found.step_at.timestamp()
     pools = list(found.policy.pools.select_related("automation"))
@@ -111,12 +111,12 @@ def _sides(found: Canary, pools: Sequence[Pool]) -> dict[str, tuple[list[Key], K
 
 
 def _must_wait(found: Canary) -> bool:
-    """Return whether somebody has to approve of its version before it is promoted."""
+    """Return whether its version needs an approval before it is promoted."""
     return found.advance == "promote" and found.pool is None and lacks_approval(found.version)
 
 
 def _keep(found: Canary, plan: CanaryPlan, slices: list[tuple[float, ArmSlice]], now_s: float) -> None:
-    """Store the look, and do what it came to, in the transaction of the round."""
+    """Store the evaluation, and carry out its action, in the transaction of the round."""
     if found.pool is not None and (problem := service_problem(found.pool)):
         end(locked_running(found, found.revision), CanaryState.ENDED, "canary.end", actor=ACTOR, reason=problem)
         return

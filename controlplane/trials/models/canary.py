@@ -12,7 +12,7 @@ from controlplane.policies.models.policy_version import PolicyVersion
 
 
 class CanaryState(models.TextChoices):
-    """How a canary stands."""
+    """State of a canary."""
 
     RUNNING = "running", "Running"
     PROMOTED = "promoted", "Promoted"
@@ -57,9 +57,9 @@ class Canary(models.Model):
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True, blank=True)
     look = models.JSONField(default=dict)
-    """The last look of the job: controlplane.trials.canary.evaluation.CanaryEvaluation as JSON."""
+    """The job's last evaluation: controlplane.trials.canary.evaluation.CanaryEvaluation as JSON."""
     revision = models.PositiveIntegerField(default=1)
-    """Rises with each change of step or state, not with looks; the ETag of the API."""
+    """Rises with each change of step or state, not with evaluations; the ETag of the API."""
 
     class Meta:
         ordering = ("-started_at", "-id")

@@ -18,7 +18,7 @@ class SliceState(models.TextChoices):
 
 
 class Holdback(models.Model):
-    """How a pool's holdback stands; a pool without a row has none."""
+    """State of a pool's holdback; a pool without a row has none."""
 
     pool = models.OneToOneField(Pool, on_delete=models.CASCADE, related_name="holdback")
     state = models.CharField(max_length=16, choices=SliceState.choices, default=SliceState.OFF)
@@ -30,9 +30,9 @@ class Holdback(models.Model):
     share = models.FloatField(default=0.0)
     """Share of the sessions that the simple rule has now, 0..1."""
     reason = models.CharField(max_length=400, blank=True)
-    """Why it stands so."""
+    """Reason for the state."""
     look = models.JSONField(default=dict)
-    """The last look of the job: controlplane.trials.canary.evaluation.CanaryEvaluation as JSON."""
+    """The job's last evaluation: controlplane.trials.canary.evaluation.CanaryEvaluation as JSON."""
 
     class Meta:
         constraints = (

@@ -79,7 +79,7 @@ def start_shadow(
             audit.tell(actor, "shadow.start", shadow, after=plain_fields(shadow), why=why)
             record_change()
     except IntegrityError as error:
-        # Somebody else was faster by a moment.
+        # Another start was faster by a moment.
         raise _runs(pool) from error
     return shadow
 

@@ -31,7 +31,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     engine_model: Literal["auto", "chunked", "colocated", "reference"] = AUTO
     """How an engine mixes prefill and decode: in chunks beside decodes, prefills first, or one prefill at a time.
 
-    AUTO: as comes closest to what happened, and ENGINE_MODELS[0] where nobody knows what happened.
+    AUTO: the one closest to what happened, and ENGINE_MODELS[0] where that is unknown.
     """
     base_placement: str = ""
     """A baseline of simulator.baselines that places the base's requests; empty: the base's own placement does."""

@@ -34,7 +34,7 @@ class EngineCandidate:
     costs: str
     """LEARNED from what requests took, LEARNED_PREFILL for prefills alone, or WRITTEN in the policy."""
     kv_tokens: int | None
-    """What fits in an engine's cache as engines report it; None: not known, the profile's default stands."""
+    """Capacity of an engine's cache as engines report it; None: not known, the profile's default applies."""
     engine_model: str
     """How it mixes prefill and decode, a name of simulator.engine_models."""
 
@@ -90,7 +90,7 @@ def as_it_would_route(policy: RoutingPolicy, learned: Mapping[str, FittedCost]) 
 
 
 def reported_kv_tokens(bus: Bus, engine_ids: list[str]) -> int | None:
-    """Return what fits in an engine's cache by the newest reports, the median of those known; None: nobody says."""
+    """Return an engine's cache capacity by the newest reports, the median of those known; None: none is known."""
     told = []
     for engine_id in engine_ids:
         value = bus.latest(f"{TOPIC_PREFIX}{engine_id}")

@@ -64,7 +64,7 @@ def _answer(lease: Lease) -> None:
     try:
         result = carry_out(plan_of(asked), reports_from_json(run.memory.get("reports", {})), on_look=watch)
     except StoppedError:
-        # Given back, the runs that are done are not done again by whoever takes it; a lost lease stays lost.
+        # Released, its finished runs are not done again by the next holder; a lost lease stays lost.
         release(watch.lease)
         return
     with transaction.atomic():

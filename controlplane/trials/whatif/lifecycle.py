@@ -129,12 +129,12 @@ def start_whatif(
 
 
 def standing_of(whatif: WhatIf) -> WhatIfStanding:
-    """Return how one what-if stands."""
+    """Return the state of one what-if."""
     return standings_of([whatif])[0]
 
 
 def standings_of(whatifs: list[WhatIf]) -> list[WhatIfStanding]:
-    """Return how each stands, by its newest run."""
+    """Return the state of each, by its newest run."""
     runs = {
         run.shard: run
         for run in JobRun.objects.filter(job=JOB, shard__in=[whatif.pk for whatif in whatifs]).order_by("pk")
@@ -173,7 +173,7 @@ def _stored(
             author=actor.user,
         )
         inputs = _told(whatif)
-        # A lease that has run out already: the next look for work takes the run.
+        # A lease that has run out already: the next search for work takes the run.
         JobRun.objects.create(
             job=JOB, shard=whatif.pk, inputs=inputs, lease_until=now, fencing_token=1, started_at=now,
             progress={"done": 0, "of": 100},

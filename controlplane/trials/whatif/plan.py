@@ -19,7 +19,7 @@ from simulator.workloads.trace import BLOCK_TOKENS
 
 BASE, DRAFT = "base", "draft"
 TRIAL_REQUESTS = 3000
-"""Of longer recordings, this many requests tell which simulated engine comes closest to what happened."""
+"""Of longer recordings, this many requests decide which simulated engine comes closest to what happened."""
 _JITTER_GAPS = 1.0
 """Seeds after the first move each request by up to so many mean gaps between requests."""
 
@@ -46,11 +46,11 @@ class WhatIfPlan:
 
     @property
     def engine(self) -> EngineCandidate:
-        """The stand-in that is simulated."""
+        """The simulated engine."""
         return self.engine_candidates[0]
 
     def with_engine(self, number: int) -> WhatIfPlan:
-        """Return the plan with one of its stand-ins alone."""
+        """Return the plan with one of its candidate engines alone."""
         return replace(self, engine_candidates=(self.engine_candidates[number],))
 
     @property
@@ -60,7 +60,7 @@ class WhatIfPlan:
 
     @property
     def trial(self) -> WhatIfPlan:
-        """The plan on as many requests as it takes to tell which stand-in comes closest."""
+        """The plan on as many requests as it takes to choose the closest engine."""
         return replace(self, rows=self.rows[:TRIAL_REQUESTS])
 
     @property

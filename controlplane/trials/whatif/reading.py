@@ -28,7 +28,7 @@ from routing.policy.schema_versions import SchemaError
 
 
 class CannotRunError(ValueError):
-    """The what-if cannot be run as it stands; the message says why."""
+    """The what-if cannot be run in its present state; the message says why."""
 
 
 def plan_of(whatif: WhatIf) -> WhatIfPlan:

@@ -25,7 +25,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     """One policy on this traffic, or what really happened."""
 
     figures: dict[str, Spread]
-    """By name; figures that nobody knows are left out."""
+    """By name; unknown figures are left out."""
     ttft_quantiles_s: list[float]
     """Percentiles 0 to 100 of the times to first token of answered requests, each the mean over the seeds."""
     answered_share: float
@@ -80,4 +80,4 @@ class WhatIfResult(msgspec.Struct, frozen=True, kw_only=True):
     """How far the simulated mean TTFT of the base, or of the draft beside a baseline, is from what happened; None: that
     version did not decide then."""
     coarse_starts: bool = False
-    """A policy keeps equal beginnings together, and the recording tells them apart less finely than the pool does."""
+    """A policy keeps equal beginnings together, and the recording distinguishes them less finely than the pool does."""

@@ -59,9 +59,9 @@ def carry_out(
 ) -> WhatIfResult:
     """Do all runs that are not in `done` and return the answer.
 
-    Where it is not sure which engine stands in best, the first seed of the side that decided then is tried with each on
-    the first requests, and what comes closest to what happened is taken. `on_look` is told twice a second which share
-    is done, 0..1, and all reports so far; where it returns False the runs end and StoppedError is raised. Raises
+    Where the best engine model is not certain, the first seed of the side that decided then is tried with each on the
+    first requests, and the one closest to what happened is taken. `on_look` is called twice a second with the share
+    that is done, 0..1, and all reports so far; where it returns False the runs end and StoppedError is raised. Raises
     simulator.runs.whatif.WhatIfError where a run fails.
     """
     trial = plan.trial
@@ -124,7 +124,7 @@ class _Work:
 
 
 def _cores() -> int:
-    """Return the cores that this process may use, where the system tells them."""
+    """Return the cores that this process may use, where the system reports them."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -161,7 +161,7 @@ def reports_as_json(reports: Reports) -> dict[str, object]:
 
 
 def reports_from_json(value: object) -> Reports:
-    """Return stored reports; those that cannot be read are run anew."""
+    """Return stored reports; unreadable ones are run again."""
     try:
         return msgspec.convert(value, prepared(Reports))
     except msgspec.ValidationError:
