@@ -128,7 +128,7 @@ def without_replaced(markers: Iterable[Annotation]) -> list[Annotation]:
     kept: list[Annotation] = []
     for marker in markers:
         if marker.replaces:
-            # Another process starts its own numbering, so the number alone does not identify a marker: the start time does.
+            # Another process starts its own numbering: a number alone identifies no marker, its start time does.
             kept = [old for old in kept if old.number != marker.replaces or old.at != marker.at]
         kept.append(marker)
     return kept

@@ -80,8 +80,7 @@ def _newer(_old: Value, new: Value) -> Value:
 
 
 class NewestIntake(Generic[Key, Value]):
-    """Receives messages in the publisher's thread. Mutable state, under `_lock`: the values that are not settled yet.
-    """
+    """Receives messages in the publisher's thread. Mutable state, under `_lock`: the values that are not settled yet."""
 
     def __init__(
         self,

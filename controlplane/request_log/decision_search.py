@@ -89,8 +89,7 @@ def _equal(wanted: DecisionFilter) -> dict[str, str | bool]:
 
 
 def digests_of(session: str) -> list[str]:
-    """Return the digests of a session under the secrets that are accepted; a text in a digest's form is taken for one.
-    """
+    """Return the digests of a session under the secrets that are accepted; a text in a digest's form is taken for one."""
     if _DIGEST.fullmatch(session):
         return [session]
     return [session_digest(key, session) for key in fleet_keyring().keys(DIGESTS).every]

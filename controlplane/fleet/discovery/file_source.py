@@ -20,7 +20,7 @@ from controlplane.fleet.engine_url import RejectedUrlError, normal_url
 def engines_of_file(source: DiscoverySource) -> list[FoundEngine]:
     """Return the engines listed; raises DiscoveryOutageError unless every line can be read and one engine is listed.
 
-    An empty file may be one that is being written, so it takes nobody out.
+    An empty file may be one that is being written, so it removes no engine.
     """
     try:
         with Path(source.place).open("rb") as file:
