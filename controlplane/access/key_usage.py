@@ -29,7 +29,7 @@ class KeyUsageIntake(NewestIntake[str, float]):
     def store(self, now: datetime) -> int:
         """Write what is due and return how many keys were written; what is not due yet is kept."""
         return self.settle(
-            lambda at: store_last_uses({key: datetime.fromtimestamp(each, UTC) for key, each in at.items()}, now)
+            lambda at: store_last_uses({key: datetime.fromtimestamp(used_at, UTC) for key, used_at in at.items()}, now)
         )
 
 

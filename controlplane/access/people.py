@@ -54,7 +54,7 @@ def create_person(
             user.save(force_insert=True)
             if role is not None:
                 _store_grants(user, role, (None,) if everywhere or role == Role.ADMIN else pools)
-            audit.record(actor, "person.create", KIND, user.username, after=told(user), why=why)
+            audit.record(actor, "person.create", KIND, user.username, after=audit_fields(user), why=why)
     except IntegrityError as error:
         raise problem("username", "A person with this name was just added.") from error
     return user
@@ -69,9 +69,9 @@ def grant_role(user: User, role: Role, *, actor: Actor, pool: Pool | None, why: 
     if role == Role.ADMIN and pool is not None:
         raise problem("pool", "An admin's role covers all pools; leave the pool empty.")
     with transaction.atomic():
-        before = told(_locked(user))
+        before = audit_fields(_locked(user))
         _store_grants(user, role, (pool,))
-        after = told(user)
+        after = audit_fields(user)
         if after == before:
             return False
         _require_an_admin()
@@ -86,7 +86,7 @@ def withdraw_role(user: User, *, actor: Actor, pool: Pool | None = None, why: st
     """
     require(actor, Role.ADMIN)
     with transaction.atomic():
-        before = told(_locked(user))
+        before = audit_fields(_locked(user))
         deleted, _ = RoleGrant.objects.filter(user=user, pool=pool).delete()
         if not deleted:
             return False
@@ -104,7 +104,7 @@ def set_active(user: User, active: bool, *, actor: Actor, why: str = "") -> bool
     if not active and actor.user is not None and actor.user.pk == user.pk:
         raise problem("", "You cannot deactivate yourself; ask another admin.")
     with transaction.atomic():
-        before = told(_locked(user))
+        before = audit_fields(_locked(user))
         if not User.objects.filter(pk=user.pk, is_active=not active).update(is_active=active):
             return False
         user.is_active = active
@@ -131,7 +131,7 @@ def set_password(user: User, password: str, *, actor: Actor, keep_session: str =
         audit.record(actor, "person.set_password", KIND, user.username, why=why)
 
 
-def told(user: User) -> dict[str, Any]:
+def audit_fields(user: User) -> dict[str, Any]:
     """Return a person's fields as the audit records them."""
     grants = RoleGrant.objects.filter(user=user).select_related("pool").order_by("pool__slug")
     return {
@@ -189,4 +189,4 @@ def _locked(user: User) -> User:
 def _record(actor: Actor, verb: str, user: User, before: dict[str, Any], why: str, pool: Pool | None = None) -> None:
     user.__dict__.pop("_role_grants", None)
     name = pool.slug if pool else ""
-    audit.record(actor, verb, KIND, user.username, before=before, after=told(user), why=why, pool=name)
+    audit.record(actor, verb, KIND, user.username, before=before, after=audit_fields(user), why=why, pool=name)

@@ -22,7 +22,7 @@ from controlplane.automation.actuators.actuator import (
     NewEngine,
     RejectedActionError,
 )
-from controlplane.automation.engine_actions import told
+from controlplane.automation.engine_actions import audit_fields
 from controlplane.automation.models.engine_action import ActionKind, ActionState, EngineAction
 from controlplane.automation.observation import FleetObservation
 from controlplane.fleet.engine_lifecycle import EngineNotEmptyError, delete_engine, set_desired_state
@@ -74,8 +74,8 @@ def advance(order: EngineAction, hands: Hands) -> None:
 
 
 def _step(order: EngineAction, hands: Hands, now: datetime) -> None:
-    if GIVEN_UP in order.told:
-        _give_up(order, order.told[GIVEN_UP], hands, now)
+    if GIVEN_UP in order.actuator_state:
+        _give_up(order, order.actuator_state[GIVEN_UP], hands, now)
     elif now > order.deadline_at:
         _give_up(order, f"gave up after {_span(order)}: {order.says or 'no progress'}", hands, now)
     else:
@@ -98,12 +98,12 @@ def _start(order: EngineAction, hands: Hands, now: datetime) -> None:
         else:
             _move(order, says=f"{order.engine_name} does not answer yet", next_try_at=now + POLL)
         return
-    found = _registered_since(order)
-    if found is not None:
-        _move(order, state=ActionState.SENT, engine=found, engine_name=found.name, next_try_at=now)
+    registered = _registered_since(order)
+    if registered is not None:
+        _move(order, state=ActionState.SENT, engine=registered, engine_name=registered.name, next_try_at=now)
         return
     answer = hands.actuator.start(order)
-    changes = _heard(order, answer, now)
+    changes = _after_answer(order, answer, now)
     try:
         addresses = _addresses(answer.engine, order) if answer.engine is not None else {}
     except UnresolvedHostError as error:
@@ -124,7 +124,7 @@ def _stop_or_flip(order: EngineAction, hands: Hands, now: datetime) -> None:
         _finish(order, f"{order.engine_name} is already gone", now)
     elif order.state == ActionState.WANTED:
         _drain(order, engine, now)
-    elif engine.desired_state == DesiredState.READY and FLIPPED_AT not in order.told:
+    elif engine.desired_state == DesiredState.READY and FLIPPED_AT not in order.actuator_state:
         _finish(order, "the engine was returned to service", now, state=ActionState.CANCELLED)
     elif order.state == ActionState.DRAINING:
         _await_empty(order, engine, hands, now)
@@ -147,15 +147,15 @@ def _await_empty(order: EngineAction, engine: Engine, hands: Hands, now: datetim
     if left == 0 or (seen is not None and seen[0].lost):
         _move(order, state=ActionState.SENT, says="no work left", next_try_at=now)
     else:
-        found = "no gateway reports what is" if left is None else count(left, "request is", "requests are")
-        says = f"{found} left on it"
+        remainder = "no gateway reports what is" if left is None else count(left, "request is", "requests are")
+        says = f"{remainder} left on it"
         _move(order, says=says, next_try_at=now + POLL)
 
 
 def _stop(order: EngineAction, engine: Engine, hands: Hands, now: datetime) -> None:
     answer = hands.actuator.stop(order)
-    if answer.standing != ActionProgress.IN_EFFECT:
-        _move(order, **_heard(order, answer, now))
+    if answer.progress != ActionProgress.IN_EFFECT:
+        _move(order, **_after_answer(order, answer, now))
         return
     with transaction.atomic():
         _finish(order, answer.says or f"{order.engine_name} is stopped", now)
@@ -163,7 +163,7 @@ def _stop(order: EngineAction, engine: Engine, hands: Hands, now: datetime) -> N
 
 
 def _flip(order: EngineAction, engine: Engine, hands: Hands, now: datetime) -> None:
-    flipped_at = order.told.get(FLIPPED_AT)
+    flipped_at = order.actuator_state.get(FLIPPED_AT)
     if flipped_at is not None:
         if _serves(engine, hands.observed, now.timestamp(), since_s=float(flipped_at) + SETTLE.total_seconds()):
             _finish(order, f"{order.engine_name} serves as a {order.role} engine", now)
@@ -171,12 +171,12 @@ def _flip(order: EngineAction, engine: Engine, hands: Hands, now: datetime) -> N
             _move(order, says=f"{order.engine_name} does not answer yet", next_try_at=now + POLL)
         return
     answer = hands.actuator.flip(order)
-    changes = _heard(order, answer, now)
+    changes = _after_answer(order, answer, now)
     with transaction.atomic():
-        if answer.standing == ActionProgress.IN_EFFECT:
+        if answer.progress == ActionProgress.IN_EFFECT:
             change_engine(engine, {"role": order.role}, actor=ACTOR, why=order.why[:200])
             set_desired_state(engine, DesiredState.READY, actor=ACTOR, why=order.why[:200])
-            changes["told"] = {**changes["told"], FLIPPED_AT: now.timestamp()}
+            changes["actuator_state"] = {**changes["actuator_state"], FLIPPED_AT: now.timestamp()}
         _move(order, **changes)
 
 
@@ -206,10 +206,10 @@ def _move(order: EngineAction, **changes: Any) -> None:
 
 
 def _finish(order: EngineAction, says: str, now: datetime, *, state: ActionState = ActionState.DONE) -> None:
-    before = told(order)
+    before = audit_fields(order)
     with transaction.atomic():
         _move(order, state=state, says=says, finished_at=now)
-        audit.tell(ACTOR, f"engine_action.{state}", order, before=before, after=told(order))
+        audit.record_for(ACTOR, f"engine_action.{state}", order, before=before, after=audit_fields(order))
 
 
 def _give_up(order: EngineAction, says: str, hands: Hands, now: datetime) -> None:
@@ -220,8 +220,14 @@ def _give_up(order: EngineAction, says: str, hands: Hands, now: datetime) -> Non
             _finish(order, f"{order.engine_name} serves", now)
             return
         answer = _undo(order, hands)
-        if answer.standing != ActionProgress.IN_EFFECT:
-            _move(order, **{**_heard(order, answer, now), "told": {**order.told, **answer.told, GIVEN_UP: says}})
+        if answer.progress != ActionProgress.IN_EFFECT:
+            _move(
+                order,
+                **{
+                    **_after_answer(order, answer, now),
+                    "actuator_state": {**order.actuator_state, **answer.actuator_state, GIVEN_UP: says},
+                },
+            )
             return
         says = f"{says}; {answer.says}" if answer.says else says
     with transaction.atomic():
@@ -250,8 +256,12 @@ def _forget(engine: Engine, why: str) -> None:
         raise ClaimLostError from error
 
 
-def _heard(order: EngineAction, answer: ActuatorAnswer, now: datetime) -> dict[str, Any]:
-    return {"says": answer.says, "told": {**order.told, **answer.told}, "next_try_at": now + POLL}
+def _after_answer(order: EngineAction, answer: ActuatorAnswer, now: datetime) -> dict[str, Any]:
+    return {
+        "says": answer.says,
+        "actuator_state": {**order.actuator_state, **answer.actuator_state},
+        "next_try_at": now + POLL,
+    }
 
 
 def _addresses(wanted: NewEngine, order: EngineAction) -> dict[str, str]:
@@ -288,12 +298,12 @@ def _registered_since(order: EngineAction) -> Engine | None:
     """Return an engine of the order's role that was registered after it and belongs to no order yet."""
     if order.state != ActionState.SENT:
         return None
-    found: Engine | None = (
+    engine: Engine | None = (
         Engine.objects.filter(pool=order.pool, role=order.role, registered_at__gt=order.ordered_at, orders=None)
         .order_by("registered_at", "pk")
         .first()
     )
-    return found
+    return engine
 
 
 def _serves(engine: Engine, observed: FleetObservation, now_s: float, since_s: float = 0.0) -> bool:

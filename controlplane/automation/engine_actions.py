@@ -47,7 +47,11 @@ def confirm(order: EngineAction, *, actor: Actor, why: str = "") -> EngineAction
         if stored.pool.actuator != ActuatorKind.MANUAL or stored.state != ActionState.SENT:
             raise EngineActionError("This action is not waiting for confirmation; check its state.")
         return _answer(
-            stored, {"told": {**stored.told, "confirmed_by": actor.name}}, "engine_action.confirm", actor, why
+            stored,
+            {"actuator_state": {**stored.actuator_state, "confirmed_by": actor.name}},
+            "engine_action.confirm",
+            actor,
+            why,
         )
 
 
@@ -82,11 +86,11 @@ def forget_orders(now: datetime) -> int:
 
 def open_orders(pools: Collection[Pool]) -> QuerySet[EngineAction]:
     """Return the open orders of these pools, oldest first."""
-    found = EngineAction.objects.filter(pool__in=pools, state__in=OPEN_STATES)
-    return found.select_related("pool", "engine").order_by("ordered_at", "pk")
+    orders = EngineAction.objects.filter(pool__in=pools, state__in=OPEN_STATES)
+    return orders.select_related("pool", "engine").order_by("ordered_at", "pk")
 
 
-def told(order: EngineAction) -> dict[str, Any]:
+def audit_fields(order: EngineAction) -> dict[str, Any]:
     """Return the order's fields as the audit records them."""
     return {
         "kind": order.kind,
@@ -106,11 +110,11 @@ def _withdraw(order: EngineAction, actor: Actor, why: str) -> EngineAction:
 
 
 def _answer(order: EngineAction, changes: dict[str, Any], verb: str, actor: Actor, why: str) -> EngineAction:
-    before = told(order)
+    before = audit_fields(order)
     if not EngineAction.objects.filter(pk=order.pk, state=order.state).update(**changes):
         raise EngineActionError("This action just changed; reload it.")
     order.refresh_from_db()
-    audit.tell(actor, verb, order, before=before, after=told(order), why=why)
+    audit.record_for(actor, verb, order, before=before, after=audit_fields(order), why=why)
     return order
 
 

@@ -47,7 +47,7 @@ def put_verdict(
         stored = EngineHealth.objects.select_for_update().filter(engine=engine).first()
         if (stored.state, stored.code) == (state, code) if stored is not None else state == HealthState.HEALTHY:
             return False
-        before = _told(stored)
+        before = _audit_fields(stored)
         row = EngineHealth(
             engine=engine,
             state=state,
@@ -61,12 +61,12 @@ def put_verdict(
         row.save(force_insert=stored is None, force_update=stored is not None)
         was_followed = stored is not None and stored.state in _FOLLOWED
         if state in _FOLLOWED or was_followed:
-            audit.tell(actor, _VERBS[state], engine, before=before, after=_told(row), why=reason[:200])
+            audit.record_for(actor, _VERBS[state], engine, before=before, after=_audit_fields(row), why=reason[:200])
             record_change()
     return True
 
 
-def _told(row: EngineHealth | None) -> dict[str, Any] | None:
+def _audit_fields(row: EngineHealth | None) -> dict[str, Any] | None:
     return {"health": row.state, "code": row.code, "reason": row.reason} if row is not None else None
 
 
@@ -120,7 +120,7 @@ def end_verdict(engine: Engine, *, actor: Actor, at: datetime, why: str = "") ->
             # It changes nothing for gateways, so put_verdict records nothing; the person's act is recorded here.
             before = {"health": stored.state, "code": stored.code, "reason": stored.reason}
             after = {"health": HealthState.HEALTHY, "code": "", "reason": reason}
-            audit.tell(actor, "engine.end_trust", engine, before=before, after=after, why=why)
+            audit.record_for(actor, "engine.end_trust", engine, before=before, after=after, why=why)
     return True
 
 

@@ -36,13 +36,13 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that the gateways dispatched and that are not complete."""
     lost: bool = False
     """All gateways that know it have lost it."""
-    heard: bool = False
+    known: bool = False
     """Any gateway knows it."""
 
     @property
     def in_flight(self) -> int | None:
         """Requests that run there or wait for it; None: unknown."""
-        return self.running + self.bound if self.heard else None
+        return self.running + self.bound if self.known else None
 
 
 def together(samples: Sequence[EngineSample], report: EngineReport | None) -> Sighting:
@@ -57,7 +57,7 @@ def together(samples: Sequence[EngineSample], report: EngineReport | None) -> Si
         bound=sum(sample.bound for sample in samples),
         running=sum(sample.running for sample in samples),
         lost=all(sample.state == "lost" for sample in samples),
-        heard=True,
+        known=True,
     )
 
 
@@ -94,10 +94,10 @@ class FleetObservation:
         self._windows: dict[str, PoolWindows] = {}
         self._loads: deque[EngineLoadPoint] = deque(maxlen=MAX_ENGINES)
         self._loads_at = 0.0
-        self._heard_at = 0.0
+        self._checked_at = 0.0
         self._unsubscribe = [
-            samples.subscribe_each(self._hear_sample),
-            bus.subscribe(LOADS, lambda _topic, value: self._hear_report(value)),
+            samples.subscribe_gateways(self._take_sample),
+            bus.subscribe(LOADS, lambda _topic, value: self._take_report(value)),
         ]
 
     def stop(self) -> None:
@@ -108,18 +108,18 @@ class FleetObservation:
     def engines(self, pool_id: str, now_s: float) -> dict[str, tuple[Sighting, EngineReport | None, float | None]]:
         """Return what is known of the pool's engines by id: sighting, last report, since when it is unreachable."""
         with self._lock:
-            told: dict[str, list[EngineSample]] = {}
+            by_engine: dict[str, list[EngineSample]] = {}
             for sample in self._fresh(now_s):
                 for engine in sample.engines:
                     if engine.pool_id == pool_id:
-                        told.setdefault(engine.engine_id, []).append(_as_evidence(engine, sample))
+                        by_engine.setdefault(engine.engine_id, []).append(_as_evidence(engine, sample))
             return {
                 engine_id: (
                     together(samples, self._reports.get(engine_id)),
                     self._reports.get(engine_id),
                     self._unreachable.get(engine_id),
                 )
-                for engine_id, samples in told.items()
+                for engine_id, samples in by_engine.items()
             }
 
     def report(self, engine_id: str) -> EngineReport | None:
@@ -160,9 +160,9 @@ class FleetObservation:
 
     # -- in the publisher's thread
 
-    def _hear_sample(self, gateway: str, sample: FleetSample) -> None:
+    def _take_sample(self, gateway: str, sample: FleetSample) -> None:
         with self._lock:
-            self._forget_what_is_to_come()
+            self._forget_the_future()
             serving: dict[str, int] = {}
             for engine in sample.engines:
                 serving[engine.pool_id] = serving.get(engine.pool_id, 0) + (engine.state in TAKING_WORK)
@@ -171,13 +171,13 @@ class FleetObservation:
                 windows.add(gateway, pool, sample.at, serving.get(pool.pool_id, 0))
             self._keep_loads(sample.at)
 
-    def _hear_report(self, value: bytes) -> None:
+    def _take_report(self, value: bytes) -> None:
         try:
             report = decode_report(value)
         except UnreadableMessageError:
             return
         with self._lock:
-            self._forget_what_is_to_come()
+            self._forget_the_future()
             if not self._fence.admits(report) or (
                 report.engine_id not in self._reports and len(self._reports) >= MAX_ENGINES
             ):
@@ -188,14 +188,14 @@ class FleetObservation:
             else:
                 self._unreachable.setdefault(report.engine_id, report.at)
 
-    def _forget_what_is_to_come(self) -> None:
+    def _forget_the_future(self) -> None:
         """Drop the history where the clock was set back: it would count as the newest until its time is reached."""
         now_s = self._clock()
-        if now_s < self._heard_at - MAX_AGE_S:
-            for heard in (self._unreachable, self._windows, self._loads):
-                heard.clear()
+        if now_s < self._checked_at - MAX_AGE_S:
+            for history in (self._unreachable, self._windows, self._loads):
+                history.clear()
             self._loads_at = 0.0
-        self._heard_at = now_s
+        self._checked_at = now_s
 
     def _keep_loads(self, at: float) -> None:
         if at - self._loads_at < LOADS_EVERY_S:
@@ -203,11 +203,11 @@ class FleetObservation:
         self._loads_at = at
         while self._loads and self._loads[0].at_s < at - LOADS_KEPT_S:
             self._loads.popleft()
-        told: dict[str, list[EngineSample]] = {}
+        by_engine: dict[str, list[EngineSample]] = {}
         for sample in self._fresh(at):
             for engine in sample.engines:
-                told.setdefault(engine.engine_id, []).append(engine)
-        for engine_id, samples in told.items():
+                by_engine.setdefault(engine.engine_id, []).append(engine)
+        for engine_id, samples in by_engine.items():
             seen = together(samples, None)
             report = self._reports.get(engine_id)
             tpot_s = seen.counts.tpot_s if seen.counts is not None else None

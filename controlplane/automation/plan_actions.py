@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from django.db import IntegrityError, transaction
 
 from controlplane.automation.actuators.registry import actuator_of
-from controlplane.automation.engine_actions import told
+from controlplane.automation.engine_actions import audit_fields
 from controlplane.automation.models.engine_action import OPEN_STATES, ActionKind, EngineAction
 from controlplane.automation.pool_facts import engines_by_id
 from controlplane.fleet.models.engine import Engine, new_engine_id
@@ -63,7 +63,7 @@ def order_start(pool: Pool, role: str, *, actor: Actor, why: str, at: datetime) 
     """Place an order for one more engine and return it; None where MAX_OPEN are open. Belongs into a transaction."""
     if EngineAction.objects.filter(pool=pool, state__in=OPEN_STATES).count() >= MAX_OPEN:
         return None
-    return _place(pool, ActionKind.START, role, None, actor, why, at)
+    return _order_action(pool, ActionKind.START, role, None, actor, why, at)
 
 
 def order_stop(engine: Engine, *, actor: Actor, why: str, at: datetime) -> EngineAction | None:
@@ -83,13 +83,13 @@ def _order_for(
         return None
     try:
         with transaction.atomic():
-            return _place(engine.pool, kind, role, engine, actor, why, at)
+            return _order_action(engine.pool, kind, role, engine, actor, why, at)
     except IntegrityError:
         # Another worker placed one at the same moment.
         return None
 
 
-def _place(
+def _order_action(
     pool: Pool, kind: ActionKind, role: str, engine: Engine | None, actor: Actor, why: str, at: datetime
 ) -> EngineAction:
     within = START_WITHIN if kind == ActionKind.START else STOP_WITHIN
@@ -107,5 +107,5 @@ def _place(
         ordered_at=at,
     )
     wake(["engine_actions"])
-    audit.tell(actor, f"engine_action.{kind}", order, after=told(order), why=why)
+    audit.record_for(actor, f"engine_action.{kind}", order, after=audit_fields(order), why=why)
     return order

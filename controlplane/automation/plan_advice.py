@@ -64,7 +64,7 @@ def follow_advice(
             flips = [(flip["engine_id"], flip["after"]) for flip in plan["flips"]]
             orders = order_flips(pool, flips, actor=actor, why=said, at=at)
         after = {"automation": job, "advice": advice, "reason": text, "orders": [order.key for order in orders]}
-        audit.tell(actor, "pool.follow_advice", pool, after=after, why=why)
+        audit.record_for(actor, "pool.follow_advice", pool, after=after, why=why)
     return orders
 
 

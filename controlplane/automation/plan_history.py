@@ -56,10 +56,10 @@ def planned(
 
     `stored`: what is stored of the plan, where that is not all of it.
     """
-    told: Mapping[str, Any] = msgspec.to_builtins(plan) if stored is None else stored
+    fields: Mapping[str, Any] = msgspec.to_builtins(plan) if stored is None else stored
     first = plan.reasons[0] if plan.reasons else Reason("", "")
     result = RoundResult(
-        msgspec.to_builtins(memory), inputs=inputs, plan=told, outcome={"mode": mode, **outcome, "reason": first.text}
+        msgspec.to_builtins(memory), inputs=inputs, plan=fields, outcome={"mode": mode, **outcome, "reason": first.text}
     )
     if worth_keeping(turn.pool.slug, job, turn.at, changes=changes, mode=mode, code=first.code):
         record = PlanRecord(
@@ -71,7 +71,7 @@ def planned(
             summary=first.text[:300],
             reasons=msgspec.to_builtins(list(plan.reasons)),
             figures=dict(figures),
-            plan=dict(told),
+            plan=dict(fields),
             outcome={"carried_out": carried_out},
         )
         result.effects.append(record.save)

@@ -81,13 +81,13 @@ def demand_history(
     pool_id: str, windows: Sequence[PoolWindow], now_s: float, settings: ScalingDocument
 ) -> list[DemandPoint]:
     """Return the demand of the last half hour and of the same time one season ago, oldest first."""
-    heard = [DemandPoint(window.from_s + window.span_s, window.work_s / window.span_s) for window in windows]
-    since_s = heard[0].at_s if heard else now_s
+    live = [DemandPoint(window.from_s + window.span_s, window.work_s / window.span_s) for window in windows]
+    since_s = live[0].at_s if live else now_s
     then_s = now_s - settings.season_s
     return [
         *_recorded(pool_id, then_s - _AROUND_S, then_s + _AROUND_S + settings.warm_up_s),
         *_recorded(pool_id, max(now_s - _AROUND_S, then_s + _AROUND_S), since_s - 1.0),
-        *heard,
+        *live,
     ]
 
 
@@ -109,13 +109,13 @@ def _recorded(pool_id: str, from_s: float, to_s: float) -> list[DemandPoint]:
 def _engine(engine: Engine, order: EngineAction | None, seen: Mapping[str, Seen], now_s: float) -> EngineObservation:
     sighting, report, unreachable_since_s = seen.get(engine.engine_id, (Sighting(), None, None))
     counts = sighting.counts
-    standing = _standing(engine, order)
+    state = _state(engine, order)
     facts = EngineObservation(
         engine_id=engine.engine_id,
         incarnation=sighting.incarnation,
         # An engine that is being turned counts where it will be, or both automations would fill its place.
         role=order.role if order is not None else engine.role,
-        standing=standing,
+        standing=state,
         since_s=_since_s(engine, order, now_s),
         load_share=_share(engine),
         in_flight_s=sighting.in_flight_s,
@@ -137,9 +137,9 @@ def _since_s(engine: Engine, order: EngineAction | None, now_s: float) -> float:
 
 
 def _with_counts(facts: EngineObservation, counts: EngineCounts) -> EngineObservation:
-    told = msgspec.structs.asdict(counts)
-    told["dispatched"] = max(facts.dispatched, told["dispatched"])
-    return msgspec.structs.replace(facts, **told)
+    fields = msgspec.structs.asdict(counts)
+    fields["dispatched"] = max(facts.dispatched, fields["dispatched"])
+    return msgspec.structs.replace(facts, **fields)
 
 
 def _reported(report: EngineReport | None, unreachable_since_s: float | None) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _reported(report: EngineReport | None, unreachable_since_s: float | None) ->
     }
 
 
-def _standing(engine: Engine, order: EngineAction | None) -> Standing:
+def _state(engine: Engine, order: EngineAction | None) -> Standing:
     if order is not None:
         return DRAINING if order.kind == ActionKind.STOP else STARTING
     if engine.desired_state == DesiredState.READY:

@@ -36,7 +36,7 @@ class PoolWindows:
 
     def __init__(self) -> None:
         self._buckets: deque[_Bucket] = deque(maxlen=KEPT)
-        self._told: dict[str, PoolTotals] = {}
+        self._totals: dict[str, PoolTotals] = {}
 
     def add(self, gateway: str, pool: PoolSample, at: float, engines: int) -> None:
         """Fold in what one gateway says at unix second `at`; `engines` serve at this moment."""
@@ -45,9 +45,9 @@ class PoolWindows:
         bucket = self._bucket(int(at // SPAN_S))
         if bucket is None:
             return
-        before = self._told.get(gateway)
-        if before is not None or len(self._told) < MAX_GATEWAYS:
-            self._told[gateway] = pool.totals
+        before = self._totals.get(gateway)
+        if before is not None or len(self._totals) < MAX_GATEWAYS:
+            self._totals[gateway] = pool.totals
         # A gateway that restarted counts from 0 again: its first report is the new baseline.
         if before is not None and pool.totals.requests >= before.requests and pool.totals.work_s >= before.work_s:
             _count(bucket, before, pool.totals)

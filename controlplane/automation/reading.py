@@ -62,7 +62,7 @@ class PoolAutomationState:
     orders: list[EngineAction]
 
 
-def pool_standing(pool: Pool, observed: FleetObservation, now: datetime) -> PoolAutomationState:
+def pool_state(pool: Pool, observed: FleetObservation, now: datetime) -> PoolAutomationState:
     """Return the pool's automation state at this moment."""
     switches = pool_automation_of(pool)
     lasts = switches.override_until is not None and switches.override_until > now
@@ -77,7 +77,7 @@ def pool_standing(pool: Pool, observed: FleetObservation, now: datetime) -> Pool
         changed_by=switches.changed_by,
         why=switches.why,
         engines=engine_counts(pool, orders, observed, now),
-        automations=automation_standings(pool, now),
+        automations=automation_statuses(pool, now),
         orders=orders,
     )
 
@@ -115,12 +115,12 @@ def engine_counts(pool: Pool, orders: list[EngineAction], observed: FleetObserva
     }
 
 
-def automation_standings(pool: Pool, now: datetime) -> list[AutomationStanding]:
+def automation_statuses(pool: Pool, now: datetime) -> list[AutomationStanding]:
     """Return each automation with what its last round said."""
     documents = pool_policy(pool).automation
     runs = {run.job: run for run in JobRun.objects.filter(job__in=DOCUMENTS, shard=pool.pk, state=JobState.ACTIVE)}
     wishes = {"scaling": override_engines(pool, now), "prefill_decode": override_prefill(pool, now)}
-    found = []
+    statuses = []
     for job, part in DOCUMENTS.items():
         run = runs.get(job)
         mode = getattr(documents, part).mode
@@ -132,8 +132,8 @@ def automation_standings(pool: Pool, now: datetime) -> list[AutomationStanding]:
         advice = advice_key(job, plan) if outcome.get("mode") == ADVISE else ""
         reason = str(outcome.get("reason", ""))
         made = str(outcome.get("mode", ""))
-        found.append(AutomationStanding(job, mode, in_force, at, reason, plan, memory, made, advice))
-    return found
+        statuses.append(AutomationStanding(job, mode, in_force, at, reason, plan, memory, made, advice))
+    return statuses
 
 
 def _moment(unix_s: Any) -> datetime | None:

@@ -71,10 +71,10 @@ def run_rounds(
     A pool's rounds are `every` apart in the whole installation, however many workers wake up. A pool whose round
     fails does not hold up the others. None from `work`: there is nothing to do in this pool.
     """
-    found = Pool.objects.select_related("policy__live_version", "automation", "region") if pools is None else pools
+    candidates = Pool.objects.select_related("policy__live_version", "automation", "region") if pools is None else pools
     waiting = _waiting(job, clock())
     stored = 0
-    for pool in found:
+    for pool in candidates:
         if pool.pk in waiting:
             continue
         lease = acquire(job, this_owner(), LEASE, shard=pool.pk, clock=clock)
@@ -145,7 +145,7 @@ def moved_back(memory: Mapping[str, Any], by: timedelta, now: datetime) -> dict[
 
     def move(value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: move(each) for key, each in value.items()}
+            return {key: move(member) for key, member in value.items()}
         if isinstance(value, list):
             return [move(item) for item in value]
         if isinstance(value, float) and abs(value - now_s) < _A_YEAR_S:

@@ -32,8 +32,8 @@ CARRIED_OUT_BY = ("scaling", "prefill_decode")
 
 def pool_automation(pool: Pool) -> PoolAutomation:
     """Return the pool's switches as stored, made where there are none yet."""
-    found, _ = PoolAutomation.objects.select_related("pool").get_or_create(pool=pool)
-    return found
+    switches, _ = PoolAutomation.objects.select_related("pool").get_or_create(pool=pool)
+    return switches
 
 
 def freeze(pool: Pool, *, actor: Actor, expected: int | None = None, why: str = "") -> PoolAutomation:
@@ -103,21 +103,21 @@ def _change(
 ) -> PoolAutomation:
     with transaction.atomic():
         stored = locked(pool_automation(pool), expected)
-        before = told(stored)
+        before = audit_fields(stored)
         for name, value in changes.items():
             setattr(stored, name, value)
-        after = told(stored)
+        after = audit_fields(stored)
         if after == before:
             return stored
         stored.changed_at, stored.changed_by, stored.why = timezone.now(), actor.name, why[:200]
         named = {name: getattr(stored, name) for name in (*changes, "changed_at", "changed_by", "why")}
         bump(stored, named)
-        audit.tell(actor, verb, pool, before=before, after=after, why=why)
+        audit.record_for(actor, verb, pool, before=before, after=after, why=why)
         bring_forward(pool, CARRIED_OUT_BY)
     return stored
 
 
-def told(stored: PoolAutomation) -> dict[str, Any]:
+def audit_fields(stored: PoolAutomation) -> dict[str, Any]:
     """Return the switches as the audit records them."""
     until = stored.override_until
     return {

@@ -136,7 +136,7 @@ def _pool_work(pool: Pool) -> _PoolWork:
             policy = RoutingPolicy()
     prefill, decode = PrefillCost.of(policy.prefill_cost), DecodeCost.of(policy.decode_cost)
     learned = [msgspec.convert(cost.fitted, prepared(FittedCost)) for cost in pool.learned_costs.all()]
-    best = max((item for item in learned if item.better), key=lambda each_: each_.samples, default=None)
+    best = max((item for item in learned if item.better), key=lambda fitted: fitted.samples, default=None)
     if best is not None:
         prefill, decode = best.prefill, best.decode or decode
     return _PoolWork(pool.region.slug, prefill, decode, policy.tpot_slo_s)

@@ -45,13 +45,15 @@ class InstallationPlan:
     @property
     def caveat(self) -> str:
         """What the data cannot say; empty: it covers a day at least and all of the log was read."""
-        found = []
+        sentences = []
         if self.span_s < DAY_S:
             hours = self.span_s / 3600
-            found.append(f"The log covers {hours:.1f} h, less than a day: peaks at other hours are not in it.")
+            sentences.append(f"The log covers {hours:.1f} h, less than a day: peaks at other hours are not in it.")
         if self.demand.every > 1:
-            found.append(f"The log is long: one of {self.demand.every} requests was read and stands for the others.")
-        return " ".join(found)
+            sentences.append(
+                f"The log is long: one of {self.demand.every} requests was read and stands for the others."
+            )
+        return " ".join(sentences)
 
 
 def installation_plan(now: float, asked: Prices) -> InstallationPlan | None:
@@ -75,11 +77,13 @@ def installation_plan(now: float, asked: Prices) -> InstallationPlan | None:
     return InstallationPlan(capacity_plan(question, Random(0)), demand, present)
 
 
-def range_words(found: SavingRange | None) -> str:
+def range_words(saving: SavingRange | None) -> str:
     """Return the range of the saving, and what it rests on."""
-    if found is None:
+    if saving is None:
         return "no range: the log has fewer than two windows of two hours"
     pieces = count(
-        found.pieces, "day" if found.of_days else "window of two hours", "" if found.of_days else "windows of two hours"
+        saving.pieces,
+        "day" if saving.of_days else "window of two hours",
+        "" if saving.of_days else "windows of two hours",
     )
-    return f"{found.low:.1%} to {found.high:.1%} in nine of ten draws of {pieces}"
+    return f"{saving.low:.1%} to {saving.high:.1%} in nine of ten draws of {pieces}"

@@ -51,17 +51,17 @@ def policies(_installation: Installation) -> list[Finding]:
         policies = list(Policy.objects.exclude(live_version=None).select_related("live_version__policy"))
     except DatabaseError as error:
         return [warning(f"Cannot read the policies: {type(error).__name__}.", "Fix the database connection first.")]
-    found = []
+    findings = []
     for policy in policies:
         live = policy.live_version
         if live is None:
             continue
         if wrong := reading_problem(live):
             says = f"This release cannot read the live version of {policy}: {wrong}. Its pools keep the last policy."
-            found.append(problem(says, _UNREADABLE_REMEDY))
+            findings.append(problem(says, _UNREADABLE_REMEDY))
         elif note := baseline_note(live):
-            found.append(warning(f"The live version of {policy} is not fully in effect. {note}", _BASELINE_REMEDY))
-    return found or [ok("All live policies are readable.")]
+            findings.append(warning(f"The live version of {policy} is not fully in effect. {note}", _BASELINE_REMEDY))
+    return findings or [ok("All live policies are readable.")]
 
 
 _SHARED_REMEDY = (
@@ -76,8 +76,8 @@ def tenants(_installation: Installation) -> list[Finding]:
         shared = with_shared_caches(Pool.objects.all())
     except DatabaseError as error:
         return [warning(f"Cannot read the tenants: {type(error).__name__}.", "Fix the database connection first.")]
-    found = [warning(f"Tenants share caches in pool {pool.slug}.", _SHARED_REMEDY) for pool in shared]
-    return found or [ok("Tenants share caches in no pool.")]
+    findings = [warning(f"Tenants share caches in pool {pool.slug}.", _SHARED_REMEDY) for pool in shared]
+    return findings or [ok("Tenants share caches in no pool.")]
 
 
 _AT_ONCE = 16
@@ -134,12 +134,12 @@ def _answers_of_engines(_installation: Installation) -> list[Finding]:
         ]
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         answers = list(threads.map(lambda engine: _why_not(engine.connect_url), engines))
-        told = list(threads.map(lambda engine: _block_tokens(engine.connect_url), engines))
-    return [*_answering(engines, answers), *_block_sizes(engines, told)]
+        sizes = list(threads.map(lambda engine: _block_tokens(engine.connect_url), engines))
+    return [*_answering(engines, answers), *_block_sizes(engines, sizes)]
 
 
-def _block_sizes(engines: Sequence[Engine], told: Sequence[int | None]) -> list[Finding]:
-    seen = [(engine.pool.slug, engine.name, tokens) for engine, tokens in zip(engines, told, strict=True)]
+def _block_sizes(engines: Sequence[Engine], sizes: Sequence[int | None]) -> list[Finding]:
+    seen = [(engine.pool.slug, engine.name, tokens) for engine, tokens in zip(engines, sizes, strict=True)]
     pools = {engine.pool.slug: engine.pool for engine in engines}
     return [
         warning(block_size_problem.sentence, block_size_problem.remedy)
@@ -207,9 +207,9 @@ def kv_nodes(_installation: Installation) -> list[Finding]:
         return []
     silent = sorted(name for name, state in states.items() if state == KvNodeState.SILENT)
     astray = [f"{engine} ({node})" for engine, node in named if states.get(node) not in LIVE]
-    found = []
+    findings = []
     if silent:
-        found.append(
+        findings.append(
             warning(
                 f"No report from {count(len(silent), 'KV node')} for 15 s: {some_names(silent, _NAMED)}.",
                 "Check their logs and their API key. Delete nodes that no longer exist "
@@ -217,7 +217,7 @@ def kv_nodes(_installation: Installation) -> list[Finding]:
             )
         )
     if astray:
-        found.append(
+        findings.append(
             warning(
                 f"No KV node serves {count(len(astray), 'engine')} by the name that is set: "
                 f"{some_names(astray, _NAMED)}.",
@@ -226,7 +226,7 @@ def kv_nodes(_installation: Installation) -> list[Finding]:
             )
         )
     serving = sum(state in LIVE for state in states.values())
-    return found or ([ok(f"{count(serving, 'KV node reports', 'KV nodes report')}.")] if serving else [])
+    return findings or ([ok(f"{count(serving, 'KV node reports', 'KV nodes report')}.")] if serving else [])
 
 
 def snapshot_age(installation: Installation) -> list[Finding]:
@@ -305,22 +305,22 @@ def judged(samples: list[FleetSample], now: float) -> list[Finding]:
     for sample in samples:
         for pool in sample.pools:
             roles.setdefault(pool.pool_id, []).extend(pool.roles)
-    found = []
-    for pool_id, told in sorted(roles.items()):
-        alone = deciding_alone(told, now)
-        settled = {(item.epoch, item.owner) for item in told if item.owner and now - item.since > LONG_S}
+    findings = []
+    for pool_id, pool_roles in sorted(roles.items()):
+        alone = deciding_alone(pool_roles, now)
+        settled = {(item.epoch, item.owner) for item in pool_roles if item.owner and now - item.since > LONG_S}
         if alone:
-            found.append(warning(f"Gateways decide alone about {pool_id}: {named(alone)}.", REMEDY))
+            findings.append(warning(f"Gateways decide alone about {pool_id}: {named(alone)}.", REMEDY))
         elif len(settled) > 1:
             owners = ", ".join(f"{owner} (epoch {epoch})" for epoch, owner in sorted(settled))
-            found.append(
+            findings.append(
                 warning(
                     f"Gateways know different owners of {pool_id}: {owners}.",
                     "Let the gateways reach each other's HEADWAY_PEER_LISTEN.",
                 )
             )
-    shared = sum(1 for told in roles.values() if told)
-    return found or ([ok(f"The gateways agree on who owns {count(shared, 'pool')}.")] if shared else [])
+    shared = sum(1 for pool_roles in roles.values() if pool_roles)
+    return findings or ([ok(f"The gateways agree on who owns {count(shared, 'pool')}.")] if shared else [])
 
 
 def probe_lease(installation: Installation) -> list[Finding]:
@@ -371,5 +371,5 @@ def wake_up(installation: Installation) -> list[Finding]:
 
 
 def _age_s(installation: Installation) -> float | None:
-    found = _AGE.search((answer_of(installation, "/metrics") or b"").decode("utf-8", "replace"))
-    return float(found[1]) if found else None
+    match = _AGE.search((answer_of(installation, "/metrics") or b"").decode("utf-8", "replace"))
+    return float(match[1]) if match else None

@@ -37,18 +37,18 @@ def versions(
     return [_python(python), _django(django_version)]
 
 
-def _python(found: tuple[int, ...]) -> Finding:
-    text = ".".join(str(part) for part in found)
-    if found[:2] in PYTHONS:
+def _python(version: tuple[int, ...]) -> Finding:
+    text = ".".join(str(part) for part in version)
+    if version[:2] in PYTHONS:
         return ok(f"Python is {text}.")
     return problem(f"Python is {text}, not 3.11 to 3.13.", "Install Python 3.13 and run `make setup` with it.")
 
 
-def _django(found: tuple[int, ...]) -> Finding:
-    text = ".".join(str(part) for part in found)
-    if found[:2] == DJANGO:
+def _django(version: tuple[int, ...]) -> Finding:
+    text = ".".join(str(part) for part in version)
+    if version[:2] == DJANGO:
         return ok(f"Django is {text}.")
-    if found[:2] > DJANGO:
+    if version[:2] > DJANGO:
         return warning(f"Django is {text}; Headway is tested with 5.2.", "Run `make setup` for the tested version.")
     return problem(f"Django is {text}, older than 5.2.", "Run `make setup`.")
 
@@ -65,13 +65,13 @@ def state_directory(installation: Installation) -> list[Finding]:
         return [
             problem(f"The state directory {directory} is not writable.", "Make it owned by the user who runs this.")
         ]
-    found = []
+    findings = []
     for path in [directory, *(directory / name for name in _PRIVATE)]:
         mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0
         if mode & 0o077:
             closed = "700" if path.is_dir() else "600"
-            found.append(warning(f"Others can read {path} (mode {mode:04o}).", f"Run `chmod {closed} {path}`."))
-    return found or [ok(f"Only its owner can access the state directory {directory}.")]
+            findings.append(warning(f"Others can read {path} (mode {mode:04o}).", f"Run `chmod {closed} {path}`."))
+    return findings or [ok(f"Only its owner can access the state directory {directory}.")]
 
 
 def disk_space(installation: Installation, *, space: DiskSpace | None = None) -> list[Finding]:
@@ -81,12 +81,12 @@ def disk_space(installation: Installation, *, space: DiskSpace | None = None) ->
     except OSError as error:
         return [problem(f"The state directory's disk cannot be read: {error.strerror}.", "Create the directory first.")]
     try:
-        found = state_disk_problem(space)
+        shortage = state_disk_problem(space)
     except DatabaseError:
         # The question about the database says so.
-        found = disk_problem(space, (), with_database=True)
-    if found is not None:
-        return [(problem if found.is_full else warning)(found.sentence, found.remedy)]
+        shortage = disk_problem(space, (), with_database=True)
+    if shortage is not None:
+        return [(problem if shortage.is_full else warning)(shortage.sentence, shortage.remedy)]
     free = f"{byte_size(space.free_bytes)} of {byte_size(space.total_bytes)}"
     return [ok(f"{free} are free on the disk of {installation.state_dir}.")]
 
@@ -111,16 +111,16 @@ _SYNCHRONIZE = "Synchronize the clock of every machine with NTP (chrony or syste
 
 def clock(installation: Installation) -> list[Finding]:
     """Compare with the database's server, with Redis, and with the newest job run."""
-    found = []
+    findings = []
     for name, moment in (("the database's server", _database_time()), ("Redis", _redis_time(installation.redis_url))):
         if moment is not None and abs(moment - datetime.now(UTC)) > _MOST_APART:
             ahead = (moment - datetime.now(UTC)).total_seconds()
-            found.append(warning(f"The clock of {name} differs from ours by {ahead:+.1f} s.", _SYNCHRONIZE))
+            findings.append(warning(f"The clock of {name} differs from ours by {ahead:+.1f} s.", _SYNCHRONIZE))
     newest = _newest_start()
     if newest is not None and newest > installation.now + _MOST_APART:
         text = f"A job started at {newest:%Y-%m-%d %H:%M:%S} UTC, which is in the future: the clock was set back."
-        found.append(problem(text, _SYNCHRONIZE))
-    return found or [ok("The clock agrees with all references.")]
+        findings.append(problem(text, _SYNCHRONIZE))
+    return findings or [ok("The clock agrees with all references.")]
 
 
 def _database_time() -> datetime | None:

@@ -35,11 +35,11 @@ QUESTIONS: dict[str, Callable[[Installation], list[Finding]]] = {
 
 def examine(installation: Installation) -> dict[str, list[Finding]]:
     """Ask every question; one that fails by itself is a problem, and the others are still asked."""
-    found = {}
-    for name, look in QUESTIONS.items():
+    findings = {}
+    for name, check in QUESTIONS.items():
         try:
-            found[name] = look(installation)
+            findings[name] = check(installation)
         except Exception as error:  # noqa: BLE001 - a doctor that stops at the first surprise is of no use
             text = f"The check failed: {type(error).__name__}."
-            found[name] = [problem(text, "Report this with the version of Headway.")]
-    return found
+            findings[name] = [problem(text, "Report this with the version of Headway.")]
+    return findings

@@ -26,11 +26,11 @@ from routing.values.counted import count
 
 def settings_mix(_installation: Installation) -> list[Finding]:
     """Report what the start-up checks reject or warn of."""
-    found = [
+    findings = [
         (problem if message.is_serious() else warning)(str(message.msg), str(message.hint or "Check the settings."))
         for message in run_checks()
     ]
-    return found or [ok("The settings are consistent.")]
+    return findings or [ok("The settings are consistent.")]
 
 
 def first_run(installation: Installation) -> list[Finding]:

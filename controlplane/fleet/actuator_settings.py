@@ -91,8 +91,8 @@ SETTINGS: dict[str, type[Any]] = {
     ActuatorKind.WEBHOOK: WebhookSettings,
     ActuatorKind.KUBERNETES: KubernetesSettings,
 }
-_PLACE = re.compile(r"\{([a-z]+)\}")
-_PLACES = {"pod": "p-0", "set": "p", "ordinal": "0", "namespace": "n"}
+_PLACEHOLDER = re.compile(r"\{([a-z]+)\}")
+_EXAMPLE_VALUES = {"pod": "p-0", "set": "p", "ordinal": "0", "namespace": "n"}
 
 
 def checked_settings(kind: str, document: object) -> dict[str, Any]:
@@ -113,9 +113,9 @@ def checked_settings(kind: str, document: object) -> dict[str, Any]:
     return complete
 
 
-def filled(template: str, places: Mapping[str, str]) -> str:
+def filled(template: str, values: Mapping[str, str]) -> str:
     """Return the template with each {name} replaced; raises KeyError for an unknown one, or a lone brace."""
-    text = _PLACE.sub(lambda found: places[found[1]], template)
+    text = _PLACEHOLDER.sub(lambda match: values[match[1]], template)
     if "{" in text or "}" in text:
         raise KeyError("{")
     return text
@@ -137,7 +137,7 @@ def _check_kubernetes(settings: KubernetesSettings) -> None:
         raise problem("actuator_settings.stateful_sets", f"{min(unknown)} is not a role; use mixed, prefill or decode.")
     for name in ("url", "kv_events_endpoint"):
         try:
-            filled(getattr(settings, name), _PLACES)
+            filled(getattr(settings, name), _EXAMPLE_VALUES)
         except KeyError:
-            known = ", ".join("{" + item + "}" for item in _PLACES)
+            known = ", ".join("{" + item + "}" for item in _EXAMPLE_VALUES)
             raise problem(f"actuator_settings.{name}", f"Has an unknown variable; known are {known}.") from None

@@ -49,10 +49,10 @@ def change_many(operations: Sequence[Operation], *, actor: Actor, dry_run: bool,
             except (NotAllowedError, EngineNotEmptyError) as error:
                 problems.append(FieldProblem(f"operations[{number}]", str(error)))
             except InvalidFieldsError as error:
-                problems += [_under(number, found) for found in error.problems]
+                problems += [_under(number, field_problem) for field_problem in error.problems]
         transaction.set_rollback(dry_run or bool(problems))
     if problems:
-        raise InvalidFieldsError(sorted(problems, key=lambda found: _number(found.path)))
+        raise InvalidFieldsError(sorted(problems, key=lambda field_problem: _number(field_problem.path)))
     return outcomes
 
 
@@ -108,9 +108,9 @@ def _unknown_pool(actor: Actor) -> InvalidFieldsError:
     return problem("pool", f"There is no such pool; known are {', '.join(pool.slug for pool in known) or 'none'}.")
 
 
-def _under(number: int, found: FieldProblem) -> FieldProblem:
+def _under(number: int, field_problem: FieldProblem) -> FieldProblem:
     path = f"operations[{number}]"
-    return FieldProblem(f"{path}.{found.path}" if found.path else path, found.message)
+    return FieldProblem(f"{path}.{field_problem.path}" if field_problem.path else path, field_problem.message)
 
 
 def _number(path: str) -> int:

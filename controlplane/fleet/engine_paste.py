@@ -131,8 +131,8 @@ def _parse(number: int, text: str, sign: str, header: Sequence[str]) -> PastedLi
         problem = f"The line has more than {MAX_LINE_CHARS:,} characters."
         return PastedLine(number, text[:MAX_LINE_CHARS], problems=(problem,))
     cells = _cells(text, sign)
-    found, problems = _by_header(cells, header) if header else _by_looks(cells)
-    return _line(number, text, found, problems)
+    fields, problems = _by_header(cells, header) if header else _by_form(cells)
+    return _line(number, text, fields, problems)
 
 
 def _by_header(cells: Sequence[str], header: Sequence[str]) -> tuple[dict[str, str], list[str]]:
@@ -143,21 +143,21 @@ def _by_header(cells: Sequence[str], header: Sequence[str]) -> tuple[dict[str, s
     return {name: cell for name, cell in pairs if name and cell}, problems
 
 
-def _by_looks(cells: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    found: dict[str, str] = {}
+def _by_form(cells: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    fields: dict[str, str] = {}
     problems = []
     for cell in filter(None, cells):
-        place = next((place for place in _places(cell) if place not in found), None)
-        if place is None:
+        column = next((column for column in _columns_of(cell) if column not in fields), None)
+        if column is None:
             problems.append(
                 f"“{_shown(cell)}” is one field too many; a line is name, pool, URL, tcp endpoints, speed, role."
             )
         else:
-            found[place] = cell
-    return found, problems
+            fields[column] = cell
+    return fields, problems
 
 
-def _places(cell: str) -> tuple[str, ...]:
+def _columns_of(cell: str) -> tuple[str, ...]:
     """Return the fields that a cell may fill, the likeliest first."""
     if cell.lower().startswith(("http://", "https://")):
         return ("url",)
@@ -170,21 +170,21 @@ def _places(cell: str) -> tuple[str, ...]:
     return ("name", "pool")
 
 
-def _line(number: int, text: str, found: dict[str, str], problems: list[str]) -> PastedLine:
-    url = found.get("url", "")
+def _line(number: int, text: str, fields: dict[str, str], problems: list[str]) -> PastedLine:
+    url = fields.get("url", "")
     if not url:
         problems.append("No URL; add one such as http://10.0.3.7:8000.")
-    name = found.get("name") or name_of_url(url)
+    name = fields.get("name") or name_of_url(url)
     for what in ("name", "pool"):
-        word = name if what == "name" else found.get("pool", "")
+        word = name if what == "name" else fields.get("pool", "")
         if word and not _SLUG.fullmatch(word):
             problems.append(f"The {what} “{_shown(word)}” may hold only letters, digits, - and _ (64 at most).")
-    speed, trouble = _speed(found.get("speed", ""))
+    speed, trouble = _speed(fields.get("speed", ""))
     problems += trouble
-    role = found.get("role", "mixed").lower()
+    role = fields.get("role", "mixed").lower()
     if role not in ROLES:
         problems.append(f"The role “{_shown(role)}” is not known; use {', '.join(ROLES)}.")
-    pool, events, replay = (found.get(place, "") for place in ("pool", "events", "replay"))
+    pool, events, replay = (fields.get(column, "") for column in ("pool", "events", "replay"))
     engine = PastedEngine(name, url, pool, events, replay, speed, role)
     return PastedLine(number, text, engine if url else None, tuple(problems))
 

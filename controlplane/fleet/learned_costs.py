@@ -107,7 +107,7 @@ def _write(pool: Pool, kind: str, before: LearnedCost | None, fitted: FittedCost
     plain = msgspec.to_builtins(fitted)
     LearnedCost.objects.update_or_create(pool=pool, kind=kind, defaults={"fitted": plain, "learned_at": now})
     was = {"kind": kind, **before.fitted} if before is not None else None
-    audit.tell(ACTOR, "cost.learn", pool, before=was, after={"kind": kind, **plain})
+    audit.record_for(ACTOR, "cost.learn", pool, before=was, after={"kind": kind, **plain})
 
 
 def _seconds(cost: PrefillCost, prompt_tokens: int, hit_tokens: int) -> float:

@@ -19,7 +19,7 @@ class BlockSizeProblem:
 
     pool: Pool
     names: tuple[str, ...]
-    told: int
+    reported: int
     alike: bool
     """All engines of the pool that report a size have this one."""
 
@@ -29,21 +29,23 @@ class BlockSizeProblem:
         verb = "has" if len(self.names) == 1 else "have"
         return (
             f"Pool {self.pool.slug} expects blocks of {count(self.pool.block_tokens, 'token')}, but "
-            f"{some_names(self.names, _NAMED)} {verb} {self.told}: what is cached there is not seen."
+            f"{some_names(self.names, _NAMED)} {verb} {self.reported}: what is cached there is not seen."
         )
 
     @property
     def remedy(self) -> str:
         """What to do about it."""
         if self.alike:
-            return f"Set the pool's block size to {self.told} in its settings."
+            return f"Set the pool's block size to {self.reported} in its settings."
         return f"Start them with --block-size {self.pool.block_tokens}."
 
 
-def block_size_problems(pools: Iterable[Pool], told: Iterable[tuple[str, str, int | None]]) -> list[BlockSizeProblem]:
+def block_size_problems(
+    pools: Iterable[Pool], reported: Iterable[tuple[str, str, int | None]]
+) -> list[BlockSizeProblem]:
     """Return the problems of the pools with exact keys; `reported` is pool slug, engine name and block size."""
     sizes: dict[str, dict[int, list[str]]] = {}
-    for slug, name, tokens in told:
+    for slug, name, tokens in reported:
         if tokens is not None:
             sizes.setdefault(slug, {}).setdefault(tokens, []).append(name)
     exact = {pool.slug: pool for pool in pools if pool.key_source == KeySource.EXACT}

@@ -47,7 +47,7 @@ POOL_FLOATS = (
 )
 """Last value within the interval, except queued requests and their longest wait, which are peaks."""
 _OTHER_NAMES = {"cv": "load_cv", "on_time": "on_time_share", "hit": "hit_share"}
-_told = attrgetter(*(_OTHER_NAMES.get(name, name) for name in POOL_FLOATS[:-1]))
+_pool_values = attrgetter(*(_OTHER_NAMES.get(name, name) for name in POOL_FLOATS[:-1]))
 """What a sample says of a pool, in the order of POOL_FLOATS; rejections come by code."""
 POOL_PEAKS = frozenset({"unbound", "unbound_tokens", "oldest_wait_s", "bound"})
 
@@ -69,28 +69,28 @@ class Column:
     rejections: dict[str, dict[str, float]] = field(default_factory=dict)
     """Pool id → rejections per second by code; pools and codes without any are left out."""
 
-    def floats_for(self, roster: HistoryRoster, place: int) -> array[float]:
-        """Return series `place` of ENGINE_FLOATS in the order of `roster`; NaN for engines it did not know."""
-        values = self.floats[place]
+    def floats_for(self, roster: HistoryRoster, series: int) -> array[float]:
+        """Return series `series` of ENGINE_FLOATS in the order of `roster`; NaN for engines it did not know."""
+        values = self.floats[series]
         if roster is self.roster:
             return values
-        mine = self.roster.place
+        mine = self.roster.row_of
         rows = (mine.get(engine_id) for engine_id in roster.engine_ids)
         return array("f", [math.nan if row is None else values[row] for row in rows])
 
-    def codes_for(self, roster: HistoryRoster, place: int) -> bytes | bytearray:
-        """Return series `place` of ENGINE_BYTES in the order of `roster`; UNKNOWN_BYTE for engines it did not know."""
-        values = self.codes[place]
+    def codes_for(self, roster: HistoryRoster, series: int) -> bytes | bytearray:
+        """Return series `series` of ENGINE_BYTES in the order of `roster`; UNKNOWN_BYTE for engines it did not know."""
+        values = self.codes[series]
         if roster is self.roster:
             return values
-        mine = self.roster.place
+        mine = self.roster.row_of
         rows = (mine.get(engine_id) for engine_id in roster.engine_ids)
         return bytes(UNKNOWN_BYTE if row is None else values[row] for row in rows)
 
     def move_to(self, roster: HistoryRoster) -> None:
         """Rearrange the arrays for another roster."""
-        self.floats = [self.floats_for(roster, place) for place in range(len(self.floats))]
-        self.codes = [bytearray(self.codes_for(roster, place)) for place in range(len(self.codes))]
+        self.floats = [self.floats_for(roster, series) for series in range(len(self.floats))]
+        self.codes = [bytearray(self.codes_for(roster, series)) for series in range(len(self.codes))]
         self.roster = roster
 
 
@@ -109,7 +109,7 @@ def state_byte(state: str) -> int:
 def pool_floats(pool: PoolSample) -> list[float]:
     """Return the pool's values in the order of POOL_FLOATS; NaN means unknown."""
     rejected = None if pool.rejections_per_s is None else sum(pool.rejections_per_s.values())
-    values = (*_told(pool), rejected)
+    values = (*_pool_values(pool), rejected)
     return [math.nan if value is None else float(value) for value in values]
 
 
@@ -128,7 +128,7 @@ def fold(column: Column, sample: FleetSample, shares: Sequence[bytes]) -> None:
         column.floats = [array("f", values) for values in (*peaks, seconds, tokens)]
     else:
         column.floats = [
-            *(array("f", map(peak, column.floats[place], values)) for place, values in enumerate(peaks)),
+            *(array("f", map(peak, column.floats[series], values)) for series, values in enumerate(peaks)),
             _means(column.floats[len(peaks)], seconds, column.samples),
             _means(column.floats[len(peaks) + 1], tokens, column.samples),
         ]
@@ -155,9 +155,9 @@ def _fold_pools(column: Column, sample: FleetSample) -> None:
         values = pool_floats(pool)
         before = column.pools.get(pool.pool_id)
         if before is not None:
-            for place, name in enumerate(POOL_FLOATS):
+            for index, name in enumerate(POOL_FLOATS):
                 if name in POOL_PEAKS:
-                    values[place] = peak(values[place], before[place])
+                    values[index] = peak(values[index], before[index])
         column.pools[pool.pool_id] = values
         if pool.rejections_per_s:
             column.rejections[pool.pool_id] = pool.rejections_per_s

@@ -98,8 +98,8 @@ def decode_part(data: bytes) -> PoolPart:
     if sizes != (count * len(ENGINE_FLOATS) * len(_PLANES), count * len(ENGINE_BYTES)):
         raise UnreadableRollupError(f"{sizes[0]} and {sizes[1]} bytes for {count} engines")
     values = _of_planes(stored.floats)
-    floats = [values[place * count : (place + 1) * count] for place in range(len(ENGINE_FLOATS))]
-    states = [bytearray(stored.codes[place * count : (place + 1) * count]) for place in range(len(ENGINE_BYTES))]
+    floats = [values[series * count : (series + 1) * count] for series in range(len(ENGINE_FLOATS))]
+    states = [bytearray(stored.codes[series * count : (series + 1) * count]) for series in range(len(ENGINE_BYTES))]
     return PoolPart(stored.samples, floats, states, pool, stored.markers, stored.rejections)
 
 
@@ -117,15 +117,15 @@ def _planes(values: array[float]) -> bytes:
     if sys.byteorder == "big":
         rounded.byteswap()
     data = rounded.tobytes()
-    return b"".join(data[place::4] for place in _PLANES)
+    return b"".join(data[byte::4] for byte in _PLANES)
 
 
 def _of_planes(planes: bytes) -> array[float]:
     """Return the values of planes."""
     count = len(planes) // len(_PLANES)
     data = bytearray(4 * count)
-    for number, place in enumerate(_PLANES):
-        data[place::4] = planes[number * count : (number + 1) * count]
+    for number, byte in enumerate(_PLANES):
+        data[byte::4] = planes[number * count : (number + 1) * count]
     values = array("f")
     values.frombytes(data)
     if sys.byteorder == "big":

@@ -29,7 +29,7 @@ _MEANS = frozenset(
 _REQUESTS = POOL_FLOATS.index("requests_per_s")
 _TOKENS = POOL_FLOATS.index("prompt_tokens_per_s")
 _REJECTIONS = POOL_FLOATS.index("rejections_per_s")
-_GRANT_PLACES = [POOL_FLOATS.index(name) for name in _GRANTS]
+_GRANT_INDEXES = [POOL_FLOATS.index(name) for name in _GRANTS]
 
 
 def merge(index: int, columns: Sequence[Column]) -> Column:
@@ -44,11 +44,11 @@ def merge(index: int, columns: Sequence[Column]) -> Column:
     roster = columns[-1].roster if len(rosters) == 1 else union(rosters.values(), last=columns[-1].roster)
     samples = [column.samples for column in columns]
     merged = Column(index, roster, sum(samples))
-    for place, name in enumerate(ENGINE_FLOATS):
-        series = [column.floats_for(roster, place) for column in columns]
+    for series_index, name in enumerate(ENGINE_FLOATS):
+        series = [column.floats_for(roster, series_index) for column in columns]
         merged.floats.append(_peaks(series) if name in PEAK_FLOATS else _means(series, samples))
-    for place, name in enumerate(ENGINE_BYTES):
-        parts = [column.codes_for(roster, place) for column in columns]
+    for series_index, name in enumerate(ENGINE_BYTES):
+        parts = [column.codes_for(roster, series_index) for column in columns]
         merged.codes.append(_last(parts, sticky=LOST if name == "state" else None))
     for pool_id in dict.fromkeys(pool_id for column in columns for pool_id in column.pools):
         with_pool = [column for column in columns if pool_id in column.pools]
@@ -115,12 +115,12 @@ def _rows_with(code: int, codes: bytes | bytearray) -> Iterator[int]:
 def _pool(parts: Sequence[Sequence[float]]) -> list[float]:
     requests = [part[_REQUESTS] for part in parts]
     tokens = [part[_TOKENS] for part in parts]
-    grants = [sum(_known(part[place] for place in _GRANT_PLACES)) for part in parts]
+    grants = [sum(_known(part[index] for index in _GRANT_INDEXES)) for part in parts]
     weights = dict.fromkeys(_BY_REQUESTS, requests) | dict.fromkeys(_BY_TOKENS, tokens)
     weights |= dict.fromkeys(_BY_GRANTS, grants) | dict.fromkeys(_MEANS, [1.0] * len(parts))
     merged = []
-    for place, name in enumerate(POOL_FLOATS):
-        values = [part[place] for part in parts]
+    for index, name in enumerate(POOL_FLOATS):
+        values = [part[index] for part in parts]
         if name in weights:
             merged.append(_weighted(values, weights[name]))
         else:
@@ -130,11 +130,11 @@ def _pool(parts: Sequence[Sequence[float]]) -> list[float]:
 
 def _rejections(columns: Sequence[Column], pool_id: str) -> dict[str, float]:
     """Return the pool's mean rate by code over the columns that report rejections."""
-    told = [column for column in columns if not math.isnan(column.pools[pool_id][_REJECTIONS])]
+    reporting = [column for column in columns if not math.isnan(column.pools[pool_id][_REJECTIONS])]
     rates: dict[str, float] = {}
-    for column in told:
+    for column in reporting:
         for code, rate in column.rejections.get(pool_id, {}).items():
-            rates[code] = rates.get(code, 0.0) + rate / len(told)
+            rates[code] = rates.get(code, 0.0) + rate / len(reporting)
     return rates
 
 

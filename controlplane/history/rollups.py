@@ -157,7 +157,7 @@ def keep(collector: FleetCollector, bus: Bus, at: float) -> None:
     """Store what has finished by `at` (unix seconds), where this process gets the lease."""
     try:
         if bus.latest(HOUR_TOPIC) is None:
-            _tell_hour(bus, at)
+            _publish_hour(bus, at)
         columns = collector.finished(at)
         lease = acquire("rollup", this_owner(), LEASE) if columns else None
         if lease is None:
@@ -165,7 +165,7 @@ def keep(collector: FleetCollector, bus: Bus, at: float) -> None:
         run = store_finished(collector, columns, at)
         rows = {f"rows_of_{FINE_S}_s": run.fine, f"of_{COARSE_S}_s": run.coarse, "expired": run.forgotten}
         release(lease, progress=_added(lease, rows))
-        _tell_hour(bus, at)
+        _publish_hour(bus, at)
     except DatabaseError as error:
         # The columns wait in the collector until the database is back.
         logger.warning("roll-ups cannot be stored now", extra={"error": type(error).__name__})
@@ -177,5 +177,5 @@ def _added(lease: Lease, rows: Mapping[str, int]) -> dict[str, int]:
     return {name: before.get(name, 0) + number for name, number in rows.items()}
 
 
-def _tell_hour(bus: Bus, at: float) -> None:
+def _publish_hour(bus: Bus, at: float) -> None:
     bus.publish(HOUR_TOPIC, encode_hour(stored_hour(at)))

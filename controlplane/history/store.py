@@ -63,16 +63,18 @@ def write_columns(
     """
     rosters: dict[bytes, RollupRoster] = {}
     rows = []
-    for place, column in enumerate(columns):
+    for position, column in enumerate(columns):
         for pool_id in sorted(column.pools.keys() & pools.keys()):
             mine = [
                 marker
                 for marker in markers
                 if marker.pool_id == pool_id
-                and (int(marker.at // seconds) == column.index or (place == 0 and marker.at < column.index * seconds))
+                and (
+                    int(marker.at // seconds) == column.index or (position == 0 and marker.at < column.index * seconds)
+                )
             ]
-            places = rows_of(column.roster, pool_id)
-            engines = [(column.roster.engine_ids[row], column.roster.names[row]) for row in places]
+            engine_rows = rows_of(column.roster, pool_id)
+            engines = [(column.roster.engine_ids[row], column.roster.names[row]) for row in engine_rows]
             data = msgspec.msgpack.encode(_RosterData(pools[pool_id], engines))
             roster = rosters.get(data) or rosters.setdefault(data, _roster(data))
             rows.append(
@@ -81,8 +83,8 @@ def write_columns(
                     index=column.index,
                     pool=pool_id,
                     roster=roster,
-                    peak_s=peak_seconds(column, places),
-                    data=encode_part(column, pool_id, places, mine),
+                    peak_s=peak_seconds(column, engine_rows),
+                    data=encode_part(column, pool_id, engine_rows, mine),
                 )
             )
     return len(Rollup.objects.bulk_create(rows, ignore_conflicts=True))
@@ -140,7 +142,7 @@ def _assemble(parts: Mapping[int, Sequence[tuple[int, PoolPart]]], rosters: Mapp
         together = tuple(roster_id for roster_id, _ in row)
         if together not in shared:
             shared[together] = _joined(rosters[roster_id] for roster_id in together)
-        past.columns.append(_column(index, shared[together], [(rosters[each], part) for each, part in row]))
+        past.columns.append(_column(index, shared[together], [(rosters[roster_key], part) for roster_key, part in row]))
         markers += [marker for _, part in row for marker in part.markers]
         past.pools |= {rosters[item].pool.pool_id: rosters[item].pool for item in together}
     past.markers = without_replaced(markers)
@@ -149,18 +151,18 @@ def _assemble(parts: Mapping[int, Sequence[tuple[int, PoolPart]]], rosters: Mapp
 
 def _joined(rosters: Iterable[_RosterData]) -> HistoryRoster:
     rows = [(engine_id, name, data.pool.pool_id) for data in rosters for engine_id, name in data.engines]
-    return HistoryRoster(*(tuple(row[place] for row in rows) for place in range(3)))
+    return HistoryRoster(*(tuple(row[column] for row in rows) for column in range(3)))
 
 
 def _column(index: int, roster: HistoryRoster, parts: Sequence[tuple[_RosterData, PoolPart]]) -> Column:
     column = Column(index, roster, max(part.samples for _, part in parts))
-    for place in range(len(ENGINE_FLOATS)):
+    for series in range(len(ENGINE_FLOATS)):
         joined: array[float] = array("f")
         for _, part in parts:
-            joined.extend(part.floats[place])
+            joined.extend(part.floats[series])
         column.floats.append(joined)
-    for place in range(len(ENGINE_BYTES)):
-        column.codes.append(bytearray(b"".join(part.codes[place] for _, part in parts)))
+    for series in range(len(ENGINE_BYTES)):
+        column.codes.append(bytearray(b"".join(part.codes[series] for _, part in parts)))
     column.pools = {data.pool.pool_id: part.pool for data, part in parts}
     column.rejections = {data.pool.pool_id: part.rejections for data, part in parts if part.rejections}
     return column

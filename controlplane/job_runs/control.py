@@ -42,7 +42,7 @@ def cancel(run: JobRun, *, actor: Actor, why: str = "") -> JobRun:
             raise JobControlError(f"Run {run.pk} has already ended ({stored.state}).")
         if stored.cancel_requested_at is not None:
             return stored
-        before = _told(stored)
+        before = _audit_fields(stored)
         asked = {"cancel_requested_at": now, "cancel_requested_by": actor.name}
         if not _has_holder(stored):
             asked |= {
@@ -113,7 +113,7 @@ def _reject_while_active(runs: models.QuerySet[JobRun]) -> None:
         raise JobControlError(f"Run {active.pk} of the same job is active; cancel it first, or wait until it ends.")
 
 
-def _told(run: JobRun) -> dict[str, Any]:
+def _audit_fields(run: JobRun) -> dict[str, Any]:
     return {
         "job": run.job,
         "shard": run.shard,
@@ -126,4 +126,4 @@ def _told(run: JobRun) -> dict[str, Any]:
 
 def _record(actor: Actor, verb: str, run: JobRun, *, before: dict[str, Any] | None, why: str) -> None:
     pool = pool_of(run)
-    audit.tell(actor, verb, run, before=before, after=_told(run), why=why, pool=pool.slug if pool else "")
+    audit.record_for(actor, verb, run, before=before, after=_audit_fields(run), why=why, pool=pool.slug if pool else "")

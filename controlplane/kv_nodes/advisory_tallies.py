@@ -28,33 +28,33 @@ LONG_PROMPT_TOKENS = 20_000
 """Contexts of this length take as long even from DRAM."""
 
 
-class TalliesHeard:
+class TallyIntake:
     """Mutable: the newest tally of each gateway, under a lock: callbacks come in the publisher's thread."""
 
     def __init__(self, bus: Bus) -> None:
         self._lock = threading.Lock()
-        self._told: dict[str, AdvisoryTallies] = {}
-        hear_gateways(bus, TALLY_TOPIC, self._hear)
+        self._tallies: dict[str, AdvisoryTallies] = {}
+        hear_gateways(bus, TALLY_TOPIC, self._receive)
 
-    def told(self, now: float) -> list[AdvisoryTallies]:
+    def newest(self, now: float) -> list[AdvisoryTallies]:
         """Return the tallies of the gateways that still speak; `now` in unix seconds."""
         with self._lock:
-            return [item for item in self._told.values() if now - item.at <= MAX_AGE_S]
+            return [item for item in self._tallies.values() if now - item.at <= MAX_AGE_S]
 
-    def _hear(self, name: str, value: bytes) -> None:
+    def _receive(self, name: str, value: bytes) -> None:
         try:
             tallies = decode_tallies(value)
         except UnreadableMessageError:
             return
         with self._lock:
-            self._told[name] = tallies
-            if len(self._told) > MAX_GATEWAYS:
-                del self._told[min(self._told, key=lambda item: self._told[item].at)]
+            self._tallies[name] = tallies
+            if len(self._tallies) > MAX_GATEWAYS:
+                del self._tallies[min(self._tallies, key=lambda item: self._tallies[item].at)]
 
 
 @cache
-def _heard() -> TalliesHeard:
-    return TalliesHeard(get_bus())
+def _intake() -> TallyIntake:
+    return TallyIntake(get_bus())
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +67,14 @@ class AdvisoryTotals:
 
 def advised() -> AdvisoryTotals:
     """Return what the gateways count now."""
-    return together(_heard().told(time.time()))
+    return together(_intake().newest(time.time()))
 
 
-def together(told: Iterable[AdvisoryTallies]) -> AdvisoryTotals:
+def together(tallies: Iterable[AdvisoryTallies]) -> AdvisoryTotals:
     """Return these tallies as one."""
     sources: dict[tuple[str, str, str], SourceTally] = {}
     pools: dict[str, PoolTally] = {}
-    for item in told:
+    for item in tallies:
         for source in item.sources:
             name = source.pool_id, source.tenant_id, source.source
             sources[name] = _sources_added(sources[name], source) if name in sources else source

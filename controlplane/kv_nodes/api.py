@@ -27,7 +27,7 @@ _MAX = (1 << 63) - 1
 class KvNodeShape(ModelShape):
     """One node manager."""
 
-    heard_at = serializers.DateTimeField(source="report.heard_at", read_only=True, allow_null=True, default=None)
+    received_at = serializers.DateTimeField(source="report.received_at", read_only=True, allow_null=True, default=None)
     report = serializers.DictField(source="report.content", read_only=True, default=dict)
     metrics_url = serializers.SerializerMethodField()
     unpin = serializers.ListField(
@@ -51,7 +51,7 @@ class KvNodeShape(ModelShape):
             "ssd_bytes",
             "slot_bytes",
             "state",
-            "heard_at",
+            "received_at",
             "report",
             "unpin",
             "revision",

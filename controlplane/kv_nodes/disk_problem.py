@@ -92,8 +92,8 @@ def _nodes_on(disk_id: str) -> list[SharingNode]:
     if not disk_id:
         return []
     reports = KvNodeReport.objects.filter(node__state__in=LIVE, content__disk_id=disk_id)
-    found = reports.values_list("node__name", "node__slot_bytes", "content")
-    return [node for name, slot_bytes, content in found if (node := _sharing(name, slot_bytes, content)) is not None]
+    rows = reports.values_list("node__name", "node__slot_bytes", "content")
+    return [node for name, slot_bytes, content in rows if (node := _sharing(name, slot_bytes, content)) is not None]
 
 
 def _sharing(name: str, slot_bytes: int, content: object) -> SharingNode | None:

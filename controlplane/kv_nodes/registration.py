@@ -36,23 +36,23 @@ class OlderIncarnationError(ConflictError):
     """The node has restarted since; reports of its predecessor no longer count."""
 
 
-def report_node(name: str, told: dict[str, Any], report: dict[str, Any], *, now: datetime, actor: Actor) -> KvNode:
+def report_node(name: str, fields: dict[str, Any], report: dict[str, Any], *, now: datetime, actor: Actor) -> KvNode:
     """Take in what a node said of itself and return it as it is then known; repeating it is harmless.
 
     Raises NotAllowedError, RejectedUrlError, InvalidFieldsError, OlderIncarnationError.
     """
     require(actor, Role.OPERATOR)
-    check_names(told, NODE_FIELDS)
+    check_names(fields, NODE_FIELDS)
     content = _checked_report(report)
-    changes = {**told, **_checked_addresses(told)}
+    changes = {**fields, **_checked_addresses(fields)}
     with transaction.atomic():
         node = KvNode.objects.select_for_update().filter(name=name).first()
         if node is None:
             if KvNode.objects.count() >= MAX_NODES:
                 raise problem("name", f"There are {MAX_NODES} KV nodes already; delete those that are gone.")
             node = recorded_change.create(KvNode(name=name, **changes), "kv_node.register", actor=actor)
-        elif told["incarnation"] < node.incarnation:
-            raise OlderIncarnationError(f"KV node {name} has started anew since; this report is of its predecessor.")
+        elif fields["incarnation"] < node.incarnation:
+            raise OlderIncarnationError(f"KV node {name} has restarted since; this report is of its predecessor.")
         else:
             node = recorded_change.change(node, changes, _verb(node, changes), actor=actor)
         node.report = _stored(node, now, content)
@@ -64,8 +64,8 @@ def _stored(node: KvNode, now: datetime, content: dict[str, Any]) -> KvNodeRepor
     left = {pin_of(item) for item in content["pins"]}
     old = KvNodeReport.objects.filter(node=node).first()
     unpin = [item for item in old.unpin if pin_of(item) in left] if old is not None else []
-    told = {"heard_at": now, "content": content, "unpin": unpin}
-    stored, _ = KvNodeReport.objects.update_or_create(node=node, defaults=told)
+    values = {"received_at": now, "content": content, "unpin": unpin}
+    stored, _ = KvNodeReport.objects.update_or_create(node=node, defaults=values)
     return stored
 
 
@@ -74,11 +74,11 @@ def _verb(node: KvNode, changes: dict[str, Any]) -> str:
     return "kv_node.register" if came_back or changes["incarnation"] != node.incarnation else "kv_node.change"
 
 
-def _checked_addresses(told: dict[str, Any]) -> dict[str, str]:
+def _checked_addresses(fields: dict[str, Any]) -> dict[str, str]:
     rules = engine_url_rules()
     checked: dict[str, str] = {}
     for field in ("address", "events_endpoint", "replay_endpoint", "metrics_url"):
-        given = told.get(field, "")
+        given = fields.get(field, "")
         if not given:
             continue
         scheme = "tcp://" if field == "address" else ""

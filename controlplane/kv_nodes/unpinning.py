@@ -16,16 +16,16 @@ from controlplane.platform.conflict import ConflictError
 from controlplane.platform.role import Role
 from controlplane.platform.roles import require
 
-_TOLD = ("tenant", "tokens", "bytes")
+_AUDITED = ("tenant", "tokens", "bytes")
 
 
 class NoSuchPinError(ConflictError):
     """The pin has ended, or its node does not report."""
 
 
-def pin_of(told: Mapping[str, Any]) -> tuple[str, str]:
+def pin_of(pin: Mapping[str, Any]) -> tuple[str, str]:
     """Return what identifies a pin on a node."""
-    return str(told["name"]), str(told["tenant"])
+    return str(pin["name"]), str(pin["tenant"])
 
 
 def unpin(node: KvNode, name: str, tenant: str, *, actor: Actor, why: str = "") -> KvNode:
@@ -41,13 +41,13 @@ def unpin(node: KvNode, name: str, tenant: str, *, actor: Actor, why: str = "") 
             raise NoSuchPinError(f"KV node {node} is {node.get_state_display().lower()}; its pins end at their time.")
         report = KvNodeReport.objects.filter(node=node).first()
         pins = report.content.get("pins", ()) if report is not None else ()
-        found = next((pin for pin in pins if pin_of(pin) == (name, tenant)), None)
-        if report is None or found is None:
+        pinned = next((pin for pin in pins if pin_of(pin) == (name, tenant)), None)
+        if report is None or pinned is None:
             raise NoSuchPinError(f"KV node {node} has no such pin any more.")
         if (name, tenant) not in map(pin_of, report.unpin):
             report.unpin = [*report.unpin, {"name": name, "tenant": tenant}]
             report.save(update_fields=["unpin"])
-            after = {"prefix": name, **{item: found[item] for item in _TOLD}}
-            audit.tell(actor, "kv_node.unpin", node, after=after, why=why)
+            after = {"prefix": name, **{item: pinned[item] for item in _AUDITED}}
+            audit.record_for(actor, "kv_node.unpin", node, after=after, why=why)
     node.report = report
     return node

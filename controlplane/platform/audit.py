@@ -48,7 +48,7 @@ def record(
     )
 
 
-def tell(
+def record_for(
     actor: Actor,
     verb: str,
     thing: models.Model,

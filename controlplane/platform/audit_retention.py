@@ -26,6 +26,6 @@ def forget_events(now: datetime) -> int:
     with transaction.atomic():
         oldest = AuditEvent.objects.filter(at__lt=until).order_by("at", "id").values_list("pk", flat=True)[:BATCH]
         deleted, _ = AuditEvent.objects.filter(pk__in=list(oldest)).delete()
-        told = {"events": deleted, "older_than": until.isoformat(), "retention_days": days}
-        audit.record(program("housekeeping"), "audit.forget", "audit", "", after=told)
+        fields = {"events": deleted, "older_than": until.isoformat(), "retention_days": days}
+        audit.record(program("housekeeping"), "audit.forget", "audit", "", after=fields)
     return deleted

@@ -99,7 +99,7 @@ def duration(seconds: float | None) -> str:
 def span(seconds: float) -> str:
     """Return a time that is left in whole units, two at most: 41 s, 2 min 5 s, 1 h 20 min, 2 d 3 h."""
     left = max(0, round(seconds))
-    first = next((place for place, (size, _) in enumerate(_UNITS) if left >= size), len(_UNITS) - 1)
+    first = next((index for index, (size, _) in enumerate(_UNITS) if left >= size), len(_UNITS) - 1)
     words: list[str] = []
     for size, name in _UNITS[first : first + 2]:
         number, left = divmod(left, size)
@@ -197,8 +197,8 @@ def ago(seconds: float) -> str:
 
 
 def _in_units(value: float, base: float, units: tuple[str, ...]) -> str:
-    place = 0
-    while value >= 999.5 and place < len(units) - 1:
-        value, place = value / base, place + 1
-    digits = 0 if place == 0 or value >= 99.95 else 1 if value >= 9.995 else 2
-    return f"{value:.{digits}f}{NARROW_SPACE}{units[place]}"
+    step = 0
+    while value >= 999.5 and step < len(units) - 1:
+        value, step = value / base, step + 1
+    digits = 0 if step == 0 or value >= 99.95 else 1 if value >= 9.995 else 2
+    return f"{value:.{digits}f}{NARROW_SPACE}{units[step]}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db import models
 
-_NEVER_TOLD = frozenset({"id", "sha256", "password"})
+_NEVER_RECORDED = frozenset({"id", "sha256", "password"})
 
 
 def kind_of(thing: models.Model) -> str:
@@ -28,7 +28,7 @@ def plain_fields(thing: models.Model) -> dict[str, Any]:
     return {
         field.name: _plain(getattr(thing, field.name))
         for field in thing._meta.concrete_fields
-        if field.name not in _NEVER_TOLD
+        if field.name not in _NEVER_RECORDED
     }
 
 

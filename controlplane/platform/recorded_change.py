@@ -32,7 +32,7 @@ def create(thing: Thing, verb: str, *, actor: Actor, why: str = "") -> Thing:
     with _taken_names_explained(), transaction.atomic():
         check_fields(thing)
         thing.save(force_insert=True)
-        audit.tell(actor, verb, thing, after=plain_fields(thing), why=why)
+        audit.record_for(actor, verb, thing, after=plain_fields(thing), why=why)
         _publish(thing)
     return thing
 
@@ -60,7 +60,7 @@ def change(
         check_fields(stored)
         if plain_fields(stored) != before:
             bump(stored, {name: getattr(stored, name) for name in changes})
-            audit.tell(actor, verb, stored, before=before, after=plain_fields(stored), why=why, pool=pool)
+            audit.record_for(actor, verb, stored, before=before, after=plain_fields(stored), why=why, pool=pool)
             _publish(stored)
     thing.__dict__.update({name: value for name, value in stored.__dict__.items() if name != "_state"})
     return thing
@@ -75,7 +75,7 @@ def delete(thing: models.Model, verb: str, *, actor: Actor, expected: int | None
             stored.delete()
         except models.ProtectedError as error:
             raise InUseError(_who_needs(stored, error)) from error
-        audit.tell(actor, verb, thing, before=before, why=why)
+        audit.record_for(actor, verb, thing, before=before, why=why)
         _publish(thing)
 
 

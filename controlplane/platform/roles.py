@@ -34,7 +34,7 @@ def role_in(user: User | AbstractBaseUser | AnonymousUser, pool: RoleScope | Non
     if user.is_superuser:
         return Role.ADMIN
     grants = _grants(user)
-    roles = [grants[place] for place in ({None, pool.pk} if pool else {None}) if place in grants]
+    roles = [grants[scope] for scope in ({None, pool.pk} if pool else {None}) if scope in grants]
     return max(roles, key=lambda role: _RANK[role], default=None)
 
 

@@ -37,9 +37,9 @@ class SearchFilter:
 def moment_of(name: str, text: str) -> datetime:
     """Read a date or moment in ISO 8601, in UTC unless it says so; raises UnreadableFilterError."""
     try:
-        found = parse_datetime(text if "T" in text or " " in text else f"{text}T00:00:00")
+        moment = parse_datetime(text if "T" in text or " " in text else f"{text}T00:00:00")
     except ValueError:
-        found = None
-    if found is None:
+        moment = None
+    if moment is None:
         raise UnreadableFilterError(f"{name} is not a time; write 2026-11-20T03:13, in UTC.")
-    return found if timezone.is_aware(found) else timezone.make_aware(found, timezone.get_default_timezone())
+    return moment if timezone.is_aware(moment) else timezone.make_aware(moment, timezone.get_default_timezone())

@@ -32,7 +32,7 @@ class StreamIntake:
         self._bytes = 0
         self.dropped = 0
         """Batches that found no room."""
-        self._unsubscribe = bus.subscribe(topic, self._hear)
+        self._unsubscribe = bus.subscribe(topic, self._receive)
 
     def stop(self) -> None:
         """Unsubscribe."""
@@ -63,7 +63,7 @@ class StreamIntake:
             while self._waiting and self._waiting[0][0] < limit:
                 self._bytes -= len(self._waiting.popleft()[1])
 
-    def _hear(self, _topic: str, value: bytes) -> None:
+    def _receive(self, _topic: str, value: bytes) -> None:
         with self._lock:
             self._waiting.append((time.monotonic(), value))
             self._bytes += len(value)
@@ -80,7 +80,7 @@ def _newer(_old: Value, new: Value) -> Value:
 
 
 class NewestIntake(Generic[Key, Value]):
-    """Receives messages in the publisher's thread. Mutable state, under `_lock`: the values that are not settled yet."""
+    """Receives messages in the publisher's thread. Mutable state, under `_lock`: the values that are not settled."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class NewestIntake(Generic[Key, Value]):
         self._newer = newer
         self._lock = threading.Lock()
         self._newest: dict[Key, Value] = {}
-        self.stop = bus.subscribe(topic, self._hear)
+        self.stop = bus.subscribe(topic, self._receive)
         """Call it to unsubscribe."""
 
     def settle(self, write: Callable[[dict[Key, Value]], tuple[Collection[Key], int]]) -> int:
@@ -114,7 +114,7 @@ class NewestIntake(Generic[Key, Value]):
                     del self._newest[key]
         return written
 
-    def _hear(self, topic: str, message: bytes) -> None:
+    def _receive(self, topic: str, message: bytes) -> None:
         try:
             values = self._read(message)
         except UnreadableMessageError as error:

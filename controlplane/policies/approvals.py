@@ -67,8 +67,8 @@ def approve(version: PolicyVersion, *, actor: Actor, why: str = "") -> PolicyApp
             version=version, person=actor.user, defaults={"at": timezone.now(), "why": why[:200]}
         )
         if new:
-            after, pool = _told(version, approval), only_pool(version.policy)
-            audit.tell(actor, "policy.approve", version.policy, after=after, why=why, pool=pool)
+            after, pool = _audit_fields(version, approval), only_pool(version.policy)
+            audit.record_for(actor, "policy.approve", version.policy, after=after, why=why, pool=pool)
     return approval
 
 
@@ -80,10 +80,10 @@ def withdraw_approval(version: PolicyVersion, *, actor: Actor, why: str = "") ->
         own = PolicyApproval.objects.filter(version=version, person=actor.user).first() if actor.user else None
         if own is None:
             raise CannotApproveError(f"You have not approved v{version.number}; there is nothing to withdraw.")
-        before = _told(version, own)
+        before = _audit_fields(version, own)
         own.delete()
         pool = only_pool(version.policy)
-        audit.tell(actor, "policy.withdraw_approval", version.policy, before=before, why=why, pool=pool)
+        audit.record_for(actor, "policy.withdraw_approval", version.policy, before=before, why=why, pool=pool)
 
 
 def require_approved(version: PolicyVersion) -> None:
@@ -103,8 +103,8 @@ def lacks_approval(version: PolicyVersion) -> bool:
 
 def approvals_of(versions: Sequence[PolicyVersion]) -> dict[int, list[PolicyApproval]]:
     """Return the approvals that count by version id, the oldest first."""
-    found: dict[int, list[PolicyApproval]] = {version.pk: [] for version in versions}
-    stored = PolicyApproval.objects.filter(version__in=found).select_related("person", "version__policy")
+    by_version: dict[int, list[PolicyApproval]] = {version.pk: [] for version in versions}
+    stored = PolicyApproval.objects.filter(version__in=by_version).select_related("person", "version__policy")
     judged: dict[tuple[int, int], bool] = {}
     for approval in stored.order_by("at", "pk"):
         version = approval.version
@@ -112,8 +112,8 @@ def approvals_of(versions: Sequence[PolicyVersion]) -> dict[int, list[PolicyAppr
         if key not in judged:
             judged[key] = may_publish(_as_actor(approval.person), version.policy)
         if judged[key] and approval.person_id != version.author_id:
-            found[version.pk].append(approval)
-    return found
+            by_version[version.pk].append(approval)
+    return by_version
 
 
 def _as_actor(user: User) -> Actor:
@@ -125,5 +125,5 @@ def _lock(version: PolicyVersion) -> None:
     Policy.objects.select_for_update(of=("self",)).get(pk=version.policy_id)
 
 
-def _told(version: PolicyVersion, approval: PolicyApproval) -> dict[str, object]:
+def _audit_fields(version: PolicyVersion, approval: PolicyApproval) -> dict[str, object]:
     return {"version": version.number, "person": approval.person.get_username(), "why": approval.why}

@@ -39,8 +39,8 @@ def _missing(schema: ObjectSchema, document: Any) -> Iterator[FieldProblem]:
             continue
         if isinstance(value_at(document, member.path), Absent):
             default = getattr(member, "default", ABSENT)
-            told = f"default {value_text(default)} applies" if isinstance(member, SettingSchema) else "defaults apply"
-            yield FieldProblem(path_text(member.path), f"is missing, so its {told}")
+            effect = f"default {value_text(default)} applies" if isinstance(member, SettingSchema) else "defaults apply"
+            yield FieldProblem(path_text(member.path), f"is missing, so its {effect}")
         elif isinstance(member, StageSchema):
             params = members_of(member, value_at(document, member.path))["params"]
             yield from _missing(params, document)
@@ -73,11 +73,11 @@ def _settings(schema: ObjectSchema, document: Any, above: Path = ()) -> Iterator
             yield from _settings(member, document, above)
         elif isinstance(member, MapSchema):
             for name in members_of(member, value_at(document, member.path)):
-                place = (*above, *member.path, name)
+                path = (*above, *member.path, name)
                 if isinstance(member.entry, SettingSchema):
-                    yield place, member.entry
+                    yield path, member.entry
                 else:
-                    yield from _settings(member.entry, document, place)
+                    yield from _settings(member.entry, document, path)
         else:
             rule = members_of(member, value_at(document, member.path))["params"]
             yield from _settings(rule, document)

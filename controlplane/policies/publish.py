@@ -91,7 +91,7 @@ def draft(
     with transaction.atomic():
         version = _next_version(policy, complete, actor, message, based_on)
         after, pool = plain_fields(version), only_pool(policy)
-        audit.tell(actor, "policy.draft", policy, after=after, why=message, pool=pool)
+        audit.record_for(actor, "policy.draft", policy, after=after, why=message, pool=pool)
     return version
 
 
@@ -173,7 +173,7 @@ def _activate(policy: Policy, version: PolicyVersion, verb: str, actor: Actor, w
     PolicyVersion.objects.filter(pk=version.pk, published_at=None).update(published_at=timezone.now())
     version.refresh_from_db()
     before = plain_fields(live) if live else None
-    audit.tell(actor, verb, policy, before=before, after=plain_fields(version), why=why, pool=only_pool(policy))
+    audit.record_for(actor, verb, policy, before=before, after=plain_fields(version), why=why, pool=only_pool(policy))
     went_live.send(sender=PolicyVersion, version=version, actor=actor)
     end_overtaken(policy, version.number, actor=actor)
     record_change()

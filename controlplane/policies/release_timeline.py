@@ -146,11 +146,11 @@ def _approved(facts: VersionFacts) -> TimelineStep:
 
 
 def _scheduled(facts: VersionFacts) -> TimelineStep:
-    found = facts.appointment
-    if found is None:
+    scheduled = facts.appointment
+    if scheduled is None:
         return TimelineStep(SCHEDULED, SKIPPED)
     states = {ScheduleState.WAITING.value: NOW, ScheduleState.PUBLISHED.value: DONE}
-    return TimelineStep(SCHEDULED, states.get(found.state, SKIPPED), found.at, found.by, found.problem)
+    return TimelineStep(SCHEDULED, states.get(scheduled.state, SKIPPED), scheduled.at, scheduled.by, scheduled.problem)
 
 
 def _live(facts: VersionFacts) -> TimelineStep:

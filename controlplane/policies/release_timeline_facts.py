@@ -31,7 +31,7 @@ def timelines_of(
     approvals, schedules = approvals_of(versions), newest_schedules(versions)
     began, ended = _passages(policy, versions)
     live = policy.live_version
-    found = {}
+    timelines = {}
     for version in versions:
         schedule = schedules.get(version.pk)
         facts = VersionFacts(
@@ -53,8 +53,8 @@ def timelines_of(
             successor=ended.get(version.number),
             copies=version.copies,
         )
-        found[version.pk] = timeline_of(facts)
-    return found
+        timelines[version.pk] = timeline_of(facts)
+    return timelines
 
 
 def _passages(policy: Policy, versions: Sequence[PolicyVersion]) -> tuple[dict[int, Passage], dict[int, Passage]]:
@@ -66,8 +66,8 @@ def _passages(policy: Policy, versions: Sequence[PolicyVersion]) -> tuple[dict[i
     events = events.filter(Q(after__number__in=numbers) | Q(before__number__in=numbers)).order_by("at", "pk")
     began: dict[int, Passage] = {}
     ended: dict[int, Passage] = {}
-    told = events.values_list("at", "actor_name", "verb", "before__number", "after__number")
-    for at, by, verb, before, after in told:
+    rows = events.values_list("at", "actor_name", "verb", "before__number", "after__number")
+    for at, by, verb, before, after in rows:
         passage = Passage(at, by, after, verb == ROLL_BACK)
         began[after] = passage
         ended.pop(after, None)

@@ -25,10 +25,12 @@ def end(schedule: ScheduledPublish, state: ScheduleState, *, actor: Actor, probl
         state=state, problem=problem[:500], ended_at=timezone.now(), revision=models.F("revision") + 1
     ):
         return False
-    before = told(schedule)
+    before = audit_fields(schedule)
     schedule.refresh_from_db()
     pool = only_pool(schedule.policy)
-    audit.tell(actor, _VERBS[state], schedule.policy, before=before, after=told(schedule), why=why, pool=pool)
+    audit.record_for(
+        actor, _VERBS[state], schedule.policy, before=before, after=audit_fields(schedule), why=why, pool=pool
+    )
     return True
 
 
@@ -42,7 +44,7 @@ def end_overtaken(policy: Policy, number: int, *, actor: Actor) -> None:
         end(schedule, ScheduleState.CANCELLED, actor=actor, problem=reason)
 
 
-def told(schedule: ScheduledPublish) -> dict[str, object]:
+def audit_fields(schedule: ScheduledPublish) -> dict[str, object]:
     """Return the scheduled publish as the audit records it."""
     return {
         "version": schedule.version.number,

@@ -30,7 +30,7 @@ from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.models.scheduled_publish import ScheduledPublish, ScheduleState
 from controlplane.policies.publish import StalePolicyError, publish_version
 from controlplane.policies.roles import only_pool, require_all_pools
-from controlplane.policies.schedule_end import end, told
+from controlplane.policies.schedule_end import audit_fields, end
 
 FARTHEST = timedelta(days=30)
 """A longer schedule would be forgotten by its author."""
@@ -71,7 +71,9 @@ def schedule_publish(
             policy=policy, version=version, at=at, instead_of=instead_of, by=actor.user, by_key=actor.key_id,
             by_name=actor.name, why=why[:200],
         )  # fmt: skip
-        audit.tell(actor, "policy.schedule", policy, after=told(schedule), why=why, pool=only_pool(policy))
+        audit.record_for(
+            actor, "policy.schedule", policy, after=audit_fields(schedule), why=why, pool=only_pool(policy)
+        )
     return schedule
 
 

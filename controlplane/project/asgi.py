@@ -70,8 +70,8 @@ def _start() -> None:
         # Pages say so until it is back; the bus has the last snapshot.
         logger.warning("the database cannot be read", extra={"error": str(error)})
     # What pages show of the live fleet is followed from the start, not from the first page on.
-    for hear in (fleet_feed, fleet_observation, cache_locality_intake, recent_decisions, bus_revocations):
-        hear()
+    for subscribe in (fleet_feed, fleet_observation, cache_locality_intake, recent_decisions, bus_revocations):
+        subscribe()
     answer_questions("web", [fleet_keyring(), session_keyring()])
     settle_heap()
 

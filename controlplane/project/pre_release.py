@@ -31,5 +31,5 @@ def remedy() -> str:
 
 def reject() -> None:
     """Raise PreReleaseDatabaseError for such a database."""
-    if found := remedy():
-        raise PreReleaseDatabaseError(f"A pre-release version of Headway created the database. {found}")
+    if advice := remedy():
+        raise PreReleaseDatabaseError(f"A pre-release version of Headway created the database. {advice}")

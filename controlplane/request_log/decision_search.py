@@ -56,22 +56,22 @@ def visible_decisions(actor: Actor) -> QuerySet[DecisionIndex]:
 
 def search(actor: Actor, wanted: DecisionFilter) -> QuerySet[DecisionIndex]:
     """Return the visible decisions that match, newest first; raises UnreadableFilterError."""
-    found = visible_decisions(actor).filter(**_equal(wanted))
+    decisions = visible_decisions(actor).filter(**_equal(wanted))
     if wanted.session:
-        found = found.filter(session__in=digests_of(wanted.session))
+        decisions = decisions.filter(session__in=digests_of(wanted.session))
     for name in ("session", "arm"):
         if getattr(wanted, name):
             # A database uses an index without the empty ones only if the query excludes them.
-            found = found.exclude(**{name: ""})
+            decisions = decisions.exclude(**{name: ""})
     if wanted.id:
-        found = found.filter(Q(decision_id__startswith=wanted.id) | sent_as(wanted.id))
+        decisions = decisions.filter(Q(decision_id__startswith=wanted.id) | sent_as(wanted.id))
     if wanted.engine:
-        found = found.filter(engine__in=[wanted.engine, *_ids_of(wanted.engine)])
+        decisions = decisions.filter(engine__in=[wanted.engine, *_ids_of(wanted.engine)])
     if wanted.since:
-        found = found.filter(at_ms__gte=unix_ms("since", wanted.since))
+        decisions = decisions.filter(at_ms__gte=unix_ms("since", wanted.since))
     if wanted.until:
-        found = found.filter(at_ms__lt=unix_ms("until", wanted.until))
-    return found.order_by("-at_ms", "-pk")
+        decisions = decisions.filter(at_ms__lt=unix_ms("until", wanted.until))
+    return decisions.order_by("-at_ms", "-pk")
 
 
 def _equal(wanted: DecisionFilter) -> dict[str, str | bool]:
@@ -89,7 +89,7 @@ def _equal(wanted: DecisionFilter) -> dict[str, str | bool]:
 
 
 def digests_of(session: str) -> list[str]:
-    """Return the digests of a session under the secrets that are accepted; a text in a digest's form is taken for one."""
+    """Return the digests of a session under the secrets that are accepted; a text of a digest's form counts as one."""
     if _DIGEST.fullmatch(session):
         return [session]
     return [session_digest(key, session) for key in fleet_keyring().keys(DIGESTS).every]

@@ -31,8 +31,8 @@ class Hindsight:
         """Return the record with its regret; one that runs still has none, and one that was judged stays as it is."""
         if stored.outcome == RUNNING or stored.regret is not None:
             return stored
-        found = self.regret_of(stored)
-        return stored if found is None else msgspec.structs.replace(stored, regret=found)
+        regret = self.regret_of(stored)
+        return stored if regret is None else msgspec.structs.replace(stored, regret=regret)
 
     def regret_of(self, stored: StoredDecision) -> Regret | None:
         """Return what another engine would have spared the ended request; None where nothing can be said."""

@@ -40,7 +40,7 @@ BOUNDS_EVERY = 30
 class RequestIntake:
     """Ended requests that this process has received. Mutable: the counts."""
 
-    heard: StreamIntake
+    received: StreamIntake
     hindsight: Hindsight = field(default_factory=Hindsight)
     requests: int = 0
     decisions: int = 0
@@ -63,16 +63,16 @@ def store_requests() -> None:
 
 def keep(intake: RequestIntake) -> StoredCounts:
     """Store what waits, where this process gets the lease, and return what was new."""
-    heard = intake.heard
-    if not len(heard):
+    received = intake.received
+    if not len(received):
         return StoredCounts()
     values: list[bytes] = []
     try:
         lease = acquire(JOB, this_owner(), LEASE)
         if lease is None:
-            heard.forget_old()
+            received.forget_old()
             return StoredCounts()
-        values = heard.take(MOST_BATCHES)
+        values = received.take(MOST_BATCHES)
         stored = store(values, intake.hindsight)
         values = []
         intake.requests += stored.requests
@@ -82,11 +82,11 @@ def keep(intake: RequestIntake) -> StoredCounts:
             _merge(intake)
             _keep_bounds()
         progress = {
-            "stored": intake.decisions, "recorded": intake.requests, "dropped_batches": heard.dropped
+            "stored": intake.decisions, "recorded": intake.requests, "dropped_batches": received.dropped
         }  # fmt: skip
         release(lease, progress=progress)
     except (DatabaseError, OSError) as error:
-        heard.give_back(values)
+        received.give_back(values)
         # Also where nothing can be stored: a disk that is full may be full of old segments.
         with contextlib.suppress(DatabaseError, OSError):
             keep_bounds()

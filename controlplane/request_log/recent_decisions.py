@@ -25,8 +25,8 @@ class GatewayRecords:
         answers = self._ask(RecentQuestion(secrets.token_hex(8), self._questions.asker, engine_id=engine_id))
         if not answers:
             return None
-        told = [decision for answer in answers for decision in answer.decisions]
-        return sorted(told, key=lambda item: item.decided_at, reverse=True)
+        decisions = [decision for answer in answers for decision in answer.decisions]
+        return sorted(decisions, key=lambda item: item.decided_at, reverse=True)
 
     def get(self, decision_id: str) -> StoredDecision | None:
         """Return the decision; None where no gateway that answers in time remembers it."""
@@ -36,10 +36,10 @@ class GatewayRecords:
     def _ask(self, question: RecentQuestion) -> list[RecentAnswer]:
         """Return the answers of all gateways that receive the question, or those that came in time."""
 
-        def is_found(answers: list[RecentAnswer]) -> bool:
+        def is_answered(answers: list[RecentAnswer]) -> bool:
             return bool(question.decision_id and answers[-1].decisions)
 
-        return self._questions.ask(question.question_id, QUESTION.encode(question), is_found).answers
+        return self._questions.ask(question.question_id, QUESTION.encode(question), is_answered).answers
 
 
 @functools.cache

@@ -11,12 +11,12 @@ from controlplane.platform.actor import Actor
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 
-Found = TypeVar("Found", bound=Model)
+Trial = TypeVar("Trial", bound=Model)
 
 
-def visible_trials(found: QuerySet[Found], actor: Actor, pools: str = "pool") -> QuerySet[Found]:
+def visible_trials(trials: QuerySet[Trial], actor: Actor, pools: str = "pool") -> QuerySet[Trial]:
     """Return those of which the actor may see a pool."""
-    return found if may(actor, Role.VIEWER) else found.filter(**{f"{pools}__in": visible_pools(actor)})
+    return trials if may(actor, Role.VIEWER) else trials.filter(**{f"{pools}__in": visible_pools(actor)})
 
 
 def forget_ended(model: type[Model], unfinished: Q, at_most: int) -> int:

@@ -41,10 +41,10 @@ class NewEngine:
 class ActuatorAnswer:
     """An actuator's answer about an order."""
 
-    standing: ActionProgress
+    progress: ActionProgress
     says: str = ""
     """Where it hangs, as a sentence for people."""
-    told: Mapping[str, Any] = field(default_factory=dict)
+    actuator_state: Mapping[str, Any] = field(default_factory=dict)
     """What it wants to know again when it is asked next; kept with the order before anything else happens."""
     engine: NewEngine | None = None
     """The engine that a start made, as soon as its address is known."""

@@ -47,23 +47,25 @@ class KubernetesActuator(Actuator):
     def start(self, order: EngineAction) -> ActuatorAnswer:
         """Scale the role's StatefulSet up by one; the new pod's number names the engine."""
         name = self._set_of(order.role)
-        if WANTED in order.told:
-            ordinal = int(order.told[WANTED]) - 1
+        if WANTED in order.actuator_state:
+            ordinal = int(order.actuator_state[WANTED]) - 1
             self._scale(name, ordinal + 1, up=True)
             return ActuatorAnswer(
                 ActionProgress.UNDER_WAY, f"pod {name}-{ordinal} starts", engine=self._engine(name, ordinal)
             )
         wanted = self._next_replicas(name, order)
         return ActuatorAnswer(
-            ActionProgress.UNDER_WAY, f"StatefulSet {name} scales to {count(wanted, 'replica')}", told={WANTED: wanted}
+            ActionProgress.UNDER_WAY,
+            f"StatefulSet {name} scales to {count(wanted, 'replica')}",
+            actuator_state={WANTED: wanted},
         )
 
     @override
     def undo(self, order: EngineAction) -> ActuatorAnswer:
         """Scale back by the one replica that this order added, if it is the last and is not registered."""
-        if WANTED not in order.told:
+        if WANTED not in order.actuator_state:
             return ActuatorAnswer(ActionProgress.IN_EFFECT)
-        name, wanted = self._set_of(order.role), int(order.told[WANTED])
+        name, wanted = self._set_of(order.role), int(order.actuator_state[WANTED])
         pod, replicas = f"{name}-{wanted - 1}", self._read(name).spec.replicas or 0
         if replicas < wanted:
             return ActuatorAnswer(ActionProgress.IN_EFFECT, f"pod {pod} is gone")
@@ -116,8 +118,8 @@ class KubernetesActuator(Actuator):
     def _wanted_by_others(self, order: EngineAction, states: Collection[str]) -> set[int]:
         """Return the scales that other starts of the order's role wanted."""
         others = EngineAction.objects.filter(pool=order.pool, kind=ActionKind.START, role=order.role, state__in=states)
-        told = others.exclude(pk=order.pk).values_list("told", flat=True)
-        return {int(item[WANTED]) for item in told if WANTED in item}
+        states_kept = others.exclude(pk=order.pk).values_list("actuator_state", flat=True)
+        return {int(item[WANTED]) for item in states_kept if WANTED in item}
 
     def _scale(self, name: str, replicas: int, *, up: bool) -> None:
         """Patch the scale unless it has that value; raise ActuatorError for a scale that was changed meanwhile.
@@ -180,14 +182,14 @@ class KubernetesActuator(Actuator):
         return name, int(ordinal)
 
     def _engine(self, name: str, ordinal: int) -> NewEngine:
-        places = {
+        names = {
             "pod": f"{name}-{ordinal}",
             "set": name,
             "ordinal": str(ordinal),
             "namespace": self._settings.namespace,
         }
         return NewEngine(
-            name=places["pod"],
-            url=filled(self._settings.url, places),
-            kv_events_endpoint=filled(self._settings.kv_events_endpoint, places),
+            name=names["pod"],
+            url=filled(self._settings.url, names),
+            kv_events_endpoint=filled(self._settings.kv_events_endpoint, names),
         )

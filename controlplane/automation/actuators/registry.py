@@ -48,8 +48,8 @@ class ManualActuator(Actuator):
 
 
 def _asked(order: EngineAction, says: str) -> ActuatorAnswer:
-    if order.told.get(CONFIRMED):
-        return ActuatorAnswer(ActionProgress.IN_EFFECT, f"done by {order.told[CONFIRMED]}")
+    if order.actuator_state.get(CONFIRMED):
+        return ActuatorAnswer(ActionProgress.IN_EFFECT, f"done by {order.actuator_state[CONFIRMED]}")
     return ActuatorAnswer(ActionProgress.UNDER_WAY, says)
 
 

@@ -54,7 +54,7 @@ class _Engine(msgspec.Struct):
     kv_replay_endpoint: Line = ""
 
 
-class _Told(msgspec.Struct):
+class _Reply(msgspec.Struct):
     status: Literal["done", "under_way", ""] = ""
     engine: _Engine | None = None
     says: Line = ""
@@ -195,14 +195,14 @@ def _read(action: str, status: int, answer: bytes) -> ActuatorAnswer:
     if len(answer) > MAX_ANSWER_BYTES:
         raise RejectedActionError(f"The webhook answered more than {MAX_ANSWER_BYTES} bytes.")
     try:
-        told = msgspec.json.decode(answer, type=prepared(_Told)) if answer.strip() else _Told()
+        reply = msgspec.json.decode(answer, type=prepared(_Reply)) if answer.strip() else _Reply()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RejectedActionError("The webhook's answer does not match its contract.") from error
     engine = None
-    if told.engine is not None and action == "start":
-        given = told.engine
+    if reply.engine is not None and action == "start":
+        given = reply.engine
         engine = NewEngine(given.name, given.url, given.kv_events_endpoint, given.kv_replay_endpoint)
-    done = told.status == "done" or (not told.status and status != 202)
+    done = reply.status == "done" or (not reply.status and status != 202)
     # A start is in effect only once its engine answers, which only the prober can report.
-    standing = ActionProgress.IN_EFFECT if done and action != "start" else ActionProgress.UNDER_WAY
-    return ActuatorAnswer(standing, told.says, engine=engine)
+    progress = ActionProgress.IN_EFFECT if done and action != "start" else ActionProgress.UNDER_WAY
+    return ActuatorAnswer(progress, reply.says, engine=engine)

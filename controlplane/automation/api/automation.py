@@ -22,7 +22,7 @@ from controlplane.automation.models.engine_action import ActionKind, ActionState
 from controlplane.automation.models.plan_record import PlanRecord
 from controlplane.automation.observation import fleet_observation
 from controlplane.automation.plan_advice import follow_advice
-from controlplane.automation.reading import DOCUMENTS, PoolAutomationState, pool_standing
+from controlplane.automation.reading import DOCUMENTS, PoolAutomationState, pool_state
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.visibility import visible_pools
 from controlplane.platform.actor import Actor
@@ -46,7 +46,7 @@ class OnePoolAutomation(ObjectView):
     @override
     def thing(self, **names: Any) -> PoolAutomationState:
         """Return the pool's automation state."""
-        return pool_standing(super().thing(**names), fleet_observation(), timezone.now())
+        return pool_state(super().thing(**names), fleet_observation(), timezone.now())
 
 
 class _Switch(Verb):
@@ -61,7 +61,7 @@ class _Switch(Verb):
     def carry_out(self, thing: Pool, **asked: Any) -> PoolAutomationState:
         """Change the switches, and return the pool's state afterwards."""
         self.verb(thing, **asked)
-        return pool_standing(self.thing(slug=thing.slug), fleet_observation(), timezone.now())
+        return pool_state(self.thing(slug=thing.slug), fleet_observation(), timezone.now())
 
 
 class PoolFreeze(_Switch):

@@ -59,7 +59,7 @@ def judge(turn: Round, *, observed: FleetObservation) -> RoundResult:
         inputs={"engines": len(facts.engines), "gateways": observed.gateways(turn.now_s)},
         figures={state: states.count(state) for state in HealthState.values} | {"panic": int(plan.panic)},
         outcome={"changed": list(plan.changed)},
-        stored=_told(plan),
+        stored=_shown_plan(plan),
     )
     if mode == ACT:
         result.effects.append(partial(_put, turn, plan.verdicts, settings))
@@ -111,13 +111,13 @@ def _stored(pool: Pool) -> QuerySet[EngineHealth]:
     return EngineHealth.objects.filter(engine__pool=pool).select_related("engine__pool")
 
 
-def _told(plan: HealthPlan) -> dict[str, object]:
+def _shown_plan(plan: HealthPlan) -> dict[str, object]:
     """Return the plan without the many engines of which there is nothing to say."""
-    told: dict[str, object] = msgspec.to_builtins(plan)
-    told["verdicts"] = [
+    fields: dict[str, object] = msgspec.to_builtins(plan)
+    fields["verdicts"] = [
         msgspec.to_builtins(verdict) for verdict in plan.verdicts if verdict.state != HealthState.HEALTHY.value
     ]
-    return told
+    return fields
 
 
 def _moment(unix_s: float) -> datetime:

@@ -67,11 +67,11 @@ def even_out(turn: Round, *, observed: FleetObservation, bus: Bus) -> RoundResul
         outcome={},
     )
     if mode == ACT:
-        result.effects.append(partial(_tell_later, bus, _order(turn, plan)))
+        result.effects.append(partial(_publish_later, bus, _order(turn, plan)))
     return result
 
 
-def _tell_later(bus: Bus, order: RebalanceOrder) -> None:
+def _publish_later(bus: Bus, order: RebalanceOrder) -> None:
     """Publish the order once the round is stored: gateways receive committed plans only."""
     transaction.on_commit(lambda: bus.publish(TOPIC_PREFIX + order.pool_id, encode_order(order)))
 

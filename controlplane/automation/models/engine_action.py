@@ -53,7 +53,7 @@ class EngineAction(models.Model):
     next_try_at = models.DateTimeField()
     deadline_at = models.DateTimeField()
     """After this it is given up."""
-    told = models.JSONField(default=dict, blank=True)
+    actuator_state = models.JSONField(default=dict, blank=True)
     """What the actuator needs to know again at a repetition, such as the scale that it set."""
     says = models.CharField(max_length=300, blank=True)
     """Where it hangs, or why it failed, as a sentence."""

@@ -38,7 +38,7 @@ def is_allowed(address: CheckedUrl, pool: Pool | None) -> bool:
 
 
 def may_be_asked(address: CheckedUrl) -> bool:
-    """Return whether the address was allowed before, for any pool; else a person must allow it before it is contacted."""
+    """Return whether the address was allowed before, for any pool; else a person must allow it first."""
     return any(is_allowed(address, pool) for pool in (None, *Pool.objects.exclude(engine_networks="")))
 
 

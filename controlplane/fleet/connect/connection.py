@@ -76,12 +76,12 @@ def targets(facts: ConnectedEngineFacts, address: CheckedUrl) -> list[tuple[Conn
     rank = rank_of(address.url)
     if rank is None and (facts.ranks == 1 or facts.product != VLLM):
         return [(facts, address)]
-    told = [socket.data_parallel_rank for socket in facts.sockets] or list(range(facts.ranks))
+    ranks = [socket.data_parallel_rank for socket in facts.sockets] or list(range(facts.ranks))
     process = address.url.partition("#")[0]
-    if rank is not None and rank not in told:
+    if rank is not None and rank not in ranks:
         raise ConnectRejectedError(f"It has no data-parallel rank {rank}.", f"Connect {process}, with all its ranks.")
     return [
-        (facts.of_rank(item), replace(address, url=ranked_url(process, item))) for item in told if rank in (None, item)
+        (facts.of_rank(item), replace(address, url=ranked_url(process, item))) for item in ranks if rank in (None, item)
     ]
 
 
@@ -207,12 +207,12 @@ def _missing_events(facts: ConnectedEngineFacts) -> str:
 
 
 def _reject_other_blocks(facts: ConnectedEngineFacts, pool: Pool, engine: Engine | None) -> None:
-    told, wanted = facts.block_tokens, pool.block_tokens
-    if told is None or told == wanted or not others_in_use(pool, engine):
+    reported, wanted = facts.block_tokens, pool.block_tokens
+    if reported is None or reported == wanted or not others_in_use(pool, engine):
         return
     flag = block_size_flag(wanted, sglang=facts.product == SGLANG)
     raise ConnectRejectedError(
-        f"Its blocks have {count(told, 'token')}, those of pool {pool.slug} {wanted}.",
+        f"Its blocks have {count(reported, 'token')}, those of pool {pool.slug} {wanted}.",
         f"Start it with {flag}.",
         start_line=start_line(facts, f"{flag} {_missing_events(facts)}".strip()),
     )
@@ -222,7 +222,7 @@ def _new_pool(wanted: EngineConnection, actor: Actor) -> Pool:
     region = Region.objects.filter(slug=wanted.region_slug).first()
     region = region or create_region(wanted.region_slug, wanted.region_slug.capitalize(), actor=actor, why=WHY)
     facts = wanted.facts
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "block_tokens": facts.block_tokens if wanted.exact else None,
         "max_prompt_tokens": facts.context_tokens,
         "engine_networks": wanted.networks,
@@ -237,7 +237,7 @@ def _new_pool(wanted: EngineConnection, actor: Actor) -> Pool:
         usual_policy(actor=actor),
         actor=actor,
         why=_why(wanted),
-        **{name: value for name, value in told.items() if value},
+        **{name: value for name, value in fields.items() if value},
     )
 
 
@@ -278,7 +278,7 @@ def _slug(model: str) -> str:
 
 def _free_slug(slug: str) -> str:
     taken = set(Pool.objects.filter(slug__startswith=slug).values_list("slug", flat=True))
-    return next(each for n in numbers(1) if (each := slug if n == 1 else f"{slug}-{n}") not in taken)
+    return next(candidate for n in numbers(1) if (candidate := slug if n == 1 else f"{slug}-{n}") not in taken)
 
 
 def _listed(names: Any) -> str:

@@ -124,10 +124,10 @@ class _Engine(EngineUnderTest):
         if own is None:
             raise EngineAnswerError("it serves no model")
         self._served_model = own.id
-        version = (await self.told("/version", _Version) or _Version()).version
+        version = (await self.optional_answer("/version", _Version) or _Version()).version
         metrics, info = await self.sizes()
-        told_ranks = info.dp_size if info else metrics.ranks if metrics else 1
-        sources, reported = ((), True) if info else await self.event_sources(told_ranks)
+        reported_ranks = info.dp_size if info else metrics.ranks if metrics else 1
+        sources, reported = ((), True) if info else await self.event_sources(reported_ranks)
         events, replay = _endpoints(sources, info, self.url)
         return ConnectedEngineFacts(
             url=url,
@@ -139,7 +139,7 @@ class _Engine(EngineUnderTest):
             context_tokens=own.max_model_len,
             block_tokens=info.page_size if info else metrics.block_size if metrics else None,
             kv_tokens=info.max_total_num_tokens if info else metrics.kv_tokens if metrics else None,
-            ranks=max(len(sources), told_ranks),
+            ranks=max(len(sources), reported_ranks),
             events=events,
             replay=replay,
             tokenizes=await self._tokenizes(),

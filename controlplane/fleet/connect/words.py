@@ -22,8 +22,8 @@ def fact_lines(facts: ConnectedEngineFacts) -> list[str]:
         facts.context_tokens and f"context of {count(facts.context_tokens, 'token')}",
         facts.ranks > 1 and f"{facts.ranks} data-parallel ranks, each with its own cache",
     ]
-    if told := ", ".join(str(size) for size in sizes if size):
-        lines.append(f"{told[:1].upper()}{told[1:]}.")
+    if listed := ", ".join(str(size) for size in sizes if size):
+        lines.append(f"{listed[:1].upper()}{listed[1:]}.")
     replay = f", replay {facts.replay}" if facts.replay else ", no replay"
     if facts.role != EngineRole.MIXED:
         lines.append(f"{EngineRole(facts.role).label}.")

@@ -26,7 +26,7 @@ from controlplane.platform.revisions import StaleRevisionError
 from routing.values.counted import count
 
 ACTOR = program("discovery")
-VANISHED_LOOKS = 3
+VANISHED_SCANS = 3
 """An engine must be missing from this many scans in a row before it is drained: DNS may answer with a part of a list. A
 cluster lists all of its pods, so an engine that it does not list is drained at once; deleting it waits as long.
 """
@@ -56,37 +56,43 @@ class Reconciliation:
         self._source = source
         self._now = now
 
-    def run(self, found: Sequence[FoundEngine]) -> Reconciled:
+    def run(self, listed_engines: Sequence[FoundEngine]) -> Reconciled:
         """Align the pool's engines of this source with the list; those of other sources and of people are left alone.
 
         Why an engine is rejected is reported in `problems`; the others proceed.
         """
         ours = list(Engine.objects.select_related("pool").filter(pool=self._pool, source=self._source))
         by_url, by_name = {our.url: our for our in ours}, {our.name: our for our in ours}
-        listed = [(item, by_url.get(item.url) or by_name.get(item.name)) for item in found]
+        listed = [(item, by_url.get(item.url) or by_name.get(item.name)) for item in listed_engines]
         seen = {engine.engine_id for _, engine in listed if engine is not None}
-        for each, engine in listed:
-            self._take(each, engine)
-        self._rest([engine for each, engine in listed if each.presence == Presence.WAITING and engine is not None])
+        for listed_engine, engine in listed:
+            self._take(listed_engine, engine)
+        self._rest(
+            [
+                engine
+                for listed_engine, engine in listed
+                if listed_engine.presence == Presence.WAITING and engine is not None
+            ]
+        )
         for engine in ours:
             if engine.engine_id not in seen:
                 self._miss(engine)
         missing = {engine.engine_id for engine in ours} - seen
-        self.done.missed = {name: looks for name, looks in self.done.missed.items() if name in missing}
+        self.done.missed = {name: scans for name, scans in self.done.missed.items() if name in missing}
         return self.done
 
-    def _take(self, found: FoundEngine, engine: Engine | None) -> None:
+    def _take(self, listed: FoundEngine, engine: Engine | None) -> None:
         try:
             if engine is None:
-                self._register(found)
-            elif found.presence == Presence.LEAVING:
+                self._register(listed)
+            elif listed.presence == Presence.LEAVING:
                 _leave(engine, f"Told to end, says {self._source}")
-            elif engine.url != found.url:
-                _move(engine, found.url)
-            elif found.presence == Presence.READY:
+            elif engine.url != listed.url:
+                _move(engine, listed.url)
+            elif listed.presence == Presence.READY:
                 _return(engine, self._now)
         except (RejectedUrlError, InvalidFieldsError) as error:
-            self.done.problems.append(f"{found.name}: {error}")
+            self.done.problems.append(f"{listed.name}: {error}")
         except (StaleRevisionError, Engine.DoesNotExist):
             # Another process changed it meanwhile; the next scan reads the new state.
             return
@@ -105,27 +111,27 @@ class Reconciliation:
             except (StaleRevisionError, Engine.DoesNotExist):
                 continue
 
-    def _register(self, found: FoundEngine) -> None:
+    def _register(self, listed: FoundEngine) -> None:
         """Register a new engine that is ready, unless its address is registered already."""
-        if found.presence != Presence.READY or Engine.objects.filter(url=found.url).exists():
+        if listed.presence != Presence.READY or Engine.objects.filter(url=listed.url).exists():
             return
         register_for_preflight(
             self._pool,
-            found.name,
-            found.url,
+            listed.name,
+            listed.url,
             actor=ACTOR,
-            kv_events_endpoint=found.events,
-            kv_replay_endpoint=found.replay,
-            speed=found.speed,
-            role=found.role,
+            kv_events_endpoint=listed.events,
+            kv_replay_endpoint=listed.replay,
+            speed=listed.speed,
+            role=listed.role,
             source=self._source,
             why=f"Listed by {self._source}",
         )
 
     def _miss(self, engine: Engine) -> None:
-        looks = self.done.missed[engine.engine_id] = self.done.missed.get(engine.engine_id, 0) + 1
+        scans = self.done.missed[engine.engine_id] = self.done.missed.get(engine.engine_id, 0) + 1
         stops = self._complete and engine.desired_state == DesiredState.READY
-        if looks >= VANISHED_LOOKS or stops:
+        if scans >= VANISHED_SCANS or stops:
             try:
                 _leave(engine, f"No longer listed by {self._source}")
             except (StaleRevisionError, Engine.DoesNotExist):

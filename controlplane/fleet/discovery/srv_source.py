@@ -20,11 +20,13 @@ def engines_of_service(source: DiscoverySource, resolver: dns.resolver.Resolver 
     """
     try:
         asked = resolver or dns.resolver.Resolver()
-        answer = asked.resolve(source.place, "SRV", search=False, lifetime=ANSWER_S)
+        answer = asked.resolve(source.location, "SRV", search=False, lifetime=ANSWER_S)
     except (dns.exception.DNSException, OSError) as error:
-        raise DiscoveryOutageError(f"{source.place} has no SRV record: {str(error) or type(error).__name__}") from error
+        raise DiscoveryOutageError(
+            f"{source.location} has no SRV record: {str(error) or type(error).__name__}"
+        ) from error
     records = [record for record in answer if record.target != dns.name.root]
     if not records:
-        raise DiscoveryOutageError(f"{source.place} says that there is no such service")
-    places = sorted({(record.target.to_text(omit_final_dot=True).lower(), record.port) for record in records})
-    return [FoundEngine(plain_name(f"{host}-{port}"), f"http://{host}:{port}") for host, port in places]
+        raise DiscoveryOutageError(f"{source.location} says that there is no such service")
+    addresses = sorted({(record.target.to_text(omit_final_dot=True).lower(), record.port) for record in records})
+    return [FoundEngine(plain_name(f"{host}-{port}"), f"http://{host}:{port}") for host, port in addresses]

@@ -39,7 +39,7 @@ PREFERRED_SHARDS = 5
 """A process takes so many shards as soon as they are free: 500 engines."""
 SPARE_S = 3.0
 """It takes shards beyond that once they have been free for this long."""
-_LOOK_S = 0.05
+_POLL_S = 0.05
 _END_S = 2.0
 """A read that does not end within this time is left behind."""
 
@@ -203,7 +203,7 @@ class ShardHolder:
         )
         try:
             while time.monotonic() < held.until_s and not probing.done():  # noqa: ASYNC110 - the end moves in another thread
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_S)
             stop.set()
             await probing
         finally:
@@ -225,10 +225,10 @@ class ShardHolder:
 def _split(targets: Sequence[EngineEntry]) -> dict[int, list[EngineEntry]]:
     """Return the engines by shard."""
     shards = shard_count(len(targets))
-    found: dict[int, list[EngineEntry]] = {}
+    entries: dict[int, list[EngineEntry]] = {}
     for entry in targets:
-        found.setdefault(shard_of(entry.engine_id, shards), []).append(entry)
-    return found
+        entries.setdefault(shard_of(entry.engine_id, shards), []).append(entry)
+    return entries
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:

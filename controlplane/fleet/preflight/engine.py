@@ -69,7 +69,7 @@ class EngineUnderTest(VllmAdapter):
         if metrics is not None and metrics.block_size is not None:
             return metrics, None
         for path in ("/server_info", "/get_server_info"):
-            if (info := await self.told(path, ServerInfo)) and info.page_size:
+            if (info := await self.optional_answer(path, ServerInfo)) and info.page_size:
                 return metrics, info
         return metrics, None
 
@@ -80,7 +80,7 @@ class EngineUnderTest(VllmAdapter):
             return reported, True
         return await sources_at_usual_ports(self.url, ranks), False
 
-    async def told(self, path: str, kind: type[Wanted]) -> Wanted | None:
+    async def optional_answer(self, path: str, kind: type[Wanted]) -> Wanted | None:
         """Return the answer of a path that not every engine has; None where it has none for us."""
         try:
             return _decode(await self._get(path, path, limit=MAX_INFO_BYTES), kind, path)

@@ -60,7 +60,7 @@ class AnnouncedBlocks:
             self._missing.difference_update(self._blocks.stored(event, self._seed))
 
 
-class EventEar:
+class EventSubscriber:
     """A subscription to one event socket, as an async context; with DEALER, a connection to a replay socket."""
 
     def __init__(self, endpoint: str, kind: int = zmq.SUB) -> None:
@@ -99,7 +99,7 @@ class EventEar:
         """Give the subscription time to reach the publisher."""
         await asyncio.sleep(seconds)
 
-    async def hear(self, blocks: AnnouncedBlocks, timeout_s: float) -> None:
+    async def receive(self, blocks: AnnouncedBlocks, timeout_s: float) -> None:
         """Take in events until all wanted blocks were seen or the time is up."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
@@ -116,12 +116,12 @@ async def sources_at_usual_ports(url: str, ranks: int) -> tuple[KvEventSource, .
     prove that it is this engine's; the preflight does, by the blocks of a random text.
     """
     for events, replay in usual_ports(url):
-        found: list[KvEventSource] = []
+        sources: list[KvEventSource] = []
         # One that is missing ends the search there: behind a firewall each takes as long as a handshake may.
-        while len(found) < ranks and (source := await _source(url, events, replay, len(found))):
-            found.append(source)
-        if len(found) == ranks:
-            return tuple(found)
+        while len(sources) < ranks and (source := await _source(url, events, replay, len(sources))):
+            sources.append(source)
+        if len(sources) == ranks:
+            return tuple(sources)
     return ()
 
 
@@ -141,5 +141,5 @@ async def _answers(endpoint: str, kind: int) -> bool:
     except (OSError, TimeoutError):
         return False
     writer.close()
-    async with EventEar(endpoint, kind) as ear:
+    async with EventSubscriber(endpoint, kind) as ear:
         return await ear.connect(HANDSHAKE_S)

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 LEASE = timedelta(seconds=STEP_S + 10)
 AT_ONCE = 16
-LOOK_S = 0.2
+POLL_S = 0.2
 _IDLE_S = 4.0
 """Engines close connections that are idle for longer."""
 
@@ -43,10 +43,10 @@ async def _serve() -> None:
     try:
         while not stop_requested.is_set():
             for lease in await sync_to_async(take_waiting)(JOB, LEASE, AT_ONCE - len(running)):
-                running[asyncio.create_task(_look(lease))] = lease
+                running[asyncio.create_task(_run_checks(lease))] = lease
             if not running:
                 return
-            done, _ = await asyncio.wait(running, timeout=LOOK_S)
+            done, _ = await asyncio.wait(running, timeout=POLL_S)
             for task in done:
                 await _account(task, running.pop(task))
     finally:
@@ -63,7 +63,7 @@ async def _account(task: asyncio.Task[None], lease: Lease) -> None:
         await sync_to_async(finish)(lease, outcome=outcome, state=JobState.ABANDONED)
 
 
-async def _look(lease: Lease) -> None:
+async def _run_checks(lease: Lease) -> None:
     """Go through the checklist of one run; a lease that is lost on the way ends it without a word."""
     subject = await sync_to_async(preflight_subject)(lease.run_id)
     if subject is None:

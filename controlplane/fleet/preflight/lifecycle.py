@@ -64,7 +64,7 @@ class Preflight:
     @property
     def stopped_at(self) -> int:
         """The number of the step that failed, from 1; 0 where none did."""
-        return next((place for place, step in enumerate(self.steps, start=1) if step.state == FAILED), 0)
+        return next((number for number, step in enumerate(self.steps, start=1) if step.state == FAILED), 0)
 
 
 def start_preflight(engine: Engine, *, actor: Actor, then_ready: bool = False) -> JobRun:

@@ -88,8 +88,10 @@ def _apply(run: JobRun, expected: int, source: EventSource, block_tokens: int | 
             change_pool(engine.pool, {"block_tokens": block_tokens}, actor=program("preflight"), why=BLOCK_SIZE)
             done.append(f"The pool's block size is now {block_tokens}.")
         if source.discovered:
-            found = {"kv_events_endpoint": source.endpoint, "kv_replay_endpoint": source.replay_endpoint}
-            engine = change_engine(engine, found, actor=actor, expected=expected, why=f"{WHY}; reported by the engine")
+            sockets = {"kv_events_endpoint": source.endpoint, "kv_replay_endpoint": source.replay_endpoint}
+            engine = change_engine(
+                engine, sockets, actor=actor, expected=expected, why=f"{WHY}; reported by the engine"
+            )
             expected = engine.revision
             done.append("Its event socket is stored.")
         if run.inputs.get("then_ready"):

@@ -48,10 +48,10 @@ def fresh_steps() -> tuple[Step, ...]:
 
 def replaced(steps: Sequence[Step], news: Step) -> tuple[Step, ...]:
     """Return the checklist with one step replaced; after a failure the rest is skipped."""
-    told = tuple(news if step.key == news.key else step for step in steps)
+    checklist = tuple(news if step.key == news.key else step for step in steps)
     if news.state != FAILED:
-        return told
-    return tuple(msgspec.structs.replace(step, state=SKIPPED) if step.state == PENDING else step for step in told)
+        return checklist
+    return tuple(msgspec.structs.replace(step, state=SKIPPED) if step.state == PENDING else step for step in checklist)
 
 
 def failed_step(steps: Iterable[Step]) -> Step | None:

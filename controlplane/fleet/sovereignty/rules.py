@@ -39,13 +39,13 @@ def checked_document(given: Mapping[str, Any]) -> SovereigntyDocument:
         document = msgspec.convert(dict(given), prepared(SovereigntyDocument))
     except msgspec.ValidationError as error:
         text = str(error)
-        found = _PATH.search(text)
-        path = found["path"] if found else ""
+        match = _PATH.search(text)
+        path = match["path"] if match else ""
         raise InvalidFieldsError([FieldProblem(path, f"{_PATH.sub('', text)}.")]) from error
     regions = set(Region.objects.values_list("slug", flat=True))
     tenants = set(Tenant.objects.values_list("slug", flat=True))
-    if found_wrong := problems(document, regions, tenants):
-        raise InvalidFieldsError(FieldProblem(item.path, f"{item.message}.") for item in found_wrong)
+    if faults := problems(document, regions, tenants):
+        raise InvalidFieldsError(FieldProblem(item.path, f"{item.message}.") for item in faults)
     return document
 
 

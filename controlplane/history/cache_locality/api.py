@@ -126,10 +126,10 @@ class PoolCacheLocalityShape(serializers.Serializer):
 class _OfPool(ApiView):
     noun = "pools"
 
-    def told(self, slug: str) -> tuple[str, PoolWord | None]:
+    def reported(self, slug: str) -> tuple[str, PoolWord | None]:
         """Return the pool's slug, if the actor may see it, and what a gateway said of it."""
-        found: str = visible_pools(self.actor).get(slug=slug).slug
-        return found, cache_locality_intake().of(found, time.time())
+        pool_slug: str = visible_pools(self.actor).get(slug=slug).slug
+        return pool_slug, cache_locality_intake().of(pool_slug, time.time())
 
 
 class PoolRings(_OfPool):
@@ -144,7 +144,7 @@ class PoolRings(_OfPool):
 
     def get(self, request: Request, *, slug: str) -> Response:
         """Return each engine's exact share of the keys, and with `without` what would move if that engine left."""
-        pool, word = self.told(slug)
+        pool, word = self.reported(slug)
         try:
             return self.show(rings_answer(pool, word, request.query_params.get("without", "")))
         except UnknownEngineError as error:
@@ -158,7 +158,7 @@ class PoolCacheLocalityView(_OfPool):
 
     def get(self, request: Request, *, slug: str) -> Response:
         """Return the prefixes that requests share with their holders, TTFT by part, and hits as reported."""
-        return self.show(cache_locality_answer(*self.told(slug)))
+        return self.show(cache_locality_answer(*self.reported(slug)))
 
 
 class OneEngineHits(ApiView):
@@ -171,8 +171,8 @@ class OneEngineHits(ApiView):
         """Return the hits that were predicted and reported, the trust in the engine's index, and its reason."""
         engine = visible_engines(self.actor).select_related("pool").get(engine_id=engine_id)
         word = cache_locality_intake().of(engine.pool.slug, time.time())
-        told = [item for item in word.pool.engines if item.engine_id == engine_id] if word is not None else []
-        if not told:
+        localities = [item for item in word.pool.engines if item.engine_id == engine_id] if word is not None else []
+        if not localities:
             word = None
-            told = [EngineCacheLocality(engine_id=engine_id, name=engine.name, accepts=False)]
-        return self.show(hits_answer(told[0], engine.pool.slug, word))
+            localities = [EngineCacheLocality(engine_id=engine_id, name=engine.name, accepts=False)]
+        return self.show(hits_answer(localities[0], engine.pool.slug, word))

@@ -39,7 +39,7 @@ class CacheLocalityIntake:
     def __init__(self, bus: Bus) -> None:
         self._lock = threading.Lock()
         self._samples: dict[str, CacheLocalitySample] = {}
-        self.stop = hear_gateways(bus, TOPIC, self._hear)
+        self.stop = hear_gateways(bus, TOPIC, self._receive)
         """Call it to unsubscribe."""
 
     def of(self, pool_id: str, now: float) -> PoolWord | None:
@@ -61,7 +61,7 @@ class CacheLocalityIntake:
         pool, at, name = max(words, key=lambda word: (word[0].requests, word[2]))
         return PoolWord(pool, at, name, len(words))
 
-    def _hear(self, gateway: str, value: bytes) -> None:
+    def _receive(self, gateway: str, value: bytes) -> None:
         try:
             sample = decode_cache_locality(value)
         except UnreadableMessageError as error:

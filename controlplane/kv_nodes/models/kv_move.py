@@ -7,7 +7,9 @@ from typing_extensions import override
 
 
 class KvMoveRecord(models.Model):
-    """As reported last by the gateway that asked (gateway.contracts.kv_move); not audited, and nothing depends on it."""
+    """As reported last by the gateway that asked (gateway.contracts.kv_move); not audited, and no decision depends on
+    it.
+    """
 
     public_id_field = "order_id"
 

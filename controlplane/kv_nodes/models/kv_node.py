@@ -62,7 +62,7 @@ class KvNodeReport(models.Model):
     """A node's last report: counters that change all the time, apart from what is published and audited."""
 
     node = models.OneToOneField(KvNode, on_delete=models.CASCADE, related_name="report")
-    heard_at = models.DateTimeField()
+    received_at = models.DateTimeField()
     """When it came, by our clock."""
     content = models.JSONField(default=dict)
     """kvstore.node.node_report.NodeReport as JSON, checked before it was stored."""
@@ -71,4 +71,4 @@ class KvNodeReport(models.Model):
 
     @override
     def __str__(self) -> str:
-        return f"{self.node} at {self.heard_at:%H:%M:%S}"
+        return f"{self.node} at {self.received_at:%H:%M:%S}"

@@ -41,7 +41,7 @@ from controlplane.project.checks import OURS
 from gateway.base.engine_api_keys import key_remedy
 
 ACTOR = command("connect")
-LOOK_S = 0.2
+POLL_S = 0.2
 LONGEST_S = 240.0
 """A preflight has seven bounded steps; one that another process holds may have to wait for its lease."""
 _SIGNS = {FAILED: "✗", SKIPPED: "–"}
@@ -69,8 +69,8 @@ class Connecting:
         for line in fact_lines(facts):
             self.say(line)
         made: list[tuple[Engine, EngineConnection]] = []
-        for told, place in targets(facts, address):
-            plan = plan_connection(told, place, self._wishes)
+        for target_facts, target in targets(facts, address):
+            plan = plan_connection(target_facts, target, self._wishes)
             if plan.networks and not consented:
                 # Another pool may have engines there; that says nothing of this pool's prompts.
                 self._require_consent(address)
@@ -116,20 +116,20 @@ class Connecting:
         """Print each step of the preflight as it is decided, whether this process or a running server takes it."""
         ours = threading.Thread(target=_take_preflights, name="preflight", daemon=True)
         ours.start()
-        told: set[str] = set()
+        printed: set[str] = set()
         until_s = time.monotonic() + LONGEST_S
         while True:
             seen = preflight_of(engine)
             if seen is None:
                 raise CommandError(f"{engine.name} was deleted meanwhile.")
             for step in seen.steps:
-                if step.state != PENDING and step.key not in told:
-                    told.add(step.key)
+                if step.state != PENDING and step.key not in printed:
+                    printed.add(step.key)
                     self.say(f"{_SIGNS.get(step.state, '✓')} {step.sentence or f'{step.name}: not checked'}")
             self._out.flush()
             if not seen.unfinished or time.monotonic() > until_s:
                 return seen
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
 
 
 def _made(plan: EngineConnection) -> Engine:
@@ -154,7 +154,7 @@ _OTHER_SOCKET = "Have it name an address of its own in --kv-events-config, such 
 
 SERVED_S = 60.0
 """A snapshot reaches the gateway within a second, and its first probe follows at once; a busy machine takes longer."""
-_LOOK_S = 0.3
+_POLL_S = 0.3
 _KEY = "$HEADWAY_API_KEY"
 
 
@@ -199,7 +199,7 @@ def _missing(here: Installation, wanted: set[str]) -> tuple[set[str] | None, set
         missing, rejecting = wanted - _serving(metrics.decode()), wanted & rejecting_key(metrics)
         if not missing or rejecting or time.monotonic() > until_s:
             return missing, rejecting
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return None, set()
 
 
@@ -207,12 +207,12 @@ def _wait_until_known(here: Installation, key: str) -> None:
     """Return once the gateway knows the key, so that the printed request is not rejected, or when it takes too long."""
     until_s = time.monotonic() + SERVED_S
     while answer_of(here, "/v1/models", key=key) is None and time.monotonic() < until_s:
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
 def _serving(metrics: str) -> set[str]:
-    found = re.findall(r"^headway_engine_state\{([^}]*)\} 1(?:\.0)?$", metrics, re.MULTILINE)
-    return {name[1] for labels in found if 'state="serving"' in labels and (name := _ENGINE.search(labels))}
+    label_sets = re.findall(r"^headway_engine_state\{([^}]*)\} 1(?:\.0)?$", metrics, re.MULTILINE)
+    return {name[1] for labels in label_sets if 'state="serving"' in labels and (name := _ENGINE.search(labels))}
 
 
 def _first_key() -> str:

@@ -58,6 +58,6 @@ class Command(BaseCommand):
 def _lines(graph: CallGraph) -> list[str]:
     lines = [f"{'Agent':24}{'Calls':>8}  Next agents: share, seconds later"]
     for agent, following in graph.agents.items():
-        told = ", ".join(f"{item.agent} {item.probability:.0%} {item.after_s:.1f} s" for item in following)
-        lines.append(f"{agent:24}{graph.calls[agent]:>8}  {told or '(ends)'}")
+        successors = ", ".join(f"{item.agent} {item.probability:.0%} {item.after_s:.1f} s" for item in following)
+        lines.append(f"{agent:24}{graph.calls[agent]:>8}  {successors or '(ends)'}")
     return lines

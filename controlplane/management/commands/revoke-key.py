@@ -81,19 +81,19 @@ def _wanted(name: str, bus: Bus) -> tuple[str, ApiKeyEntry | None]:
         sha256 = hash_api_key(text)
         return sha256, next((entry for entry in entries if entry.sha256 == sha256), None)
     if name.startswith(KEY_START):
-        found = [entry for entry in entries if entry.prefix and entry.prefix == name]
+        matches = [entry for entry in entries if entry.prefix and entry.prefix == name]
     else:
-        found = [entry for entry in entries if entry.key_id == name]
-    if len(found) > 1:
+        matches = [entry for entry in entries if entry.key_id == name]
+    if len(matches) > 1:
         raise CommandError(
-            f"Several keys begin with {name}: {', '.join(item.key_id for item in found)}. Name one by id."
+            f"Several keys begin with {name}: {', '.join(item.key_id for item in matches)}. Name one by id."
         )
-    if not found:
+    if not matches:
         raise CommandError(
             f"No published key has this id, or these first {PREFIX_LENGTH} characters. Give the id, or - and the whole "
             "key on standard input."
         )
-    return found[0].sha256, found[0]
+    return matches[0].sha256, matches[0]
 
 
 def _published(bus: Bus) -> tuple[ApiKeyEntry, ...]:

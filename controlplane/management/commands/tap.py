@@ -20,7 +20,7 @@ from routing.trials.arms import ARMS
 
 ACTOR = program("tap")
 MOST_AT_ONCE = 500
-LOOK_S = 1.0
+POLL_S = 1.0
 _FILTERS = ("pool", "engine", "tenant", "session", "reason", "arm", "cause", "mismatch")
 _HELP = {"arm": f"arm that chose, while policies are compared: {', '.join(ARMS)}"}
 
@@ -58,7 +58,7 @@ class Command(BaseCommand):
                     after = rows[-1].pk
                 if left and len(rows) < MOST_AT_ONCE:
                     close_old_connections()
-                    time.sleep(LOOK_S)
+                    time.sleep(POLL_S)
         except UnreadableFilterError as error:
             raise CommandError(str(error)) from error
         except KeyboardInterrupt:

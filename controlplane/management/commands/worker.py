@@ -15,7 +15,7 @@ from controlplane.project.json_log import logging_settings
 from controlplane.project.pre_release import reject
 from gateway.process.shutdown import ProcessEnd
 
-_LOOK_S = 0.1
+_POLL_S = 0.1
 
 
 class Command(BaseCommand):
@@ -58,7 +58,7 @@ class Command(BaseCommand):
         self.stdout.write("The worker is running and logs to stderr.")
         self.stdout.flush()
         while not end.asked:
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         jobs.stop()
         if end.status:
             raise CommandError(f"The worker stopped because {end.why}.")

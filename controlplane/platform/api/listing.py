@@ -140,10 +140,10 @@ class Listing:
             for name in query
             if name not in self.filters and name not in _CONTROLS
         ]
-        for name, each in self.filters.items():
+        for name, rule in self.filters.items():
             if name in query:
                 try:
-                    rows = each.apply(rows, query.getlist(name))
+                    rows = rule.apply(rows, query.getlist(name))
                 except BadFilterError as error:
                     problems.append(FieldProblem(name, str(error)))
         limit = _limit(query.get("limit", str(DEFAULT_LIMIT)), problems)
@@ -151,8 +151,8 @@ class Listing:
         after = _after(rows.model, order, query.get("cursor"), problems)
         if problems:
             raise ProblemError(400, "Some parameters are invalid; see errors.", problems)
-        found = list(rows.filter(after).order_by(*order)[: limit + 1])
-        return ListPage(found[:limit], _cursor(found[limit - 1], order) if len(found) > limit else "")
+        rows_read = list(rows.filter(after).order_by(*order)[: limit + 1])
+        return ListPage(rows_read[:limit], _cursor(rows_read[limit - 1], order) if len(rows_read) > limit else "")
 
     def names(self) -> list[str]:
         """Return the orders a client may ask for."""

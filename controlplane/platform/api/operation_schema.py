@@ -139,8 +139,8 @@ class OperationSchema(AutoSchema):
         return sorted(codes)
 
     def _path_parameters(self) -> list[OpenApiParameter]:
-        known = {name: each for name, each in _IDS.items() if f"{{{name}}}" in self.path}
-        return [OpenApiParameter(name, each, OpenApiParameter.PATH) for name, each in known.items()]
+        known = {name: kind for name, kind in _IDS.items() if f"{{{name}}}" in self.path}
+        return [OpenApiParameter(name, kind, OpenApiParameter.PATH) for name, kind in known.items()]
 
     def _list_parameters(self) -> list[OpenApiParameter]:
         listing = self.view.listing
@@ -151,8 +151,8 @@ class OperationSchema(AutoSchema):
             "cursor": ({"type": "string", "maxLength": 2000}, "Cursor of the page, from `next`."),
             "ordering": ({"type": "string", "enum": listing.names(), "default": listing.default}, "Sort order."),
         }
-        found = [_query(name, dict(each.schema), each.sentence) for name, each in listing.filters.items()]
-        return found + [_query(name, *each) for name, each in controls.items()]
+        parameters = [_query(name, dict(rule.schema), rule.sentence) for name, rule in listing.filters.items()]
+        return parameters + [_query(name, *control) for name, control in controls.items()]
 
     def _header_parameters(self) -> list[OpenApiParameter]:
         headers = []

@@ -55,16 +55,16 @@ def _may_upload(scope: Scope) -> bool:
 
 
 def _without_body(receive: Receive) -> Receive:
-    told = False
+    sent = False
 
     async def receive_head() -> Message:
-        nonlocal told
-        if told:
+        nonlocal sent
+        if sent:
             # Nothing but the end of the connection is for an app that has its body.
             while (message := await receive())["type"] != "http.disconnect":
                 pass
             return message
-        told = True
+        sent = True
         return {"type": "http.request", "body": b"", "more_body": False}
 
     return receive_head

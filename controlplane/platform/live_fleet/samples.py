@@ -24,7 +24,7 @@ TOGETHER_EVERY_S = 0.4
 
 logger = logging.getLogger(__name__)
 
-Heard = Callable[[str, FleetSample], None]
+OnSample = Callable[[str, FleetSample], None]
 """Called with a gateway's name (empty: the only one) and its sample."""
 Shown = Callable[[FleetSample], None]
 
@@ -50,9 +50,9 @@ class FleetSamples:
         self._together = FleetTogether()
         self._latest: FleetSample | None = None
         self._shown_s = 0.0
-        self._each: list[Heard] = []
+        self._on_gateway: list[OnSample] = []
         self._all: list[Shown] = []
-        hear_gateways(bus, TOPIC, self._hear)
+        hear_gateways(bus, TOPIC, self._receive)
 
     @property
     def latest(self) -> FleetSample | None:
@@ -87,21 +87,21 @@ class FleetSamples:
 
         return leave
 
-    def subscribe_each(self, heard: Heard) -> Callable[[], None]:
+    def subscribe_gateways(self, on_sample: OnSample) -> Callable[[], None]:
         """Subscribe to the samples of each gateway, the newest at once; returns the call that unsubscribes."""
         with self._lock:
-            self._each = [*self._each, heard]
+            self._on_gateway = [*self._on_gateway, on_sample]
             known = self._counted(self._clock())
         for name, sample in known.items():
-            heard(name, sample)
+            on_sample(name, sample)
 
         def leave() -> None:
             with self._lock:
-                self._each = [item for item in self._each if item is not heard]
+                self._on_gateway = [item for item in self._on_gateway if item is not on_sample]
 
         return leave
 
-    def _hear(self, name: str, value: bytes) -> None:
+    def _receive(self, name: str, value: bytes) -> None:
         try:
             sample = decode_sample(value)
         except UnreadableMessageError as error:
@@ -111,10 +111,10 @@ class FleetSamples:
             now = self._clock()
             if not self._admit(name, sample, now):
                 return
-            each, shown = self._each, self._all
+            followers, shown = self._on_gateway, self._all
             picture = self._picture(now) if shown else None
-        for heard in each:
-            heard(name, sample)
+        for on_sample in followers:
+            on_sample(name, sample)
         if picture is not None:
             for follow in shown:
                 follow(picture)
@@ -122,7 +122,9 @@ class FleetSamples:
     def _admit(self, name: str, sample: FleetSample, now: float) -> bool:
         known = self._gateways.get(name)
         if known is None and len(self._gateways) >= MAX_GATEWAYS:
-            self._gateways = {key: each for key, each in self._gateways.items() if now - each.arrived_s <= MAX_AGE_S}
+            self._gateways = {
+                key: gateway for key, gateway in self._gateways.items() if now - gateway.arrived_s <= MAX_AGE_S
+            }
             if len(self._gateways) >= MAX_GATEWAYS:
                 return False
         self._gateways[name] = _Gateway(sample, now, again=known is not None)
@@ -130,12 +132,12 @@ class FleetSamples:
 
     def _counted(self, now: float) -> Mapping[str, FleetSample]:
         """Return, in the order of their names, the gateways that speak."""
-        speaking = {key: each for key, each in self._gateways.items() if now - each.arrived_s <= MAX_AGE_S}
+        speaking = {key: gateway for key, gateway in self._gateways.items() if now - gateway.arrived_s <= MAX_AGE_S}
         newest_at = max((item.sample.at for item in speaking.values()), default=0.0)
         return {
-            name: each.sample
-            for name, each in sorted(speaking.items())
-            if each.again or each.sample.at >= newest_at - MAX_AGE_S
+            name: gateway.sample
+            for name, gateway in sorted(speaking.items())
+            if gateway.again or gateway.sample.at >= newest_at - MAX_AGE_S
         }
 
     def _picture(self, now: float) -> FleetSample | None:

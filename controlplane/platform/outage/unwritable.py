@@ -47,8 +47,8 @@ def cause_of(error: BaseException) -> Cause | None:
     if not isinstance(error, CANNOT_WRITE) or said.startswith("no such "):
         # SQLite reports by the same class that a table or column is missing.
         return None
-    found = next((cause for part, cause in _SAID.items() if part in said), Cause.AWAY)
-    return None if isinstance(error, InternalError) and found == Cause.AWAY else found
+    cause = next((known for part, known in _SAID.items() if part in said), Cause.AWAY)
+    return None if isinstance(error, InternalError) and cause == Cause.AWAY else cause
 
 
 class DatabaseWrites:

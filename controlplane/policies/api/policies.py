@@ -71,6 +71,6 @@ class PolicyCheck(ApiView):
         try:
             policy = validated(self.body()["document"])
         except InvalidPolicyError as error:
-            found = [{"path": item.path, "message": item.message} for item in error.found]
-            return Response({"valid": False, "errors": found, "document": None})
+            errors = [{"path": item.path, "message": item.message} for item in error.field_problems]
+            return Response({"valid": False, "errors": errors, "document": None})
         return Response({"valid": True, "errors": [], "document": msgspec.to_builtins(policy)})

@@ -124,10 +124,10 @@ class VersionSchedule(_VersionView):
 
     def newest(self, slug: str, number: int) -> ScheduledPublish:
         """Return the version's newest appointment; raises DoesNotExist."""
-        found = scheduled_publishes.newest_schedules([self.version(slug, number)])
-        if not found:
+        schedules = scheduled_publishes.newest_schedules([self.version(slug, number)])
+        if not schedules:
             raise ScheduledPublish.DoesNotExist
-        return next(iter(found.values()))
+        return next(iter(schedules.values()))
 
     def get(self, request: Request, *, slug: str, number: int) -> Response:
         """Return the version's newest appointment, also one that has ended; 404 where it never had one."""

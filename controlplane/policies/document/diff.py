@@ -117,9 +117,9 @@ def _compare(writer: _Writer, path: Path, name: str, before: Any, after: Any, *,
         writer.write(EQUAL, path, name, "{", more=False)
         names = [*after, *(item for item in before if item not in after)]
         names = list(ordered(dict.fromkeys(names))) if not path else _woven(list(before), list(after))
-        for place, each in enumerate(names, start=1):
-            inner = before.get(each, ABSENT), after.get(each, ABSENT)
-            _compare(writer, (*path, each), each, *inner, more=place < len(names))
+        for number, member in enumerate(names, start=1):
+            inner = before.get(member, ABSENT), after.get(member, ABSENT)
+            _compare(writer, (*path, member), member, *inner, more=number < len(names))
         writer.write(EQUAL, path, "", "}", more=more)
     elif same_value(before, after):
         writer.write(EQUAL, path, name, "{}", more=more)
@@ -137,34 +137,34 @@ def _write_whole(
         writer.write(kind, path, name, value_text(value), more=more, marked=marked)
         return
     writer.write(kind, path, name, "{", more=False)
-    for place, (each, item) in enumerate(value.items(), start=1):
-        _write_whole(writer, kind, (*path, each), each, item, more=place < len(value))
+    for number, (member, item) in enumerate(value.items(), start=1):
+        _write_whole(writer, kind, (*path, member), member, item, more=number < len(value))
     writer.write(kind, path, "", "}", more=more)
 
 
 def _woven(before: list[str], after: list[str]) -> list[str]:
     """Return the names of both sides, each side in its own order where they allow it."""
     names = list(after)
-    for place, name in enumerate(before):
+    for index, name in enumerate(before):
         if name not in names:
-            left = next((names.index(item) for item in reversed(before[:place]) if item in names), -1)
+            left = next((names.index(item) for item in reversed(before[:index]) if item in names), -1)
             names.insert(left + 1, name)
     return names
 
 
 def _near_a_change(changed: list[bool]) -> list[bool]:
     near = [False] * len(changed)
-    for place, is_changed in enumerate(changed):
+    for index, is_changed in enumerate(changed):
         if is_changed:
-            first, last = max(0, place - _CONTEXT), min(len(changed), place + _CONTEXT + 1)
+            first, last = max(0, index - _CONTEXT), min(len(changed), index + _CONTEXT + 1)
             near[first:last] = [True] * (last - first)
     return near
 
 
 def _runs(lines: tuple[DiffLine, ...], near: list[bool]) -> Iterator[DiffRun]:
     start = 0
-    for place in range(1, len(lines) + 1):
-        if place == len(lines) or near[place] != near[start]:
-            run = lines[start:place]
+    for index in range(1, len(lines) + 1):
+        if index == len(lines) or near[index] != near[start]:
+            run = lines[start:index]
             yield DiffRun(not near[start] and len(run) >= _SHORTEST_FOLD, run)
-            start = place
+            start = index

@@ -160,7 +160,7 @@ def _groups(schema: ObjectSchema, document: Any, live: Any) -> Iterator[FormGrou
 
 def _is_chapter(schema: ObjectSchema) -> bool:
     """Return whether an object holds nothing but objects, so that each of them is a part of the form."""
-    return all(isinstance(each, ObjectSchema) for name, each in schema.members.items() if name not in _HIDDEN)
+    return all(isinstance(member, ObjectSchema) for name, member in schema.members.items() if name not in _HIDDEN)
 
 
 def _object_group(schema: ObjectSchema, document: Any, live: Any) -> FormGroup:
@@ -173,8 +173,8 @@ def _map_words(schema: MapSchema, document: Any) -> str:
     """Return what a map is for, which names it holds and where they are changed: the form has no controls for them."""
     value = value_at(document, schema.path)
     names = some_names(sorted(value), _NAMED) if isinstance(value, dict) else ""
-    told = f"Set for {names}" if names else "None is set"
-    return f"{schema.title}: {schema.sentence} {told}; change them in the JSON, under {path_text(schema.path)}."
+    status = f"Set for {names}" if names else "None is set"
+    return f"{schema.title}: {schema.sentence} {status}; change them in the JSON, under {path_text(schema.path)}."
 
 
 def _stage_group(stage: StageSchema, document: Any, live: Any) -> FormGroup:
@@ -250,11 +250,11 @@ def _with_typed(
 ) -> Any:
     """Return the document with what the controls say; `by_form`: the form chose their rule, so the JSON lacks them."""
     for field in fields:
-        text, place = posted.get(field.path), tuple(field.path.split("."))
+        text, path = posted.get(field.path), tuple(field.path.split("."))
         # An empty control says nothing of a place that the JSON leaves out, not even that a switch is off.
-        untold = not (text or by_form) and isinstance(value_at(document, place), Absent)
-        if text is not None and text != said.get(field.path) and not untold:
-            document = with_value(document, place, _read(text, field.kind))
+        unstated = not (text or by_form) and isinstance(value_at(document, path), Absent)
+        if text is not None and text != said.get(field.path) and not unstated:
+            document = with_value(document, path, _read(text, field.kind))
     return document
 
 

@@ -49,7 +49,7 @@ class MergedPlace:
         return {BASE: self.base, THEIRS: self.theirs, MINE: self.mine}[choice]
 
 
-def changed_places(base: Any, theirs: Any, mine: Any) -> tuple[MergedPlace, ...]:
+def changed_entries(base: Any, theirs: Any, mine: Any) -> tuple[MergedPlace, ...]:
     """Return every place that a side changed, in the form's order."""
     return tuple(_changed((), ordered(base), ordered(theirs), ordered(mine)))
 
@@ -61,21 +61,21 @@ def merged(base: Any, theirs: Any, mine: Any, choices: Mapping[str, str] | None 
     UnresolvedConflictError with every conflict that has none.
     """
     choices = choices or {}
-    places = changed_places(base, theirs, mine)
-    open_paths = [path_text(place.path) for place in places if place.side == CONFLICT]
+    entries = changed_entries(base, theirs, mine)
+    open_paths = [path_text(entry.path) for entry in entries if entry.side == CONFLICT]
     if unresolved := tuple(path for path in open_paths if choices.get(path) not in (BASE, THEIRS, MINE)):
         raise UnresolvedConflictError(unresolved)
     document = base
-    for place in places:
-        chosen = choices.get(path_text(place.path))
-        side = chosen if chosen in (BASE, THEIRS, MINE) else (THEIRS if place.side in (THEIRS, BOTH) else MINE)
-        document = with_value(document, place.path, place.value(side))
+    for entry in entries:
+        chosen = choices.get(path_text(entry.path))
+        side = chosen if chosen in (BASE, THEIRS, MINE) else (THEIRS if entry.side in (THEIRS, BOTH) else MINE)
+        document = with_value(document, entry.path, entry.value(side))
     return ordered(document)
 
 
 def changes_between(before: Any, after: Any) -> tuple[MergedPlace, ...]:
     """Return the places in which two documents differ; `base` holds the old value, `mine` the new one."""
-    return changed_places(before, before, after)
+    return changed_entries(before, before, after)
 
 
 def _changed(path: Path, base: Any, theirs: Any, mine: Any) -> list[MergedPlace]:
@@ -85,9 +85,9 @@ def _changed(path: Path, base: Any, theirs: Any, mine: Any) -> list[MergedPlace]
         return [MergedPlace(path, base, theirs, mine)]
     names = {**mine, **theirs, **base} if path else ordered({**mine, **theirs, **base})
     return [
-        place
+        entry
         for name in names
-        for place in _changed((*path, name), *(item.get(name, ABSENT) for item in (base, theirs, mine)))
+        for entry in _changed((*path, name), *(item.get(name, ABSENT) for item in (base, theirs, mine)))
     ]
 
 

@@ -46,23 +46,20 @@ _LONGEST_NAME = 64
 
 
 class InvalidPolicyError(InvalidInputError):
-    """The document is no policy; `problems` are sentences that start with the path of their field.
-
-    `found` holds the same as pairs of path (empty: the whole document) and message.
-    """
+    """The document is no policy; `problems` are sentences that start with the path of their field."""
 
     summary = "The document is not a valid policy."
 
-    def __init__(self, found: Iterable[FieldProblem]) -> None:
-        self.found = tuple(found)
-        self.problems = tuple(f"{_rooted(one.path)}: {one.message}" for one in self.found)
+    def __init__(self, problems: Iterable[FieldProblem]) -> None:
+        self._field_problems = tuple(problems)
+        self.problems = tuple(f"{_rooted(one.path)}: {one.message}" for one in self._field_problems)
         super().__init__("; ".join(self.problems))
 
     @property
     @override
     def field_problems(self) -> tuple[FieldProblem, ...]:
-        """The same as `found`."""
-        return self.found
+        """The same problems as pairs of path (empty: the whole document) and message."""
+        return self._field_problems
 
 
 def validated(document: object) -> WholePolicy:
@@ -71,11 +68,11 @@ def validated(document: object) -> WholePolicy:
     A document of the schema before this program's is upgraded first. Raises InvalidPolicyError with all
     problems at once, those of fields beside those of rules.
     """
-    if found := list(_schema_problems(document)):
-        raise InvalidPolicyError(found)
+    if problems := list(_schema_problems(document)):
+        raise InvalidPolicyError(problems)
     document = upgraded(document)
-    if found := list(_node_problems(document, policy_schema(), ())):
-        raise InvalidPolicyError(found)
+    if problems := list(_node_problems(document, policy_schema(), ())):
+        raise InvalidPolicyError(problems)
     try:
         policy = msgspec.convert(document, prepared(WholePolicy))
     except msgspec.ValidationError as error:
@@ -92,7 +89,7 @@ def problems_of(document: object) -> tuple[FieldProblem, ...]:
     try:
         validated(document)
     except InvalidPolicyError as error:
-        return error.found
+        return error.field_problems
     return ()
 
 

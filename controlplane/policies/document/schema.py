@@ -125,15 +125,15 @@ def _object(kind: type[msgspec.Struct], path: Path, title: str, sentence: str) -
     return ObjectSchema(path, title, sentence, members)
 
 
-def _member(found: inspect.Field, path: Path) -> Node:
-    kind = found.type
+def _member(field_: inspect.Field, path: Path) -> Node:
+    kind = field_.type
     words: dict[str, Any] = {}
     while isinstance(kind, inspect.Metadata):
         words = {**(kind.extra_json_schema or {}), **words}
         kind = kind.type
     title = words.get("title") or _title_of(path[-1])
     sentence = words.get("description", "")
-    default = _default(found)
+    default = _default(field_)
     if isinstance(kind, inspect.StructType):
         if kind.cls is Stage:
             return StageSchema(path, title, sentence, _rules(path), default)
@@ -189,11 +189,11 @@ def _rules(path: Path) -> dict[str, ObjectSchema]:
     }
 
 
-def _default(found: inspect.Field) -> Any:
-    if found.default is not msgspec.NODEFAULT:
-        return found.default
-    if found.default_factory is not msgspec.NODEFAULT:
-        return msgspec.to_builtins(found.default_factory())
+def _default(field_: inspect.Field) -> Any:
+    if field_.default is not msgspec.NODEFAULT:
+        return field_.default
+    if field_.default_factory is not msgspec.NODEFAULT:
+        return msgspec.to_builtins(field_.default_factory())
     return ABSENT
 
 

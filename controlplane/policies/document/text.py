@@ -36,7 +36,7 @@ def read_document(text: str) -> Any:
     try:
         document = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _unreadable(_place_of(text, str(error))) from error
+        raise _unreadable(_reading_error(text, str(error))) from error
     except RecursionError as error:
         raise _unreadable("is nested too deeply") from error
     twice: list[str] = []
@@ -111,7 +111,7 @@ def _noting_repeats(pairs: list[tuple[str, Any]], twice: list[str]) -> dict[str,
     return seen
 
 
-def _place_of(text: str, message: str) -> str:
+def _reading_error(text: str, message: str) -> str:
     """Return where JSON reading broke off, by line and column, and why."""
     reason = message.partition(" (byte ")[0].partition(" - at ")[0].removeprefix("JSON is malformed: ")
     if " (byte " not in message:

@@ -66,7 +66,7 @@ QUEUES = ("jobs", "probe")
 _THREADS = 7
 STOP_S = 3.0
 _LONGEST_SLEEP_S = 1.0
-_TELL_S = 1.0
+_REPORT_EVERY_S = 1.0
 """At most one message in this time reports that jobs were woken."""
 JOBS, BEAT = "jobs", "beat"
 
@@ -84,7 +84,7 @@ class EmbeddedCelery:
         self._app = app
         self._on_end = on_end
         self._stopping = False
-        self._told_s = float("-inf")
+        self._reported_s = float("-inf")
         self._hurry = threading.Event()
         """Set when the schedule has something to do before its time, or is to end."""
         self._wake_up = app.task(_do_nothing, name="controlplane.wake_up", shared=False, ignore_result=True)
@@ -98,14 +98,14 @@ class EmbeddedCelery:
         """Start the threads and return at once."""
         stop_requested.clear()
         state.should_stop = None
-        task_prerun.connect(self._tell_woken, weak=False)
+        task_prerun.connect(self._report_woken, weak=False)
         for thread in self._threads.values():
             thread.start()
 
     def stop(self) -> None:
         """Ask running jobs to end, stop the threads and wait for them, STOP_S at most."""
         self._stopping = True
-        task_prerun.disconnect(self._tell_woken)
+        task_prerun.disconnect(self._report_woken)
         stop_requested.set()
         state.should_stop = EX_OK
         self._hurry.set()
@@ -135,10 +135,10 @@ class EmbeddedCelery:
             if not self._stopping:
                 self._on_end(part)
 
-    def _tell_woken(self, **_kwargs: object) -> None:
+    def _report_woken(self, **_kwargs: object) -> None:
         now = time.monotonic()
-        if now - self._told_s >= _TELL_S:
-            self._told_s = now
+        if now - self._reported_s >= _REPORT_EVERY_S:
+            self._reported_s = now
             get_bus().append(WOKEN, b"")
 
     def _run_worker(self) -> None:
@@ -162,11 +162,11 @@ class EmbeddedCelery:
         self._app.set_current()
         schedule = MonotonicScheduler(self._app, max_interval=_LONGEST_SLEEP_S)
 
-        def hear(_topic: str, jobs: bytes) -> None:
+        def receive(_topic: str, jobs: bytes) -> None:
             schedule.ask(jobs.decode().split(","))
             self._hurry.set()
 
-        unsubscribe = get_bus().subscribe(WAKE, hear)
+        unsubscribe = get_bus().subscribe(WAKE, receive)
         try:
             while not self._stopping:
                 self._hurry.wait(schedule.tick())

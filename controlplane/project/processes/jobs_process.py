@@ -15,7 +15,7 @@ from gateway.process.shutdown import ProcessEnd
 
 logger = logging.getLogger(__name__)
 
-_LOOK_S = 0.05
+_POLL_S = 0.05
 _JOBS_S = 1.2
 """Jobs that do not end within this time are left to the end of the process; their leases run out."""
 
@@ -41,7 +41,7 @@ def main() -> int:
     )
     jobs.start()
     while not end.asked:
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     stopping = threading.Thread(target=jobs.stop, name="stop jobs", daemon=True)
     stopping.start()
     stopping.join(_JOBS_S)

@@ -31,7 +31,7 @@ from gateway.process.shutdown import LAST_STEPS_S, ProcessEnd
 
 GATEWAY, WEB, JOBS = "gateway", "web", "jobs"
 _BACKLOG = 2048
-_LOOK_S = 0.05
+_POLL_S = 0.05
 _ANSWER_S = 2.0
 _TRIES = 3
 """A program whose gateway or web ended this often before the first request cannot start."""
@@ -94,7 +94,7 @@ async def serve(serving: Serving, end: ProcessEnd) -> bool:
             supervisor.start(serving.children)
             following = background.start("engine processes", serving.follow_topology)
             while not end.asked:  # noqa: ASYNC110 - signals and threads set a flag
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_S)
         elif not end.asked:
             serving.on_failure()
     finally:
@@ -163,7 +163,7 @@ async def _ready(serving: Serving, end: ProcessEnd) -> bool:
             return False
         if await _answers(serving):
             return True
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_POLL_S)
     return False
 
 

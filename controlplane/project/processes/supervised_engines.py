@@ -15,7 +15,7 @@ from gateway.bus.bus import Bus
 
 logger = logging.getLogger(__name__)
 
-LOOK_S = 2.0
+POLL_S = 2.0
 """The topology is read so often at least; a new snapshot makes it be read at once."""
 
 
@@ -37,7 +37,7 @@ class SupervisedEngines:
                 woken.clear()
                 await self.follow()
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_S):
+                    async with asyncio.timeout(POLL_S):
                         await woken.wait()
         finally:
             unsubscribe()

@@ -185,12 +185,12 @@ class RecordingTrace(ApiView):
 
     def get(self, request: Request, *, recording: int) -> HttpResponse:
         """Return the trace: JSON lines in Mooncake's form, packed with gzip."""
-        found = visible_recordings(self.actor).get(pk=recording)
+        stored = visible_recordings(self.actor).get(pk=recording)
         try:
-            content = recording_store().packed(found.key)
+            content = recording_store().packed(stored.key)
         except RecordingGoneError as error:
             raise ProblemError(404, str(error)) from error
-        return packed_trace(found, content)
+        return packed_trace(stored, content)
 
 
 def packed_trace(recording: Recording, content: bytes) -> HttpResponse:

@@ -79,15 +79,15 @@ def firmness(stored: StoredDecision) -> Firmness | None:
 
 def conditions(stored: StoredDecision, firm: Firmness) -> list[tuple[str, str, str]]:
     """Return what would have sent it to the rival: (what, from where on, how it was), in words."""
-    chosen, found = stored.decision.candidates[0], []
+    chosen, rows = stored.decision.candidates[0], []
     if firm.beta_at is not None:
         under = "under" if firm.beta_at < firm.beta else "over"
-        found.append((f"β were {under}", plain(firm.beta_at), f"it was {plain(firm.beta)}"))
+        rows.append((f"β were {under}", plain(firm.beta_at), f"it was {plain(firm.beta)}"))
     name = name_of(stored, chosen.engine_id)
-    found.append((f"{name}'s wait exceeded", duration(firm.wait_at_s), f"estimated {duration(chosen.wait_s)}"))
+    rows.append((f"{name}'s wait exceeded", duration(firm.wait_at_s), f"estimated {duration(chosen.wait_s)}"))
     if firm.hit_at is not None and chosen.hit_tokens:
-        found.append(("it held less than", count(round(firm.hit_at), "token"), f"believed {whole(chosen.hit_tokens)}"))
-    return found
+        rows.append(("it held less than", count(round(firm.hit_at), "token"), f"believed {whole(chosen.hit_tokens)}"))
+    return rows
 
 
 def name_of(stored: StoredDecision, engine_id: str) -> str:

@@ -15,7 +15,7 @@ def strong(text: str) -> str:
 
 def pieces(text: str) -> Words:
     """Return a text with marked parts in pieces."""
-    return tuple((piece, place % 2 == 1) for place, piece in enumerate(text.split(_MARK)) if piece)
+    return tuple((piece, index % 2 == 1) for index, piece in enumerate(text.split(_MARK)) if piece)
 
 
 def text_of(words: Words) -> str:

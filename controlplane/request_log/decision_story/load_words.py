@@ -7,7 +7,7 @@ from controlplane.request_log.decision_story.emphasis import strong
 from gateway.contracts.stored_decision import StoredDecision
 from routing.values.decision import Candidate
 
-TIER_PLACES = {"cpu": "in CPU memory", "disk": "on disk", "external": "in an external store"}
+TIER_PHRASES = {"cpu": "in CPU memory", "disk": "on disk", "external": "in an external store"}
 """An engine's own tiers, in words."""
 _REASONS = {
     "missing": "the node did not have all of it any more",
@@ -32,7 +32,7 @@ def held_below(stored: StoredDecision) -> str:
     if loading is None:
         return words
     for tier, tokens in loading.tier_tokens.items():
-        words += f"It had {strong(whole(tokens))} more {TIER_PLACES[tier]}. "
+        words += f"It had {strong(whole(tokens))} more {TIER_PHRASES[tier]}. "
     if loading.adapter:
         words += f"It had to load the LoRA adapter {loading.adapter}. "
     return words + f"Loading was expected to take {strong(duration(loading.seconds))}. "
@@ -43,7 +43,7 @@ def own_load(candidate: Candidate) -> str:
     loading = candidate.loading
     if loading is None:
         return ""
-    parts = [f"{whole(tokens)} tok {TIER_PLACES[tier]}" for tier, tokens in loading.tier_tokens.items()]
+    parts = [f"{whole(tokens)} tok {TIER_PHRASES[tier]}" for tier, tokens in loading.tier_tokens.items()]
     parts += ["adapter not loaded"] if loading.adapter else []
     return f"{', '.join(parts)} ({duration(loading.seconds)})"
 

@@ -46,7 +46,7 @@ class DecisionIndex(models.Model):
     share = models.FloatField(default=1.0)
     """Share of decisions like it that were kept: its weight is 1 / share."""
     segment = models.ForeignKey(Segment, on_delete=models.CASCADE, related_name="+")
-    place = models.PositiveSmallIntegerField()
+    position = models.PositiveSmallIntegerField()
     """Within the segment."""
 
     class Meta:

@@ -82,14 +82,14 @@ class RecordingStore:
 
     def path(self, key: str) -> Path:
         """Return where a copy of the trace lies, made where there is none; raises RecordingGoneError."""
-        path = self._place(key)
+        path = self._path(key)
         if not path.is_file():
             self._copy(self.packed(key), path)
         return path
 
     def drop_copy(self, key: str) -> None:
         """Delete this machine's copy, if there is one; sweeps delete those of others."""
-        self._place(key).unlink(missing_ok=True)
+        self._path(key).unlink(missing_ok=True)
 
     def sweep(self, known: set[str], now: float) -> int:
         """Delete copies of recordings that are gone, and what a killed process left of a copy."""
@@ -104,7 +104,7 @@ class RecordingStore:
                 swept += 1
         return swept
 
-    def _place(self, key: str) -> Path:
+    def _path(self, key: str) -> Path:
         if not _KEY.fullmatch(key):
             raise RecordingGoneError(f"{key!r} is no recording's key")
         return self._directory / f"{key}.jsonl.gz"

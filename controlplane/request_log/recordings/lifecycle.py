@@ -76,7 +76,7 @@ def delete_recording(recording: Recording, *, actor: Actor, why: str = "") -> No
     """Delete the recording and its trace; answers that were drawn from it stay. Raises NotAllowedError."""
     require(actor, Role.OPERATOR, recording.pool)
     with transaction.atomic():
-        before, pk = _told(recording), str(recording.pk)
+        before, pk = _audit_fields(recording), str(recording.pk)
         key = recording.key
         recording.delete()
         audit.record(actor, "recording.delete", "recording", pk, before=before, why=why, pool=recording.pool.slug)
@@ -122,11 +122,11 @@ def _store(pool: Pool, name: str, trace: Written, about: dict[str, Any], actor: 
     with transaction.atomic():
         recording.save()
         recording_store().keep(recording, trace)
-        audit.tell(actor, "recording.create", recording, after=_told(recording), why=why)
+        audit.record_for(actor, "recording.create", recording, after=_audit_fields(recording), why=why)
     return recording
 
 
-def _told(recording: Recording) -> dict[str, Any]:
+def _audit_fields(recording: Recording) -> dict[str, Any]:
     return {
         "name": recording.name,
         "origin": recording.origin,

@@ -85,11 +85,11 @@ class Resalting:
 
 def read_recorded(path: Path) -> Iterator[RecordedRow]:
     """Yield the rows of a recording in the order of their times; raises simulator.workloads.trace.TraceError."""
-    for place, line in iterate_lines(path):
+    for line_number, line in iterate_lines(path):
         try:
             yield decode_recorded(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise TraceError(f"{place}: {error}") from error
+            raise TraceError(f"{line_number}: {error}") from error
 
 
 decode_recorded = msgspec.json.Decoder(RecordedRow).decode

@@ -88,5 +88,5 @@ class StatisticsCounter:
 
 def plain(statistics: RecordingStatistics) -> dict[str, Any]:
     """Return the figures as JSON holds them."""
-    told: dict[str, Any] = msgspec.to_builtins(statistics)
-    return told
+    fields: dict[str, Any] = msgspec.to_builtins(statistics)
+    return fields

@@ -35,8 +35,8 @@ class BadTraceError(ValueError):
 
     def __init__(self, problems: list[FieldProblem], wrong_lines: int) -> None:
         lines = count(wrong_lines, "line")
-        told = f"; the first {len(problems)} are listed" if wrong_lines > len(problems) else ""
-        super().__init__(f"{lines} unreadable{told}. Nothing was stored.")
+        note = f"; the first {len(problems)} are listed" if wrong_lines > len(problems) else ""
+        super().__init__(f"{lines} unreadable{note}. Nothing was stored.")
         self.problems = problems
 
 

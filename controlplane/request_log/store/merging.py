@@ -40,9 +40,9 @@ Listed = tuple[int, int, int]
 def merge_small(retention: Retention, since_ms: int, now_ms: int) -> int:
     """Merge segments stored at `since_ms` or later; returns where to go on next time."""
     segments = Segment.objects.filter(retention=retention, merged_at_ms=None, at_ms__gte=since_ms)
-    found = list(segments.order_by("at_ms", "pk").values_list("pk", "at_ms", "size")[:LISTED_AT_ONCE])
-    *complete, last = _groups(found) or [[]]
-    if not complete and len(found) == LISTED_AT_ONCE:
+    listed = list(segments.order_by("at_ms", "pk").values_list("pk", "at_ms", "size")[:LISTED_AT_ONCE])
+    *complete, last = _groups(listed) or [[]]
+    if not complete and len(listed) == LISTED_AT_ONCE:
         # As many at one moment as one call examines: the segments after them would never be reached.
         complete, last = [last], [(0, last[-1][1] + 1, 0)]
     for group in complete:
@@ -58,11 +58,11 @@ def drop_merged(now_ms: int) -> int:
     return Segment.objects.filter(pk__in=keys).only("pk").delete()[0] if keys else 0
 
 
-def _groups(found: Sequence[Listed]) -> list[list[Listed]]:
+def _groups(listed: Sequence[Listed]) -> list[list[Listed]]:
     """Return the segments in groups that become one each; the last may get more."""
     groups: list[list[Listed]] = []
     size = 0
-    for item in found:
+    for item in listed:
         size += item[2]
         if not groups or size > MERGED_BYTES or item[1] >= groups[-1][0][1] + MERGED_MS:
             groups.append([])
@@ -85,10 +85,10 @@ def _merge(retention: Retention, keys: Sequence[int], now_ms: int) -> None:
             transaction.set_rollback(True)
             return
         merged.save(force_insert=True)
-        place = 0
+        offset = 0
         for part, count in zip(parts, counts, strict=True):
-            DecisionIndex.objects.filter(segment=part).update(segment=merged, place=F("place") + place)
-            place += count
+            DecisionIndex.objects.filter(segment=part).update(segment=merged, position=F("position") + offset)
+            offset += count
         note_merged((part.batch for part in parts), now_ms)
 
 

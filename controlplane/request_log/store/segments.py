@@ -68,12 +68,12 @@ def store(values: Sequence[bytes], hindsight: Hindsight | None = None) -> Stored
 
     `hindsight` judges the decisions, and has seen those before. Raises DatabaseError, and then nothing is stored.
     """
-    found = _packed(values, hindsight or Hindsight())
-    packed = {(item.segment.batch, item.segment.retention): item for item in found}
+    packed_segments = _packed(values, hindsight or Hindsight())
+    packed = {(item.segment.batch, item.segment.retention): item for item in packed_segments}
     with transaction.atomic():
         names = {name for name, _ in packed}
         known = set(Segment.objects.filter(batch__in=names).values_list("batch", flat=True)) | merged_among(names)
-        fresh = [each for (name, _), each in packed.items() if name not in known]
+        fresh = [item_ for (name, _), item_ in packed.items() if name not in known]
         Segment.objects.bulk_create([item.segment for item in fresh])
         insert_rows([row_of(one, item.segment.pk, n) for item in fresh for n, one in enumerate(item.decisions)])
     return StoredCounts(sum(item.requests for item in fresh), sum(len(item.decisions) for item in fresh))
@@ -85,7 +85,7 @@ def read_decision(row: DecisionIndex) -> StoredDecision:
     if data is None:
         raise RecordGoneError("it was dropped to stay within the store's budget")
     try:
-        return unpacked_decisions(bytes(data))[row.place]
+        return unpacked_decisions(bytes(data))[row.position]
     except (UnreadableMessageError, IndexError) as error:
         raise RecordGoneError(f"it cannot be read: {error}") from error
 
@@ -113,22 +113,22 @@ def recorded_traffic(begin: float, end: float, *, segments: int = 1, rows: int =
     Of so many `segments` in a row one is read, and of so many of its `rows` one. They are drawn: gateways may store
     theirs in turn.
     """
-    found = Segment.objects.filter(
+    listed = Segment.objects.filter(
         retention=Retention.TRAFFIC,
         merged_at_ms=None,
         at_ms__gte=int((begin - APART_S) * 1000) - MERGED_MS,
         at_ms__lte=int((end + APART_S) * 1000),
     )
-    keys, random = list(found.order_by("at_ms", "pk").values_list("pk", flat=True)), Random(0)
+    keys, random = list(listed.order_by("at_ms", "pk").values_list("pk", flat=True)), Random(0)
     drawn = [start + random.randrange(segments) for start in range(0, len(keys), segments)]
-    keys = [keys[place] for place in drawn if place < len(keys)]
+    keys = [keys[index] for index in drawn if index < len(keys)]
     # A few at a time: not all data at once, and no cursor that stays open, which a pooler in between may not allow.
     for start in range(0, len(keys), READ_AT_ONCE):
         part = Segment.objects.filter(pk__in=keys[start : start + READ_AT_ONCE]).order_by("at_ms", "pk")
         for name, data in part.values_list("batch", "data"):
             try:
-                found_rows = decode_rows(bytes(data))[random.randrange(rows) :: rows]
-                yield from (row for row in found_rows if begin <= row.arrived_at < end)
+                sampled = decode_rows(bytes(data))[random.randrange(rows) :: rows]
+                yield from (row for row in sampled if begin <= row.arrived_at < end)
             except UnreadableMessageError as error:
                 logger.warning("recorded traffic cannot be read", extra={"batch": name, "reason": str(error)})
 
@@ -175,12 +175,12 @@ def new_segment(
 _COLUMNS = (
     "decision_id", "at_ms", "pool", "engine", "tenant", "session", "reason", "policy_version", "arm", "outcome",
     "error", "late", "ttft_ms", "queued_ms", "prompt_tokens", "predicted_tokens", "reported_tokens", "mismatch",
-    "regret_ms", "regret_cause", "share", "segment", "place", "client_request_id",
+    "regret_ms", "regret_cause", "share", "segment", "position", "client_request_id",
 )  # fmt: skip
 _MOST = 2**31 - 1
 
 
-def row_of(stored: StoredDecision, segment: int, place: int) -> tuple[Any, ...]:
+def row_of(stored: StoredDecision, segment: int, position: int) -> tuple[Any, ...]:
     """Return the values of a row, in the order of _COLUMNS."""
     decision, regret = stored.decision, stored.regret
     return (
@@ -206,7 +206,7 @@ def row_of(stored: StoredDecision, segment: int, place: int) -> tuple[Any, ...]:
         "" if regret is None else regret.cause,
         stored.share,
         segment,
-        place,
+        position,
         stored.client_request_id[:128],
     )
 

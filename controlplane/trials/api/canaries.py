@@ -23,7 +23,7 @@ from controlplane.policies.reading import visible_policies
 from controlplane.trials.api.named_version import version_of
 from controlplane.trials.canary import lifecycle as canaries
 from controlplane.trials.canary.end import abort
-from controlplane.trials.canary.evidence import Evidence, standing
+from controlplane.trials.canary.evidence import Evidence, step_evidence
 from controlplane.trials.canary.lifecycle import ADVANCES, DEFAULT_DWELL_S, DEFAULT_STEPS, LONGEST_DWELL_S, MAX_STEPS
 from controlplane.trials.models.canary import Canary, CanaryState
 
@@ -44,7 +44,7 @@ class CanaryShape(ModelShape):
     steps = serializers.ListField(child=serializers.FloatField(), read_only=True)
     share = serializers.FloatField(read_only=True, help_text="Share of sessions at its step, 0 to 1.")
     guardrails = serializers.DictField(read_only=True)
-    look = serializers.DictField(
+    evaluation = serializers.DictField(
         read_only=True,
         help_text="Figures of both sides (base: the live version or the other pools, tried: the canary), guardrails "
         "with thresholds, and reasons. Empty: not evaluated yet.",
@@ -78,14 +78,14 @@ class CanaryShape(ModelShape):
             "ended_by",
             "started_at",
             "ended_at",
-            "look",
+            "evaluation",
             "evidence",
         )
 
     def get_evidence(self, canary: Canary) -> dict[str, Any]:
         """Return how far the evidence of its step has come."""
-        found: dict[str, Any] = msgspec.to_builtins(standing(canary, timezone.now())) if canary.running else {}
-        return found
+        fields: dict[str, Any] = msgspec.to_builtins(step_evidence(canary, timezone.now())) if canary.running else {}
+        return fields
 
 
 class GoOn(ChangeBody):
@@ -186,8 +186,8 @@ class OneCanary(_Canaries, ObjectView):
     @override
     def get(self, request: Request, **names: Any) -> Response:
         """Return the canary; its ETag identifies its course, the evaluation within changes without it."""
-        found = self.thing(**names)
-        return Response(self.represented(found), headers={"ETag": etag_of(found)})
+        canary = self.thing(**names)
+        return Response(self.represented(canary), headers={"ETag": etag_of(canary)})
 
 
 class _CanaryVerb(_Canaries, Verb):

@@ -16,7 +16,7 @@ from controlplane.platform.field_problems import problem
 from controlplane.request_log.recordings.lifecycle import visible_recordings
 from controlplane.trials.api.named_version import version_of
 from controlplane.trials.whatif.conditions import conditions_of
-from controlplane.trials.whatif.lifecycle import standing_of, start_whatif, visible_whatifs
+from controlplane.trials.whatif.lifecycle import start_whatif, status_of, visible_whatifs
 
 
 class WhatIfShape(serializers.Serializer):
@@ -40,7 +40,7 @@ class WhatIfShape(serializers.Serializer):
     @override
     def to_representation(self, instance: Any) -> dict[str, Any]:
         """Return the what-if with its state."""
-        return super().to_representation(standing_of(instance))
+        return super().to_representation(status_of(instance))
 
 
 class NewWhatIf(ChangeBody):

@@ -34,7 +34,7 @@ class ArmIntake:
         self._clock = clock
         self._lock = threading.Lock()
         self._slices: dict[Key, deque[tuple[float, ArmTally]]] = {}
-        self._unsubscribe = bus.subscribe(TOPIC, self._hear)
+        self._unsubscribe = bus.subscribe(TOPIC, self._receive)
 
     def stop(self) -> None:
         """Unsubscribe."""
@@ -50,14 +50,14 @@ class ArmIntake:
         ]
 
     def _of(self, keys: Sequence[Key], since_s: float) -> dict[float, ArmWindow]:
-        found: dict[float, list[ArmWindow]] = {}
+        windows_at: dict[float, list[ArmWindow]] = {}
         for key in keys:
             for at, tally in self._slices.get(key, ()):
                 if at >= since_s:
-                    found.setdefault(at, []).append(tally.window())
-        return {at: windows[0] if len(windows) == 1 else together(windows) for at, windows in found.items()}
+                    windows_at.setdefault(at, []).append(tally.window())
+        return {at: windows[0] if len(windows) == 1 else together(windows) for at, windows in windows_at.items()}
 
-    def _hear(self, _topic: str, value: bytes) -> None:
+    def _receive(self, _topic: str, value: bytes) -> None:
         try:
             report = decode_arm_report(value)
         except UnreadableMessageError as error:
@@ -81,7 +81,7 @@ class ArmIntake:
                 slices[-1][1].add(row.window)
 
     def _forget_old(self, now_s: float) -> None:
-        self._slices = {key: each for key, each in self._slices.items() if each[-1][0] >= now_s - KEPT_S}
+        self._slices = {key: slices for key, slices in self._slices.items() if slices[-1][0] >= now_s - KEPT_S}
 
 
 @cache

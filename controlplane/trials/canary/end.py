@@ -76,11 +76,13 @@ def changed(
 
     `waived`: the missing evidence that was waived, for the audit.
     """
-    before = told(stored)
+    before = audit_fields(stored)
     for name, value in changes.items():
         setattr(stored, name, value)
     bump(stored, changes)
-    audit.tell(actor, verb, stored, before=before, after=told(stored) | (waived or {}), why=why, pool=pool)
+    audit.record_for(
+        actor, verb, stored, before=before, after=audit_fields(stored) | (waived or {}), why=why, pool=pool
+    )
     record_change()
 
 
@@ -96,6 +98,8 @@ def end_running(policy: Policy, reason: str, *, actor: Actor, pool: str = "") ->
         end(running, CanaryState.ENDED, "canary.end", actor=actor, reason=reason, pool=pool)
 
 
-def told(canary: Canary) -> dict[str, Any]:
+def audit_fields(canary: Canary) -> dict[str, Any]:
     """Return the canary as the audit records it, without its figures."""
-    return {name: value for name, value in plain_fields(canary).items() if name != "look"} | {"share": canary.share}
+    return {name: value for name, value in plain_fields(canary).items() if name != "evaluation"} | {
+        "share": canary.share
+    }

@@ -54,7 +54,7 @@ class CanaryEvaluation(msgspec.Struct, frozen=True):
     points: tuple[EvaluationPoint, ...] = ()
 
 
-def look_of(
+def evaluation_of(
     at: float,
     action: str,
     reasons: tuple[Reason, ...],
@@ -67,19 +67,19 @@ def look_of(
         action,
         reasons,
         comparison.readings,
-        _figures(together(each.base for _, each in slices)),
-        _figures(together(each.tried for _, each in slices)),
+        _figures(together(slice_.base for _, slice_ in slices)),
+        _figures(together(slice_.tried for _, slice_ in slices)),
         _points(slices),
     )
 
 
-def plain(look: CanaryEvaluation) -> dict[str, Any]:
+def plain(evaluation: CanaryEvaluation) -> dict[str, Any]:
     """Return the evaluation as JSON values."""
-    told: dict[str, Any] = msgspec.to_builtins(look, str_keys=True)
-    return told
+    fields: dict[str, Any] = msgspec.to_builtins(evaluation, str_keys=True)
+    return fields
 
 
-def read_look(stored: Any) -> CanaryEvaluation | None:
+def stored_evaluation(stored: Any) -> CanaryEvaluation | None:
     """Return a stored evaluation; None where there was none yet."""
     return msgspec.convert(stored, prepared(CanaryEvaluation), str_keys=True) if stored else None
 
@@ -99,8 +99,8 @@ def _figures(window: ArmWindow) -> ArmFigures:
 
 def _points(slices: list[tuple[float, ArmSlice]]) -> tuple[EvaluationPoint, ...]:
     spans: dict[float, list[ArmSlice]] = {}
-    for at, each in slices:
-        spans.setdefault(at // POINT_S * POINT_S, []).append(each)
+    for at, slice_ in slices:
+        spans.setdefault(at // POINT_S * POINT_S, []).append(slice_)
     return tuple(_point(at, spans[at]) for at in sorted(spans)[-MAX_POINTS:])
 
 

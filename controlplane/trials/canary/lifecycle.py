@@ -27,7 +27,7 @@ from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.publish import StalePolicyError, publish_version
 from controlplane.policies.roles import require_all_pools
-from controlplane.trials.canary.end import CanaryOverError, changed, end, locked_running, pool_of, told
+from controlplane.trials.canary.end import CanaryOverError, audit_fields, changed, end, locked_running, pool_of
 from controlplane.trials.canary.evidence import Evidence, require_evidence
 from controlplane.trials.canary.pool_arms import ALONE
 from controlplane.trials.canary.service_share import MAX_WEIGHT, kept_weight, service_problem
@@ -52,9 +52,9 @@ _NO_WEIGHT = (
 
 def visible_canaries(actor: Actor) -> models.QuerySet[Canary]:
     """Return the canaries of policies of which the actor may see a pool; of a pool on trial, that one."""
-    found = Canary.objects.select_related("policy", "version", "against", "author", "pool")
+    canaries = Canary.objects.select_related("policy", "version", "against", "author", "pool")
     seen = models.Q(pool=None) | models.Q(pool__in=visible_pools(actor))
-    return visible_trials(found.filter(seen), actor, "policy__pools").distinct()
+    return visible_trials(canaries.filter(seen), actor, "policy__pools").distinct()
 
 
 def running_canary(policy: Policy) -> Canary | None:
@@ -100,7 +100,7 @@ def start_canary(
     try:
         with transaction.atomic():
             canary.save(force_insert=True)
-            audit.tell(actor, "canary.start", canary, after=told(canary), why=why, pool=pool_of(canary))
+            audit.record_for(actor, "canary.start", canary, after=audit_fields(canary), why=why, pool=pool_of(canary))
             record_change()
     except IntegrityError as error:
         raise CanaryOverError("This policy already has a running canary; promote or abort it first.") from error
@@ -197,7 +197,7 @@ def course_problems(
         wrong.append(FieldProblem("min_dwell_s", f"Must be between 0 and {LONGEST_DWELL_S:.0f} seconds."))
     if advance not in ADVANCES:
         wrong.append(FieldProblem("advance", f"Must be one of {', '.join(ADVANCES)}."))
-    return wrong + [found for name, value in (guardrails or {}).items() if (found := _guard_problem(name, value))]
+    return wrong + [fault for name, value in (guardrails or {}).items() if (fault := _guard_problem(name, value))]
 
 
 def _guard_problem(name: str, value: Any) -> FieldProblem | None:

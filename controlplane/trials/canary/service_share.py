@@ -60,7 +60,7 @@ def arms_and_weights(pools: Sequence[Pool]) -> dict[int, tuple[str, float]]:
 
     `pools` are all that there are; their policies have `running_canaries`.
     """
-    found: dict[int, tuple[str, float]] = {}
+    by_pool: dict[int, tuple[str, float]] = {}
     for pool in pools:
         canary = next(
             (running_canary for running_canary in pool.policy.running_canaries if running_canary.pool_id == pool.pk),
@@ -68,9 +68,9 @@ def arms_and_weights(pools: Sequence[Pool]) -> dict[int, tuple[str, float]]:
         )
         others = others_of(pool, pools) if canary is not None else []
         if canary is not None and others:
-            found |= {other.pk: (LIVE, float(other.weight)) for other in others}
-            found[pool.pk] = (CANARY, _weight_for(canary.share, others))
-    return found
+            by_pool |= {other.pk: (LIVE, float(other.weight)) for other in others}
+            by_pool[pool.pk] = (CANARY, _weight_for(canary.share, others))
+    return by_pool
 
 
 def side_names(canary: Canary) -> tuple[str, str]:

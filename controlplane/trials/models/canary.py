@@ -56,7 +56,7 @@ class Canary(models.Model):
     ended_by = models.CharField(max_length=150, blank=True)
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True, blank=True)
-    look = models.JSONField(default=dict)
+    evaluation = models.JSONField(default=dict)
     """The job's last evaluation: controlplane.trials.canary.evaluation.CanaryEvaluation as JSON."""
     revision = models.PositiveIntegerField(default=1)
     """Rises with each change of step or state, not with evaluations; the ETag of the API."""

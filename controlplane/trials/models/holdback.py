@@ -31,7 +31,7 @@ class Holdback(models.Model):
     """Share of the sessions that the simple rule has now, 0..1."""
     reason = models.CharField(max_length=400, blank=True)
     """Reason for the state."""
-    look = models.JSONField(default=dict)
+    evaluation = models.JSONField(default=dict)
     """The job's last evaluation: controlplane.trials.canary.evaluation.CanaryEvaluation as JSON."""
 
     class Meta:

@@ -42,8 +42,8 @@ class ShadowEndedError(ConflictError):
 
 def visible_shadows(actor: Actor) -> models.QuerySet[Shadow]:
     """Return the shadows of the pools the actor may see."""
-    found = Shadow.objects.select_related("pool__policy", "draft", "base", "author").prefetch_related("parts")
-    return visible_trials(found, actor)
+    shadows = Shadow.objects.select_related("pool__policy", "draft", "base", "author").prefetch_related("parts")
+    return visible_trials(shadows, actor)
 
 
 def start_shadow(
@@ -76,7 +76,7 @@ def start_shadow(
                 _end(running, ShadowState.ENDED, f"v{draft.number} replaced it.", actor=actor)
             check_fields(shadow)
             shadow.save(force_insert=True)
-            audit.tell(actor, "shadow.start", shadow, after=plain_fields(shadow), why=why)
+            audit.record_for(actor, "shadow.start", shadow, after=plain_fields(shadow), why=why)
             record_change()
     except IntegrityError as error:
         # Another start was faster by a moment.
@@ -148,9 +148,9 @@ def _check(pool: Pool, draft: PolicyVersion, base: PolicyVersion | None) -> None
         live = None if base is None else live_routing_of(base)
     except (SchemaError, msgspec.ValidationError) as error:
         raise problem("draft", f"Is not valid in this release: {error}") from error
-    for found in (*stage_problems(policy), shadow_problem(live, policy)):
-        if found:
-            raise problem("draft", found)
+    for fault in (*stage_problems(policy), shadow_problem(live, policy)):
+        if fault:
+            raise problem("draft", fault)
 
 
 def _end(shadow: Shadow, state: ShadowState, reason: str, *, actor: Actor, why: str = "") -> bool:
@@ -161,7 +161,7 @@ def _end(shadow: Shadow, state: ShadowState, reason: str, *, actor: Actor, why: 
         if changed:
             before, after = {"state": ShadowState.RUNNING.value}, {"state": state.value, "reason": reason}
             verb = "shadow.fail" if state == ShadowState.FAILED else "shadow.stop"
-            audit.tell(actor, verb, shadow, before=before, after=after, why=why)
+            audit.record_for(actor, verb, shadow, before=before, after=after, why=why)
             record_change()
     return bool(changed)
 

@@ -19,11 +19,13 @@ LEAST_OWN_SHARE = 0.9
 
 def side_of(reports: Sequence[RunReport]) -> Side:
     """Return one policy's figures over its seeds."""
-    told = [figures_of(report) for report in reports]
+    figures = [figures_of(report) for report in reports]
     curves = [detail_of(report).ttft_quantiles_s for report in reports]
     whole = [curve for curve in curves if curve]
     return Side(
-        figures={name: spread([item[name] for item in told]) for name in names.FIGURES if all(name in t for t in told)},
+        figures={
+            name: spread([item[name] for item in figures]) for name in names.FIGURES if all(name in t for t in figures)
+        },
         ttft_quantiles_s=[sum(item) / len(item) for item in zip(*whole, strict=True)],
         answered_share=sum(_answered(report) for report in reports) / len(reports),
     )
@@ -72,15 +74,15 @@ def bands_of(base: Sequence[RunReport], draft: Sequence[RunReport], actual: Sequ
     """Return the shares on time by prompt length; all runs have the same requests, so their bands are the same."""
     base_bands, draft_bands = ([detail_of(report).bands for report in reports] for reports in (base, draft))
     made = []
-    for place, band in enumerate(base_bands[0]):
-        happened = actual[place] if actual is not None and place < len(actual) else None
+    for index, band in enumerate(base_bands[0]):
+        happened = actual[index] if actual is not None and index < len(actual) else None
         made.append(
             Band(
                 from_tokens=band.from_tokens,
                 to_tokens=band.to_tokens,
                 requests=band.requests,
-                base=spread([base_band[place].slo_share for base_band in base_bands]),
-                draft=spread([draft_band[place].slo_share for draft_band in draft_bands]),
+                base=spread([base_band[index].slo_share for base_band in base_bands]),
+                draft=spread([draft_band[index].slo_share for draft_band in draft_bands]),
                 actual=happened.slo_share if happened is not None else None,
             )
         )

@@ -67,5 +67,5 @@ def conditions_of(given: dict[str, Any]) -> Conditions:
 
 def plain(conditions: Conditions) -> dict[str, Any]:
     """Return the conditions as JSON holds them."""
-    told: dict[str, Any] = msgspec.to_builtins(conditions)
-    return told
+    fields: dict[str, Any] = msgspec.to_builtins(conditions)
+    return fields

@@ -91,7 +91,7 @@ def as_it_would_route(policy: RoutingPolicy, learned: Mapping[str, FittedCost]) 
 
 def reported_kv_tokens(bus: Bus, engine_ids: list[str]) -> int | None:
     """Return an engine's cache capacity by the newest reports, the median of those known; None: none is known."""
-    told = []
+    sizes = []
     for engine_id in engine_ids:
         value = bus.latest(f"{TOPIC_PREFIX}{engine_id}")
         if value is None:
@@ -101,8 +101,8 @@ def reported_kv_tokens(bus: Bus, engine_ids: list[str]) -> int | None:
         except UnreadableMessageError:
             continue
         if report.kv_tokens:
-            told.append(report.kv_tokens)
-    return sorted(told)[len(told) // 2] if told else None
+            sizes.append(report.kv_tokens)
+    return sorted(sizes)[len(sizes) // 2] if sizes else None
 
 
 def stand_in_nodes(engines: Sequence[Engine], block_tokens: int) -> KvNodesSpec | None:

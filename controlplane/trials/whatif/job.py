@@ -62,7 +62,7 @@ def _answer(lease: Lease) -> None:
         return
     watch = _Watch(lease)
     try:
-        result = carry_out(plan_of(asked), reports_from_json(run.memory.get("reports", {})), on_look=watch)
+        result = carry_out(plan_of(asked), reports_from_json(run.memory.get("reports", {})), on_progress=watch)
     except StoppedError:
         # Released, its finished runs are not done again by the next holder; a lost lease stays lost.
         release(watch.lease)

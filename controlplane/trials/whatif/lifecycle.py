@@ -89,8 +89,8 @@ class WhatIfStanding:
 
 def visible_whatifs(actor: Actor) -> models.QuerySet[WhatIf]:
     """Return the what-ifs of the pools the actor may see."""
-    found = WhatIf.objects.select_related("pool__policy", "recording", "draft", "base", "author")
-    return visible_trials(found, actor)
+    whatifs = WhatIf.objects.select_related("pool__policy", "recording", "draft", "base", "author")
+    return visible_trials(whatifs, actor)
 
 
 def start_whatif(
@@ -128,12 +128,12 @@ def start_whatif(
     return _stored(recording, draft, base, conditions, actor, why)
 
 
-def standing_of(whatif: WhatIf) -> WhatIfStanding:
+def status_of(whatif: WhatIf) -> WhatIfStanding:
     """Return the state of one what-if."""
-    return standings_of([whatif])[0]
+    return statuses_of([whatif])[0]
 
 
-def standings_of(whatifs: list[WhatIf]) -> list[WhatIfStanding]:
+def statuses_of(whatifs: list[WhatIf]) -> list[WhatIfStanding]:
     """Return the state of each, by its newest run."""
     runs = {
         run.shard: run
@@ -172,7 +172,7 @@ def _stored(
             conditions=plain(conditions),
             author=actor.user,
         )
-        inputs = _told(whatif)
+        inputs = _audit_fields(whatif)
         # A lease that has run out already: the next search for work takes the run.
         JobRun.objects.create(
             job=JOB, shard=whatif.pk, inputs=inputs, lease_until=now, fencing_token=1, started_at=now,
@@ -183,7 +183,7 @@ def _stored(
     return whatif
 
 
-def _told(whatif: WhatIf) -> dict[str, Any]:
+def _audit_fields(whatif: WhatIf) -> dict[str, Any]:
     return {
         "whatif": whatif.pk,
         "pool": whatif.pool.slug,

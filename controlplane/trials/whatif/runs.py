@@ -27,7 +27,7 @@ from simulator.runs.whatif import run_in_child
 
 MAX_RUN_S = 3600.0
 MAX_AT_ONCE = 8
-LOOK_S = 0.5
+POLL_S = 0.5
 
 Reports = dict[str, RunReport]
 """By run_name."""
@@ -54,13 +54,13 @@ def carry_out(
     plan: WhatIfPlan,
     done: Reports,
     *,
-    on_look: Callable[[float, Reports], bool],
+    on_progress: Callable[[float, Reports], bool],
     at_once: int | None = None,
 ) -> WhatIfResult:
     """Do all runs that are not in `done` and return the answer.
 
     Where the best engine model is not certain, the first seed of the side that decided then is tried with each on the
-    first requests, and the one closest to what happened is taken. `on_look` is called twice a second with the share
+    first requests, and the one closest to what happened is taken. `on_progress` is called twice a second with the share
     that is done, 0..1, and all reports so far; where it returns False the runs end and StoppedError is raised. Raises
     simulator.runs.whatif.WhatIfError where a run fails.
     """
@@ -71,7 +71,7 @@ def carry_out(
     )
     wanted = {f"trial:{number}": trial.with_engine(number).task(plan.checked_side, 0) for number in trials}
     reused = bool(wanted) and len(trial.rows) == len(plan.rows)
-    work = _Work(len(wanted) + len(plan.names()) - reused, on_look, at_once)
+    work = _Work(len(wanted) + len(plan.names()) - reused, on_progress, at_once)
     reports = work.do(wanted, done)
     if actual_s is not None and wanted:
         number = closest([reports[f"trial:{item}"] for item in trials], actual_s)
@@ -85,9 +85,9 @@ def carry_out(
 class _Work:
     """Runs tasks in child processes. Mutable: the shares of those that were begun."""
 
-    def __init__(self, total: int, on_look: Callable[[float, Reports], bool], at_once: int | None) -> None:
+    def __init__(self, total: int, on_progress: Callable[[float, Reports], bool], at_once: int | None) -> None:
         self._total = total
-        self._on_look = on_look
+        self._on_progress = on_progress
         self._at_once = at_once or runs_at_once(_cores())
         self._shares: dict[str, float] = {}
 
@@ -101,10 +101,10 @@ class _Work:
                     if name not in reports:
                         running[pool.submit(self._run, name, task, stopping)] = name
                 while running:
-                    ended, _ = wait(running, timeout=LOOK_S, return_when=FIRST_COMPLETED)
+                    ended, _ = wait(running, timeout=POLL_S, return_when=FIRST_COMPLETED)
                     for item in ended:
                         reports[running.pop(item)] = item.result()
-                    if not self._on_look(self._share(reports), reports):
+                    if not self._on_progress(self._share(reports), reports):
                         raise StoppedError("the what-if was stopped before all runs were done")
             finally:
                 stopping.set()
@@ -156,8 +156,8 @@ def answer_of(plan: WhatIfPlan, reports: Reports) -> WhatIfResult:
 
 def reports_as_json(reports: Reports) -> dict[str, object]:
     """Return the reports as JSON holds them, for a run that is taken up again."""
-    told: dict[str, object] = msgspec.to_builtins(reports)
-    return told
+    fields: dict[str, object] = msgspec.to_builtins(reports)
+    return fields
 
 
 def reports_from_json(value: object) -> Reports:

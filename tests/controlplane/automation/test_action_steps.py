@@ -41,7 +41,7 @@ class Recorder:
         self.asked: list[tuple[str, str]] = []
         self.undone: list[str] = []
         self.fails: Exception | None = None
-        self.standing = ActionProgress.IN_EFFECT
+        self.progress = ActionProgress.IN_EFFECT
         self.gives_address = True
 
     def start(self, order: EngineAction) -> ActuatorAnswer:
@@ -56,11 +56,11 @@ class Recorder:
 
     def stop(self, order: EngineAction) -> ActuatorAnswer:
         self._ask("stop", order)
-        return ActuatorAnswer(self.standing, "stopped")
+        return ActuatorAnswer(self.progress, "stopped")
 
     def flip(self, order: EngineAction) -> ActuatorAnswer:
         self._ask("flip", order)
-        return ActuatorAnswer(self.standing, "turned")
+        return ActuatorAnswer(self.progress, "turned")
 
     def _ask(self, what: str, order: EngineAction) -> None:
         self.asked.append((what, order.key))

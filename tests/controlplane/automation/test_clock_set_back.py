@@ -18,8 +18,8 @@ from controlplane.platform.actor import program
 from controlplane.platform.jobs.lease import LONGEST, acquire, held_at
 from controlplane.platform.models.job_run import JobRun
 from controlplane.policies.models.policy import Policy
-from controlplane.trials.canary.holdback import look_at_slices
-from controlplane.trials.canary.job import look_at_all
+from controlplane.trials.canary.holdback import evaluate_slices
+from controlplane.trials.canary.job import evaluate_canaries
 from controlplane.trials.canary.lifecycle import start_canary
 from controlplane.trials.models.holdback import Holdback
 from gateway.bus.bus import Bus
@@ -148,7 +148,7 @@ def test_an_order_goes_on(world: World, monkeypatch: pytest.MonkeyPatch, jump: t
 def _watch(made: Told, count: int, *, slower: float) -> None:
     for slice_ in slices(1, count, 40, 6, slower=slower):
         made.tell(slice_, ("live", 1), ("canary", 2))
-        look_at_all(made.intake, clock=made.clock)
+        evaluate_canaries(made.intake, clock=made.clock)
 
 
 @JUMPS
@@ -174,5 +174,5 @@ def test_a_holdback_still_falls_back(pool: Pool, policy: Policy, bus: Bus, jump:
             if number == 2:
                 made.now_s -= jump.total_seconds()
             made.tell(each, ("control", 1), ("live", 1))
-            look_at_slices(made.intake, clock=made.clock)
+            evaluate_slices(made.intake, clock=made.clock)
     assert Holdback.objects.get().state != "slice"

@@ -156,5 +156,5 @@ def test_counts_of_a_gateway_that_is_late_itself_prove_nothing() -> None:
         told = msgspec.msgpack.decode(sample(100.0, engine("a")), type=FleetSample)
         bus.publish("fleet", msgspec.msgpack.encode(msgspec.structs.replace(told, lateness=lateness)))
         sighting, _, _ = observation.engines("p", 100.0)["a"]
-        assert (sighting.counts, sighting.running, sighting.heard) == (counts, 2, True)
+        assert (sighting.counts, sighting.running, sighting.known) == (counts, 2, True)
     observation.stop()

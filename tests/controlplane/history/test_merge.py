@@ -8,7 +8,7 @@ import pytest
 
 from controlplane.history.bucket import ENGINE_FLOATS, LOST, POOL_FLOATS, UNKNOWN_BYTE
 from controlplane.history.merge import merge, merged_by
-from controlplane.history.roster import NOBODY, HistoryRoster, union
+from controlplane.history.roster import NO_ENGINES, HistoryRoster, union
 from tests.controlplane.history.buckets import columns_of, samples_of
 from tests.web.fake_fleet import LOST_AT, LOST_UNTIL
 
@@ -84,7 +84,7 @@ def test_engines_that_came_or_went_are_unknown_where_they_were_not() -> None:
     early, late = columns_of(samples_of(3, 10)), columns_of(samples_of(4, 20))
     merged = merge(0, [early[0], late[1]])
     assert merged.roster.engine_ids == late[1].roster.engine_ids
-    row = merged.roster.place["engine-e-04"]
+    row = merged.roster.row_of["engine-e-04"]
     assert merged.floats[SECONDS][row] == late[1].floats[SECONDS][row]
     assert merged.floats[MEAN][row] == pytest.approx(late[1].floats[MEAN][row])
 
@@ -93,7 +93,7 @@ def test_a_union_keeps_the_newest_order_and_puts_the_gone_behind_their_pool() ->
     old = HistoryRoster(("a", "gone", "z"), ("a", "gone", "z"), ("p", "p", "q"))
     new = HistoryRoster(("b", "a", "z"), ("b", "renamed", "z"), ("p", "p", "q"))
     assert union([old], last=new).names == ("b", "renamed", "gone", "z")
-    assert union([], last=NOBODY) == NOBODY
+    assert union([], last=NO_ENGINES) == NO_ENGINES
 
 
 def test_what_is_known_of_some_parts_only_is_taken_from_these() -> None:

@@ -19,7 +19,7 @@ def test_what_a_node_reports_is_shown(world: World) -> None:
     assert answer.status_code == 200, answer.content
     shown = Api(world, "viewer").get("kv_nodes/kv-9").json()
     assert (shown["state"], shown["report"]["misses"], shown["report"]["tiers"][0]["hits"]) == ("serving", 2, 5)
-    assert shown["heard_at"]
+    assert shown["received_at"]
     again = Api(world, "operator_key").post("kv_nodes", told)
     assert again.json()["revision"] == shown["revision"]
 

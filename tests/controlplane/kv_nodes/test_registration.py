@@ -45,7 +45,7 @@ def test_a_report_alone_is_stored_and_told_to_nobody() -> None:
     assert (later.revision, version_in_database(), events()) == (first.revision, version, ["kv_node.register"])
     later.refresh_from_db()
     assert later.report.content["misses"] == 9
-    assert later.report.heard_at == seconds_later(now, 5)
+    assert later.report.received_at == seconds_later(now, 5)
 
 
 def test_a_node_that_drains_is_published_as_such_and_one_that_is_gone_not_at_all() -> None:

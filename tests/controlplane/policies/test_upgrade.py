@@ -126,8 +126,8 @@ def test_rest_takes_it_too(old: PolicyVersion, pool: Pool) -> None:
 def test_a_newer_document_is_rejected_in_both_halves_with_what_to_do() -> None:
     with pytest.raises(InvalidPolicyError) as caught:
         validated(NEWER)
-    assert [item.path for item in caught.value.found] == ["schema_version", "automation.schema_version"]
-    assert all("upgrade this program" in item.message for item in caught.value.found)
+    assert [item.path for item in caught.value.field_problems] == ["schema_version", "automation.schema_version"]
+    assert all("upgrade this program" in item.message for item in caught.value.field_problems)
 
 
 def test_the_older_program_rolls_back_from_a_version_that_only_the_newer_one_reads(

@@ -91,7 +91,7 @@ def test_bounds_hold_also_where_nothing_can_be_stored(bus: InProcessBus, monkeyp
 
 
 def test_batches_beyond_the_limit_are_dropped_and_counted(bus: InProcessBus, monkeypatch: pytest.MonkeyPatch) -> None:
-    heard = intake(bus).heard
+    heard = intake(bus).received
     value = batch([on_time("one")], "one")
     monkeypatch.setattr("controlplane.platform.stream_intake.MAX_WAITING_BYTES", 3 * len(value))
     threads = [threading.Thread(target=bus.append, args=(TOPIC, value)) for _ in range(5)]

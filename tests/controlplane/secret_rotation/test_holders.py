@@ -104,7 +104,7 @@ def test_nodes_are_known_by_their_last_report_and_missing_ones_are_named() -> No
             ("kv-4", KvNodeState.GONE, content),
         ):
             made = KvNode.objects.create(name=name, address="127.0.0.1:1", state=state)
-            KvNodeReport.objects.create(node=made, heard_at=timezone.now(), content=said)
+            KvNodeReport.objects.create(node=made, received_at=timezone.now(), content=said)
         KvNode.objects.create(name="kv-5", address="127.0.0.1:1", state=KvNodeState.SERVING)
         found = HolderQuestions(asking, PATIENCE_S).holders()
     (known,) = found.known

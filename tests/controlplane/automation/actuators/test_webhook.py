@@ -62,7 +62,7 @@ def test_a_call_over_the_wire_is_signed_and_carries_the_order_s_key(order: Engin
     with http_server(lambda *_request: (200, b"")) as (url, asked):
         settings = WebhookSettings(url=f"{url}/hook?fleet=7")
         answer = WebhookActuator(settings, clock=lambda: 1_700_000_000.9).stop(order)
-    assert answer.standing == ActionProgress.IN_EFFECT
+    assert answer.progress == ActionProgress.IN_EFFECT
     method, path, headers, body = asked[0]
     assert (method, path, headers["idempotency-key"]) == ("POST", "/hook?fleet=7", "key-1")
     assert headers["x-headway-signature"] == f"t=1700000000,v1={signature(SECRET, '1700000000', body)}"
@@ -90,14 +90,14 @@ def test_the_signature_depends_on_secret_time_and_body() -> None:
 def test_answers_say_how_the_order_stands(
     order: EngineAction, status: int, answer: Any, standing: ActionProgress
 ) -> None:
-    assert actuator(status, answer).stop(order).standing == standing
-    assert actuator(status, answer).flip(order).standing == standing
+    assert actuator(status, answer).stop(order).progress == standing
+    assert actuator(status, answer).flip(order).progress == standing
 
 
 def test_a_start_is_under_way_until_the_prober_says_otherwise_and_may_name_the_engine(order: EngineAction) -> None:
     engine = {"name": "gpu-7", "url": "http://10.0.0.7:8000", "kv_events_endpoint": "tcp://10.0.0.7:5557"}
     answer = actuator(200, {"status": "done", "engine": engine}).start(order)
-    assert answer.standing == ActionProgress.UNDER_WAY
+    assert answer.progress == ActionProgress.UNDER_WAY
     assert answer.engine is not None
     assert (answer.engine.name, answer.engine.url) == ("gpu-7", "http://10.0.0.7:8000")
     assert actuator(202).start(order).engine is None
@@ -212,7 +212,7 @@ def test_a_start_that_is_given_up_is_cancelled_under_its_key(order: EngineAction
     order.refresh_from_db()
     with http_server(lambda *_request: (200, b"")) as (url, asked):
         answer = WebhookActuator(WebhookSettings(url=url)).undo(order)
-    assert answer.standing == ActionProgress.IN_EFFECT
+    assert answer.progress == ActionProgress.IN_EFFECT
     _, _, headers, body = asked[0]
     assert (headers["idempotency-key"], json.loads(body)["idempotency_key"]) == ("key-1-cancel", "key-1")
     assert json.loads(body)["action"] == "cancel"

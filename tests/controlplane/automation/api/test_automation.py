@@ -67,7 +67,7 @@ def test_an_override_is_checked_and_ends(api: Api) -> None:
 
 def test_orders_are_answered_once(api: Api) -> None:
     assert api.post("orders/order-a/confirm", {}).json()["state"] == "sent"
-    assert EngineAction.objects.get(key="order-a").told == {"confirmed_by": "admin"}
+    assert EngineAction.objects.get(key="order-a").actuator_state == {"confirmed_by": "admin"}
     assert api.post("orders/order-b/withdraw", {"why": "keep it"}).json()["state"] == "cancelled"
     rejected = api.post("orders/order-b/confirm", {})
     assert rejected.status_code == 409

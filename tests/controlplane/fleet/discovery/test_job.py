@@ -9,8 +9,8 @@ from pytest_django.fixtures import Settings
 from controlplane.fleet import engine_lifecycle
 from controlplane.fleet.discovery import reconcile
 from controlplane.fleet.discovery.found_engine import DiscoveryOutageError, FoundEngine, Presence
-from controlplane.fleet.discovery.job import discovery_problems, look_at
-from controlplane.fleet.discovery.reconcile import VANISHED_LOOKS
+from controlplane.fleet.discovery.job import discovery_problems, scan_source
+from controlplane.fleet.discovery.reconcile import VANISHED_SCANS
 from controlplane.fleet.discovery.setting import DiscoverySource
 from controlplane.fleet.engine_lifecycle import EngineReading, set_desired_state
 from controlplane.fleet.engine_registration import register_engine
@@ -36,7 +36,7 @@ def allowed(settings: Settings, pool: Pool) -> None:
 
 
 def look(*found: FoundEngine, source: DiscoverySource = SOURCE) -> None:
-    look_at(source, 0, lambda _: list(found))
+    scan_source(source, 0, lambda _: list(found))
 
 
 def outage(_: DiscoverySource) -> list[FoundEngine]:
@@ -77,7 +77,7 @@ def test_one_that_vanishes_is_drained_after_some_looks_and_deleted_when_it_is_em
     look(ONE, TWO)
     serve()
     gone = Engine.objects.get(name="e-2").engine_id
-    for _ in range(VANISHED_LOOKS - 1):
+    for _ in range(VANISHED_SCANS - 1):
         look(ONE)
     assert states() == {"e-1": "ready", "e-2": "ready"}
     look(ONE)
@@ -96,7 +96,7 @@ def test_one_that_vanishes_is_drained_after_some_looks_and_deleted_when_it_is_em
 def test_one_that_is_missed_now_and_then_stays(pool: Pool) -> None:
     look(ONE, TWO)
     serve()
-    for _ in range(VANISHED_LOOKS):
+    for _ in range(VANISHED_SCANS):
         look(ONE)
         if Engine.objects.get(name="e-2").desired_state == "ready":
             look(ONE, TWO)
@@ -106,8 +106,8 @@ def test_one_that_is_missed_now_and_then_stays(pool: Pool) -> None:
 def test_an_outage_removes_nobody_and_says_so() -> None:
     look(ONE, TWO)
     serve()
-    for _ in range(VANISHED_LOOKS + 1):
-        look_at(SOURCE, 0, outage)
+    for _ in range(VANISHED_SCANS + 1):
+        scan_source(SOURCE, 0, outage)
     assert states() == {"e-1": "ready", "e-2": "ready"}
     (problem,) = discovery_problems({"chat"})
     assert problem.endswith("the name server is away. 2 engines kept as last listed.")
@@ -126,14 +126,14 @@ def test_a_pod_that_lost_its_label_gets_no_new_work_from_the_next_read_on(
     monkeypatch.setattr(engine_lifecycle, "engine_reading", lambda *_: EngineReading(0))
     look(ONE, TWO, source=PODS)
     serve()
-    for _ in range(VANISHED_LOOKS - 1):
+    for _ in range(VANISHED_SCANS - 1):
         look(TWO, source=PODS)
         assert states() == {"e-1": "draining", "e-2": "ready"}
     look(ONE, TWO, source=PODS)
     assert states() == {"e-1": "maintenance", "e-2": "ready"}
     serve()
     assert states() == {"e-1": "ready", "e-2": "ready"}
-    for _ in range(VANISHED_LOOKS):
+    for _ in range(VANISHED_SCANS):
         look(TWO, source=PODS)
     assert states() == {"e-2": "ready"}
 
@@ -161,7 +161,7 @@ def test_one_that_is_not_ready_gets_no_new_work_is_never_deleted_and_is_checked_
     look(ONE, TWO)
     serve()
     monkeypatch.setattr(engine_lifecycle, "engine_reading", lambda *_: EngineReading(0))
-    for _ in range(VANISHED_LOOKS + 1):
+    for _ in range(VANISHED_SCANS + 1):
         look(waiting(ONE), TWO)
         assert states() == {"e-1": "draining", "e-2": "ready"}
     one = Engine.objects.get(name="e-1")
@@ -198,7 +198,7 @@ def test_one_that_a_person_drained_stays_drained_whether_it_is_ready_or_not() ->
 def test_one_that_comes_back_is_checked_and_serves_again_but_not_if_a_person_drained_it() -> None:
     look(ONE, TWO)
     serve()
-    for _ in range(VANISHED_LOOKS):
+    for _ in range(VANISHED_SCANS):
         look(ONE)
     first = Engine.objects.get(name="e-1")
     set_desired_state(first, DesiredState.DRAINING, actor=PERSON)
@@ -236,9 +236,9 @@ def test_one_whose_preflight_failed_is_checked_again_later(monkeypatch: pytest.M
 def test_engines_of_people_and_of_other_sources_are_left_alone(pool: Pool) -> None:
     register_engine(pool, "by-hand", ONE.url, actor=PERSON)
     other = DiscoverySource("chat", "file", "/etc/chat.txt")
-    look_at(other, 1, lambda _: [FoundEngine("theirs", "http://10.1.0.9:8000")])
+    scan_source(other, 1, lambda _: [FoundEngine("theirs", "http://10.1.0.9:8000")])
     serve()
-    for _ in range(VANISHED_LOOKS + 1):
+    for _ in range(VANISHED_SCANS + 1):
         look(ONE, TWO)
     assert states() == {"by-hand": "ready", "theirs": "ready", "e-2": "maintenance"}
 

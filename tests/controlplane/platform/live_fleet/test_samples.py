@@ -72,7 +72,7 @@ def test_samples_of_several_gateways_make_one_picture_a_round(
 def test_each_gateway_can_be_followed_by_its_name(bus: InProcessBus, samples: FleetSamples) -> None:
     say(bus, "g1", START)
     heard: list[tuple[str, float]] = []
-    leave = samples.subscribe_each(lambda name, each: heard.append((name, each.at)))
+    leave = samples.subscribe_gateways(lambda name, each: heard.append((name, each.at)))
     say(bus, "g2", START + 1)
     bus.publish("gateways/g2/cache_locality", b"another topic")
     leave()

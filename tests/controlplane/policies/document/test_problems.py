@@ -218,7 +218,7 @@ def test_a_document_that_breaks_one_rule_is_rejected_whole_and_the_old_one_stays
     publish_version(live, instead_of=None, actor=ACTOR)
     with pytest.raises(InvalidPolicyError) as caught:
         draft(policy, document, actor=ACTOR)
-    assert [problem.path for problem in caught.value.found] == [path]
+    assert [problem.path for problem in caught.value.field_problems] == [path]
     assert f"$.{path}: " in str(caught.value)
     policy.refresh_from_db()
     assert policy.live_version == live

@@ -9,9 +9,9 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.policies.models.policy import Policy
 from controlplane.publication.snapshot import build_snapshot
-from controlplane.trials.canary.evaluation import read_look
-from controlplane.trials.canary.holdback import look_at_slices
-from controlplane.trials.canary.job import look_at_all
+from controlplane.trials.canary.evaluation import stored_evaluation
+from controlplane.trials.canary.holdback import evaluate_slices
+from controlplane.trials.canary.job import evaluate_canaries
 from controlplane.trials.canary.lifecycle import start_canary
 from controlplane.trials.models.canary import Canary
 from controlplane.trials.models.holdback import Holdback
@@ -32,7 +32,7 @@ def watch(made: Told, count: int, *, slower: float = 1.0, seed: int = 1, base: i
     """Tell results and look after each; returns how many looks it took until no canary runs."""
     for number, each in enumerate(slices(seed, count, base, 6, slower=slower)):
         made.tell(each, LIVE, CANARY)
-        look_at_all(made.intake, clock=made.clock)
+        evaluate_canaries(made.intake, clock=made.clock)
         if not Canary.objects.filter(state="running").exists():
             return number + 1
     return count
@@ -49,7 +49,7 @@ def test_a_regression_is_aborted_within_a_minute_and_told_to_the_audit(pool: Poo
     event = AuditEvent.objects.get(verb="canary.abort")
     assert (event.actor_name, event.object_id, event.pool_slug) == ("canary", canary.key, "chat")
     assert build_snapshot(0.0).pools[0].arms == ()
-    look = read_look(canary.look)
+    look = stored_evaluation(canary.evaluation)
     assert look is not None
     assert look.tried.p50_s is not None
     assert look.base.p50_s is not None
@@ -74,7 +74,7 @@ def test_without_the_approval_that_is_asked_for_it_waits_to_be_promoted(pool: Po
     with told(canary.step_at) as made:
         watch(made, 30, slower=0.9)
     canary.refresh_from_db()
-    look = read_look(canary.look)
+    look = stored_evaluation(canary.evaluation)
     assert (canary.state, look is not None and look.reasons[0].code) == ("running", "last_step")
 
 
@@ -84,7 +84,7 @@ def test_by_hand_it_stays_and_says_so(pool: Pool, policy: Policy, bus: Bus) -> N
         watch(made, 30)
     canary.refresh_from_db()
     assert (canary.state, canary.step, canary.revision) == ("running", 0, 1)
-    look = read_look(canary.look)
+    look = stored_evaluation(canary.evaluation)
     assert look is not None
     assert look.reasons[0].code == "by_hand"
     assert len(look.points) in (6, 7)
@@ -97,7 +97,7 @@ def test_results_from_before_the_step_do_not_count(pool: Pool, policy: Policy, b
         for slice_ in slices(1, 40, 40, 6, slower=9.0):
             made.tell(slice_, LIVE, CANARY)
         made.now_s = canary.step_at.timestamp() + 2.0
-        look_at_all(made.intake, clock=made.clock)
+        evaluate_canaries(made.intake, clock=made.clock)
     canary.refresh_from_db()
     assert canary.state == "running"
 
@@ -111,7 +111,7 @@ def test_a_policy_that_loses_to_the_simple_rule_gives_way_and_comes_back(pool: P
     with told(first.published_at) as made:
         for slice_ in slices(1, 12, 10, 20, slower=8.0) + slices(1, 30, 10, 20):
             made.tell(slice_, CONTROL, LIVE)
-            look_at_slices(made.intake, clock=made.clock)
+            evaluate_slices(made.intake, clock=made.clock)
             state = Holdback.objects.get().state
             if not seen or seen[-1][0] != state:
                 seen.append((state, [arm.share for arm in build_snapshot(0.0).pools[0].arms if arm.arm == "control"]))
@@ -130,5 +130,5 @@ def test_a_frozen_pool_keeps_whoever_serves(pool: Pool, policy: Policy, bus: Bus
     with told(first.published_at) as made:
         for slice_ in slices(1, 20, 6, 40, slower=6.0):
             made.tell(slice_, CONTROL, LIVE)
-            look_at_slices(made.intake, clock=made.clock)
+            evaluate_slices(made.intake, clock=made.clock)
     assert Holdback.objects.get().state == "slice"

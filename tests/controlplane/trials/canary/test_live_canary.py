@@ -19,7 +19,7 @@ from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.tenant import Tenant
 from controlplane.publication.snapshot import publish
 from controlplane.trials.canary.arm_intake import ArmIntake
-from controlplane.trials.canary.job import look_at_all
+from controlplane.trials.canary.job import evaluate_canaries
 from controlplane.trials.canary.lifecycle import start_canary
 from controlplane.trials.models.canary import Canary
 from gateway.base.settings import GatewaySettings
@@ -97,7 +97,7 @@ def watch(bus: Bus, traffic: Traffic) -> None:
     try:
         while time.monotonic() - began < PATIENCE_S and Canary.objects.filter(state="running").exists():
             time.sleep(0.5)
-            look_at_all(intake)
+            evaluate_canaries(intake)
     finally:
         traffic.stop()
         intake.stop()
@@ -114,7 +114,7 @@ def test_a_policy_that_floods_one_engine_is_aborted(pool: Pool, tenant: Tenant, 
         canary = start_canary(version(pool.policy, "cache_affinity"), steps=(0.5,), guardrails=guardrails, actor=ACTOR)
         watch(bus, Traffic(bus, tmp_path, key))
     canary.refresh_from_db()
-    assert canary.state == "aborted", canary.look
+    assert canary.state == "aborted", canary.evaluation
     assert AuditEvent.objects.filter(verb="canary.abort", object_id=canary.key).count() == 1
 
 
@@ -137,6 +137,6 @@ def test_a_pool_of_slow_engines_is_aborted_and_its_share_goes_back(
         assert {item.pool_id: item.arm for item in publish().pools} == {"chat": "live", "slow": "canary"}
         watch(bus, Traffic(bus, tmp_path, key))
     canary.refresh_from_db()
-    assert canary.state == "aborted", canary.look
+    assert canary.state == "aborted", canary.evaluation
     assert "pool slow" in canary.reason
     assert {item.pool_id: (item.arm, item.weight) for item in publish().pools} == {"chat": ("", 100), "slow": ("", 0)}

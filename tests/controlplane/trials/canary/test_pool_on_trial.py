@@ -16,9 +16,9 @@ from controlplane.platform.role import Role
 from controlplane.policies.models.policy import Policy
 from controlplane.publication.snapshot import build_snapshot
 from controlplane.trials.canary.end import CanaryOverError, abort
-from controlplane.trials.canary.evaluation import read_look
+from controlplane.trials.canary.evaluation import stored_evaluation
 from controlplane.trials.canary.evidence import Evidence
-from controlplane.trials.canary.job import look_at_all
+from controlplane.trials.canary.job import evaluate_canaries
 from controlplane.trials.canary.lifecycle import promote, start_canary, take_step, visible_canaries
 from controlplane.trials.models.canary import Canary
 from gateway.bus.bus import Bus
@@ -64,7 +64,7 @@ def tell(made: Told, given: ArmSlice, *, also: Iterable[ArmRow] = ()) -> None:
 def watch(made: Told, count: int, **figures: float) -> None:
     for slice_ in slices(1, count, 20, 6, **figures):  # type: ignore[arg-type]
         tell(made, slice_)
-        look_at_all(made.intake, clock=made.clock)
+        evaluate_canaries(made.intake, clock=made.clock)
 
 
 def test_its_share_stands_in_the_snapshot_and_goes_back_when_it_is_aborted(fresh: Pool) -> None:
@@ -91,7 +91,7 @@ def test_a_regression_is_aborted_within_a_minute_and_takes_the_share_back(fresh:
     assert "pool new" in canary.reason
     assert "the rest of the service" in canary.reason
     assert pools()["new"] == ("", 0)
-    look = read_look(canary.look)
+    look = stored_evaluation(canary.evaluation)
     assert look is not None
     assert look.at - canary.started_at.timestamp() <= 60
     assert look.base.requests > look.tried.requests > 0, "both other pools are its baseline"
@@ -116,7 +116,7 @@ def test_what_the_pools_did_in_other_arms_does_not_count(fresh: Pool) -> None:
     with told(canary.step_at) as made:
         for good, bad in zip(slices(1, 30, 20, 6), slices(1, 30, 60, 60, failing=1.0), strict=True):
             tell(made, good, also=(ArmRow("new", "control", 1, bad.tried), ArmRow("new", "", 1, bad.tried)))
-            look_at_all(made.intake, clock=made.clock)
+            evaluate_canaries(made.intake, clock=made.clock)
     canary.refresh_from_db()
     assert canary.running
 

@@ -19,7 +19,7 @@ from controlplane.request_log.models.recording import Recording
 from controlplane.trials.models.whatif import WhatIf
 from controlplane.trials.whatif import job, plan, reading, runs
 from controlplane.trials.whatif.conditions import ENGINE_MODELS, Conditions, conditions_of
-from controlplane.trials.whatif.lifecycle import TooManyWaitError, forget_whatifs, standing_of, start_whatif
+from controlplane.trials.whatif.lifecycle import TooManyWaitError, forget_whatifs, start_whatif, status_of
 from controlplane.trials.whatif.plan import BASE
 from controlplane.trials.whatif.reading import plan_of
 from controlplane.trials.whatif.result import ON_TIME, TTFT_MEAN, WhatIfResult
@@ -61,13 +61,13 @@ def asked(pool: Pool, recording: Recording) -> WhatIf:
 def answer(whatif: WhatIf) -> WhatIfResult:
     job.whatif()
     whatif.refresh_from_db()
-    result = standing_of(whatif).result
+    result = status_of(whatif).result
     assert result is not None
     return result
 
 
 def test_it_is_answered_and_kept(asked: WhatIf) -> None:
-    assert standing_of(asked).state == "waiting"
+    assert status_of(asked).state == "waiting"
     result = answer(asked)
     assert (result.requests, result.counted, result.seeds, result.engines) == (120, 96, 2, 3)
     assert (result.costs, result.engine_model) == ("written", "chunked")
@@ -79,7 +79,7 @@ def test_it_is_answered_and_kept(asked: WhatIf) -> None:
     assert result.actual is not None
     assert result.actual.figures[TTFT_MEAN].mean == pytest.approx(0.8)
     assert [band.actual for band in result.bands] == [1.0] * len(result.bands)
-    standing = standing_of(asked)
+    standing = status_of(asked)
     assert (standing.state, standing.share) == ("done", 1.0)
     assert AuditEvent.objects.filter(verb="whatif.start", object_id=str(asked.pk), pool_slug="chat").count() == 1
 
@@ -88,7 +88,7 @@ def test_one_that_was_read_before_its_answer_came_is_done(asked: WhatIf) -> None
     before = WhatIf.objects.get(pk=asked.pk)
     answer(asked)
     assert before.result is None
-    assert standing_of(before).state == "done"
+    assert status_of(before).state == "done"
     assert before.result == asked.result
 
 
@@ -225,7 +225,7 @@ def test_a_cancelled_one_ends_without_an_answer(asked: WhatIf, monkeypatch: pyte
     monkeypatch.setattr(job._Watch, "__call__", cancel_first)
     job.whatif()
     asked.refresh_from_db()
-    assert standing_of(asked).state == "cancelled"
+    assert status_of(asked).state == "cancelled"
     assert asked.result is None
     monkeypatch.undo()
 
@@ -268,7 +268,7 @@ def test_a_run_that_fails_says_why_and_can_be_retried(asked: WhatIf, monkeypatch
     with monkeypatch.context() as broken:
         broken.setattr(runs, "run_in_child", fails)
         job.whatif()
-    standing = standing_of(asked)
+    standing = status_of(asked)
     assert (standing.state, standing.reason) == ("failed", "the child process ended with status -9 and no report")
     assert standing.run is not None
     retry(standing.run, actor=ACTOR)
@@ -278,13 +278,13 @@ def test_a_run_that_fails_says_why_and_can_be_retried(asked: WhatIf, monkeypatch
 def test_a_deleted_recording_is_told(asked: WhatIf, recording: Recording) -> None:
     recording.delete()
     job.whatif()
-    assert "recording was deleted" in standing_of(asked).reason
+    assert "recording was deleted" in status_of(asked).reason
 
 
 def test_an_unexpected_error_ends_the_run(asked: WhatIf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "plan_of", lambda _: 1 / 0)
     job.whatif()
-    assert "ZeroDivisionError" in standing_of(asked).reason
+    assert "ZeroDivisionError" in status_of(asked).reason
 
 
 def test_a_baseline_can_place_the_other_side(pool: Pool, in_this_process: list[RunTask]) -> None:
