@@ -18,7 +18,7 @@ from controlplane.policies.reading import visible_policies
 EXPORT_LIMIT = 5_000
 """Events in one download."""
 NAMED_KINDS = ("engine", "api_key")
-"""Kinds of objects that people know by a name and programs by an id made up for them."""
+"""Kinds of objects that people know by a name and programs by a generated id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class AuditFilter(SearchFilter):
     verb: str = ""
     """A verb such as engine.drain, or its start such as engine."""
     object: str = ""
-    """An object's id or name, with its kind before it as in engine:e-01, or a kind alone as in engine:."""
+    """An object's id or name, prefixed with its kind as in engine:e-01, or a kind alone as in engine:."""
     pool: str = ""
     request: str = ""
     since: str = ""
@@ -69,7 +69,7 @@ def search(actor: Actor, wanted: AuditFilter) -> QuerySet[AuditEvent]:
 
 
 def exported(event: AuditEvent) -> dict[str, Any]:
-    """Return the event as JSON values; what was secret in it never came in."""
+    """Return the event as JSON values; secrets were left out when it was recorded."""
     return {
         "id": event.pk,
         "at": event.at.isoformat(),

@@ -34,10 +34,10 @@ class KeyUsageIntake(NewestIntake[str, float]):
 
 
 def store_last_uses(uses: dict[str, datetime], now: datetime) -> tuple[set[str], int]:
-    """Write the uses of keys that were last written a minute ago; returns the ids that are settled, and the writes.
+    """Write the uses of keys whose last write is a minute old; return the settled ids, and the number of writes.
 
-    Settled are the written ones and those that need no write: unknown keys, and uses that are known.
-    A use that lies in the future (a gateway's clock is wrong) counts as now.
+    Settled are the written ones and those that need no write: unknown keys, and uses that are stored. A use in the
+    future (a gateway's clock is wrong) counts as now.
     """
     settled: set[str] = set()
     due: dict[str, datetime] = {}
@@ -67,7 +67,7 @@ def _write(uses: dict[str, datetime]) -> None:
 
 @shared_task(name="controlplane.store_key_usage", ignore_result=True)
 def store_key_usage() -> None:
-    """Run every few seconds: the first run begins to listen, each later one writes what is due."""
+    """Run every few seconds: the first run subscribes, each later one writes what is due."""
     intake().store(timezone.now())
 
 

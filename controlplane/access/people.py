@@ -37,7 +37,7 @@ def create_person(
     """Store a new person with a role in these pools, or `everywhere`, and return it; an admin's role is everywhere.
 
     Without pools the person has no role yet. Without a password the person cannot sign in until one is set. Raises
-    NotAllowedError, and InvalidFieldsError with all that is wrong.
+    NotAllowedError, and InvalidFieldsError with every problem.
     """
     require(actor, Role.ADMIN)
     user = User(username=User.normalize_username(username.strip()))
@@ -61,7 +61,7 @@ def create_person(
 
 
 def grant_role(user: User, role: Role, *, actor: Actor, pool: Pool | None, why: str = "") -> bool:
-    """Give the person a role in a pool (None: everywhere) in place of the one there; False when it is the same.
+    """Replace the person's role in a pool (None: everywhere); False when it is the same.
 
     Raises NotAllowedError, InvalidFieldsError.
     """
@@ -118,7 +118,7 @@ def set_active(user: User, active: bool, *, actor: Actor, why: str = "") -> bool
 def set_password(user: User, password: str, *, actor: Actor, keep_session: str = "", why: str = "") -> None:
     """Set the person's password and end their sessions, except the one with the key `keep_session`.
 
-    Admins set anybody's, everybody their own. Raises NotAllowedError, InvalidFieldsError.
+    Admins set any password, other people their own. Raises NotAllowedError, InvalidFieldsError.
     """
     if actor.user is None or actor.user.pk != user.pk:
         require(actor, Role.ADMIN)
@@ -143,7 +143,7 @@ def audit_fields(user: User) -> dict[str, Any]:
 
 
 def password_problems(password: str | None, user: User) -> list[FieldProblem]:
-    """Return everything that is wrong with a password; no password is none."""
+    """Return everything that is wrong with a password; None is not a problem."""
     if password is None:
         return []
     if len(password) > MAX_PASSWORD:
@@ -180,7 +180,7 @@ def _require_an_admin() -> None:
 
 
 def _locked(user: User) -> User:
-    """Lock the admins' accounts, so that two cannot remove each other at one moment; return this one, fresh."""
+    """Lock the admins' accounts, so that two admins cannot remove each other at once; return this person, reloaded."""
     admins = RoleGrant.objects.filter(role=Role.ADMIN).values("user")
     wanted = Q(is_superuser=True) | Q(pk__in=admins) | Q(pk=user.pk)
     return {object_.pk: object_ for object_ in User.objects.select_for_update().filter(wanted)}[user.pk]

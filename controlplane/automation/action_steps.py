@@ -2,7 +2,7 @@
 
 A step claims the order by a conditional update, calls the actuator outside any transaction, and stores the answer by
 another conditional update, together with its effects on the topology. A process that dies in between has changed
-nothing here. The order is retried after CLAIM, and the actuator recognizes it by its key.
+nothing here: the order is retried after CLAIM, and the actuator recognizes it by its key.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from controlplane.platform.field_problems import InvalidFieldsError
 from routing.values.counted import count
 
 CLAIM = timedelta(seconds=10)
-"""Longer than any call of an actuator; who claims an order and dies holds it up for so long."""
+"""Longer than any call of an actuator; a process that dies with a claim delays its order by this."""
 SETTLE = timedelta(seconds=2)
 """After this time gateways have received a drain and reported the remaining work."""
 POLL = timedelta(seconds=1)
@@ -43,7 +43,7 @@ LONGEST_PAUSE = timedelta(seconds=30)
 REPORT_COUNTS_S = 10.0
 FLIPPED_AT = "flipped_at"
 GIVEN_UP = "given_up"
-"""Why an order that is being undone was given up."""
+"""Key of the reason why an order that is being undone was given up."""
 ACTOR = program("actuator")
 
 
@@ -53,7 +53,7 @@ class ClaimLostError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Hands:
-    """What a step works with."""
+    """Dependencies of a step."""
 
     actuator: Actuator
     observed: FleetObservation
@@ -191,10 +191,10 @@ def _claim(order: EngineAction, now: datetime) -> bool:
 
 
 def _move(order: EngineAction, **changes: Any) -> None:
-    """Change the order where it is still as claimed; raises ClaimLostError."""
+    """Change the order if the claim still holds; raises ClaimLostError."""
     if "says" in changes:
         changes["says"] = changes["says"][:300]
-    # Whatever was answered, the next failure begins with a short pause again.
+    # Any answer resets the pause: the next failure begins with a short one.
     changes.setdefault("attempts", 0)
     held = EngineAction.objects.filter(
         pk=order.pk, state=order.state, attempts=order.attempts, next_try_at=order.next_try_at
@@ -213,7 +213,7 @@ def _finish(order: EngineAction, says: str, now: datetime, *, state: ActionState
 
 
 def _give_up(order: EngineAction, says: str, hands: Hands, now: datetime) -> None:
-    """End the order as failed and leave nothing half done: no engine that never came, none that drains for ever."""
+    """End the order as failed and leave nothing half done: no engine without a process, none that drains for ever."""
     engine = order.engine
     if order.kind == ActionKind.START:
         if engine is not None and _serves(engine, hands.observed, now.timestamp()):
@@ -252,7 +252,7 @@ def _forget(engine: Engine, why: str) -> None:
     try:
         delete_engine(engine, actor=ACTOR, in_flight=0, why=why[:200])
     except EngineNotEmptyError as error:
-        # It was let serve again in the last moment, which ends the order's hold on it.
+        # It was returned to service at the last moment, which ends the order's hold on it.
         raise ClaimLostError from error
 
 

@@ -1,4 +1,4 @@
-"""Orders to start, stop and turn engines, as operators see and answer them."""
+"""Orders to start, stop and flip engines, as operators see and answer them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from controlplane.platform.roles import require
 
 KEPT = timedelta(days=30)
 MAX_NAMES = 500
-"""Names of engines that were started by order, the newest."""
+"""Names of engines started by order that are kept, the newest."""
 
 
 class EngineActionError(ConflictError):
@@ -30,7 +30,7 @@ class EngineActionError(ConflictError):
 
 
 def ordered_names(pool: Pool) -> dict[str, str]:
-    """Return by id the names of engines that were started by order lately; plans speak of them after they are gone."""
+    """Return by id the names of engines started by order lately; plans name them after they are gone."""
     started = EngineAction.objects.filter(pool=pool, kind=ActionKind.START).exclude(engine_name="")
     return dict(started.order_by("-ordered_at").values_list("key", "engine_name")[:MAX_NAMES])
 
@@ -56,7 +56,7 @@ def confirm(order: EngineAction, *, actor: Actor, why: str = "") -> EngineAction
 
 
 def withdraw(order: EngineAction, *, actor: Actor, why: str = "") -> EngineAction:
-    """Take an open order back; an engine that drains for it takes work again.
+    """Withdraw an open order; an engine that drains for it takes work again.
 
     Raises NotAllowedError, and EngineActionError for an order that has ended, or that the actuator has begun.
     """
@@ -70,7 +70,7 @@ def withdraw(order: EngineAction, *, actor: Actor, why: str = "") -> EngineActio
 
 
 def withdraw_waiting(pool: Pool, *, actor: Actor, why: str) -> int:
-    """Take back all orders of the pool that the actuator has not begun, and return how many."""
+    """Withdraw all orders of the pool that the actuator has not begun, and return how many."""
     waiting = EngineAction.objects.select_for_update().filter(
         pool=pool, state__in=(ActionState.WANTED, ActionState.DRAINING)
     )

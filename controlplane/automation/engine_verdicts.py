@@ -73,7 +73,7 @@ def _audit_fields(row: EngineHealth | None) -> dict[str, Any] | None:
 BY_HAND = "by_hand"
 TRUSTED = "trusted"
 TRUSTED_FOR = timedelta(minutes=10)
-"""So long no verdict follows; a sickness that lasts is then found again."""
+"""No verdict takes effect for this long; a lasting fault is detected again afterwards."""
 _OUT = (HealthState.QUARANTINED, HealthState.PROBATION)
 
 
@@ -88,9 +88,9 @@ def quarantine(engine: Engine, *, actor: Actor, at: datetime, why: str = "") -> 
 
 
 def trust_again(engine: Engine, *, actor: Actor, at: datetime, why: str = "") -> bool:
-    """Give a quarantined or returning engine its whole load at once; return False where it is neither.
+    """Give a quarantined or returning engine its full load at once; return False if it is neither.
 
-    For TRUSTED_FOR no verdict of the automation follows. Raises NotAllowedError.
+    For TRUSTED_FOR no verdict of the automation takes effect. Raises NotAllowedError.
     """
     require(actor, Role.OPERATOR, engine.pool)
     stored = EngineHealth.objects.filter(engine=engine).first()
@@ -99,13 +99,13 @@ def trust_again(engine: Engine, *, actor: Actor, at: datetime, why: str = "") ->
     reason = f"returned to service by {actor.name}" + (f": {why}" if why else "")
     until = at + TRUSTED_FOR
     changed = put_verdict(engine, HealthState.HEALTHY, actor=actor, since=at, code=TRUSTED, reason=reason, until=until)
-    # What was planned without the engine is advised no longer than until the next wake-up.
+    # A plan made without the engine is advised no longer than until the next wake-up.
     bring_forward(engine.pool, ("scaling", "rebalance"))
     return changed
 
 
 def end_verdict(engine: Engine, *, actor: Actor, at: datetime, why: str = "") -> bool:
-    """End a person's verdict before its time, so that engine health judges the engine again; False where none holds.
+    """End a person's verdict before its time, so that engine health judges the engine again; False if there is none.
 
     Raises NotAllowedError.
     """
@@ -125,7 +125,7 @@ def end_verdict(engine: Engine, *, actor: Actor, at: datetime, why: str = "") ->
 
 
 def held_by_hand(stored: EngineHealth | None, at: datetime) -> bool:
-    """Return whether an operator's verdict holds at this moment, so that the automation's own does not count."""
+    """Return whether an operator's verdict holds at this moment and suspends the automation's own."""
     if stored is None:
         return False
     trusted = stored.code == TRUSTED and stored.until is not None and at < stored.until

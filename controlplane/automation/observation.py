@@ -1,4 +1,4 @@
-"""What this process receives about the fleet over the bus, kept for the automations that read it."""
+"""What this process receives about the fleet over the bus, kept for the automations."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class EngineLoadPoint(msgspec.Struct, frozen=True, gc=False):
 
 
 class FleetObservation:
-    """The prober's newest reading next to each gateway's, and a short history of both.
+    """The prober's newest reading, each gateway's, and a short history of both.
 
     Thread-safe; moments are unix seconds.
     """
@@ -106,7 +106,7 @@ class FleetObservation:
             unsubscribe()
 
     def engines(self, pool_id: str, now_s: float) -> dict[str, tuple[Sighting, EngineReport | None, float | None]]:
-        """Return what is known of the pool's engines by id: sighting, last report, since when it is unreachable."""
+        """Return the known facts of the pool's engines by id: sighting, last report, since when it is unreachable."""
         with self._lock:
             by_engine: dict[str, list[EngineSample]] = {}
             for sample in self._fresh(now_s):
@@ -123,7 +123,7 @@ class FleetObservation:
             }
 
     def report(self, engine_id: str) -> EngineReport | None:
-        """Return the prober's last word of an engine."""
+        """Return the prober's last report of an engine."""
         with self._lock:
             return self._reports.get(engine_id)
 
@@ -215,7 +215,7 @@ class FleetObservation:
             self._loads.append(EngineLoadPoint(at, engine_id, seen.in_flight_s, tpot_s, kv_usage))
 
     def _fresh(self, now_s: float) -> list[FleetSample]:
-        """Return the gateways' samples of this moment; one of a time to come is from before the clock went back."""
+        """Return the gateways' current samples; one from the future was taken before the clock was set back."""
         return [sample for sample in self._samples.newest() if abs(now_s - sample.at) <= MAX_AGE_S]
 
 

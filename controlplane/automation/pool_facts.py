@@ -38,7 +38,7 @@ MAX_STARTS = 12
 _AROUND_S = 1800.0
 """How much of the recent past, and of the time around this one a season ago, informs the demand."""
 MAX_POINTS = 500
-"""Of the last time, and of the season before."""
+"""In the recent past, and in the season before."""
 Seen = tuple[Sighting, EngineReport | None, float | None]
 
 
@@ -68,7 +68,7 @@ def role_loads(facts: PoolFacts, observed: FleetObservation, window_s: float) ->
     for point in observed.loads(facts.now_s - window_s):
         role = roles.get(point.engine_id)
         if role == "prefill":
-            # Whether it prefills counts beside the wait, which alone is next to nothing until it is too late.
+            # Prefilling counts in addition to the wait, which alone stays near zero until it is too late.
             busy = 1.0 if point.in_flight_s > 0 else 0.0
             loads.append(RoleLoad(point.at_s, role, busy + point.in_flight_s / facts.ttft_slo_s))
         elif role == "decode" and (point.tpot_s is not None or point.kv_usage is not None):
@@ -113,7 +113,7 @@ def _engine(engine: Engine, order: EngineAction | None, seen: Mapping[str, Seen]
     facts = EngineObservation(
         engine_id=engine.engine_id,
         incarnation=sighting.incarnation,
-        # An engine that is being turned counts where it will be, or both automations would fill its place.
+        # An engine that changes its role counts in the new one, or both automations would replace it.
         role=order.role if order is not None else engine.role,
         standing=state,
         since_s=_since_s(engine, order, now_s),
@@ -132,7 +132,7 @@ def _since_s(engine: Engine, order: EngineAction | None, now_s: float) -> float:
     if order is not None:
         return _unix(order.ordered_at)
     since_s = _unix(engine.registered_at)
-    # Registered before the clock went back, it is no newcomer until that time comes again.
+    # Registered before the clock was set back, it is no newcomer until that time is reached again.
     return since_s if since_s <= now_s + LONGEST.total_seconds() else 0.0
 
 
@@ -168,7 +168,7 @@ def _state(engine: Engine, order: EngineAction | None) -> Standing:
 
 
 def _failed_starts(pool: Pool) -> dict[str, Any]:
-    """Return the facts of the last starts, as far as they failed."""
+    """Return the facts about recent failed starts."""
     ended = EngineAction.objects.filter(
         pool=pool, kind=ActionKind.START, state__in=(ActionState.DONE, ActionState.FAILED)
     )

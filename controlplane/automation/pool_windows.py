@@ -17,7 +17,7 @@ _COUNTED = ("requests", "on_time", "rejected", "work_s", "prompt_tokens", "recom
 
 @dataclass(slots=True)
 class _Bucket:
-    """One span. Mutable while it is the newest; queue figures are the last word of each gateway."""
+    """One span. Mutable while it is the newest; queue figures are each gateway's last report."""
 
     index: int
     requests: int = 0
@@ -39,7 +39,7 @@ class PoolWindows:
         self._totals: dict[str, PoolTotals] = {}
 
     def add(self, gateway: str, pool: PoolSample, at: float, engines: int) -> None:
-        """Fold in what one gateway says at unix second `at`; `engines` serve at this moment."""
+        """Fold in a gateway's sample of unix second `at`; `engines` are serving then."""
         if pool.totals is None:
             return
         bucket = self._bucket(int(at // SPAN_S))

@@ -25,7 +25,7 @@ from controlplane.platform.models.job_run import JobRun, JobState
 logger = logging.getLogger(__name__)
 
 LEASE = timedelta(seconds=8)
-"""Longer than any round; a dead holder's round begins again after it, below 15 s."""
+"""Longer than any round; a dead holder's round is repeated after it, below 15 s."""
 _A_YEAR_S = 365 * 86_400.0
 
 
@@ -40,7 +40,7 @@ class Round:
     pool: Pool
     lease: Lease
     memory: Mapping[str, Any]
-    """What the last round left."""
+    """The memory that the last round left."""
     at: datetime
 
     @property
@@ -51,7 +51,7 @@ class Round:
 
 @dataclass(slots=True)
 class RoundResult:
-    """What came of a round. `effects` run in the transaction that stores it, and raise to undo all of it."""
+    """The result of a round. `effects` run in the transaction that stores it, and raise to undo all of it."""
 
     memory: Mapping[str, Any]
     inputs: Mapping[str, Any] = field(default_factory=dict)
@@ -84,7 +84,7 @@ def run_rounds(
 
 
 def bring_forward(pool: Pool, jobs: Collection[str]) -> None:
-    """Let the pool's next rounds begin now; one that is under way already ends as it began."""
+    """Make the pool's next rounds due now; one that is under way is not affected."""
     resting = JobRun.objects.filter(job__in=tuple(jobs), shard=pool.pk, state=JobState.ACTIVE, lease_owner="")
     resting.filter(lease_until__gt=timezone.now()).update(lease_until=timezone.now())
     wake(jobs)
@@ -135,9 +135,9 @@ def store(lease: Lease, result: RoundResult, due: datetime) -> None:
 
 
 def moved_back(memory: Mapping[str, Any], by: timedelta, now: datetime) -> dict[str, Any]:
-    """Return the memory with its moments as much earlier as the clock is, so that no hold lasts the hour longer.
+    """Return the memory with its moments moved back with the clock, so that no hold lasts longer.
 
-    Moments are unix seconds as floats; no other number of a memory comes near today's.
+    Moments are unix seconds as floats; no other number of a memory is near today's.
     """
     if not by:
         return dict(memory)

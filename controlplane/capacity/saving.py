@@ -11,7 +11,7 @@ from planning.capacity.capacity_plan import CapacityPlan, CapacityQuestion, Savi
 from routing.values.counted import count
 
 RESERVED_PER_H, ON_DEMAND_PER_H = 37.56, 98.32
-"""What SkyWalker quotes for a p5.48xlarge ($ per hour, §2.1), three years reserved and on demand."""
+"""SkyWalker's prices for a p5.48xlarge ($ per hour, §2.1), three years reserved and on demand."""
 UTILIZATION = 0.7
 MAX_DAYS = 30
 DAYS = 7
@@ -20,7 +20,7 @@ DAY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What is asked, all with defaults."""
+    """Parameters of the plan, all with defaults."""
 
     reserved_per_h: float = RESERVED_PER_H
     on_demand_per_h: float = ON_DEMAND_PER_H
@@ -30,21 +30,21 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class InstallationPlan:
-    """The plan, and what it was made of."""
+    """The plan, with its inputs."""
 
     plan: CapacityPlan
     demand: LoggedDemand
     present: dict[str, int]
-    """Engines that are registered, by region."""
+    """Registered engines by region."""
 
     @property
     def span_s(self) -> float:
-        """How much of the past it saw (s)."""
+        """The span of the log that it covers (s)."""
         return self.demand.until - self.demand.since
 
     @property
     def caveat(self) -> str:
-        """What the data cannot say; empty: it covers a day at least and all of the log was read."""
+        """The limits of the data; empty: it covers a day at least and all of the log was read."""
         sentences = []
         if self.span_s < DAY_S:
             hours = self.span_s / 3600
@@ -78,7 +78,7 @@ def installation_plan(now: float, asked: Prices) -> InstallationPlan | None:
 
 
 def range_words(saving: SavingRange | None) -> str:
-    """Return the range of the saving, and what it rests on."""
+    """Return the range of the saving, and its basis."""
     if saving is None:
         return "no range: the log has fewer than two windows of two hours"
     pieces = count(

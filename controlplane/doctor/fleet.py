@@ -1,4 +1,4 @@
-"""Questions about what runs: policies, tenants, engines, node managers, gateways and jobs."""
+"""Checks of what runs: policies, tenants, engines, node managers, gateways and jobs."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ _UNREADABLE_REMEDY = "Roll the policy back to a version written by this release,
 
 
 def policies(_installation: Installation) -> list[Finding]:
-    """Read every live version; the pools of one that cannot be read keep the policy that they had.
+    """Read every live version; pools whose version cannot be read keep their former policy.
 
-    Of one that names a baseline they follow the rest, and the placement of a new pool.
+    If a version names an unsupported baseline, its pools follow the rest of it, and a new pool's placement.
     """
     try:
         policies = list(Policy.objects.exclude(live_version=None).select_related("live_version__policy"))
@@ -71,7 +71,7 @@ _SHARED_REMEDY = (
 
 
 def tenants(_installation: Installation) -> list[Finding]:
-    """Name the pools in which several tenants share caches."""
+    """List the pools in which several tenants share caches."""
     try:
         shared = with_shared_caches(Pool.objects.all())
     except DatabaseError as error:
@@ -88,12 +88,12 @@ _FIRST = "Fix the database connection, then run `manage.py migrate`; `manage.py 
 
 
 def engines(installation: Installation) -> list[Finding]:
-    """Ask whether engines answer and accept the gateway's key, and whether their roles fit together."""
+    """Check whether engines answer and accept the gateway's key, and whether their roles fit together."""
     return [*_answers_of_engines(installation), *_keys(installation), *_roles()]
 
 
 def _keys(installation: Installation) -> list[Finding]:
-    """Name the engines that reject the key of the gateway that runs here, whatever key this command has."""
+    """List the engines that reject the key of the gateway on this machine, whatever key this command has."""
     rejecting = Engine.objects.filter(engine_id__in=rejecting_key(answer_of(installation, "/metrics"))).select_related(
         "pool"
     )
@@ -120,7 +120,7 @@ def _roles() -> list[Finding]:
 
 
 def _answers_of_engines(_installation: Installation) -> list[Finding]:
-    """Ask /health of the first engines that should serve; redirects are not followed."""
+    """Request /health of the first engines that should serve; redirects are not followed."""
     try:
         ready = Engine.objects.filter(desired_state="ready").select_related("pool")
         engines = list(ready.order_by("engine_id")[:_MOST_ENGINES])
@@ -198,12 +198,12 @@ def _get(url: str, path: str) -> tuple[int, bytes]:
 
 
 def kv_nodes(_installation: Installation) -> list[Finding]:
-    """Ask which nodes are silent, and which engines name one that does not serve; nothing where there are none."""
+    """Check which nodes are silent, and which engines name a node that does not serve; nothing without nodes."""
     try:
         states = dict(KvNode.objects.values_list("name", "state"))
         named = list(Engine.objects.exclude(kv_node="").order_by("engine_id").values_list("name", "kv_node"))
     except DatabaseError:
-        # The question about engines says so.
+        # The check of the engines reports it.
         return []
     silent = sorted(name for name, state in states.items() if state == KvNodeState.SILENT)
     astray = [f"{engine} ({node})" for engine, node in named if states.get(node) not in LIVE]
@@ -230,7 +230,7 @@ def kv_nodes(_installation: Installation) -> list[Finding]:
 
 
 def snapshot_age(installation: Installation) -> list[Finding]:
-    """Compare the last-known-good snapshot on disk with the database, and its age with what is served at most."""
+    """Compare the last-known-good snapshot on disk with the database, and its age with the limit for serving it."""
     path = installation.state_dir / FILE_NAME
     settings = GatewaySettings()
     if not path.exists():
@@ -268,14 +268,14 @@ FRESH_S = 5.0
 
 
 def rotation(installation: Installation) -> list[Finding]:
-    """Name the engines that gateways keep out of rotation, or that serve degraded, with the reasons."""
+    """List the engines that gateways keep out of rotation, or that are degraded, with the reasons."""
     sample = fleet_samples().latest
     fresh = sample is not None and abs(installation.now.timestamp() - sample.at) <= FRESH_S
     return out_of_rotation(sample) if sample is not None and fresh else []
 
 
 def out_of_rotation(sample: FleetSample) -> list[Finding]:
-    """Return what a sample of all gateways says of engines that do not serve as usual."""
+    """Return the findings of a merged sample about engines that do not serve as usual."""
     findings = []
     for states, one, many in _TROUBLES:
         names = [f"{engine.name} ({engine.reason})" for engine in sample.engines if engine.state in states]
@@ -292,7 +292,7 @@ _TROUBLE_REMEDY = "See “Engines and hits” in docs/troubleshooting.md."
 
 
 def queue_owners(installation: Installation) -> list[Finding]:
-    """Ask which gateways decide alone, or know different owners; nothing where there is one gateway."""
+    """Check which gateways decide alone, or know different owners; nothing with a single gateway."""
     now = installation.now.timestamp()
     return judged(
         [fleet_sample for fleet_sample in fleet_samples().newest() if abs(now - fleet_sample.at) <= FRESH_S], now
@@ -300,7 +300,7 @@ def queue_owners(installation: Installation) -> list[Finding]:
 
 
 def judged(samples: list[FleetSample], now: float) -> list[Finding]:
-    """Return what the newest samples of all gateways say; `now` is unix seconds."""
+    """Return the findings of the newest samples of all gateways; `now` is unix seconds."""
     roles: dict[str, list[PoolRole]] = {}
     for sample in samples:
         for pool in sample.pools:

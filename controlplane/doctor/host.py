@@ -1,4 +1,4 @@
-"""Questions about this machine: versions, files, disk, clock and port."""
+"""Checks of this machine: versions, files, disk, clock and port."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def versions(
     python: tuple[int, ...] = tuple(sys.version_info[:3]),
     django_version: tuple[int, ...] = django.VERSION[:3],
 ) -> list[Finding]:
-    """Compare both with what pyproject.toml and requirements.txt ask for."""
+    """Compare both with the requirements in pyproject.toml and requirements.txt."""
     return [_python(python), _django(django_version)]
 
 
@@ -83,7 +83,7 @@ def disk_space(installation: Installation, *, space: DiskSpace | None = None) ->
     try:
         shortage = state_disk_problem(space)
     except DatabaseError:
-        # The question about the database says so.
+        # The check of the database reports it.
         shortage = disk_problem(space, (), with_database=True)
     if shortage is not None:
         return [(problem if shortage.is_full else warning)(shortage.sentence, shortage.remedy)]
@@ -95,7 +95,7 @@ _LEAST_FILES, _GOOD_FILES = 1024, 4096
 
 
 def open_files(_installation: Installation, *, limit: int | None = None) -> list[Finding]:
-    """Compare the limit of open files with two descriptors per request that is relayed."""
+    """Compare the limit of open files with two descriptors per relayed request."""
     most = limit if limit is not None else resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if most < 0 or most >= _GOOD_FILES:
         return [ok(f"{'Any number of' if most < 0 else most} open files are allowed.")]

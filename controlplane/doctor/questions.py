@@ -1,4 +1,4 @@
-"""The doctor's questions, in the order in which one depends on the other."""
+"""The doctor's checks, in the order of their dependencies."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ QUESTIONS: dict[str, Callable[[Installation], list[Finding]]] = {
 
 
 def examine(installation: Installation) -> dict[str, list[Finding]]:
-    """Ask every question; one that fails by itself is a problem, and the others are still asked."""
+    """Run every check; one that raises is a problem, and the others still run."""
     findings = {}
     for name, check in QUESTIONS.items():
         try:

@@ -1,4 +1,4 @@
-"""Questions about the installation: settings, secrets, database, Redis and the console that was built."""
+"""Checks of the installation: settings, secrets, database, Redis and the built console."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _AWAY_REMEDY = "Check that the server runs, and that DATABASE_URL has the right 
 
 
 def database(_installation: Installation) -> list[Finding]:
-    """Ask it one question; for SQLite, also for its journal mode."""
+    """Query it; for SQLite, also check its journal mode."""
     vendor = connection.vendor
     try:
         with connection.cursor() as cursor:
@@ -80,7 +80,7 @@ def database(_installation: Installation) -> list[Finding]:
 
 
 def _writable() -> list[Finding]:
-    """Write what is there once more; nothing where that works."""
+    """Write an existing value again; no finding if that works."""
     try:
         SnapshotVersion.objects.filter(pk=SnapshotVersion.ONLY).update(version=F("version"))
     except DatabaseError as error:
@@ -91,7 +91,7 @@ def _writable() -> list[Finding]:
 
 
 def migrations(_installation: Installation) -> list[Finding]:
-    """Compare the migrations that were applied with those of this program."""
+    """Compare the applied migrations with those of this program."""
     try:
         executor = MigrationExecutor(connection)
         executor.loader.check_consistent_history(connection)
@@ -121,7 +121,7 @@ _ALLOWED_EVICTION = "noeviction"
 
 
 def redis_server(installation: Installation) -> list[Finding]:
-    """Ask it for its version and whether it may throw our keys away."""
+    """Check its version and whether it may evict our keys."""
     if not installation.redis_url:
         return [ok("REDIS_URL is empty: bus and broker serve the processes of this machine only.")]
     try:

@@ -1,4 +1,4 @@
-"""The settings of each kind of actuator, as a pool holds them: typed, validated, without any secret."""
+"""The settings of each kind of actuator, as stored with a pool: typed, validated, without secrets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VARIABLE = r"^HEADWAY_WEBHOOK_[A-Z0-9_]{1,40}$"
 
 
 class ManualSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An operator does it: nothing to set."""
+    """An operator acts: nothing to set."""
 
 
 class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,7 +32,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A service of yours that is called over HTTP."""
+    """A service of the operator's that is called over HTTP."""
 
     url: Annotated[
         str,
@@ -54,7 +54,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class KubernetesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """StatefulSets, one per role, each replica of which is an engine."""
+    """StatefulSets, one per role; each replica is an engine."""
 
     namespace: Annotated[str, Meta(pattern=_NAME, title="Namespace", description="Namespace of the StatefulSets.")]
     stateful_sets: Annotated[
@@ -96,7 +96,7 @@ _EXAMPLE_VALUES = {"pod": "p-0", "set": "p", "ordinal": "0", "namespace": "n"}
 
 
 def checked_settings(kind: str, document: object) -> dict[str, Any]:
-    """Return the settings complete, as they are stored; raises InvalidFieldsError with the path of what is wrong."""
+    """Return the complete settings for storage; raises InvalidFieldsError with the path of each problem."""
     if kind not in SETTINGS:
         raise problem("actuator", f"Is unknown; known are {', '.join(SETTINGS)}.")
     try:

@@ -14,7 +14,7 @@ from gateway.base.engine_api_keys import FLEET_KEY
 
 
 def engine_url_rules(pool: Pool | None = None) -> EngineUrlRules:
-    """Return what is allowed: the pool's networks where an admin gave it some, else the installation's."""
+    """Return the address rules: the pool's networks if an admin set some, else the installation's."""
     own = pool.engine_networks if pool is not None else ""
     return EngineUrlRules(
         networks=tuple(ip_network(part.strip()) for part in own.split(",")) if own else settings.ENGINE_NETWORKS,

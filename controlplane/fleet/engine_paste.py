@@ -37,12 +37,12 @@ _SLUG = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class UnreadablePasteError(ValueError):
-    """The whole cannot be read; the message says why and what to do."""
+    """The whole text cannot be read; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastedEngine:
-    """One line that can be read; empty fields were not given."""
+    """One readable line; empty fields were not given."""
 
     name: str
     url: str
@@ -65,7 +65,7 @@ class PastedLine:
 
     @property
     def fine(self) -> bool:
-        """Whether an engine could be registered from it."""
+        """Whether an engine can be registered from it."""
         return self.engine is not None and not self.problems
 
 
@@ -80,7 +80,7 @@ def decode_upload(data: bytes) -> str:
 
 
 def split_lines(text: str) -> list[str]:
-    """Return the lines that hold something; raises UnreadablePasteError when they are too many."""
+    """Return the lines that are not blank; raises UnreadablePasteError when they are too many."""
     lines = [line.strip() for line in text.splitlines()]
     kept = [line for line in lines if line and not line.startswith("#")]
     if len(kept) > MAX_LINES:
@@ -91,7 +91,7 @@ def split_lines(text: str) -> list[str]:
 
 
 def parse_lines(texts: Sequence[str]) -> list[PastedLine]:
-    """Read each line; a first line of column names says how the others are read and is not returned."""
+    """Parse each line; a first line of column names sets the order of fields and is not returned."""
     sign, header = _columns(texts)
     body = list(enumerate(texts, start=1))[1 if header else 0 :]
     return _without_doubles([_parse(number, text, sign, header) for number, text in body])
@@ -103,7 +103,7 @@ def header_of(texts: Sequence[str]) -> str:
 
 
 def _columns(texts: Sequence[str]) -> tuple[str, list[str]]:
-    """Return what separates fields and the columns that the first line names; no columns where it names none."""
+    """Return the separator of fields and the columns that the first line names; no columns if it names none."""
     for sign in _DELIMITERS if texts else ():
         if header := _header(_cells(texts[0], sign)):
             return sign, header
@@ -111,7 +111,7 @@ def _columns(texts: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _cells(text: str, sign: str) -> list[str]:
-    """Split at the sign as CSV does; without one at anything that no field of ours can hold."""
+    """Split at the sign as CSV does; without one, at characters that no field can hold."""
     if not sign:
         return [cell.strip("\"'") for cell in _ANY_DELIMITER.split(text)]
     try:
@@ -190,7 +190,7 @@ def _line(number: int, text: str, fields: dict[str, str], problems: list[str]) -
 
 
 def name_of_url(url: str) -> str:
-    """Return a name made of host, port and rank, for engines of which only the URL is given."""
+    """Return a name made of host, port and rank, for engines given by URL alone."""
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -11,7 +11,7 @@ class LoginAllowance(models.Model):
 
     key = models.CharField(max_length=64, primary_key=True)
     full_at_s = models.FloatField(db_index=True)
-    """Unix seconds at which the bucket is full again; each attempt puts it off."""
+    """Unix seconds at which the bucket is full again; each attempt moves it back."""
 
     @override
     def __str__(self) -> str:

@@ -1,8 +1,8 @@
 """Starts and stops engines as replicas of a StatefulSet, through its scale subresource.
 
-Replicas are numbered, and scaling down ends the highest number: so an engine is named after its pod, and a
-StatefulSet shrinks from its end. Each order keeps the scale that it wants before anything is patched, and patches
-with the resource version that it saw: repeating it, or two at once, has one effect.
+Replicas are numbered, and scaling down ends the highest number: so an engine is named after its pod, and a StatefulSet
+shrinks from its end. Each order stores its wanted scale before any patch, and patches with the resource version that it
+read: repeating it, or two at once, has one effect.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class KubernetesActuator(Actuator):
     can_flip = False
 
     def __init__(self, settings: KubernetesSettings, apps: client.AppsV1Api | None = None) -> None:
-        """Act on the cluster of `apps`; None: the one that the kubeconfig or the pod's own account names."""
+        """Act on the cluster of `apps`; None: the one of the kubeconfig or of the pod's own account."""
         self._settings = settings
         self._given = apps
 
@@ -85,7 +85,7 @@ class KubernetesActuator(Actuator):
 
     @override
     def stop(self, order: EngineAction) -> ActuatorAnswer:
-        """Scale the engine's StatefulSet down by one where its pod is the last; else wait until it is."""
+        """Scale the engine's StatefulSet down by one if its pod is the last; else wait until it is."""
         name, ordinal = self._pod_of(order)
         replicas = self._read(name).spec.replicas or 0
         if replicas <= ordinal:
@@ -104,7 +104,7 @@ class KubernetesActuator(Actuator):
         raise RejectedActionError("A pod keeps the role of its StatefulSet. Stop it and start one of the other role.")
 
     def _next_replicas(self, name: str, order: EngineAction) -> int:
-        """Return the scale that this order wants: that of a pod which an earlier start left behind, or one more."""
+        """Return the scale that this order wants: that of a pod left by an earlier start, or one more."""
         replicas = self._read(name).spec.replicas or 0
         wanted = self._wanted_by_others(order, OPEN_STATES)
         registered = set(Engine.objects.filter(pool=order.pool).values_list("name", flat=True))
@@ -175,7 +175,7 @@ class KubernetesActuator(Actuator):
             raise RejectedActionError(f"The actuator settings have no StatefulSet for {role} engines.") from None
 
     def _pod_of(self, order: EngineAction) -> tuple[str, int]:
-        """Return StatefulSet and number of the order's engine, whose name is its pod's."""
+        """Return the StatefulSet and number of the order's engine, which is named after its pod."""
         name, _, ordinal = order.engine_name.rpartition("-")
         if name not in self._settings.stateful_sets.values() or not ordinal.isdigit():
             raise RejectedActionError(f"{order.engine_name} is not a pod of this pool's StatefulSets.")

@@ -1,10 +1,10 @@
 """Asks a service of the operator's to start and stop engines, by signed HTTP calls.
 
-Each call is a POST of JSON with the headers `Idempotency-Key` (the order's key, the same at each repetition)
-and `X-Headway-Signature: t=<unix seconds>,v1=<hex>`, where v1 is HMAC-SHA256 of `<t>.<body>` under the secret. The
-answer says `{"status": "done" | "under_way", "engine": {"name", "url", …}, "says": "…"}`, all of it optional: 200
-without a status is done, 202 is under way, and the call comes again until it is done. `cancel` says that the start
-under the key in the body is given up: what came of it may end.
+Each call is a POST of JSON with the headers `Idempotency-Key` (the order's key, the same at each repetition) and
+`X-Headway-Signature: t=<unix seconds>,v1=<hex>`, where v1 is HMAC-SHA256 of `<t>.<body>` under the secret. The answer
+is `{"status": "done" | "under_way", "engine": {"name", "url", …}, "says": "…"}`, all of it optional: 200 without a
+status is done, 202 is under way, and the call is repeated until it is done. `cancel` states that the start under the
+key in the body is given up: the engine that it made may end.
 """
 
 from __future__ import annotations
@@ -83,17 +83,17 @@ class WebhookActuator(Actuator):
 
     @override
     def undo(self, order: EngineAction) -> ActuatorAnswer:
-        """Say that the start under this key is no longer wanted: what came of it may end."""
+        """Report that the start under this key is no longer wanted: the engine that it made may end."""
         return self._call("cancel", order)
 
     @override
     def stop(self, order: EngineAction) -> ActuatorAnswer:
-        """Ask for the engine's end."""
+        """Request the engine's end."""
         return self._call("stop", order)
 
     @override
     def flip(self, order: EngineAction) -> ActuatorAnswer:
-        """Ask for the engine's restart in another role."""
+        """Request the engine's restart in another role."""
         return self._call("flip", order)
 
     def _call(self, action: str, order: EngineAction) -> ActuatorAnswer:
@@ -155,7 +155,7 @@ def post_once(url: str, body: bytes, headers: dict[str, str], timeout_s: float) 
     timer.start()
     try:
         connection.connect()
-        # An answer without a length takes the socket away from its connection.
+        # An answer without a length detaches the socket from its connection.
         open_now.append(connection.sock)
         connection.request("POST", target, body, {"Host": parts.netloc, **headers})
         answer = connection.getresponse()

@@ -38,7 +38,7 @@ def engine_health() -> None:
 
 
 def judge(turn: Round, *, observed: FleetObservation) -> RoundResult:
-    """Return what one round makes of one pool."""
+    """Return the result of one round for one pool."""
     policy = pool_policy(turn.pool)
     settings = policy.automation.health
     mode = mode_in_force(turn.pool, settings.mode)
@@ -69,7 +69,7 @@ def judge(turn: Round, *, observed: FleetObservation) -> RoundResult:
 
 
 def _put(turn: Round, verdicts: tuple[HealthVerdict, ...], settings: HealthDocument) -> None:
-    """Put every verdict into force that is not yet, also those that an earlier round did not come to."""
+    """Put every verdict into force that is not yet, including those left by an earlier round."""
     stored = {row.engine.engine_id: row for row in _stored(turn.pool)}
     free = [item for item in verdicts if not held_by_hand(stored.get(item.engine_id), turn.at)]
     news = [item for item in free if _is_news(item, stored.get(item.engine_id))]
@@ -112,7 +112,7 @@ def _stored(pool: Pool) -> QuerySet[EngineHealth]:
 
 
 def _shown_plan(plan: HealthPlan) -> dict[str, object]:
-    """Return the plan without the many engines of which there is nothing to say."""
+    """Return the plan without the verdicts on healthy engines."""
     fields: dict[str, object] = msgspec.to_builtins(plan)
     fields["verdicts"] = [
         msgspec.to_builtins(verdict) for verdict in plan.verdicts if verdict.state != HealthState.HEALTHY.value

@@ -26,7 +26,7 @@ from routing.values.prepared_struct import prepared
 JOB = "rebalance"
 EVERY = timedelta(seconds=1)
 WINDOWS_S = 60.0
-"""How far back it is judged what is computed again."""
+"""How far back recomputed prefixes are judged."""
 
 
 @shared_task(name="controlplane.rebalance", ignore_result=True)
@@ -52,7 +52,7 @@ def even_out(turn: Round, *, observed: FleetObservation, bus: Bus) -> RoundResul
     memory = msgspec.convert(turn.memory, prepared(RebalanceMemory))
     facts = msgspec.structs.replace(facts, windows=recent)
     plan, after = plan_rebalance(facts, prefixes, memory, settings, usual_d=usual_d)
-    # What is only advised has not been widened.
+    # A prefix whose widening is only advised has not been widened.
     kept = after if mode == ACT else msgspec.structs.replace(after, widened={})
     result = planned(
         turn,

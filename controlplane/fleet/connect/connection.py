@@ -1,4 +1,4 @@
-"""What connecting an engine creates and reuses: first planned from its answers, for display, then stored."""
+"""What connecting an engine creates and reuses: planned from its answers, for display, then stored."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WHY = "Connected"
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What a person wants otherwise than it would be made; empty: as the engine says."""
+    """A person's deviations from the defaults; empty: as the engine reports."""
 
     pool: str = ""
     region: str = ""
@@ -69,7 +69,7 @@ class EngineConnection:
 
 
 def targets(facts: ConnectedEngineFacts, address: CheckedUrl) -> list[tuple[ConnectedEngineFacts, CheckedUrl]]:
-    """Return what can be routed to behind an address: the engine, or each of vLLM's data-parallel ranks there.
+    """Return the routing targets behind an address: the engine, or each of vLLM's data-parallel ranks there.
 
     Raises ConnectRejectedError for a rank that it does not have.
     """
@@ -86,7 +86,7 @@ def targets(facts: ConnectedEngineFacts, address: CheckedUrl) -> list[tuple[Conn
 
 
 def plan_connection(facts: ConnectedEngineFacts, address: CheckedUrl, wishes: Wishes = Wishes()) -> EngineConnection:
-    """Return what connecting the engine makes; raises ConnectRejectedError."""
+    """Return what connecting the engine would create; raises ConnectRejectedError."""
     engine = Engine.objects.select_related("pool__region").filter(url=address.url).first()
     pool = engine.pool if engine else _pool_for(facts, wishes)
     region, new_region = (pool.region.slug, False) if pool else _region_for(wishes)
@@ -178,7 +178,7 @@ def _reject_known_process(url: str) -> None:
 
 
 def _reject_inexact(facts: ConnectedEngineFacts) -> None:
-    """Reject an engine whose cache cannot be known exactly, with the one thing to do."""
+    """Reject an engine whose cache cannot be known exactly, with the one remedy."""
     if facts.ranks > 1:
         raise ConnectRejectedError(
             f"It has {facts.ranks} data-parallel ranks behind one address, each with its own cache.",
@@ -202,7 +202,7 @@ def _reject_inexact(facts: ConnectedEngineFacts) -> None:
 
 
 def _missing_events(facts: ConnectedEngineFacts) -> str:
-    """Return the flag that its events need; empty where it publishes them."""
+    """Return the flag that its events need; empty if it publishes them."""
     return "" if facts.events else events_flag(facts.url, sglang=facts.product == SGLANG)
 
 
@@ -253,7 +253,7 @@ def _why(wanted: EngineConnection) -> str:
 
 
 def _networks_with(address: CheckedUrl, pool: Pool | None) -> str:
-    """Return the engine networks that allow the address, those of now included; empty where they do already."""
+    """Return the pool's engine networks extended to allow the address; empty if they do already."""
     if is_allowed(address, pool):
         return ""
     known = engine_url_rules(pool).networks

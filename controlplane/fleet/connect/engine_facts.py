@@ -1,4 +1,4 @@
-"""Asks one engine what it is: models, blocks, ranks, event sockets, tokenizer. Needs no database."""
+"""Reads the facts of one engine: models, blocks, ranks, event sockets, tokenizer. Needs no database."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ConnectRejectedError(Exception):
 
 ANSWER_S = 3.0
 ASK_S = 20.0
-"""Longest for all questions together."""
+"""Limit for all requests together."""
 VLLM, SGLANG = "vLLM", "SGLang"
 
 
@@ -61,7 +61,7 @@ class ConnectedEngineFacts:
     tokenizes: bool
     """/tokenize answers, which token blocks are cut from."""
     role: str = EngineRole.MIXED
-    """What it was started to do of each request, where it says so."""
+    """The part of each request that it was started for, if it reports one."""
     sockets: tuple[KvEventSource, ...] = ()
     """Where each of its ranks publishes and replays."""
     reports_sockets: bool = True
@@ -86,7 +86,7 @@ class _EventsConfig(msgspec.Struct):
 
 
 async def ask_engine(address: CheckedUrl, *, bearer: str, variable: str) -> ConnectedEngineFacts:
-    """Ask the engine everything; `variable` names the variable whose key is sent. Raises ConnectRejectedError."""
+    """Read all facts from the engine; `variable` names the variable whose key is sent. Raises ConnectRejectedError."""
     async with engine_session(keepalive_s=ANSWER_S, limit=2) as session:
         engine = _Engine(session, address.connect_url, bearer=bearer, timeout_s=ANSWER_S)
         try:
@@ -167,7 +167,9 @@ def _names(cards: tuple[ModelCard, ...], own: ModelCard) -> tuple[str, ...]:
 
 
 def _endpoints(sources: tuple[KvEventSource, ...], info: ServerInfo | None, url: str) -> tuple[str, str]:
-    """Return where the first rank publishes and replays, seen from here; SGLang names its sockets in its arguments."""
+    """Return where the first rank publishes and replays, as reached from here; SGLang names its sockets in its
+    arguments.
+    """
     if sources:
         first = min(sources, key=lambda source: source.data_parallel_rank)
         return first.endpoint, first.replay_endpoint

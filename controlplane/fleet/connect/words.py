@@ -35,7 +35,7 @@ def fact_lines(facts: ConnectedEngineFacts) -> list[str]:
 
 
 def made_words(plan: EngineConnection, others: int = 0) -> str:
-    """Return which of region, pool and engine are new; `others` ranks of its process come along."""
+    """Return which of region, pool and engine are new; `others` ranks of its process are connected with it."""
     region = f"{'new ' if plan.new_region else ''}region {plan.region_slug}"
     pool = f"{'' if plan.pool else 'new '}pool {plan.pool_slug}"
     engine = f"{'' if plan.engine else 'new '}engine {plan.engine_name}"

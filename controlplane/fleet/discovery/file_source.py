@@ -1,4 +1,4 @@
-"""Engines of a file, in the form in which lists are pasted on the Topology page."""
+"""Engines of a file, in the format of lists pasted on the Topology page."""
 
 from __future__ import annotations
 

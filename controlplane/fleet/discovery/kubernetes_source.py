@@ -1,6 +1,6 @@
 """Engines of a Kubernetes cluster: pods by a label selector, or those of a Gateway API InferencePool.
 
-Each read lists all pods again, from the API server's cache. A list depends on no earlier state, so a missed event
+Each scan lists all pods again, from the API server's cache. A list depends on no earlier state, so a missed event
 cannot leave a pod behind.
 """
 
@@ -86,7 +86,7 @@ def _connection() -> client.ApiClient:
 
 
 def _pool_of(source: DiscoverySource, connection: client.ApiClient) -> tuple[str, int]:
-    """Return label selector and port of the InferencePool, in whichever version the cluster has."""
+    """Return label selector and port of the InferencePool, in the version that the cluster has."""
     spec = _spec(source, client.CustomObjectsApi(connection))
     labels = spec.get("selector") or {}
     labels = labels.get("matchLabels", labels)

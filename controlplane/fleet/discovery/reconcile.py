@@ -1,7 +1,7 @@
-"""Brings the engines of one source in line with what it lists: registers, moves, drains, deletes, returns.
+"""Brings the engines of one source in line with its list: registers, moves, drains, deletes, returns.
 
-An engine that is listed as not ready gets no new work and finishes what it has, unless no other engine of its pool
-would be left: where all fail their readiness probes, the engines may only be slow.
+An engine listed as not ready gets no new work and finishes what it has, unless no other engine of its pool would be
+left: where all fail their readiness probes, the engines may only be slow.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Reconciliation:
             return
 
     def _rest(self, waiting: Sequence[Engine]) -> None:
-        """Drain the engines that serve and are not ready, while another engine of the pool serves."""
+        """Drain serving engines that are not ready, while another engine of the pool serves."""
         waiting = [engine for engine in waiting if engine.desired_state == DesiredState.READY]
         others = Engine.objects.filter(pool=self._pool, desired_state=DesiredState.READY)
         if waiting and not others.exclude(pk__in=[engine.pk for engine in waiting]).exists():
@@ -139,7 +139,7 @@ class Reconciliation:
 
 
 def _leave(engine: Engine, why: str) -> None:
-    """Drain an engine that serves; delete one that is drained, by the rules that hold for people."""
+    """Drain an engine that serves; delete one that is drained, by the same rules as for people."""
     if engine.desired_state == DesiredState.READY:
         _drain(engine, why)
         return
@@ -156,7 +156,7 @@ def _drain(engine: Engine, why: str) -> None:
 
 
 def _move(engine: Engine, url: str) -> None:
-    """Take over another address: behind it is another process, so it is checked before it serves again."""
+    """Store another address: another process has it, so it is checked before it serves again."""
     with transaction.atomic():
         moved = {"url": url, "kv_events_endpoint": "", "kv_replay_endpoint": ""}
         engine = change_engine(engine, moved, actor=ACTOR, expected=engine.revision, why="It has another address")
@@ -165,7 +165,7 @@ def _move(engine: Engine, url: str) -> None:
 
 
 def _return(engine: Engine, now: datetime) -> None:
-    """Check an engine again that discovery drained and that is back, or whose preflight failed a while ago."""
+    """Check an engine again that discovery drained and that is listed again, or whose preflight failed a while ago."""
     if engine.desired_state == DesiredState.DRAINING and _drained_by_us(engine):
         with transaction.atomic():
             set_desired_state(
@@ -180,7 +180,7 @@ def _return(engine: Engine, now: datetime) -> None:
 
 
 def _drained_by_us(engine: Engine) -> bool:
-    """Return whether the last wish for the engine was discovery's; what a person drained stays drained."""
+    """Return whether discovery set the engine's present state; an engine drained by a person stays drained."""
     moves = AuditEvent.objects.filter(object_kind="engine", object_id=engine.engine_id, verb__in=_MOVES)
     last = moves.order_by("-pk").first()
     return last is not None and last.verb == "engine.drain" and last.actor_name == ACTOR.name

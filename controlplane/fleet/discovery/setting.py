@@ -1,4 +1,4 @@
-"""HEADWAY_DISCOVERY: which pools are filled from where. Needs no Django."""
+"""HEADWAY_DISCOVERY: the sources of pools. Needs no Django."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DiscoverySource:
 
     @property
     def name(self) -> str:
-        """The source as it was written, without its pool; engines keep it, to be known as this source's."""
+        """The source as written, without its pool; engines store it as their source."""
         if self.kind == DNS:
             return f"dns://{self.location}:{self.port}"
         if self.kind in (FILE, SRV):

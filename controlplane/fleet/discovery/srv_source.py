@@ -10,13 +10,13 @@ from controlplane.fleet.discovery.found_engine import DiscoveryOutageError, Foun
 from controlplane.fleet.discovery.setting import DiscoverySource
 
 ANSWER_S = 3.0
-"""Longest that name servers are asked, all together."""
+"""Limit for all queries to name servers together."""
 
 
 def engines_of_service(source: DiscoverySource, resolver: dns.resolver.Resolver | None = None) -> list[FoundEngine]:
     """Return an engine per SRV record; raises DiscoveryOutageError where there is none.
 
-    Priority and weight are left alone: which engine serves is the router's choice.
+    Priority and weight are ignored: choosing engines is the router's task.
     """
     try:
         asked = resolver or dns.resolver.Resolver()

@@ -36,12 +36,12 @@ JOB = "probe"
 LEASE = timedelta(seconds=1.3)
 RENEW_S = 0.5
 PREFERRED_SHARDS = 5
-"""A process takes so many shards as soon as they are free: 500 engines."""
+"""A process takes this many shards as soon as they are free: 500 engines."""
 SPARE_S = 3.0
 """It takes shards beyond that once they have been free for this long."""
 _POLL_S = 0.05
 _END_S = 2.0
-"""A read that does not end within this time is left behind."""
+"""A read that does not end within this time is abandoned."""
 
 Targets = Callable[[], Sequence[EngineEntry]]
 
@@ -58,14 +58,14 @@ def probe() -> None:
 
 @dataclass(slots=True)
 class _Held:
-    """One shard in our hands. Mutable: written by the thread that renews, read by the one that probes."""
+    """One shard that this process holds. Mutable: written by the thread that renews, read by the one that probes."""
 
     shard: int
     lease: Lease
     until_s: float
-    """The lease's end on this process's monotonic clock; probing ends by itself then, also while a renewal hangs."""
+    """The lease's end on this process's monotonic clock; probing stops then, even while a renewal hangs."""
     done: threading.Event = field(default_factory=threading.Event)
-    """Set when no read of this shard is under way any more."""
+    """Set when no read of this shard is under way."""
 
 
 class ShardHolder:
@@ -80,7 +80,7 @@ class ShardHolder:
         self._owner = owner
         self._targets = snapshot_targets(bus)
         self._free_since: dict[int, float] = {}
-        # Two threads ask: one replaceable tuple keeps engines and what was made of them together.
+        # Two threads read it: one replaceable tuple keeps engines and their shards together.
         self._split: tuple[Sequence[EngineEntry] | None, dict[int, list[EngineEntry]]] = (None, {})
 
     def take(self, now_s: float) -> None:
@@ -100,7 +100,7 @@ class ShardHolder:
                 self.held[shard] = _Held(shard, lease, asked_s + LEASE.total_seconds())
 
     def hold(self, stop: threading.Event) -> None:
-        """Probe until no shard is left or `stop` is set; a database that is gone ends it, too."""
+        """Probe until no shard is left or `stop` is set; an unreachable database ends it, too."""
         loop = uvloop.new_event_loop()
         prober = threading.Thread(target=_run_loop, args=(loop,), name="probe", daemon=True)
         prober.start()
@@ -114,7 +114,7 @@ class ShardHolder:
                 for shard in self.held.keys() - before:
                     self._start(self.held[shard], loop)
         except DatabaseError as error:
-            # The database is gone for a while; gateways probe by themselves meanwhile.
+            # The database is away for a while; gateways probe by themselves meanwhile.
             logger.warning("the probe leases cannot be renewed", extra={"error": type(error).__name__})
             self._drop_all()
         else:
@@ -125,7 +125,7 @@ class ShardHolder:
             prober.join(_END_S)
 
     def _renew(self) -> None:
-        """Renew all leases in one transaction, and let go of what is lost, no more, or not probed any more."""
+        """Renew all leases in one transaction, and drop shards that are lost, surplus, or no longer probed."""
         shards = shard_count(len(self._targets()))
         asked_s = time.monotonic()
         with transaction.atomic():
@@ -141,7 +141,7 @@ class ShardHolder:
                 self._let_go(held, lease, shards)
 
     def _let_go(self, held: _Held, lease: Lease | None, shards: int) -> None:
-        """Drop one shard, whose lease is lost (None), or whose probing has ended, or which is one too many."""
+        """Drop one shard: its lease is lost (None), its probing has ended, or it is surplus."""
         broke_off = held.done.is_set()
         self._end(held)
         del self.held[held.shard]
@@ -239,11 +239,11 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def snapshot_targets(bus: Bus) -> Targets:
-    """Return a call that gives the engines of the newest snapshot, those in maintenance excepted.
+    """Return a call that yields the engines of the newest snapshot, except those in maintenance.
 
     It decodes a snapshot once, so that it may be called often.
     """
-    # Two threads ask: one replaceable tuple keeps what they see of one snapshot together.
+    # Two threads read it: one replaceable tuple keeps the parts of one snapshot together.
     seen: tuple[bytes | None, tuple[EngineEntry, ...]] = (None, ())
 
     def targets() -> Sequence[EngineEntry]:
