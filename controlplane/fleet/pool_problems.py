@@ -1,4 +1,4 @@
-"""Whether the blocks of a pool's keys are those that its engines have: where not, nothing is known of their caches."""
+"""Compares the blocks of a pool's keys with those of its engines: if they differ, their caches are unknown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class BlockSizeProblem:
-    """Engines of one pool whose blocks have another size, in tokens, than the pool's keys."""
+    """Engines of one pool whose block size, in tokens, differs from that of the pool's keys."""
 
     pool: Pool
     names: tuple[str, ...]
@@ -25,7 +25,7 @@ class BlockSizeProblem:
 
     @property
     def sentence(self) -> str:
-        """What is wrong, and what follows from it."""
+        """The problem and its consequence."""
         verb = "has" if len(self.names) == 1 else "have"
         return (
             f"Pool {self.pool.slug} expects blocks of {count(self.pool.block_tokens, 'token')}, but "
@@ -34,7 +34,7 @@ class BlockSizeProblem:
 
     @property
     def remedy(self) -> str:
-        """What to do about it."""
+        """The fix."""
         if self.alike:
             return f"Set the pool's block size to {self.reported} in its settings."
         return f"Start them with --block-size {self.pool.block_tokens}."
@@ -72,7 +72,7 @@ def role_problems(roles: Mapping[str, int]) -> list[str]:
 
 
 def with_shared_caches(pools: Iterable[Pool]) -> list[Pool]:
-    """Return those of the pools in which several tenants share caches; none while there is one tenant."""
+    """Return the pools in which several tenants share caches; none while there is one tenant."""
     if Tenant.objects.count() < 2:
         return []
     return [pool for pool in pools if not pool.isolated and pool.mode == PoolMode.ROUTE]

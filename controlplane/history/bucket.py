@@ -1,4 +1,4 @@
-"""One interval of the fleet: what it remembers of each engine and each pool."""
+"""One interval of the fleet: its figures of each engine and each pool."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.contracts.fleet_sample import STATES, FleetSample, PoolSample
 LOST = STATES.index("lost")
 UNKNOWN_STATE = STATES.index("unknown")
 UNKNOWN_BYTE = 255
-"""In a byte series: no data, or the engine does not say."""
+"""In a byte series: no data, or not reported by the engine."""
 
 PEAK_FLOATS = ("tokens", "seconds", "running", "bound")
 MEAN_FLOATS = ("mean_s", "mean_tokens")
@@ -48,7 +48,7 @@ POOL_FLOATS = (
 """Last value within the interval, except queued requests and their longest wait, which are peaks."""
 _OTHER_NAMES = {"cv": "load_cv", "on_time": "on_time_share", "hit": "hit_share"}
 _pool_values = attrgetter(*(_OTHER_NAMES.get(name, name) for name in POOL_FLOATS[:-1]))
-"""What a sample says of a pool, in the order of POOL_FLOATS; rejections come by code."""
+"""A sample's values of a pool, in the order of POOL_FLOATS; rejections come by code."""
 POOL_PEAKS = frozenset({"unbound", "unbound_tokens", "oldest_wait_s", "bound"})
 
 
@@ -70,7 +70,7 @@ class Column:
     """Pool id → rejections per second by code; pools and codes without any are left out."""
 
     def floats_for(self, roster: HistoryRoster, series: int) -> array[float]:
-        """Return series `series` of ENGINE_FLOATS in the order of `roster`; NaN for engines it did not know."""
+        """Return series `series` of ENGINE_FLOATS in the order of `roster`; NaN for engines that this column lacks."""
         values = self.floats[series]
         if roster is self.roster:
             return values
@@ -79,7 +79,9 @@ class Column:
         return array("f", [math.nan if row is None else values[row] for row in rows])
 
     def codes_for(self, roster: HistoryRoster, series: int) -> bytes | bytearray:
-        """Return series `series` of ENGINE_BYTES in the order of `roster`; UNKNOWN_BYTE for engines it did not know."""
+        """Return series `series` of ENGINE_BYTES in the order of `roster`; UNKNOWN_BYTE for engines that this column
+        lacks.
+        """
         values = self.codes[series]
         if roster is self.roster:
             return values
@@ -102,7 +104,7 @@ def share_byte(share: float | None) -> int:
 
 
 def state_byte(state: str) -> int:
-    """Return the state's place in STATES; a state this program does not know reads as unknown."""
+    """Return the state's index in STATES; a state this program does not know reads as unknown."""
     return STATES.index(state) if state in STATES else UNKNOWN_STATE
 
 
@@ -114,7 +116,7 @@ def pool_floats(pool: PoolSample) -> list[float]:
 
 
 def fold(column: Column, sample: FleetSample, shares: Sequence[bytes]) -> None:
-    """Take a sample into the column; `shares` are the bytes of `hit` and `predicted` in the roster's order.
+    """Fold a sample into the column; `shares` are the bytes of `hit` and `predicted` in the roster's order.
 
     The column's roster must be that of the sample.
     """
@@ -140,7 +142,7 @@ def fold(column: Column, sample: FleetSample, shares: Sequence[bytes]) -> None:
 
 
 def peak(one: float, other: float) -> float:
-    """Return the larger value; an unknown one (NaN) gives way."""
+    """Return the larger value; an unknown one (NaN) loses."""
     return one if one >= other or math.isnan(other) else other
 
 

@@ -59,7 +59,7 @@ def merge(index: int, columns: Sequence[Column]) -> Column:
 
 
 def merged_by(columns: Iterable[Column], factor: int) -> dict[int, Column]:
-    """Return columns `factor` times as long, by their index; those that are not full are there too."""
+    """Return columns `factor` times as long, by their index, incomplete ones included."""
     groups: dict[int, list[Column]] = {}
     for column in columns:
         groups.setdefault(column.index // factor, []).append(column)
@@ -86,12 +86,12 @@ def _means(series: Sequence[array[float]], weights: Sequence[int]) -> array[floa
 
 
 def _all_known(values: array[float]) -> bool:
-    """Return whether no value is NaN, which any sum with it would be; an infinite one may count as unknown."""
+    """Return whether no value is NaN, by their sum; an infinite one may count as unknown."""
     return not math.isnan(sum(values))
 
 
 def _last(parts: Sequence[bytes | bytearray], sticky: int | None) -> bytearray:
-    """Return each row's newest known byte; one that is `sticky` anywhere stays so."""
+    """Return each row's newest known byte; a byte that was ever `sticky` stays so."""
     merged = bytearray(parts[-1])
     for part in reversed(parts[:-1]):
         if UNKNOWN_BYTE not in merged:
@@ -143,7 +143,7 @@ def _known(values: Iterable[float]) -> list[float]:
 
 
 def _weighted(values: Iterable[float], weights: Iterable[float]) -> float:
-    """Return the weighted mean of the known values; NaN where nothing is known or nothing weighs."""
+    """Return the weighted mean of the known values; NaN without known values or weights."""
     total = weight_sum = 0.0
     for value, weight in zip(values, weights, strict=True):
         if not math.isnan(value) and weight > 0:

@@ -1,4 +1,4 @@
-"""One pool's past as counts: how many engines were in which state, and which share of requests was on time."""
+"""One pool's past as counts: its engines by state, and its share of requests on time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DRAINING = STATES.index("draining")
 
 @dataclass(frozen=True, slots=True)
 class PoolCounts:
-    """One interval. Engines that are starting, unknown, quarantined or in maintenance are in none of the counts."""
+    """One interval. Engines that are starting, unknown, quarantined or in maintenance are not counted."""
 
     at_s: float
     """Unix seconds at which it began."""
@@ -50,7 +50,7 @@ def stored_counts(pool: str, seconds: int, first: int, last: int) -> list[PoolCo
 
 
 def live_counts(pool: str, seconds: int, columns: Sequence[Column]) -> list[PoolCounts]:
-    """Return the same of columns of `seconds` seconds that are not stored yet."""
+    """Return the same for columns of `seconds` seconds that are not stored yet."""
     counts = []
     for column in columns:
         if pool not in column.pools or not column.codes:

@@ -44,8 +44,8 @@ def union(
 ) -> HistoryRoster:
     """Return all engines of the rosters, pool by pool: those of `last` first and in its order, then the gone ones.
 
-    `last` is the newest roster; the names are each engine's newest ones. Pools come in the order of `pools`, the
-    others behind.
+    `last` is the newest roster; the names are each engine's newest ones. Pools are in the order of `pools`, then the
+    others.
     """
     known: dict[str, tuple[str, str]] = {}
     for roster in (*rosters, last):

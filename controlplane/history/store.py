@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class PoolHistoryFacts(msgspec.Struct, frozen=True):
-    """What a pool was called and how it was steered."""
+    """A pool's name, and its policy's main settings."""
 
     pool_id: str
     name: str
@@ -46,7 +46,7 @@ class _RosterData(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Past:
-    """Columns of one length, their markers, and the newest facts of every pool that occurs in them."""
+    """Columns of one length, their markers, and the newest facts of every pool in them."""
 
     columns: list[Column] = field(default_factory=list)
     markers: list[Annotation] = field(default_factory=list)
@@ -93,7 +93,7 @@ def write_columns(
 def read_past(seconds: int, first: int, last: int, pools: Collection[str] | None = None) -> Past:
     """Return the stored columns `first`..`last` (both included) of `seconds` seconds; missing ones are left out.
 
-    With `pools` only what concerns these.
+    `pools` limits them to these pools.
     """
     rows = _stored(seconds, first, last, pools).order_by("index", "pool").values_list("index", "roster_id", "data")
     parts: dict[int, list[tuple[int, PoolPart]]] = {}

@@ -11,7 +11,7 @@ from controlplane.history.roster import NO_ENGINES, HistoryRoster, roster_of
 from gateway.contracts.fleet_sample import FleetSample
 
 HIT_WINDOW_S = 30.0
-"""An engine's hit rates are taken over the last half minute; shorter windows hold too few requests to mean anything."""
+"""An engine's hit rates are taken over the last half minute; shorter windows hold too few requests."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Cancels and retries job runs for operators. Leases (platform.jobs.lease) decide what runs when."""
+"""Cancels and retries job runs for operators. Leases (platform.jobs.lease) decide which run starts when."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def cancel(run: JobRun, *, actor: Actor, why: str = "") -> JobRun:
 
 
 def retry(run: JobRun, *, actor: Actor, why: str = "") -> JobRun:
-    """Store a new run with the inputs of one that has ended, and return it; the job is woken for it.
+    """Store a new run with the inputs of one that has ended, wake its job, and return it.
 
     Raises NotAllowedError, and JobControlError while a run of the same job and shard is active.
     """

@@ -1,4 +1,4 @@
-"""Gateways' advisory counts, summed; and whether advisories would be worth it in a pool that ignores them."""
+"""Gateways' advisory counts, summed; and whether advisories would pay in a pool that ignores them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from gateway.contracts.advisory import TALLY_TOPIC, AdvisoryTallies, PoolTally, 
 from gateway.contracts.wire import UnreadableMessageError
 
 MAX_AGE_S = 15.0
-"""A gateway that has been silent for longer has ended."""
+"""A gateway that is silent for longer has ended."""
 MAX_GATEWAYS = 256
 LEAST_REQUESTS = 50
-"""Requests of sessions without which nothing can be said."""
+"""Least requests of sessions for a verdict."""
 LONG_LOAD_S = 0.05
 """A load that takes this long comes from a disk, or over a slow link: an advisory hides it (research, §4)."""
 LONG_PROMPT_TOKENS = 20_000
@@ -29,7 +29,7 @@ LONG_PROMPT_TOKENS = 20_000
 
 
 class TallyIntake:
-    """Mutable: the newest tally of each gateway, under a lock: callbacks come in the publisher's thread."""
+    """The newest tally of each gateway. Mutable, under a lock: callbacks run in the publisher's thread."""
 
     def __init__(self, bus: Bus) -> None:
         self._lock = threading.Lock()
@@ -37,7 +37,7 @@ class TallyIntake:
         hear_gateways(bus, TALLY_TOPIC, self._receive)
 
     def newest(self, now: float) -> list[AdvisoryTallies]:
-        """Return the tallies of the gateways that still speak; `now` in unix seconds."""
+        """Return the tallies of the gateways that still report; `now` in unix seconds."""
         with self._lock:
             return [item for item in self._tallies.values() if now - item.at <= MAX_AGE_S]
 
@@ -66,7 +66,7 @@ class AdvisoryTotals:
 
 
 def advised() -> AdvisoryTotals:
-    """Return what the gateways count now."""
+    """Return the gateways' present counts."""
     return together(_intake().newest(time.time()))
 
 
@@ -85,7 +85,7 @@ def together(tallies: Iterable[AdvisoryTallies]) -> AdvisoryTotals:
 
 
 def verdict(pool: PoolTally) -> tuple[bool | None, str]:
-    """Return whether advisories would pay in a pool, None where that cannot be said, and why, in words."""
+    """Return whether advisories would pay in a pool (None: unknown), and why, in words."""
     if pool.sessions < LEAST_REQUESTS:
         return None, f"{count(pool.sessions, 'request')} named a session so far. Send x-session-id or session_id."
     tokens, load_s = pool.prompt_tokens / pool.requests, pool.load_s / pool.loads if pool.loads else None

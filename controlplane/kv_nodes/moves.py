@@ -28,7 +28,7 @@ _REPORTED = sorted(fields_but(KvMoveRecord, "order_id", "asked_at"))
 
 
 def visible_kv_moves(actor: Actor) -> QuerySet[KvMoveRecord]:
-    """Return the orders the actor may see: like nodes, they belong to no pool alone."""
+    """Return the orders the actor may see: like nodes, they belong to no single pool."""
     return KvMoveRecord.objects.all() if may(actor, Role.VIEWER) else KvMoveRecord.objects.none()
 
 

@@ -37,7 +37,7 @@ class OlderIncarnationError(ConflictError):
 
 
 def report_node(name: str, fields: dict[str, Any], report: dict[str, Any], *, now: datetime, actor: Actor) -> KvNode:
-    """Take in what a node said of itself and return it as it is then known; repeating it is harmless.
+    """Store a node's report on itself and return the node with its new state; repeating it is harmless.
 
     Raises NotAllowedError, RejectedUrlError, InvalidFieldsError, OlderIncarnationError.
     """
@@ -60,7 +60,7 @@ def report_node(name: str, fields: dict[str, Any], report: dict[str, Any], *, no
 
 
 def _stored(node: KvNode, now: datetime, content: dict[str, Any]) -> KvNodeReport:
-    """Store a report; pins that are not in it any more need no ending."""
+    """Store a report; requests to end pins that it no longer lists are dropped."""
     left = {pin_of(item) for item in content["pins"]}
     old = KvNodeReport.objects.filter(node=node).first()
     unpin = [item for item in old.unpin if pin_of(item) in left] if old is not None else []
@@ -87,7 +87,7 @@ def _checked_addresses(fields: dict[str, Any]) -> dict[str, str]:
                 checked[field] = check_metrics_url(given, rules).url
             else:
                 endpoint = check_kv_endpoint(scheme + given, rules)
-                # A transfer goes to the name, which the node's certificate has to show; events go to what was checked.
+                # Transfers use the name, which the node's certificate must show; events use the checked address.
                 checked[field] = endpoint.url.removeprefix(scheme) if scheme else endpoint.connect_url
         except RejectedUrlError as error:
             error.field = field
@@ -103,7 +103,7 @@ def _checked_report(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def delete_kv_node(node: KvNode, *, actor: Actor, expected: int | None = None, why: str = "") -> None:
-    """Forget a node that is gone or silent.
+    """Delete a node that is gone or silent.
 
     Raises NotAllowedError, StaleRevisionError, and InUseError for a node that reports: it would be back at once.
     """

@@ -1,4 +1,4 @@
-"""How large the payloads of simulated engines are that the supervisor starts; their links are scaled alike."""
+"""Payload sizes of the simulated engines that the supervisor starts; their links are scaled alike."""
 
 from __future__ import annotations
 

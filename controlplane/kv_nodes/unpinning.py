@@ -29,13 +29,13 @@ def pin_of(pin: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def unpin(node: KvNode, name: str, tenant: str, *, actor: Actor, why: str = "") -> KvNode:
-    """Have a node keep a pinned prefix no longer than other blocks; asking twice is harmless.
+    """Have a node keep a pinned prefix no longer than other blocks; repeating it is harmless.
 
     Raises NotAllowedError, and NoSuchPinError for a pin that the node's last report does not have.
     """
     require(actor, Role.OPERATOR)
     with transaction.atomic():
-        # A report of the node takes the same lock, so that none overwrites what is asked here.
+        # A report of the node takes the same lock, so that neither overwrites the other.
         node = KvNode.objects.select_for_update().get(pk=node.pk)
         if node.state not in LIVE:
             raise NoSuchPinError(f"KV node {node} is {node.get_state_display().lower()}; its pins end at their time.")

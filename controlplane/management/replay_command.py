@@ -1,4 +1,4 @@
-"""`manage.py replay`: simulator.replay with what this installation's demo needs, or one of its recordings.
+"""`manage.py replay`: simulator.replay with the key, model, or recordings of this installation.
 
 Works without Django unless a recording is named.
 """
@@ -28,7 +28,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def lend_key(argv: Sequence[str]) -> None:
-    """Put the first run's key into the environment, for a target on this machine only and when none is given."""
+    """Put the first run's key into the environment, for a target on this machine only and if none is given."""
     path = state_directory() / FILE_NAME
     given = os.environ.get(API_KEY_VARIABLE) or _value_of("--api-key", argv)
     if given or not path.exists() or not _is_local(argv):
@@ -40,13 +40,13 @@ def lend_key(argv: Sequence[str]) -> None:
 
 
 def with_model(argv: Sequence[str]) -> list[str]:
-    """Return the arguments, asking for the demo's model where the target is local and no model is named."""
+    """Return the arguments with the demo's model, if the target is local and no model is named."""
     named = _value_of("--model", argv) is not None
     return list(argv) if named or not _is_local(argv) else [*argv, "--model", SERVED_MODEL]
 
 
 def with_recording(argv: Sequence[str]) -> list[str]:
-    """Return the arguments with the file of the recording where one is named by its id; exits for an unknown one."""
+    """Return the arguments with a recording's file in place of its id; exits for an unknown id."""
     index = _index_of_trace(argv)
     if index is None or not (argv[index].isascii() and argv[index].isdecimal()) or Path(argv[index]).exists():
         return list(argv)
@@ -67,7 +67,7 @@ def with_recording(argv: Sequence[str]) -> list[str]:
 
 
 def _index_of_trace(argv: Sequence[str]) -> int | None:
-    """Return which argument names the trace; None where none does."""
+    """Return the index of the argument that names the trace; None if there is none."""
     from simulator.replay.replay_options import add_arguments
 
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)

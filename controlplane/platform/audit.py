@@ -28,7 +28,7 @@ def record(
     why: str = "",
     pool: str = "",
 ) -> AuditEvent:
-    """Add one event; raises TransactionManagementError outside a transaction, so that no change goes untold."""
+    """Add one event; raises TransactionManagementError outside a transaction, so that no change goes unrecorded."""
     if not transaction.get_connection().in_atomic_block:
         raise transaction.TransactionManagementError("record belongs into the transaction of its change")
     note_effect(f"{verb} {object_id}")

@@ -14,7 +14,7 @@ from controlplane.platform.models.audit_event import AuditEvent
 BATCH = 5_000
 """Events of one transaction."""
 EVERY = timedelta(days=1)
-"""Events may stay this much longer, so that forgetting adds one event a day instead of one a minute."""
+"""Events may stay this much longer, so that deletion records one event a day instead of one a minute."""
 
 
 def forget_events(now: datetime) -> int:

@@ -26,13 +26,13 @@ from kvstore.keys.block_keys import key_seed, token_block_keys
 from routing.values.counted import count
 
 STEP_S = 25.0
-"""Longest that one step may take: two texts are tokenised, answered and listened for."""
+"""Limit for one step: two texts are tokenized and answered, and their events awaited."""
 ANSWER_S = 2.0
 SETTLE_S = 0.1
 """A subscription reaches the publisher shortly after the handshake."""
 EVENTS_S = 3.0
 PROBES = 2
-"""Texts sent at most: the first may go before the subscription has arrived."""
+"""Texts sent at most: the first may be sent before the subscription is effective."""
 PROBE_BLOCKS = 2
 MAX_PROBE_CHARS = 2 << 20
 _LISTED_MODELS = 5
@@ -41,10 +41,10 @@ _NARROW = "\u202f"
 
 @dataclass(frozen=True, slots=True)
 class PreflightSubject:
-    """The engine and what its pool expects of it."""
+    """The engine, and its pool's requirements."""
 
     url: str
-    """As the operator wrote it; what sentences name."""
+    """As the operator wrote it; sentences name it."""
     connect_url: str
     served_model: str
     exact: bool
@@ -52,13 +52,13 @@ class PreflightSubject:
     block_tokens: int
     max_prompt_tokens: int
     alone: bool = False
-    """No other engine of the pool is in use, so that its blocks are those of this engine."""
+    """No other engine of the pool is in use, so that its block size follows this engine's."""
     events_endpoint: str = ""
     replay_endpoint: str = ""
     revision: int = 0
     """Of the stored engine, as it was when the check began."""
     rules: EngineUrlRules = field(default_factory=lambda: EngineUrlRules(()))
-    """Where the pool's engines may be."""
+    """Allowed addresses of the pool's engines."""
     key_variable: str = ""
     """Name of the variable whose key the engine is sent."""
     rank: int | None = None
@@ -72,11 +72,11 @@ class EventSource:
     endpoint: str = ""
     replay_endpoint: str = ""
     discovered: bool = False
-    """The engine named them, the topology did not."""
+    """Reported by the engine, not set in the topology."""
 
 
 class PreflightFailedError(Exception):
-    """A step failed: what was found, and what to do."""
+    """A step failed: the problem and its fix."""
 
     def __init__(self, sentence: str, remedy: str) -> None:
         super().__init__(sentence)
@@ -85,7 +85,7 @@ class PreflightFailedError(Exception):
 
 
 class EnginePreflight:
-    """One preflight. Mutable state: `source` and `block_tokens`, which the steps of their names find out."""
+    """One preflight. Mutable state: `source` and `block_tokens`, which the steps of these names determine."""
 
     def __init__(self, subject: PreflightSubject, session: aiohttp.ClientSession, *, bearer: str = "") -> None:
         self.source = EventSource(subject.events_endpoint, subject.replay_endpoint)
@@ -111,7 +111,7 @@ class EnginePreflight:
         )
 
     async def run(self) -> AsyncIterator[Step]:
-        """Give each step as it is decided; ends with the first failure."""
+        """Yield each step as it is decided; ends with the first failure."""
         for key, check in self._steps:
             step = await self._decided(key, check)
             yield step
@@ -162,7 +162,7 @@ class EnginePreflight:
                 "Check that the engine listens on this address and that this host can reach it.",
             ) from None
         except EngineAnswerError:
-            # Something answers; whether it is well is the next step's question.
+            # A server answers; the next step checks whether it is healthy.
             pass
         taken_ms = max(1, round((time.monotonic() - started) * 1000))
         return Step(key="reachable", state=OK, sentence=f"Reachable in {taken_ms}{_NARROW}ms.")
@@ -265,7 +265,7 @@ class EnginePreflight:
         return EventSource(first.endpoint, first.replay_endpoint, discovered=True)
 
     def _checked_endpoint(self, endpoint: str) -> str:
-        """Return where to connect; engines may name any address, so it is held to the rules for ours."""
+        """Return the address to connect to; an engine may name any address, so the rules for engines apply to it."""
         try:
             return check_kv_endpoint(endpoint, self._rules).connect_url
         except RejectedUrlError as error:

@@ -14,7 +14,7 @@ from gateway.engines.vllm_adapter import MAX_INFO_BYTES, KvEventSource, VllmAdap
 from routing.values.prepared_struct import prepared
 
 COMPLETION_S = 12.0
-"""A busy engine may let the probe wait; longer than this says that it is too busy to be judged."""
+"""A busy engine may let the probe wait; beyond this it is too busy to be judged."""
 MAX_COMPLETION_BYTES = 256 << 10
 
 Wanted = TypeVar("Wanted")
@@ -28,7 +28,7 @@ class ServerInfo(msgspec.Struct, frozen=True):
     max_total_num_tokens: int | None = None
     kv_events_config: str | None = None
     disaggregation_mode: str | None = None
-    """prefill, decode, or null: what it does of each request."""
+    """prefill, decode, or null: the part of each request that it does."""
     version: str = ""
 
 
@@ -48,12 +48,12 @@ class TestCompletion(msgspec.Struct, frozen=True):
 
     @property
     def prompt_tokens(self) -> int | None:
-        """Prompt tokens as the engine counts them; None where it does not."""
+        """Prompt tokens as the engine counts them; None if it does not."""
         return self.usage.prompt_tokens if self.usage else None
 
     @property
     def reports_cached_tokens(self) -> bool:
-        """Whether the engine says how much of the prompt it had cached."""
+        """Whether the engine reports how much of the prompt it had cached."""
         details = self.usage.prompt_tokens_details if self.usage else None
         return details is not None and details.cached_tokens is not None
 
@@ -74,21 +74,21 @@ class EngineUnderTest(VllmAdapter):
         return metrics, None
 
     async def event_sources(self, ranks: int) -> tuple[tuple[KvEventSource, ...], bool]:
-        """Return its event sockets by rank, and whether it reports them; else they are those at the usual ports."""
+        """Return its event sockets by rank, and whether it reports them; if not, those at the usual ports."""
         reported = await self.kv_event_sources()
         if reported is not None:
             return reported, True
         return await sources_at_usual_ports(self.url, ranks), False
 
     async def optional_answer(self, path: str, kind: type[Wanted]) -> Wanted | None:
-        """Return the answer of a path that not every engine has; None where it has none for us."""
+        """Return the answer of a path that not every engine has; None if this one does not."""
         try:
             return _decode(await self._get(path, path, limit=MAX_INFO_BYTES), kind, path)
         except EngineAnswerError:
             return None
 
     async def complete(self, prompt: str) -> TestCompletion:
-        """Have the engine prefill the prompt: answer one token, or embed it where it generates nothing."""
+        """Have the engine prefill the prompt: generate one token, or embed the prompt if it generates nothing."""
         answer = await self._prefill(prompt, "completions", timeout_s=COMPLETION_S, limit=MAX_COMPLETION_BYTES)
         return _decode(answer, TestCompletion, "completions")
 

@@ -1,4 +1,4 @@
-"""Listens to an engine's event socket for the blocks of one text."""
+"""Subscribes to an engine's event socket for the blocks of one text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class AnnouncedBlocks:
         self.events = 0
         """BlockStored events received, of any text."""
         self.foreign_sizes: set[int] = set()
-        """Tokens per block of events that are not cut as the pool's keys are."""
+        """Tokens per block of events with another block size than the pool's keys."""
         self.unreadable = 0
         self._seed = seed
         self._block_tokens = block_tokens
@@ -41,7 +41,7 @@ class AnnouncedBlocks:
 
     @property
     def complete(self) -> bool:
-        """Whether every wanted block was stored by the engine."""
+        """Whether the engine stored every wanted block."""
         return not self._missing
 
     def take(self, payload: bytes) -> None:
@@ -112,12 +112,12 @@ class EventSubscriber:
 async def sources_at_usual_ports(url: str, ranks: int) -> tuple[KvEventSource, ...]:
     """Return the event sockets of an engine that does not report them, if all its ranks publish at the usual ports.
 
-    vLLM reports them since 0.31. A rank's ports are those of rank 0 plus its number. That a publisher answers does not
-    prove that it is this engine's; the preflight does, by the blocks of a random text.
+    vLLM reports them since 0.31. A rank's ports are those of rank 0 plus its number. An answering publisher need not be
+    this engine's; the preflight proves it by the blocks of a random text.
     """
     for events, replay in usual_ports(url):
         sources: list[KvEventSource] = []
-        # One that is missing ends the search there: behind a firewall each takes as long as a handshake may.
+        # A missing one ends the search there: behind a firewall each takes as long as a handshake may.
         while len(sources) < ranks and (source := await _source(url, events, replay, len(sources))):
             sources.append(source)
         if len(sources) == ranks:

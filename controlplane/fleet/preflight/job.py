@@ -64,7 +64,7 @@ async def _account(task: asyncio.Task[None], lease: Lease) -> None:
 
 
 async def _run_checks(lease: Lease) -> None:
-    """Go through the checklist of one run; a lease that is lost on the way ends it without a word."""
+    """Run the checklist of one run; a lease that is lost on the way ends it silently."""
     subject = await sync_to_async(preflight_subject)(lease.run_id)
     if subject is None:
         outcome = {"result": "ended", "reason": "the engine was deleted"}

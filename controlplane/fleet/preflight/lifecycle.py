@@ -1,7 +1,7 @@
 """Requests preflights of engines and reads their state. The job controlplane.fleet.preflight.job runs them.
 
-A preflight is a job run whose shard is the engine's row, so that each engine has one at a time, and it
-survives reloads and restarts. An engine that is registered here takes no work before it has passed.
+A preflight is a job run whose shard is the engine's row, so that each engine has one at a time, and it survives reloads
+and restarts. An engine that is registered here takes no work before it has passed.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class Preflight:
     started_at: datetime
     finished_at: datetime | None
     remark: str
-    """What followed from it, or why it ended early."""
+    """Its consequence, or why it ended early."""
     then_ready: bool
     """The engine takes work as soon as it has passed."""
 
     @property
     def unfinished(self) -> bool:
-        """Whether more is to come."""
+        """Whether it waits or runs."""
         return self.state in ("waiting", "running")
 
     @property
@@ -98,7 +98,7 @@ def register_for_preflight(
 ) -> Engine:
     """Register an engine that takes no work until its preflight, which starts now, has passed.
 
-    `fields` are the further arguments of register_engine, which also names the errors.
+    `fields` are the further arguments of register_engine, which also lists the errors.
     """
     with transaction.atomic():
         engine = register_engine(pool, name, url, actor=actor, why=why, **fields)
@@ -114,7 +114,7 @@ def preflight_of(engine: Engine) -> Preflight | None:
 
 
 def failed_engines(engine_pks: Iterable[int]) -> dict[int, Preflight]:
-    """Return, by engine row, the newest preflights among these engines that did not pass."""
+    """Return, by engine row, the newest preflights of these engines that did not pass."""
     newest = models.Subquery(
         JobRun.objects.filter(job=JOB, shard=models.OuterRef("shard")).order_by("-pk").values("pk")[:1]
     )

@@ -1,4 +1,4 @@
-"""Draws the consequence of a preflight: what was found out is stored, and the engine takes work if that was wished."""
+"""Applies the results of a preflight: discovered facts are stored, and the engine takes work if requested."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _apply(run: JobRun, expected: int, source: EventSource, block_tokens: int | 
         if block_tokens not in (None, engine.pool.block_tokens):
             if others_in_use(engine.pool, engine):
                 return "Another engine came into use meanwhile, so the block size is unchanged. Check it again."
-            # What an engine is, is no wish of anybody's: an operator may put it right by registering the first one.
+            # A block size is a fact, not a wish: an operator may correct the pool's by registering the first engine.
             change_pool(engine.pool, {"block_tokens": block_tokens}, actor=program("preflight"), why=BLOCK_SIZE)
             done.append(f"The pool's block size is now {block_tokens}.")
         if source.discovered:

@@ -20,7 +20,7 @@ NAMES = {
     "events": "Event socket",
     "keys": "Same text, same blocks",
 }
-"""Steps in the order in which they are taken; each needs the ones before it."""
+"""Steps in order; each needs the ones before it."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,9 +31,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     state: str = PENDING
     """pending, ok, failed or skipped."""
     sentence: str = ""
-    """What was found; empty while pending."""
+    """The result; empty while pending."""
     remedy: str = ""
-    """What to do about a failure; for an ok step a remark worth reading, or empty."""
+    """The fix for a failure; for an ok step a remark, or empty."""
 
     @property
     def name(self) -> str:
@@ -60,7 +60,7 @@ def failed_step(steps: Iterable[Step]) -> Step | None:
 
 
 def to_progress(steps: Sequence[Step]) -> dict[str, Any]:
-    """Return what a job run stores as its progress."""
+    """Return the progress in its stored form."""
     done = sum(1 for step in steps if step.state != PENDING)
     return {"done": done, "of": len(steps), "steps": msgspec.to_builtins(list(steps))}
 

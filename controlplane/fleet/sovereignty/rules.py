@@ -52,7 +52,7 @@ def checked_document(given: Mapping[str, Any]) -> SovereigntyDocument:
 def replace_sovereignty(
     row: Sovereignty, given: Mapping[str, Any], *, actor: Actor, expected: int | None = None, why: str = ""
 ) -> Sovereignty:
-    """Put other rules or another default in force everywhere at once; what is not given stays.
+    """Replace the rules or the default everywhere at once; an omitted part stays.
 
     Raises NotAllowedError, InvalidFieldsError, StaleRevisionError.
     """
@@ -63,7 +63,7 @@ def replace_sovereignty(
 
 
 def reject_while_named(name: str, *fields: str) -> None:
-    """Raise InUseError while a rule names the region or tenant in one of these fields."""
+    """Raise InUseError while one of these fields of a rule names the region or tenant."""
     naming = [rule.name for rule in document_in_force().rules if any(name in getattr(rule, field) for field in fields)]
     if naming:
         raise InUseError(f"Sovereignty rules name {name}: {', '.join(naming[:3])}; change these first.")

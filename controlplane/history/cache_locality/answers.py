@@ -47,7 +47,7 @@ def _said_by(word: PoolWord | None) -> dict[str, Any]:
 
 
 def cache_locality_answer(pool: str, word: PoolWord | None) -> dict[str, Any]:
-    """Return everything but the rings."""
+    """Return the answer without the rings."""
     locality = word.pool if word is not None else None
     return {
         "pool": pool,

@@ -14,7 +14,7 @@ from gateway.contracts.cache_locality_sample import TOPIC, CacheLocalitySample, 
 from gateway.contracts.wire import UnreadableMessageError
 
 MAX_AGE_S = 15.0
-"""An older sample says nothing about now; samples come every two seconds."""
+"""An older sample says nothing about the present; samples come every two seconds."""
 MAX_GATEWAYS = 64
 
 logger = logging.getLogger(__name__)
@@ -22,13 +22,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PoolWord:
-    """What one gateway said last of a pool."""
+    """One gateway's last report on a pool."""
 
     pool: PoolCacheLocality
     at: float
     """Unix seconds."""
     gateway: str
-    """Empty: the one of this process."""
+    """Empty: this process's gateway."""
     gateways: int
     """How many reported recently, this one included."""
 

@@ -18,7 +18,7 @@ class KvMoveRecord(models.Model):
     pool_id = models.CharField(max_length=128)
     planner = models.CharField(max_length=32)
     source = models.CharField(max_length=64)
-    """Name of the node that the blocks came from."""
+    """Name of the source node of the blocks."""
     target = models.CharField(max_length=64)
     asked_blocks = models.BigIntegerField(default=0)
     blocks = models.BigIntegerField(default=0)

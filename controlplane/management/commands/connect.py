@@ -72,7 +72,7 @@ class Connecting:
         for target_facts, target in targets(facts, address):
             plan = plan_connection(target_facts, target, self._wishes)
             if plan.networks and not consented:
-                # Another pool may have engines there; that says nothing of this pool's prompts.
+                # Another pool may have engines there; that does not cover this pool's prompts.
                 self._require_consent(address)
                 consented = True
             made.append((_made(plan), plan))
@@ -81,7 +81,7 @@ class Connecting:
         return all(served)
 
     def say(self, text: str) -> None:
-        """Write a line; what engines say of themselves moves no cursor."""
+        """Write a line; control characters in an engine's texts have no effect."""
         self._out.write(f"  {one_line(text)}")
 
     def _require_consent(self, address: CheckedUrl) -> None:
@@ -159,9 +159,9 @@ _KEY = "$HEADWAY_API_KEY"
 
 
 def ready_to_ask(out: OutputWrapper, engines: Sequence[Engine], port: int) -> bool:
-    """Say whether the gateway serves the engines, make the first API key where there is none, and print a request.
+    """Report whether the gateway serves the engines, create the first API key if there is none, and print a request.
 
-    Returns False if the running gateway's key is not the engines'; this command's own key was asked before.
+    Returns False if the running gateway's key is not the engines'; this command's own key was checked before.
     """
     here = Installation(settings.STATE_DIR, "127.0.0.1", port, settings.REDIS_URL, timezone.now())
     missing, rejecting = _missing(here, {engine.engine_id for engine in engines})
@@ -216,7 +216,7 @@ def _serving(metrics: str) -> set[str]:
 
 
 def _first_key() -> str:
-    """Make a key where there is none yet; empty otherwise."""
+    """Create a key if there is none yet, and return its text; empty otherwise."""
     if ApiKey.objects.filter(revoked_at=None).exists():
         return ""
     actor = command("connect")
@@ -228,7 +228,7 @@ _ENGINE = re.compile(r'engine="([^"]*)"')
 
 
 class Command(BaseCommand):
-    """Ends with 1 unless every engine is routed to. Connecting an engine again only checks it again."""
+    """Ends with 1 unless every engine is routed to. Connecting an engine a second time only checks it again."""
 
     requires_system_checks = OURS
     help = "Connect running vLLM or SGLang engines: ask each what it is, create pool and engine, and check both."

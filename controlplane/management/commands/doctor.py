@@ -1,4 +1,4 @@
-"""`manage.py doctor`: what is fine, what is wrong, and what to do about it."""
+"""`manage.py doctor`: checks the installation, and names each problem with its fix."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from controlplane.doctor.questions import examine
 
 
 class Command(BaseCommand):
-    """Ends with 1 where something keeps the program from serving; warnings leave the exit status at 0."""
+    """Ends with 1 if a problem keeps the program from serving; warnings leave the exit status at 0."""
 
     help = "Check this installation and say what to do; --json for machines. Secrets are never printed."
     requires_system_checks = ()
@@ -33,7 +33,7 @@ class Command(BaseCommand):
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
-        """Ask all questions and print the answers."""
+        """Run all checks and print the findings."""
         findings_by_check = examine(
             Installation(settings.STATE_DIR, options["host"], options["port"], settings.REDIS_URL, timezone.now())
         )

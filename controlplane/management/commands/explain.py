@@ -24,7 +24,7 @@ ACTOR = program("explain")
 
 
 class Command(BaseCommand):
-    """Explains one decision: why it went there, what happened, what it cost, what to do."""
+    """Explains one decision: its reasons, its outcome, its cost, and what to do."""
 
     help = (
         "Explain one recorded decision: manage.py explain ID (the header x-headway-decision of an answer, or the "

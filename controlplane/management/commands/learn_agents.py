@@ -1,4 +1,4 @@
-"""`manage.py learn_agents`: which agents call which, from the request log, as a file that gateways read."""
+"""`manage.py learn_agents`: derives from the request log which agents call which, as a file for gateways."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from routing.advisories.call_graph import AgentCall, CallGraph, learn_call_graph
 def recorded_call_graph(begin: float, end: float, pool: str = "") -> CallGraph:
     """Return the graph of the calls recorded within [begin, end) in unix seconds, in all pools or in one.
 
-    Raises ValueError where names of agents are too many to be names.
+    Raises ValueError where agents' names are too many to be plausible.
     """
     rows = recorded_traffic(begin, end)
     return learn_call_graph(

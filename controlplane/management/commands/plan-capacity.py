@@ -1,4 +1,4 @@
-"""`manage.py plan-capacity`: what sharing engines over regions would save, from the request log."""
+"""`manage.py plan-capacity`: the saving from sharing engines over regions, from the request log."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Command(BaseCommand):
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
-        """Read the log and print."""
+        """Read the log and print the plan."""
         if not 0 < options["days"] <= MAX_DAYS:
             raise CommandError(f"--days must be above 0 and at most {MAX_DAYS}.")
         asked = Prices(options["reserved"], options["on_demand"], options["utilization"], options["days"])

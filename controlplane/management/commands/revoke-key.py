@@ -45,7 +45,7 @@ class Command(BaseCommand):
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
-        """Publish the revocation, and print who received it."""
+        """Publish the revocation, and print how many processes received it."""
         bus, why = _bus(), options["why"][:MAX_WHY]
         revocations = BusRevocations(bus)
         sha256, entry = _wanted(options["key"], bus)
@@ -74,7 +74,7 @@ def _bus() -> Bus:
 
 
 def _wanted(name: str, bus: Bus) -> tuple[str, ApiKeyEntry | None]:
-    """Return the SHA-256 of the key that is meant, and its published entry, if there is one."""
+    """Return the SHA-256 of the named key, and its published entry, if there is one."""
     entries = _published(bus)
     text = input().strip() if name == "-" else name
     if name == "-" or (text.startswith(KEY_START) and len(text) > PREFIX_LENGTH):
@@ -97,7 +97,7 @@ def _wanted(name: str, bus: Bus) -> tuple[str, ApiKeyEntry | None]:
 
 
 def _published(bus: Bus) -> tuple[ApiKeyEntry, ...]:
-    """Return the keys of the published snapshot, else of the one that a gateway keeps on this machine."""
+    """Return the keys of the published snapshot, else of a gateway's stored one on this machine."""
     latest = bus.latest(SNAPSHOT)
     try:
         snapshot = decode_snapshot(latest) if latest is not None else None

@@ -1,4 +1,4 @@
-"""`manage.py tap`: recorded decisions as they come, one line each."""
+"""`manage.py tap`: prints recorded decisions as they come, one line each."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Command(BaseCommand):
 
 
 def newer(wanted: DecisionFilter, after: int) -> list[DecisionIndex]:
-    """Return the matching rows stored after a row, in the order of their storing, MOST_AT_ONCE at most."""
+    """Return the matching rows stored after a row, in stored order, MOST_AT_ONCE at most."""
     return list(search(ACTOR, wanted).filter(pk__gt=after).order_by("pk")[:MOST_AT_ONCE])
 
 

@@ -21,8 +21,8 @@ _POLL_S = 0.1
 class Command(BaseCommand):
     """Runs jobs and their schedule until SIGINT or SIGTERM.
 
-    Any number of workers may run: each wakes jobs up, and a job's lease lets one of them act. The schedule
-    (beat) and the jobs can run apart: `--only beat` in one process or more, `--only jobs` in others.
+    Any number of workers may run: each wakes jobs up, and a job's lease lets one of them act. The schedule (beat) and
+    the jobs can run apart: `--only beat` in one process or more, `--only jobs` in others.
     """
 
     requires_system_checks = OURS
@@ -30,7 +30,7 @@ class Command(BaseCommand):
 
     @override
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take which part to run."""
+        """Declare the option for the part to run."""
         parser.add_argument("--only", choices=("jobs", "beat"), help="run only the jobs, or only their schedule")
 
     @override

@@ -1,4 +1,4 @@
-"""The one OpenAPI document: the management API as its views declare it, and the gateway's part."""
+"""The one OpenAPI document: the management API from its views' declarations, and the gateway's part."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _ref(name: str) -> dict[str, str]:
 
 
 def _object(named: dict[str, str] | None = None, /, **members: Any) -> dict[str, Any]:
-    """Return an object that has all these members."""
+    """Return the schema of an object with all these members required."""
     return {"type": "object", **(named or {}), "required": list(members), "properties": members}
 
 
