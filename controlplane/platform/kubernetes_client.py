@@ -1,4 +1,4 @@
-"""The cluster that this installation works with: the kubeconfig's, else the one that it runs in."""
+"""The cluster that this installation uses: the kubeconfig's, else the one that it runs in."""
 
 from __future__ import annotations
 

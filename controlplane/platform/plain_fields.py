@@ -1,6 +1,6 @@
 """Objects as plain values, in the same form for the audit and for comparisons.
 
-A model that people and programs know by an id names that field in `public_id_field`.
+A model with a public id names its field in `public_id_field`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def public_id(thing: models.Model) -> str:
 
 
 def plain_fields(thing: models.Model) -> dict[str, Any]:
-    """Return the object's fields as JSON values; relations by their public id, secrets not at all."""
+    """Return the object's fields as JSON values; relations by their public id, secrets left out."""
     return {
         field.name: _plain(getattr(thing, field.name))
         for field in thing._meta.concrete_fields

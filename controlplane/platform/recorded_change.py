@@ -1,6 +1,6 @@
 """Creates, changes, and deletes objects in one way: validated, audited, published.
 
-Callers check roles: each action knows which one it needs. Models with `in_snapshot` are published.
+Callers check roles, since the required role depends on the action. Models with `in_snapshot` are published.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Thing = TypeVar("Thing", bound=models.Model)
 
 
 class InUseError(ConflictError):
-    """Other objects refer to this one, so it stays; the message says which."""
+    """Other objects refer to this one, so it cannot be deleted; the message names them."""
 
 
 def create(thing: Thing, verb: str, *, actor: Actor, why: str = "") -> Thing:
@@ -47,10 +47,10 @@ def change(
     why: str = "",
     pool: str | None = None,
 ) -> Thing:
-    """Store the changed fields and return the object as it then is; a change that changes nothing is none.
+    """Store the changed fields and return the object's new state; equal values are no change.
 
-    Raises InvalidFieldsError, StaleRevisionError, and DoesNotExist for an object that is gone. The
-    object passed in gets the new values too.
+    Raises InvalidFieldsError, StaleRevisionError, and DoesNotExist for an object that is gone. The object passed in
+    gets the new values too.
     """
     with _taken_names_explained(), transaction.atomic():
         stored = locked(thing, expected)

@@ -1,4 +1,4 @@
-"""Keeps two editors from overwriting each other: a change names the revision that its author saw."""
+"""Keeps two editors from overwriting each other: a change names the revision that its author read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def locked(thing: Revised, expected: int | None) -> Revised:
 
 
 def bump(stored: Revised, changes: dict[str, Any]) -> None:
-    """Write the changed fields and the next revision where the stored one is still what it was.
+    """Write the changed fields and the next revision if the stored revision is unchanged.
 
     Raises StaleRevisionError otherwise, so that no update is lost on databases without row locks either.
     """

@@ -1,4 +1,4 @@
-"""What a person or an API key may do; grants and keys define where."""
+"""Permissions of a person or an API key; grants and keys define where they apply."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ALL_POOLS = "*"
 
 
 class Role(models.TextChoices):
-    """What a person may do; each role may do what the ones before it may."""
+    """A person's role; each role includes the permissions of the ones before it."""
 
     VIEWER = "viewer", "Views everything in scope, changes nothing"
     OPERATOR = "operator", "Also manages engines and policies"

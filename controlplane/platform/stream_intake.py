@@ -1,4 +1,4 @@
-"""Collects what bus topics bring until a job stores it: all entries of a stream, or the newest value per key."""
+"""Collects values of bus topics until a job stores them: all entries of a stream, or the newest value per key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 MAX_WAITING_BYTES = 64 << 20
-"""Encoded batches that wait at most; beyond it the oldest are dropped and counted."""
+"""Limit of waiting encoded batches; beyond it the oldest are dropped and counted."""
 KEPT_S = 60.0
 """A process that does not store keeps batches for this long, in case the one that stores is gone."""
 
@@ -31,7 +31,7 @@ class StreamIntake:
         self._waiting: deque[tuple[float, bytes]] = deque()
         self._bytes = 0
         self.dropped = 0
-        """Batches that found no room."""
+        """Batches dropped for lack of room."""
         self._unsubscribe = bus.subscribe(topic, self._receive)
 
     def stop(self) -> None:
@@ -42,7 +42,7 @@ class StreamIntake:
         return len(self._waiting)
 
     def take(self, at_most: int = 64) -> list[bytes]:
-        """Take out the oldest batches."""
+        """Remove and return the oldest batches."""
         with self._lock:
             taken = [self._waiting.popleft()[1] for _ in range(min(at_most, len(self._waiting)))]
             self._bytes -= sum(map(len, taken))
@@ -57,7 +57,7 @@ class StreamIntake:
             self._make_room()
 
     def forget_old(self) -> None:
-        """Drop what another process has stored by now."""
+        """Drop batches that another process has stored by now."""
         limit = time.monotonic() - KEPT_S
         with self._lock:
             while self._waiting and self._waiting[0][0] < limit:
@@ -91,7 +91,7 @@ class NewestIntake(Generic[Key, Value]):
         *,
         newer: Callable[[Value, Value], Value] = _newer,
     ) -> None:
-        """`read` raises UnreadableMessageError; `newer` chooses between the value that is kept and a new one."""
+        """`read` raises UnreadableMessageError; `newer` chooses between the kept value and a new one."""
         self._read = read
         self._at_most = at_most
         self._newer = newer

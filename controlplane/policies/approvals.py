@@ -22,7 +22,7 @@ from controlplane.policies.roles import may_publish, only_pool, require_all_pool
 
 
 class NotApprovedError(ConflictError):
-    """The policy asks for an approval that the version does not have; the message says who may give it."""
+    """The policy requires an approval that the version lacks; the message says who may give it."""
 
     def __init__(self, version: PolicyVersion) -> None:
         self.version = version
@@ -73,7 +73,7 @@ def approve(version: PolicyVersion, *, actor: Actor, why: str = "") -> PolicyApp
 
 
 def withdraw_approval(version: PolicyVersion, *, actor: Actor, why: str = "") -> None:
-    """Take the actor's own approval back; raises NotAllowedError, CannotApproveError where there is none."""
+    """Withdraw the actor's own approval; raises NotAllowedError, CannotApproveError where there is none."""
     require_all_pools(actor, version.policy)
     with transaction.atomic():
         _lock(version)
@@ -87,7 +87,7 @@ def withdraw_approval(version: PolicyVersion, *, actor: Actor, why: str = "") ->
 
 
 def require_approved(version: PolicyVersion) -> None:
-    """Raise NotApprovedError where the policy asks for an approval and none that counts is stored.
+    """Raise NotApprovedError if the policy requires an approval and no valid one is stored.
 
     Call it in the transaction that makes the version live, once the policy is locked.
     """
@@ -96,13 +96,13 @@ def require_approved(version: PolicyVersion) -> None:
 
 
 def lacks_approval(version: PolicyVersion) -> bool:
-    """Return whether the policy asks for an approval and none that counts is stored."""
+    """Return whether the policy requires an approval and no valid one is stored."""
     policy = Policy.objects.get(pk=version.policy_id)
     return policy.needs_approval and not approvals_of([version])[version.pk]
 
 
 def approvals_of(versions: Sequence[PolicyVersion]) -> dict[int, list[PolicyApproval]]:
-    """Return the approvals that count by version id, the oldest first."""
+    """Return the valid approvals by version id, the oldest first."""
     by_version: dict[int, list[PolicyApproval]] = {version.pk: [] for version in versions}
     stored = PolicyApproval.objects.filter(version__in=by_version).select_related("person", "version__policy")
     judged: dict[tuple[int, int], bool] = {}
@@ -121,7 +121,7 @@ def _as_actor(user: User) -> Actor:
 
 
 def _lock(version: PolicyVersion) -> None:
-    """Make approving, withdrawing and publishing take turns."""
+    """Serialize approving, withdrawing and publishing."""
     Policy.objects.select_for_update(of=("self",)).get(pk=version.policy_id)
 
 

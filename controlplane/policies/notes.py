@@ -23,7 +23,7 @@ from controlplane.policies.document.text import members_of, value_text
 
 
 def vain_settings(document: Any) -> Iterator[FieldProblem]:
-    """Yield a note for each thing that a valid document, as it was written, asks for and no live pool does."""
+    """Yield a note for each setting that a valid document, as written, asks for and no live pool supports."""
     if value_at(document, ("placement", "name")) == "mooncake":
         yield FieldProblem("placement", "no live engine fetches blocks from others, so this chooses like min_ttft")
 
@@ -49,7 +49,7 @@ def _missing(schema: ObjectSchema, document: Any) -> Iterator[FieldProblem]:
 
 
 def notes_on(document: Any) -> tuple[FieldProblem, ...]:
-    """Return one note per setting of a valid document that lies outside its usual range and is not the default."""
+    """Return one note per setting of a valid document that is outside its usual range and not the default."""
     return tuple(
         FieldProblem(
             path_text(path),
@@ -65,7 +65,7 @@ def notes_on(document: Any) -> tuple[FieldProblem, ...]:
 
 
 def _settings(schema: ObjectSchema, document: Any, above: Path = ()) -> Iterator[tuple[Path, SettingSchema]]:
-    """Yield each setting with its place in the document; `above` is where the schema's own paths begin."""
+    """Yield each setting with its path in the document; `above` is where the schema's own paths begin."""
     for member in schema.members.values():
         if isinstance(member, SettingSchema):
             yield (*above, *member.path), member

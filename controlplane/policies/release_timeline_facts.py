@@ -1,4 +1,4 @@
-"""Reads the release timelines of several versions of a policy in a number of queries that does not grow with them."""
+"""Reads the release timelines of several versions of a policy in a fixed number of queries."""
 
 from __future__ import annotations
 

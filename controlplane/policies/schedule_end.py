@@ -1,4 +1,4 @@
-"""Ends a scheduled release, for whatever cause: once, with its reason, in the audit."""
+"""Ends a scheduled publish, for any cause: once, with its reason, in the audit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VERBS = {
 
 
 def end(schedule: ScheduledPublish, state: ScheduleState, *, actor: Actor, problem: str = "", why: str = "") -> bool:
-    """End one that waits; False where it had ended already. Call it in the transaction of what ends it."""
+    """End a waiting one; False if it had ended already. Call it in the transaction of its cause."""
     waiting = ScheduledPublish.objects.filter(pk=schedule.pk, state=ScheduleState.WAITING)
     if not waiting.update(
         state=state, problem=problem[:500], ended_at=timezone.now(), revision=models.F("revision") + 1
@@ -35,7 +35,7 @@ def end(schedule: ScheduledPublish, state: ScheduleState, *, actor: Actor, probl
 
 
 def end_overtaken(policy: Policy, number: int, *, actor: Actor) -> None:
-    """Cancel what waits for the policy, because version `number` went live."""
+    """Cancel the policy's waiting publish, because version `number` went live."""
     for schedule in ScheduledPublish.objects.filter(policy=policy, state=ScheduleState.WAITING).select_related(
         "version", "policy"
     ):

@@ -45,10 +45,10 @@ class ScheduleError(ConflictError):
 def schedule_publish(
     version: PolicyVersion, at: datetime, *, instead_of: int | None, actor: Actor, why: str = ""
 ) -> ScheduledPublish:
-    """Store that the version is to go live at `at`, instead of the version that is live now.
+    """Schedule the version to go live at `at`, instead of the present live version.
 
-    Raises NotAllowedError, InvalidPolicyError, InvalidFieldsError (a moment that is past or too far),
-    StalePolicyError, and ScheduleError where the policy has an appointment already.
+    Raises NotAllowedError, InvalidPolicyError, InvalidFieldsError (a time in the past or too far ahead),
+    StalePolicyError, and ScheduleError where the policy has a scheduled publish already.
     """
     policy = version.policy
     require_all_pools(actor, policy)
@@ -80,7 +80,7 @@ def schedule_publish(
 def cancel_schedule(
     schedule: ScheduledPublish, *, actor: Actor, expected: int | None = None, why: str = ""
 ) -> ScheduledPublish:
-    """Call the appointment off and return it; raises NotAllowedError, StaleRevisionError, ScheduleError."""
+    """Cancel the scheduled publish and return it; raises NotAllowedError, StaleRevisionError, ScheduleError."""
     require_all_pools(actor, schedule.policy)
     with transaction.atomic():
         stored = ScheduledPublish.objects.select_for_update(of=("self",)).get(pk=schedule.pk)
@@ -93,22 +93,22 @@ def cancel_schedule(
 
 
 def waiting_schedule(policy: Policy) -> ScheduledPublish | None:
-    """Return the policy's appointment; None where it has none."""
+    """Return the policy's waiting publish; None if there is none."""
     return _schedules().filter(policy=policy, state=ScheduleState.WAITING).first()
 
 
 def newest_schedule(policy: Policy) -> ScheduledPublish | None:
-    """Return the policy's newest appointment, also one that has ended; None where it never had one."""
+    """Return the policy's newest scheduled publish, even if it has ended; None if there was none."""
     return _schedules().filter(policy=policy).order_by("-pk").first()
 
 
 def newest_schedules(versions: models.QuerySet[PolicyVersion] | list[PolicyVersion]) -> dict[int, ScheduledPublish]:
-    """Return the newest appointment of each version that ever had one, by version id."""
+    """Return the newest scheduled publish of each version that ever had one, by version id."""
     return {schedule.version_id: schedule for schedule in _schedules().filter(version__in=versions).order_by("pk")}
 
 
 def due_schedules(now: datetime) -> list[int]:
-    """Return the ids of those whose time has come, the earliest first."""
+    """Return the ids of those that are due, the earliest first."""
     due = ScheduledPublish.objects.filter(state=ScheduleState.WAITING, at__lte=now)
     return list(due.order_by("at", "pk").values_list("pk", flat=True)[:100])
 
@@ -178,11 +178,11 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name="controlplane.scheduled_publish", ignore_result=True)
 def scheduled_publish() -> None:
-    """Run every two seconds. No lease: each appointment ends once, by a conditional update of its own row."""
+    """Run every two seconds without a lease: each ends once, by a conditional update of its own row."""
     grace = timedelta(minutes=settings.PUBLISH_GRACE_MIN)
     for pk in due_schedules(timezone.now()):
         try:
             carry_out(pk, timezone.now(), grace=grace)
         except Exception:
-            # The edge of the job: one that breaks off is tried again, and holds up no other.
+            # The edge of the job: one that fails is tried again, and the others proceed.
             logger.exception("a scheduled release failed")

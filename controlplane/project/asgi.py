@@ -14,7 +14,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.project.settings")
 if not apps.ready:
     django.setup(set_prefix=False)
 
-# These need a Django that is set up.
+# These need Django to be set up.
 from controlplane.automation.observation import fleet_observation
 from controlplane.history.cache_locality.intake import cache_locality_intake
 from controlplane.platform.bus import fleet_keyring
@@ -67,7 +67,7 @@ def _start() -> None:
     try:
         publish()
     except DatabaseError as error:
-        # Pages say so until it is back; the bus has the last snapshot.
+        # Pages report it until the database is back; the bus has the last snapshot.
         logger.warning("the database cannot be read", extra={"error": str(error)})
     # What pages show of the live fleet is followed from the start, not from the first page on.
     for subscribe in (fleet_feed, fleet_observation, cache_locality_intake, recent_decisions, bus_revocations):

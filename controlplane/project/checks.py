@@ -1,4 +1,4 @@
-"""Rejects to start on settings that would lose data, split the fleet's state or open a door."""
+"""Refuses to start on settings that would lose data, split the fleet's state or open a security hole."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from kvstore.keys.keyring import MIN_CHARACTERS, is_weak
 from kvstore.transfer.tls import is_loopback
 
 OURS = ("headway",)
-"""The tag of these checks. Servers run no others when they start: those of Django's are about the code alone, and load
-every page."""
+"""The tag of these checks. Servers run no others at start: Django's concern the code alone, and load every page."""
 
 
 class UnsafeSettingsError(RuntimeError):
-    """The settings would lose data, split the fleet's state or open a door."""
+    """The settings would lose data, split the fleet's state or open a security hole."""
 
 
 def reject_unsafe() -> None:
@@ -53,7 +52,7 @@ def one_process_in_memory(**_kwargs: Any) -> list[CheckMessage]:
 
 @register(*OURS)
 def redis_url_is_one(**_kwargs: Any) -> list[CheckMessage]:
-    """Reject a REDIS_URL that the client libraries would stumble over later."""
+    """Reject a REDIS_URL that the client libraries would fail on later."""
     scheme, separator, rest = settings.REDIS_URL.partition("://")
     if not settings.REDIS_URL or (scheme in ("redis", "rediss", "unix") and separator and rest):
         return []
@@ -68,7 +67,7 @@ def redis_url_is_one(**_kwargs: Any) -> list[CheckMessage]:
 
 @register(*OURS)
 def several_processes_share_secrets(**_kwargs: Any) -> list[CheckMessage]:
-    """Reject several processes, each of which would make up secrets of its own."""
+    """Reject several processes that would each generate their own secrets."""
     if settings.PROCESSES == 1 or settings.SECRETS_GIVEN:
         return []
     return [
@@ -83,7 +82,7 @@ def several_processes_share_secrets(**_kwargs: Any) -> list[CheckMessage]:
 
 @register(*OURS)
 def debug_stays_at_home(**_kwargs: Any) -> list[CheckMessage]:
-    """Reject DEBUG, which shows source and settings, where anyone but this machine can reach us."""
+    """Reject DEBUG, which shows source and settings, if others than this machine can reach us."""
     if settings.DEBUG and not settings.LOOPBACK_ONLY:
         return [
             Error(
@@ -137,10 +136,10 @@ def weak_secrets() -> list[str]:
 
 
 def _has_peers_elsewhere() -> bool:
-    """Return whether the gateway of this installation listens for gateways of other machines."""
+    """Return whether this installation's gateway listens for gateways of other machines."""
     try:
         peers = peer_settings(os.environ)
     except (OSError, PeerSettingsError):
-        # `manage.py up` reports what is wrong with it.
+        # `manage.py up` reports the error.
         return False
     return not is_loopback(peers.host)

@@ -34,12 +34,12 @@ class DecisionFilter(SearchFilter):
     """Name or id."""
     tenant: str = ""
     session: str = ""
-    """A session's id as callers give it, or its digest as records show it."""
+    """A session's id as clients send it, or its digest as in the records."""
     reason: str = ""
     arm: str = ""
-    """live, canary or control; decisions that were made while nothing was tried have none."""
+    """live, canary or control; empty for decisions made without a trial."""
     cause: str = ""
-    """Of the largest part of its regret."""
+    """Cause of the largest part of its regret."""
     mismatch: str = ""
     late: str = ""
     """1: only those that missed their objective."""
@@ -75,7 +75,7 @@ def search(actor: Actor, wanted: DecisionFilter) -> QuerySet[DecisionIndex]:
 
 
 def _equal(wanted: DecisionFilter) -> dict[str, str | bool]:
-    """Return the conditions that ask for equal values."""
+    """Return the conditions of equality."""
     asked: dict[str, str | bool] = {
         "pool": wanted.pool,
         "tenant": wanted.tenant,
@@ -96,8 +96,8 @@ def digests_of(session: str) -> list[str]:
 
 
 def sent_as(name: str) -> Q:
-    """Return the condition that a client sent its request under this name; clients may choose alike."""
-    # The second one lets a database take the index without the empty names.
+    """Return the condition that a client named its request so; several clients may choose the same name."""
+    # The second condition lets a database use the index without the empty names.
     return Q(client_request_id=name) & ~Q(client_request_id="")
 
 

@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 
 JOB = "requests"
 LEASE = timedelta(seconds=20)
-"""Longer than any run; what a dead holder did not store waits in the other processes meanwhile."""
+"""Longer than any run; a dead holder's unstored batches wait in the other processes meanwhile."""
 MOST_BATCHES = 256
-"""Stored in one run; a gateway sends one in each interval at least."""
+"""Limit of one run; a gateway sends one in each interval at least."""
 BOUNDS_EVERY = 30
 """Bounds are checked once in this many runs that stored something."""
 
@@ -46,7 +46,7 @@ class RequestIntake:
     decisions: int = 0
     runs: int = 0
     merged_until_ms: dict[Retention, int] = field(default_factory=dict)
-    """Until when this process has merged each class."""
+    """Up to which time this process has merged each class."""
 
 
 @functools.cache
@@ -57,12 +57,12 @@ def request_intake() -> RequestIntake:
 
 @shared_task(name="controlplane.store_requests", ignore_result=True)
 def store_requests() -> None:
-    """Run every second: the first run begins to listen, each later one stores what has come."""
+    """Run every second: the first run subscribes, each later one stores what was received."""
     keep(request_intake())
 
 
 def keep(intake: RequestIntake) -> StoredCounts:
-    """Store what waits, where this process gets the lease, and return what was new."""
+    """Store waiting batches, if this process gets the lease, and return the new rows."""
     received = intake.received
     if not len(received):
         return StoredCounts()
@@ -87,7 +87,7 @@ def keep(intake: RequestIntake) -> StoredCounts:
         release(lease, progress=progress)
     except (DatabaseError, OSError) as error:
         received.give_back(values)
-        # Also where nothing can be stored: a disk that is full may be full of old segments.
+        # Also if nothing can be stored: a full disk may be full of old segments.
         with contextlib.suppress(DatabaseError, OSError):
             keep_bounds()
         remedy = "free disk space, or lower HEADWAY_DECISION_BYTES and HEADWAY_RECORDING_BYTES"

@@ -1,4 +1,4 @@
-"""Decisions of the last minutes from gateways' memory, queried over the bus: some are not stored, or not yet."""
+"""Decisions of the last minutes from gateways' memory, queried over the bus: some are not stored (yet)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WAIT_S = 1.0
 
 
 class GatewayRecords:
-    """Asks all gateways that run now. Thread-safe."""
+    """Queries all running gateways. Thread-safe."""
 
     def __init__(self, bus: Bus, wait_s: float = WAIT_S) -> None:
         self._questions: Questions[RecentAnswer] = Questions(bus, ASKED, ANSWERED, ANSWER, wait_s)
@@ -29,7 +29,7 @@ class GatewayRecords:
         return sorted(decisions, key=lambda item: item.decided_at, reverse=True)
 
     def get(self, decision_id: str) -> StoredDecision | None:
-        """Return the decision; None where no gateway that answers in time remembers it."""
+        """Return the decision; None if no gateway that answers in time has it."""
         answers = self._ask(RecentQuestion(secrets.token_hex(8), self._questions.asker, decision_id=decision_id))
         return next((decision for answer in answers for decision in answer.decisions), None)
 

@@ -1,4 +1,4 @@
-"""How far the trials of a version have come, one function for each kind of trial."""
+"""Progress of the trials of a version, one function for each kind of trial."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from controlplane.trials.whatif.lifecycle import WhatIfStanding, statuses_of, vi
 
 
 def whatif_trials(actor: Actor, versions: Sequence[PolicyVersion]) -> dict[int, Trial]:
-    """Return each version's newest what-if: one that goes on, else the newest with an answer."""
+    """Return each version's newest what-if: an unfinished one, else the newest with an answer."""
     of_versions = visible_whatifs(actor).filter(draft__in=versions).order_by()
     answered = Max("pk", filter=Q(result__isnull=False))
     ids = of_versions.values_list("draft_id").annotate(newest=Max("pk"), answered=answered)

@@ -1,11 +1,10 @@
 """Leases on job runs: which process may act now, decided by conditional updates of one row.
 
 A holder acts only until the end that it wrote itself. A later process takes over the row by raising the fencing token.
-While clocks agree, two holders never believe in their lease at the same time. An update with an old token never changes
-anything.
+While clocks agree, a run never has two holders at the same time. An update with an old token never changes anything.
 
-Cancellation is cooperative: a run that a person asked to cancel cannot be renewed or taken any more. Its holder stops
-as if the lease were lost, and the run ends as cancelled.
+Cancellation is cooperative: a run that a person asked to cancel can no longer be renewed or taken. Its holder stops as
+if the lease were lost, and the run ends as cancelled.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Clock = Callable[[], datetime]
 
 CANCELLED = "the run was cancelled"
 _SPARE = 20
-"""Waiting runs beyond those wanted that are tried: others take them too."""
+"""Waiting runs tried beyond those wanted: other processes take them too."""
 LONGEST = timedelta(seconds=90)
 """No lease and no rest between rounds is longer, clocks of machines that differ by seconds included.
 
@@ -38,18 +37,18 @@ One that ends later was written before the clock was set back, and counts as end
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to act for one job run until `until`; renewing makes a new one."""
+    """The right to act for one job run until `until`; a renewal returns a new one."""
 
     run_id: int
     owner: str
     fencing_token: int
     until: datetime
     went_back: timedelta = timedelta()
-    """How far the clock went back since the run was last written, within seconds; 0 where it did not."""
+    """How far the clock was set back since the run was last written, to within seconds; 0 if it was not."""
 
 
 def this_owner() -> str:
-    """Return a name of this thread that no other one has at the same time."""
+    """Return a name of this thread that is unique at any time."""
     return f"{socket.gethostname()}:{os.getpid()}:{threading.get_ident()}"
 
 
@@ -79,7 +78,7 @@ def waiting(job: str) -> models.QuerySet[JobRun]:
 
 
 def take_waiting(job: str, duration: timedelta, most: int = 1) -> list[Lease]:
-    """Take runs that wait, up to `most`."""
+    """Take waiting runs, up to `most`."""
     shards = waiting(job).values_list("shard", flat=True)[: most + _SPARE]
     leases = (acquire(job, this_owner(), duration, shard=shard) for shard in shards)
     return list(islice((lease for lease in leases if lease is not None), most))
@@ -106,7 +105,7 @@ def renew(
 
 
 def release(lease: Lease, *, progress: Mapping[str, Any] | None = None, clock: Clock = timezone.now) -> bool:
-    """Give the run back for the next holder to take at once; False when the lease was lost before."""
+    """Release the run for the next holder at once; False when the lease was lost before."""
     news = {} if progress is None else {"progress": dict(progress)}
     return bool(_held(lease).update(lease_until=clock(), lease_owner="", **news))
 
@@ -118,7 +117,7 @@ def finish(
     state: JobState = JobState.DONE,
     clock: Clock = timezone.now,
 ) -> bool:
-    """End the run for good; False when the lease was lost before."""
+    """End the run permanently; False when the lease was lost before."""
     ended = _held(lease).update(state=state, outcome=dict(outcome), finished_at=clock(), lease_owner="")
     return bool(ended)
 

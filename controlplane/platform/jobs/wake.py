@@ -1,4 +1,4 @@
-"""Wakes jobs at once for a person who waits, because their schedule would take up to two seconds."""
+"""Wakes jobs at once for a waiting person, because their schedule would take up to two seconds."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ TOPIC = "wake_jobs"
 
 
 def job_queues(name: str) -> list[str]:
-    """Return the broker's queues of this name: wake-ups go to the first, and workers read all.
+    """Return the broker's queues of this name: wake-ups are sent to the first, and workers read all.
 
-    There is one per secret, so that processes before and after a step of a rotation wake each other's jobs.
+    Each secret has one, so that processes before and after a step of a rotation wake each other's jobs.
     """
     return [f"{name}.{secret.derive('queues of jobs', 8).hex()}" for secret in fleet_keyring().every]
 

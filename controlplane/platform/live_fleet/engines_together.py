@@ -1,4 +1,4 @@
-"""One engine as several gateways see it."""
+"""Merges several gateways' samples of one engine."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import msgspec
 from gateway.contracts.fleet_sample import EngineCounts, EngineSample
 
 _OF_THE_SNAPSHOT = ("maintenance", "draining")
-"""An operator's word, which the gateways only repeat; one of them may receive it earlier."""
+"""States that an operator sets and gateways repeat; one of them may receive them earlier."""
 _OUT = ("lost", "quarantined")
-"""Each gateway takes an engine out by its own evidence, so others may still serve with it; the worst first."""
+"""Each gateway ejects an engine by its own evidence, so others may still use it; the worst first."""
 _WORST_FIRST = ("degraded", "hot", "starting", "serving", "unknown")
 _TRUST = ("blind", "degraded", "exact")
 
 
 def engine_together(by_gateway: Mapping[str, EngineSample]) -> EngineSample:
-    """Return one engine from what each gateway, by name, says of it: work adds up, trouble at any of them shows."""
+    """Return one engine from each gateway's sample, by name: work adds up, a problem at any of them shows."""
     samples = list(by_gateway.values())
     state, reason, since = _state(by_gateway)
     newest = min(samples, key=lambda sample: sample.report_age_s if sample.report_age_s is not None else float("inf"))
@@ -43,7 +43,7 @@ def engine_together(by_gateway: Mapping[str, EngineSample]) -> EngineSample:
 
 
 def counts_together(counts: Sequence[EngineCounts]) -> EngineCounts | None:
-    """Return what several gateways count of one engine; None where none counts."""
+    """Return several gateways' counts of one engine as one; None without counts."""
     if len(counts) <= 1:
         return counts[0] if counts else None
     return EngineCounts(
@@ -53,7 +53,7 @@ def counts_together(counts: Sequence[EngineCounts]) -> EngineCounts | None:
         first_tokens_total=sum(item.first_tokens_total for item in counts),
         chunks_total=sum(item.chunks_total for item in counts),
         longest_prefill_s=max(item.longest_prefill_s for item in counts),
-        # Each gateway counts the failures of its own; an engine that serves any of them is not failing.
+        # Each gateway counts its own failures; an engine that serves any gateway is not failing.
         failures_in_row=min(item.failures_in_row for item in counts),
         rejected_share=_median([(item.rejected_share, item.rejected_samples) for item in counts]),
         rejected_samples=sum(item.rejected_samples for item in counts),
@@ -66,7 +66,7 @@ def counts_together(counts: Sequence[EngineCounts]) -> EngineCounts | None:
 
 
 def _state(by_gateway: Mapping[str, EngineSample]) -> tuple[str, str, float]:
-    """Return state, reason and since when: what all say, else the trouble that some have, with their names."""
+    """Return state, reason and since when: the agreed ones, else the problem of some gateways, with their names."""
     by_state = {item.state: item for item in by_gateway.values()}
     agreed = next(iter(by_state)) if len(by_state) == 1 else None
     agreed = agreed or next((state for state in _OF_THE_SNAPSHOT if state in by_state), None)
@@ -84,6 +84,6 @@ def _state(by_gateway: Mapping[str, EngineSample]) -> tuple[str, str, float]:
 
 
 def _median(medians: Sequence[tuple[float | None, int]]) -> float | None:
-    """Return the median of medians, each counted as often as it has samples, 32 times at most."""
+    """Return the median of medians, each weighted by its samples, up to 32."""
     values = [value for value, samples in medians if value is not None for _ in range(min(samples, 32))]
     return statistics.median(values) if values else None

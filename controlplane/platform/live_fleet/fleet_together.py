@@ -29,7 +29,7 @@ class FleetTogether:
         self._seq = 0
 
     def sample(self, by_gateway: Mapping[str, FleetSample]) -> FleetSample | None:
-        """Return what the gateways, by name, say together; None of no gateway."""
+        """Return the gateways' samples, by name, as one; None without gateways."""
         if not by_gateway:
             return None
         self._count(by_gateway)
@@ -85,8 +85,8 @@ class FleetTogether:
             for engine in sample.engines
         }
         for key, now in counted.items():
-            # The first word of a gateway, and the first after its restart, is where counting begins; of a gateway
-            # that was always alone the counters stay what it says.
+            # A gateway's first sample, and the first after its restart, is its baseline; the counters of a gateway
+            # that was always alone stay as it reports them.
             before = self._counters.get(key) or (now if key[1] in self._totals else (0, 0, 0))
             added = tuple(new - old for new, old in zip(now, before, strict=True))
             if min(added) >= 0:

@@ -1,4 +1,4 @@
-"""One pool as several gateways see it."""
+"""Merges several gateways' samples of one pool."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_PREFIXES = 64
 def pool_together(samples: Sequence[PoolSample], load_cv: float) -> PoolSample:
     """Return one pool: rates and queues add up, shares and percentiles are of all requests together.
 
-    `load_cv` is that of the engines together. What the policy says is the newest gateway's.
+    `load_cv` is that of the merged engines. The policy's values are the newest gateway's.
     """
     newest = max(samples, key=lambda item: item.policy_version)
     p50_s, p90_s, p99_s = (_percentile(samples, share) for share in (0.50, 0.90, 0.99))
@@ -91,7 +91,7 @@ def _rejections(samples: Sequence[PoolSample]) -> dict[str, float] | None:
 
 
 def prefixes_together(samples: Sequence[PoolSample]) -> list[PrefixCounts]:
-    """Return each prefix once, in the order in which they are named; its candidates are those named last."""
+    """Return each prefix once, in the order of first mention; its candidates are the last ones named."""
     by_key: dict[str, PrefixCounts] = {}
     for prefix in (item for pool in samples for item in pool.prefixes):
         before = by_key.get(prefix.key)

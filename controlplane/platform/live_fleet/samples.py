@@ -18,9 +18,9 @@ from gateway.contracts.wire import UnreadableMessageError
 
 MAX_GATEWAYS = 256
 MAX_AGE_S = 5.0
-"""A gateway that has been silent for longer says nothing about now; samples come twice a second."""
+"""A gateway that is silent for longer says nothing about the present; samples come twice a second."""
 TOGETHER_EVERY_S = 0.4
-"""Samples of several gateways arrive between each other's; one picture for each round of them is enough."""
+"""Samples of several gateways arrive interleaved; one merged sample per round of them is enough."""
 
 logger = logging.getLogger(__name__)
 
@@ -34,13 +34,13 @@ class _Gateway:
     sample: FleetSample
     arrived_s: float
     again: bool = False
-    """It spoke more than once: its first word may be what the bus kept of a gateway that ended long ago."""
+    """More than one sample arrived: the first may be the bus's stored value of a gateway that ended long ago."""
 
 
 class FleetSamples:
     """Follows the gateways. Thread-safe; callbacks run in the publisher's thread, outside the lock.
 
-    Mutable state: the newest sample of each gateway, the newest of all together, and who follows.
+    Mutable state: the newest sample of each gateway, the newest merged one, and the subscribers.
     """
 
     def __init__(self, bus: Bus, clock: Callable[[], float] = time.monotonic) -> None:
@@ -56,20 +56,20 @@ class FleetSamples:
 
     @property
     def latest(self) -> FleetSample | None:
-        """The newest picture of all gateways together; None before the first sample."""
+        """The newest merged sample of all gateways; None before the first."""
         with self._lock:
             if not self._all:
                 self._latest = self._together.sample(self._counted(self._clock())) or self._latest
             return self._latest
 
     def newest_snapshot(self) -> int:
-        """Return the highest snapshot version that a gateway serves now; 0: none speaks."""
+        """Return the highest snapshot version that a gateway serves now; 0: no gateway reports."""
         with self._lock:
             served = self._counted(self._clock()).values()
         return max((item.snapshot_version for item in served), default=0)
 
     def newest(self) -> list[FleetSample]:
-        """Return the last sample of each gateway that is followed, however old."""
+        """Return the last sample of each known gateway, however old."""
         with self._lock:
             return [gateway.sample for gateway in self._gateways.values()]
 
@@ -131,7 +131,7 @@ class FleetSamples:
         return True
 
     def _counted(self, now: float) -> Mapping[str, FleetSample]:
-        """Return, in the order of their names, the gateways that speak."""
+        """Return the samples of the gateways that report, ordered by name."""
         speaking = {key: gateway for key, gateway in self._gateways.items() if now - gateway.arrived_s <= MAX_AGE_S}
         newest_at = max((item.sample.at for item in speaking.values()), default=0.0)
         return {
@@ -141,7 +141,7 @@ class FleetSamples:
         }
 
     def _picture(self, now: float) -> FleetSample | None:
-        """Return the picture of now; None where one was made a moment ago."""
+        """Return a merged sample of now; None where one was made a moment ago."""
         counted = self._counted(now)
         if len(counted) > 1 and now - self._shown_s < TOGETHER_EVERY_S:
             return None

@@ -1,4 +1,4 @@
-"""Two policy documents line by line, in the form's order: what left, what came, and what stayed in between.
+"""Compares two policy documents line by line, in the form's order: removed, added, and unchanged lines.
 
 Pure: documents in, lines out. Equal numbers are equal however they are written.
 """
@@ -19,26 +19,26 @@ _CONTEXT = 3
 """Equal lines shown on each side of a change."""
 
 _SHORTEST_FOLD = 4
-"""Fewer equal lines than this are shown, because a fold would take as much room."""
+"""Fewer equal lines than this are shown, because a fold would take as much space."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiffLine:
-    """One line of the document; `old` and `new` are its numbers on both sides (None: not there)."""
+    """One line of the document; `old` and `new` are its line numbers on both sides (None: not there)."""
 
     kind: str
     path: str
     depth: int
     name: str
-    """The JSON name as it is written, empty for closing brackets and the outermost object."""
+    """The JSON name as written, empty for closing brackets and the outermost object."""
     text: str
     """The value, or a bracket."""
     tail: str
-    """A comma where more follows."""
+    """A comma if another line follows."""
     old: int | None
     new: int | None
     marked: bool
-    """Whether the value is what changed, rather than the whole line."""
+    """Whether only the value changed, rather than the whole line."""
 
     @property
     def indent(self) -> str:
@@ -52,7 +52,7 @@ class DiffLine:
 
     @property
     def quote(self) -> str:
-        """The quote around the value: only what is inside changed."""
+        """The quote around the value, unmarked: only the text inside changed."""
         return '"' if self.marked and len(self.text) >= 2 and self.text[0] == self.text[-1] == '"' else ""
 
     @property
@@ -63,7 +63,7 @@ class DiffLine:
 
 @dataclass(frozen=True, slots=True)
 class DiffRun:
-    """Neighbouring lines; a folded run is one of equal lines far from any change."""
+    """Adjacent lines; a folded run consists of equal lines far from any change."""
 
     folded: bool
     lines: tuple[DiffLine, ...]
@@ -104,7 +104,7 @@ def diff_lines(before: Any, after: Any) -> tuple[DiffLine, ...]:
 
 
 def diff_runs(before: Any, after: Any) -> tuple[DiffRun, ...]:
-    """Return the same lines in runs, with what is far from any change folded."""
+    """Return the same lines in runs, with those far from any change folded."""
     lines = diff_lines(before, after)
     near = _near_a_change([line.kind != EQUAL for line in lines])
     return tuple(_runs(lines, near))
@@ -143,7 +143,7 @@ def _write_whole(
 
 
 def _woven(before: list[str], after: list[str]) -> list[str]:
-    """Return the names of both sides, each side in its own order where they allow it."""
+    """Return the names of both sides, keeping each side's order where possible."""
     names = list(after)
     for index, name in enumerate(before):
         if name not in names:

@@ -1,4 +1,4 @@
-"""Merges two changes of the same policy: changes of one side are merged, conflicts are left to the user.
+"""Merges two changes of the same policy: one-sided changes are merged, conflicts are left to the user.
 
 Pure: documents in, documents out. A rule (placement, queue order) whose name differs on a side is one value, because
 parameters belong to their rule. Under one name, parameters merge one by one.
@@ -28,7 +28,7 @@ class UnresolvedConflictError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class MergedPlace:
-    """One place that at least one side changed; values are ABSENT where a document has none."""
+    """One path that at least one side changed; values are ABSENT where a document has none."""
 
     path: Path
     base: Any
@@ -37,7 +37,7 @@ class MergedPlace:
 
     @property
     def side(self) -> str:
-        """Who changed it: THEIRS, MINE, BOTH alike, or CONFLICT when both did and differ."""
+        """The side that changed it: THEIRS, MINE, BOTH alike, or CONFLICT if both did and differ."""
         if same_value(self.theirs, self.mine):
             return BOTH
         if same_value(self.base, self.mine):
@@ -50,15 +50,15 @@ class MergedPlace:
 
 
 def changed_entries(base: Any, theirs: Any, mine: Any) -> tuple[MergedPlace, ...]:
-    """Return every place that a side changed, in the form's order."""
+    """Return every path that a side changed, in the form's order."""
     return tuple(_changed((), ordered(base), ordered(theirs), ordered(mine)))
 
 
 def merged(base: Any, theirs: Any, mine: Any, choices: Mapping[str, str] | None = None) -> Any:
-    """Return the document that holds both changes.
+    """Return the document with both changes.
 
-    `choices` maps paths to BASE, THEIRS or MINE and overrides what merges by itself; raises
-    UnresolvedConflictError with every conflict that has none.
+    `choices` maps paths to BASE, THEIRS or MINE and overrides the automatic merge; raises UnresolvedConflictError with
+    every conflict without a choice.
     """
     choices = choices or {}
     entries = changed_entries(base, theirs, mine)
@@ -74,7 +74,7 @@ def merged(base: Any, theirs: Any, mine: Any, choices: Mapping[str, str] | None 
 
 
 def changes_between(before: Any, after: Any) -> tuple[MergedPlace, ...]:
-    """Return the places in which two documents differ; `base` holds the old value, `mine` the new one."""
+    """Return the paths in which two documents differ; `base` holds the old value, `mine` the new one."""
     return changed_entries(before, before, after)
 
 

@@ -1,4 +1,4 @@
-"""Finds everything that is wrong with a policy document, not just the first thing."""
+"""Finds every problem of a policy document, not just the first."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from routing.values.counted import count
 from routing.values.prepared_struct import prepared
 
 _LONGEST_SHOWN = 60
-"""Characters of a wrong value or name that an error repeats."""
+"""Characters of a wrong value or name that an error quotes."""
 
 _LONGEST_NAME = 64
-"""Characters of a rule's name."""
+"""Limit of a rule's name, in characters."""
 
 
 class InvalidPolicyError(InvalidInputError):
-    """The document is no policy; `problems` are sentences that start with the path of their field."""
+    """The document is not a policy; `problems` are sentences that start with the path of their field."""
 
     summary = "The document is not a valid policy."
 
@@ -65,8 +65,8 @@ class InvalidPolicyError(InvalidInputError):
 def validated(document: object) -> WholePolicy:
     """Return the policy that the document describes, with the parameters of its rules written out.
 
-    A document of the schema before this program's is upgraded first. Raises InvalidPolicyError with all
-    problems at once, those of fields beside those of rules.
+    A document of the schema before this program's is upgraded first. Raises InvalidPolicyError with all problems of
+    fields and rules at once.
     """
     if problems := list(_schema_problems(document)):
         raise InvalidPolicyError(problems)
@@ -192,7 +192,7 @@ def _unknown_names(value: dict[str, Any], known: Collection[str], path: Path) ->
 
 
 def _suggestion(wrong: str, known: Collection[str]) -> str:
-    """Return what was probably meant, else everything that could have been."""
+    """Return the likeliest intended name, else all possible ones."""
     if close := difflib.get_close_matches(wrong[:_LONGEST_NAME], list(known), n=1):
         return f"did you mean {close[0]}?"
     return f"known are {', '.join(known)}" if known else "it has no settings"

@@ -1,8 +1,8 @@
 """The policy document's own schema as a tree that a form, a check and a diff can walk.
 
-It is read from the types of routing.policy, routing.registry and planning.documents,
-so that a new setting appears everywhere at once: in the form, in the errors, and in the order of a diff.
-A field's help is the `Meta(description=...)` of its type.
+It is derived from the types of routing.policy, routing.registry and planning.documents, so that a new setting appears
+everywhere at once: in the form, in the errors, and in the order of a diff. A field's help is the
+`Meta(description=...)` of its type.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NUMBER, WHOLE, SWITCH, TEXT = "number", "whole", "switch", "text"
 
 @dataclass(frozen=True, slots=True)
 class SettingSchema:
-    """One setting: its control, its words and its range (None: no bound on that side)."""
+    """One setting: its control, its texts and its range (None: no bound on that side)."""
 
     path: Path
     kind: str
@@ -46,18 +46,18 @@ class SettingSchema:
     low: float | None = None
     high: float | None = None
     above_low: bool = False
-    """Whether the low bound itself is out of range."""
+    """Whether the lower bound itself is out of range."""
     below_high: bool = False
     usual: tuple[float, float] | None = None
     choices: tuple[str, ...] = ()
-    """The texts that a TEXT setting can be; empty: any."""
+    """The possible values of a TEXT setting; empty: any."""
     default: Any = ABSENT
-    """ABSENT where the setting must be given."""
+    """ABSENT if the setting is required."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectSchema:
-    """An object whose members are known."""
+    """An object with a fixed set of members."""
 
     path: Path
     title: str
@@ -73,7 +73,7 @@ class StageSchema:
     title: str
     sentence: str
     rules: dict[str, ObjectSchema]
-    """By name; the members are the rule's parameters, the sentence says what it does."""
+    """By name; the members are the rule's parameters, the sentence describes it."""
     default: dict[str, Any] | Absent = field(default=ABSENT)
 
     @property
@@ -99,7 +99,7 @@ class MapSchema:
     name_pattern: str
     """A regular expression that each whole name matches; empty: any name."""
     most: int | None
-    """Names at most."""
+    """Limit of names."""
     default: Any = ABSENT
 
 
@@ -113,7 +113,7 @@ def policy_schema() -> ObjectSchema:
 
 
 def path_text(path: Path) -> str:
-    """Return a path as people read it: placement.params.beta; empty for the whole document."""
+    """Return a path for display: placement.params.beta; empty for the whole document."""
     return ".".join(path)
 
 

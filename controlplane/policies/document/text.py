@@ -1,4 +1,4 @@
-"""A policy document as text that people edit: written in the form's order, read with the place of an error."""
+"""A policy document as text that people edit: written in the form's order, read with the position of an error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from controlplane.policies.document.schema import (
 )
 
 MAX_TEXT_BYTES = 64 * 1024
-"""A policy takes about one kilobyte; more is no policy."""
+"""A policy takes about one kilobyte; more is not a policy."""
 
 _INDENT = "  "
 
@@ -62,7 +62,7 @@ def ordered(value: Any, schema: Node | None = None) -> Any:
 
 
 def members_of(schema: ObjectSchema | StageSchema | MapSchema, value: Any) -> dict[str, Any]:
-    """Return the known members of an object; those of a rule and of a map depend on what the value names."""
+    """Return the known members of an object; a rule's and a map's depend on the names in the value."""
     if isinstance(schema, MapSchema):
         return dict.fromkeys(sorted(value) if isinstance(value, dict) else (), schema.entry)
     if isinstance(schema, ObjectSchema):
@@ -74,7 +74,7 @@ def members_of(schema: ObjectSchema | StageSchema | MapSchema, value: Any) -> di
 
 
 def completed(document: Any) -> Any:
-    """Return the document with every default written out, in the form's order; as it is where it is no policy."""
+    """Return the document with every default written out, in the form's order; unchanged if it is not a policy."""
     try:
         return ordered(msgspec.to_builtins(validated(document)))
     except InvalidPolicyError:
@@ -112,7 +112,7 @@ def _noting_repeats(pairs: list[tuple[str, Any]], twice: list[str]) -> dict[str,
 
 
 def _reading_error(text: str, message: str) -> str:
-    """Return where JSON reading broke off, by line and column, and why."""
+    """Return the position of a JSON error, by line and column, and its reason."""
     reason = message.partition(" (byte ")[0].partition(" - at ")[0].removeprefix("JSON is malformed: ")
     if " (byte " not in message:
         ends = "truncated" in message

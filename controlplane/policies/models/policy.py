@@ -7,7 +7,7 @@ from typing_extensions import override
 
 
 class Policy(models.Model):
-    """One policy; pools refer to it, and follow whichever version is live."""
+    """One policy; pools refer to it, and follow its live version."""
 
     public_id_field = "slug"
 

@@ -23,13 +23,13 @@ from controlplane.platform.jobs.wake import job_queues
 from gateway.bus.wake_up_age import TOPIC as WOKEN
 
 MAX_ASKED = 256
-"""Wake-ups between two ticks; the oldest beyond it wait for their schedule."""
+"""Limit of wake-ups between two ticks; the oldest beyond it wait for their schedule."""
 
 
 class MonotonicScheduler(Scheduler):
-    """Wakes each entry every so many seconds; crontab schedules have no place here.
+    """Wakes each entry at a fixed interval in seconds; crontab schedules are not supported.
 
-    Celery's own scheduler compares wall times, and after the clock went back an hour it wakes nothing for that hour.
+    Celery's own scheduler compares wall times: after the clock is set back by an hour it wakes nothing for that hour.
     Mutable state: when each entry is due, and the tasks that were asked for.
     """
 
@@ -42,15 +42,15 @@ class MonotonicScheduler(Scheduler):
 
     @override
     def install_default_entries(self, data: dict[str, Any]) -> None:
-        """Add none: results are not kept, so that there are none to clean up at a time of day."""
+        """Add none: results are not kept, so that there is nothing to clean up."""
 
     def ask(self, jobs: Iterable[str]) -> None:
-        """Have the next tick wake these jobs, due or not; from any thread."""
+        """Have the next tick wake these jobs, due or not; callable from any thread."""
         self._asked.extend(f"controlplane.{job}" for job in jobs)
 
     @override
     def tick(self, *_args: Any, **_kwargs: Any) -> float:
-        """Wake what is due and return how many seconds nothing else will be."""
+        """Wake due entries and return the seconds until the next one is due."""
         asked = {self._asked.popleft() for _ in range(len(self._asked))}
         for name, entry in list(self.schedule.items()):
             now = self.clock()
@@ -110,7 +110,7 @@ class EmbeddedCelery:
         state.should_stop = EX_OK
         self._hurry.set()
         if JOBS in self._threads:
-            # In a thread: a broker that is away would hold the shutdown up.
+            # In a thread: an unreachable broker would delay the shutdown.
             threading.Thread(target=self._wake_worker, name="wake worker", daemon=True).start()
         until_s = time.monotonic() + STOP_S
         for thread in self._threads.values():
@@ -126,7 +126,7 @@ class EmbeddedCelery:
         try:
             run()
         except SystemExit:
-            # Celery's way to leave the thread.
+            # Celery raises it to leave the thread.
             return
         except Exception:
             # The edge of the thread: whatever ended it is logged, and `on_end` reports it to the process below.
@@ -176,4 +176,4 @@ class EmbeddedCelery:
 
 
 def _do_nothing() -> None:
-    """Be a job whose message alone matters."""
+    """Do nothing; the message alone wakes the worker."""

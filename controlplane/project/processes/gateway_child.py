@@ -17,7 +17,9 @@ class GatewayChild(msgspec.Struct, frozen=True, kw_only=True):
     bus_url: str
     pages_socket: str
     listener: int
-    """The descriptor of the public port, which the supervisor keeps open: who connects while no gateway runs waits."""
+    """The descriptor of the public port, which the supervisor keeps open: clients that connect while no gateway runs
+    wait.
+    """
     scrape_token: str
     engine_bearer: str
     decisions_per_s: int

@@ -1,4 +1,4 @@
-"""The jobs process: Celery's worker and beat, and what stores decisions and recorded traffic."""
+"""The jobs process: Celery's worker and beat, and the intake of decisions and recorded traffic."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ logger = logging.getLogger(__name__)
 
 _POLL_S = 0.05
 _JOBS_S = 1.2
-"""Jobs that do not end within this time are left to the end of the process; their leases run out."""
+"""Jobs that do not end within this time end with the process; their leases run out."""
 
 
 def main() -> int:
-    """Run the jobs until SIGTERM; returns the exit status."""
+    """Run the jobs until SIGTERM; return the exit status."""
     begin(nice=LOWER_PRIORITY)
     end = ProcessEnd(0.0)
     end.handle_signals()

@@ -13,7 +13,7 @@ _LONGEST = 100
 
 
 def socket_path(state_dir: Path, name: str) -> Path:
-    """Return the path of a socket; where the state directory's is too long for one, below the temporary directory."""
+    """Return the path of a socket; if it is too long in the state directory, one below the temporary directory."""
     path = state_dir / name
     if len(os.fsencode(path)) <= _LONGEST:
         return path

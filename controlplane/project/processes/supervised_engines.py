@@ -16,7 +16,7 @@ from gateway.bus.bus import Bus
 logger = logging.getLogger(__name__)
 
 POLL_S = 2.0
-"""The topology is read so often at least; a new snapshot makes it be read at once."""
+"""The topology is read at least this often; a new snapshot triggers a read at once."""
 
 
 class SupervisedEngines:
@@ -43,7 +43,7 @@ class SupervisedEngines:
             unsubscribe()
 
     async def follow(self) -> None:
-        """Bring the processes in line once; while the database is away they stay as they are."""
+        """Align the processes once; while the database is away they stay unchanged."""
         try:
             specs = await asyncio.to_thread(self._read)
         except DatabaseError as error:

@@ -53,10 +53,11 @@ logger = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 10.0
 PROVEN_S = 5.0
-"""A child that ran this long starts again after the first pause; before that the pause doubles each time."""
+"""A child that ran this long restarts after the first pause; before that the pause doubles each time."""
 STANDBY_S = 0.5
 """A standby starts this long after the child, which answers first; it takes over at once unless the child before it
-ended early, too."""
+ended early, too.
+"""
 TERM_S = 2.0
 """Time between the request to end and SIGKILL."""
 TRIM_S = 10.0
@@ -96,9 +97,9 @@ class Supervisor:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def follow(self, specs: Iterable[ChildSpec], owned: Callable[[str], bool]) -> None:
-        """Have exactly these children among those whose names are `owned`: start, end and restart what differs.
+        """Run exactly these children among those whose names are `owned`: start, end and restart the differing ones.
 
-        A child whose command changed is ended first, so that the new one finds its ports free.
+        A child whose command changed is ended first, so that its ports are free for the new one.
         """
         wanted = {spec.name: spec for spec in specs}
         there = {name: child.spec for name, child in self._children.items() if owned(name)}
@@ -109,7 +110,7 @@ class Supervisor:
         self.start(spec for name, spec in sorted(wanted.items()) if name not in self._children)
 
     def kill(self) -> None:
-        """End all children at once and wait for none; from any thread, for a process that ends itself next."""
+        """End all children at once without waiting; callable from any thread of a process that is about to end."""
         for status in self.statuses():
             if status.pid is not None:
                 with contextlib.suppress(ProcessLookupError):
@@ -124,7 +125,7 @@ class Supervisor:
 class _Child:
     """One child over all its starts.
 
-    Mutable state: `status`, replaced whole at each change, `ends_with`, and the standby where there is one.
+    Mutable state: `status`, replaced whole at each change, `ends_with`, and the standby, if any.
     """
 
     def __init__(self, spec: ChildSpec, log: ChildLog) -> None:
@@ -136,7 +137,7 @@ class _Child:
         self._standby: asyncio.subprocess.Process | None = None
 
     async def keep(self) -> None:
-        """Run the child again and again until cancelled, then end it."""
+        """Run the child repeatedly until cancelled, then end it."""
         pause_s, early = FIRST_PAUSE_S, 0
         try:
             while True:
@@ -169,7 +170,7 @@ class _Child:
         return time.monotonic() - began
 
     async def _next(self) -> asyncio.subprocess.Process:
-        """Return a process that works: the standby, or a new one."""
+        """Return a working process: the standby, or a new one."""
         standby, self._standby = self._standby, None
         process = standby if standby is not None and standby.returncode is None else await self._spawn()
         if process.stdin is not None:
@@ -197,7 +198,7 @@ class _Child:
             os.close(log)
 
     async def _wait(self, process: asyncio.subprocess.Process) -> None:
-        # One that does not stay is no more than tried again now and then.
+        # A standby that keeps ending is only retried now and then.
         standby_in_s = STANDBY_S
         while process.returncode is None:
             wants_standby = self.spec.standby and not self._has_standby()

@@ -27,7 +27,7 @@ from routing.trials.arms import ARMS
 
 
 class RecordedDecisionShape(ModelShape):
-    """One decision, as it is found. Times in milliseconds, `at` is the request's arrival."""
+    """One decision as listed. Times in milliseconds, `at` is the request's arrival."""
 
     id = serializers.CharField(source="decision_id")
     at = serializers.SerializerMethodField()

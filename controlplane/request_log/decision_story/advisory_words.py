@@ -1,4 +1,4 @@
-"""What an advisory did for a request, in words: what was reserved, where the session's KV was, moved and was used."""
+"""An advisory's effect on a request, in words: the reservation, and where the session's KV was, moved and was used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gateway.contracts.stored_decision import StoredDecision
 
 
 def what_was_announced(stored: StoredDecision) -> str:
-    """Return what an advisory had done before the request came; empty where there was none."""
+    """Return what an advisory had done before the request came; empty without one."""
     advisory = stored.advisory
     if advisory is None:
         return ""

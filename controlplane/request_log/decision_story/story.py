@@ -1,4 +1,4 @@
-"""What was found about one decision, why it went there, what happened, and what to do."""
+"""One decision in words: its inputs, its reasons, its outcome, and its remedy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def story_of(stored: StoredDecision) -> Story:
 
 
 def verdict_of(stored: StoredDecision) -> str:
-    """Return how it came out, in two or three words."""
+    """Return its outcome, in two or three words."""
     ttft_s = stored.first_token_after_s
     if stored.outcome == "completed" and ttft_s is not None:
         over_s = ttft_s - stored.ttft_slo_s

@@ -1,4 +1,4 @@
-"""The traces of recordings that are kept: gzipped, in segments of the log's store, with copies as files."""
+"""Stored traces of recordings: gzipped, in segments of the log's store, with copies as files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class TooMuchTrafficError(ValueError):
-    """The recording would be over a limit; the message says which, and what to do."""
+    """The recording would exceed a limit; the message says which, and what to do."""
 
 
 class RecordingGoneError(LookupError):
@@ -67,7 +67,7 @@ class RecordingStore:
         self._directory = directory
 
     def keep(self, recording: Recording, trace: Written) -> None:
-        """Store the trace of a recording that has just been stored, in its transaction."""
+        """Store the trace of a recording that was just stored, in its transaction."""
         parts = [trace.packed[start : start + PART_BYTES] for start in range(0, len(trace.packed), PART_BYTES)]
         Segment.objects.bulk_create(
             kept_segment(f"{recording.key}-{number}", part, recording) for number, part in enumerate(parts)
@@ -81,7 +81,7 @@ class RecordingStore:
         return packed
 
     def path(self, key: str) -> Path:
-        """Return where a copy of the trace lies, made where there is none; raises RecordingGoneError."""
+        """Return the path of a copy of the trace, made if there is none; raises RecordingGoneError."""
         path = self._path(key)
         if not path.is_file():
             self._copy(self.packed(key), path)
@@ -92,7 +92,7 @@ class RecordingStore:
         self._path(key).unlink(missing_ok=True)
 
     def sweep(self, known: set[str], now: float) -> int:
-        """Delete copies of recordings that are gone, and what a killed process left of a copy."""
+        """Delete copies of deleted recordings, and partial copies of a killed process."""
         swept = 0
         if not self._directory.is_dir():
             return 0

@@ -16,11 +16,11 @@ from controlplane.request_log.recordings.recorded_row import RecordedRow, decode
 from routing.values.counted import count
 
 MAX_UPLOAD_BYTES = 16 << 20
-"""As sent, packed or not."""
+"""Size as sent, gzipped or not."""
 MAX_PROBLEMS = 100
 MAX_LINE_BYTES = 1 << 20
 MAX_LINES = 2 * MAX_ROWS
-"""Blank and wrong ones included."""
+"""Blank and wrong lines included."""
 MAX_MEMBERS = 10_000
 MAX_BLOCKS = 200_000
 MAX_INPUT = 100_000_000
@@ -101,7 +101,7 @@ class _UnreadableError(ValueError):
 
 
 def _wrong(row: RecordedRow) -> str:
-    """Return what is wrong with a row that has the right types; empty: nothing."""
+    """Return the problem of a row with the right types; empty: none."""
     times = (row.ttft_s or 0.0, row.total_s or 0.0)
     rules = (
         (
@@ -120,7 +120,7 @@ def _wrong(row: RecordedRow) -> str:
 
 
 def _lines(packed: bytes) -> Iterator[bytes]:
-    """Yield the lines; of one over MAX_LINE_BYTES only so much that this is seen.
+    """Yield the lines; a line over MAX_LINE_BYTES only as far as needed to detect it.
 
     Raises _UnreadableError at the first limit: of lines, blank ones too, of unpacked bytes, or of gzip members.
     """

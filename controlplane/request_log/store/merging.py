@@ -1,7 +1,7 @@
 """Merges small segments, so that a quiet fleet's log does not grow by a row per second and class.
 
 Each merge is one transaction: the new segment, its index rows, the mark on the old ones, and their batches' names. A
-kill leaves all of it or nothing. The old segments stay for a while, for those who had listed them before.
+kill leaves all of it or nothing. The old segments stay for a while, for readers that listed them before.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from gateway.contracts.wire import UnreadableMessageError
 logger = logging.getLogger(__name__)
 
 MERGED_BYTES = 128 << 10
-"""Largest result, index rows included: one decision is read by unpacking all of its segment."""
+"""Largest result, index rows included: reading one decision unpacks its whole segment."""
 LISTED_AT_ONCE = 512
 """Segments that one call examines, and so the most that it merges."""
 READERS_MS = 300_000
-"""A merged segment is deleted so long afterwards."""
+"""A merged segment is deleted this long afterwards."""
 
 Listed = tuple[int, int, int]
 """Key, time and size of a segment."""
 
 
 def merge_small(retention: Retention, since_ms: int, now_ms: int) -> int:
-    """Merge segments stored at `since_ms` or later; returns where to go on next time."""
+    """Merge segments stored at `since_ms` or later; return where to continue next time."""
     segments = Segment.objects.filter(retention=retention, merged_at_ms=None, at_ms__gte=since_ms)
     listed = list(segments.order_by("at_ms", "pk").values_list("pk", "at_ms", "size")[:LISTED_AT_ONCE])
     *complete, last = _groups(listed) or [[]]
@@ -59,7 +59,7 @@ def drop_merged(now_ms: int) -> int:
 
 
 def _groups(listed: Sequence[Listed]) -> list[list[Listed]]:
-    """Return the segments in groups that become one each; the last may get more."""
+    """Return the segments in groups to merge; the last group may still grow."""
     groups: list[list[Listed]] = []
     size = 0
     for item in listed:
@@ -93,7 +93,7 @@ def _merge(retention: Retention, keys: Sequence[int], now_ms: int) -> None:
 
 
 def _joined(retention: Retention, parts: Sequence[Segment]) -> tuple[Segment, list[int]]:
-    """Return one segment with all that these hold, and how many index places each of them had."""
+    """Return one segment with the content of these, and each one's number of index rows."""
     name, at_ms = f"+{parts[0].batch}"[:64], parts[0].at_ms
     if retention == Retention.TRAFFIC:
         return new_segment(retention, name, at_ms, joined_rows(bytes(part.data) for part in parts)), [0] * len(parts)

@@ -1,7 +1,7 @@
 """Stores request batches as segments, and reads them: one decision, or the traffic of a time span.
 
 A batch's segments and the index rows of its decisions are written in one transaction, and a row is deleted with its
-segment. Every reader finds all of a batch or nothing.
+segment. Every reader sees all of a batch or nothing.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ from gateway.contracts.wire import UnreadableMessageError
 logger = logging.getLogger(__name__)
 
 ROW_BYTES = 400
-"""What an index row and its entries in the indexes take, counted against the budget."""
+"""Size of an index row with its index entries, counted against the budget."""
 SEGMENT_BYTES = 200
-"""What a segment takes beside its data, counted likewise."""
+"""Size of a segment beyond its data, counted likewise."""
 APART_S = 900.0
-"""Requests are stored when they end; one that ended later than this after its arrival may be overlooked, and so may one
-of a gateway whose clock is further from the storing process's."""
+"""Requests are stored when they end; one that ended later than this after its arrival may be missed, and so may one of
+a gateway whose clock differs by more from the storing process's.
+"""
 MERGED_MS = 60_000
 """Segments within this time are merged while they are small; the result has the time of the first."""
 READ_AT_ONCE = 16
@@ -45,15 +46,15 @@ _LEVEL = 3
 
 
 class RecordGoneError(LookupError):
-    """The record cannot be read any more; the message says why."""
+    """The record can no longer be read; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCounts:
-    """What was new."""
+    """New rows."""
 
     requests: int = 0
-    """Of which traffic was recorded."""
+    """Requests whose traffic was recorded."""
     decisions: int = 0
 
 
@@ -64,9 +65,9 @@ class _Packed(NamedTuple):
 
 
 def store(values: Sequence[bytes], hindsight: Hindsight | None = None) -> StoredCounts:
-    """Store those encoded request batches that are not stored yet; others are logged and left out.
+    """Store those encoded request batches that are not stored yet; unreadable ones are logged and left out.
 
-    `hindsight` judges the decisions, and has seen those before. Raises DatabaseError, and then nothing is stored.
+    `hindsight` judges the decisions, and has judged those before. Raises DatabaseError, and then nothing is stored.
     """
     packed_segments = _packed(values, hindsight or Hindsight())
     packed = {(item.segment.batch, item.segment.retention): item for item in packed_segments}
@@ -80,7 +81,7 @@ def store(values: Sequence[bytes], hindsight: Hindsight | None = None) -> Stored
 
 
 def read_decision(row: DecisionIndex) -> StoredDecision:
-    """Return the record that a row points at; raises RecordGoneError."""
+    """Return the record of a row; raises RecordGoneError."""
     data = Segment.objects.filter(pk=row.segment_id).values_list("data", flat=True).first()
     if data is None:
         raise RecordGoneError("it was dropped to stay within the store's budget")
@@ -108,10 +109,10 @@ def unpacked_decisions(data: bytes) -> list[StoredDecision]:
 
 
 def recorded_traffic(begin: float, end: float, *, segments: int = 1, rows: int = 1) -> Iterator[TrafficRow]:
-    """Yield the rows that arrived within [begin, end) in unix seconds, in the order in which they were stored.
+    """Yield the rows that arrived within [begin, end) in unix seconds, in stored order.
 
-    Of so many `segments` in a row one is read, and of so many of its `rows` one. They are drawn: gateways may store
-    theirs in turn.
+    One of `segments` consecutive segments is read, and one of every `rows` rows in it. They are drawn at random,
+    because gateways may store theirs in turn.
     """
     listed = Segment.objects.filter(
         retention=Retention.TRAFFIC,
@@ -122,7 +123,7 @@ def recorded_traffic(begin: float, end: float, *, segments: int = 1, rows: int =
     keys, random = list(listed.order_by("at_ms", "pk").values_list("pk", flat=True)), Random(0)
     drawn = [start + random.randrange(segments) for start in range(0, len(keys), segments)]
     keys = [keys[index] for index in drawn if index < len(keys)]
-    # A few at a time: not all data at once, and no cursor that stays open, which a pooler in between may not allow.
+    # A few at a time: not all data at once, and no cursor that stays open, which a pooler may not allow.
     for start in range(0, len(keys), READ_AT_ONCE):
         part = Segment.objects.filter(pk__in=keys[start : start + READ_AT_ONCE]).order_by("at_ms", "pk")
         for name, data in part.values_list("batch", "data"):
@@ -134,7 +135,7 @@ def recorded_traffic(begin: float, end: float, *, segments: int = 1, rows: int =
 
 
 def recorded_span() -> tuple[float, float] | None:
-    """Return since when and until when (unix seconds) traffic is recorded; None: there is nothing."""
+    """Return the span of recorded traffic in unix seconds; None: there is none."""
     recorded = Segment.objects.filter(retention=Retention.TRAFFIC, merged_at_ms=None)
     span = recorded.aggregate(since=Min("at_ms"), until=Max("at_ms"))
     return None if span["since"] is None else (span["since"] / 1000, span["until"] / 1000)
@@ -156,7 +157,7 @@ def _packed(values: Sequence[bytes], hindsight: Hindsight) -> Iterator[_Packed]:
             logger.warning("requests cannot be read", extra={"reason": str(error)})
             continue
         if batch.traffic and settings.RECORDING_BYTES:
-            # As it came: packing would save two fifths of the space and cost more time than all else here.
+            # Stored as received: packing would save two fifths of the space and cost more time than all else here.
             yield _Packed(new_segment(Retention.TRAFFIC, batch.name, now_ms, batch.traffic), requests=batch.requests)
         if decisions:
             data = packed_decisions(decisions)
@@ -212,9 +213,9 @@ def row_of(stored: StoredDecision, segment: int, position: int) -> tuple[Any, ..
 
 
 def insert_rows(rows: Sequence[tuple[Any, ...]]) -> None:
-    """Insert the rows; one whose decision is there already is left out.
+    """Insert the rows; skip those whose decision is stored already.
 
-    Plain SQL: making model instances would cost several times what the database takes.
+    Plain SQL: making model instances would take several times as long as the database.
     """
     meta, quote = DecisionIndex._meta, connection.ops.quote_name
     names = ", ".join(quote(meta.get_field(name).column) for name in _COLUMNS)

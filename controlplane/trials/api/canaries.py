@@ -83,13 +83,13 @@ class CanaryShape(ModelShape):
         )
 
     def get_evidence(self, canary: Canary) -> dict[str, Any]:
-        """Return how far the evidence of its step has come."""
+        """Return the state of its step's evidence."""
         fields: dict[str, Any] = msgspec.to_builtins(step_evidence(canary, timezone.now())) if canary.running else {}
         return fields
 
 
 class GoOn(ChangeBody):
-    """A step or the promotion of a trial."""
+    """A step or the promotion of a canary."""
 
     force = Truth(
         required=False,
@@ -99,7 +99,7 @@ class GoOn(ChangeBody):
 
 
 class NewCanary(ChangeBody):
-    """A trial."""
+    """Body of POST /canaries."""
 
     policy = Text(required=False, help_text="Slug of the policy; with version.")
     version = WholeNumber(
@@ -161,7 +161,7 @@ class Canaries(_Canaries, Listed):
     )
 
     def post(self, request: Request) -> Response:
-        """Give a version or a pool a share of the sessions; 409 where a canary of the policy runs already."""
+        """Give a version or a pool a share of the sessions; 409 while a canary of the policy runs."""
         body = self.body()
         why = taken_why(body)
         tried = self._tried(*(body.pop(name, None) for name in ("policy", "version", "pool")))
@@ -193,21 +193,21 @@ class OneCanary(_Canaries, ObjectView):
 class _CanaryVerb(_Canaries, Verb):
     @override
     def carry_out(self, thing: Canary, *, force: bool = False, **asked: Any) -> Canary:
-        """Call the service; `force`: it goes on without evidence."""
+        """Call the service; `force`: proceed without evidence."""
         return self.verb(thing, **asked, **({"evidence": Evidence.WAIVED} if force else {}))
 
 
 class CanaryStep(_CanaryVerb):
-    """Give it its next share; 409 names the evidence that is missing. If-Match is heeded where it is sent."""
+    """Give the canary its next share; 409 names the missing evidence. If-Match is optional."""
 
     verb = staticmethod(canaries.take_step)
     bodies = by_method(POST=GoOn)
 
 
 class CanaryPromotion(_CanaryVerb):
-    """Publish its version for all sessions, or keep the pool's share; 409 names the evidence that is missing.
+    """Publish its version for all sessions, or keep the pool's share; 409 names the missing evidence.
 
-    If-Match is heeded.
+    If-Match is optional.
     """
 
     verb = staticmethod(canaries.promote)
@@ -215,7 +215,7 @@ class CanaryPromotion(_CanaryVerb):
 
 
 class CanaryAbort(_CanaryVerb):
-    """Give all sessions back to the live version or the other pools; If-Match is heeded where it is sent."""
+    """Return all sessions to the live version or the other pools; If-Match is optional."""
 
     verb = staticmethod(abort)
     bodies = by_method(POST=ChangeBody)

@@ -44,7 +44,7 @@ class WhatIfShape(serializers.Serializer):
 
 
 class NewWhatIf(ChangeBody):
-    """A question."""
+    """Body of POST /whatif."""
 
     recording = WholeNumber(min_value=0, max_value=10**18 - 1, help_text="Id of the recording.")
     draft = WholeNumber(min_value=0, max_value=2**31 - 1, help_text="Number of the candidate version.")
@@ -72,7 +72,7 @@ class WhatIfs(Listed):
     )
 
     def post(self, request: Request) -> Response:
-        """Have a draft compared with the live version on a recording; the answer comes with `state` done."""
+        """Compare a draft with the live version on a recording; the answer follows with `state` done."""
         body = self.body()
         why = taken_why(body)
         recording = visible_recordings(self.actor).filter(pk=body["recording"]).first()

@@ -41,7 +41,7 @@ class ArmIntake:
         self._unsubscribe()
 
     def slices(self, base: Sequence[Key], tried: Key, since_s: float) -> list[tuple[float, ArmSlice]]:
-        """Return an arm beside its baseline, which several pools may make up, from `since_s` on, oldest first."""
+        """Return an arm and its baseline (of one or more pools) from `since_s` on, oldest first."""
         with self._lock:
             ours, others = self._of([tried], since_s), self._of(base, since_s)
         nothing = ArmWindow()
@@ -74,7 +74,7 @@ class ArmIntake:
                         return
                 slices = self._slices.setdefault(key, deque(maxlen=int(KEPT_S / SLICE_S)))
                 if slices and slices[-1][0] > at:
-                    # The clock went back: slices of a time that is still to come would count as the newest until then.
+                    # The clock was set back: slices of the future would count as the newest until then.
                     slices.clear()
                 if not slices or slices[-1][0] != at:
                     slices.append((at, ArmTally()))

@@ -34,7 +34,7 @@ def locked_running(canary: Canary, expected: int | None) -> Canary:
 
 
 def abort(canary: Canary, *, actor: Actor, expected: int | None = None, why: str = "") -> Canary:
-    """Give all sessions back to the live version, or to the other pools.
+    """Return all sessions to the live version, or to the other pools.
 
     Raises NotAllowedError, StaleRevisionError, CanaryOverError.
     """

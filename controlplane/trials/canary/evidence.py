@@ -27,14 +27,14 @@ _LACKS = {NOT_YET: "not yet known to hold", BROKEN: "broken"}
 
 
 class Evidence(StrEnum):
-    """What a caller brings for going on."""
+    """A caller's evidence for going on."""
 
     REQUIRED = "required"
-    """Nothing: it is rejected while something is missing."""
+    """None: the call is rejected while evidence is missing."""
     WAIVED = "waived"
-    """The will to go on without, with its reason for the audit."""
+    """Missing evidence is waived, with a reason for the audit."""
     JUDGED = "judged"
-    """Its own judgment of newer figures, as the job has."""
+    """The caller's own judgment of newer figures, as the job has."""
 
 
 class EvidenceMissingError(CanaryOverError):
@@ -43,22 +43,22 @@ class EvidenceMissingError(CanaryOverError):
 
 @dataclass(frozen=True, slots=True)
 class StepEvidence:
-    """How far the evidence of a canary's step has come."""
+    """State of the evidence of a canary's step."""
 
     dwell_s: float
-    """Seconds that the step has yet to last."""
+    """Remaining seconds of the step."""
     requests: int
-    """Requests that are yet to be judged in the arm with fewer."""
+    """Missing judged requests in the arm with fewer."""
     guardrails: tuple[GuardrailCertainty, ...]
     """Empty: this step was not evaluated yet."""
     missing: tuple[str, ...]
-    """What is missing, one sentence each; empty: the evidence is there."""
+    """Missing evidence, one sentence each; empty: none is missing."""
     wait_s: float | None
-    """About how many seconds until it can be known whether all guardrails hold; None: there is no estimate."""
+    """Estimated seconds until all guardrails can be judged; None: no estimate."""
 
 
 def step_evidence(canary: Canary, now: datetime) -> StepEvidence:
-    """Return how far the evidence of the canary's step has come."""
+    """Return the state of the evidence of the canary's step."""
     limits = msgspec.convert(canary.guardrails, prepared(GuardrailDocument))
     evaluation = evaluation_at_step(canary)
     since_s = (now - canary.step_at).total_seconds()
@@ -99,7 +99,7 @@ def evaluation_at_step(canary: Canary) -> CanaryEvaluation | None:
 def known_guardrails(
     evaluation: CanaryEvaluation, limits: GuardrailDocument, step_at: datetime
 ) -> tuple[GuardrailCertainty, ...]:
-    """Return what the evaluation says of each guardrail."""
+    """Return each guardrail's certainty by the evaluation."""
     since_s = evaluation.at - step_at.timestamp()
     return tuple(
         certainty(reading, requests=_counted(reading.guard, evaluation), least=limits.min_requests, since_s=since_s)

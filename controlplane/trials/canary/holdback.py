@@ -1,4 +1,4 @@
-"""Changes the state of a pool's holdback; each change of who serves is audited and published."""
+"""Changes the state of a pool's holdback; each change of the serving side is audited and published."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _VERBS = {
 
 
 def holdback_of(pool: Pool, at: datetime) -> Holdback:
-    """Return the pool's slice as stored; a new one, not stored yet, where there is none."""
+    """Return the pool's slice; a new, unstored one if there is none."""
     stored = Holdback.objects.filter(pool=pool).first()
     return stored or Holdback(pool=pool, since=at, trial_id=secrets.token_hex(8))
 
@@ -116,7 +116,7 @@ def _evaluate(turn_: Round, *, intake: ArmIntake) -> RoundResult:
     before = msgspec.to_builtins(memory_of(stored))
     memory = msgspec.convert(moved_back(before, turn_.lease.went_back, turn_.at), prepared(HoldbackMemory))
     number = live.number if live is not None else 0
-    # The policy is the candidate here: the rule is what it must not lose to.
+    # The policy is the candidate here: it must not do worse than the rule.
     slices = intake.slices([(pool.slug, CONTROL, number)], (pool.slug, LIVE, number), memory.since_s)
     recent = recent_of(slices, turn_.now_s - settings.guardrails.window_s)
     facts = HoldbackFacts(turn_.now_s, tuple(slice_ for _, slice_ in slices), recent, pool_automation_of(pool).frozen)

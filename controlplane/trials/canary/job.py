@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name="controlplane.canary", ignore_result=True)
 def canary() -> None:
-    """Run every other second; the first run begins to listen."""
+    """Run every other second; the first run subscribes."""
     evaluate_canaries(arm_intake())
 
 
@@ -81,7 +81,7 @@ def _evaluate(canary: Canary, intake: ArmIntake, now_s: float) -> RoundResult:
             step=canary.step,
             step_for_s=now_s - since_s,
             min_dwell_s=canary.min_dwell_s,
-            # Without the approval that its policy asks for it waits at its last step, as one promoted by hand does.
+            # Without a required approval it waits at its last step, as one promoted by hand does.
             advance="steps" if _must_wait(canary) else canary.advance,
             guardrails=guardrails,
             whole={pool: recent_of(slices, since_s) for pool, slices in by_side.items()},
@@ -102,7 +102,7 @@ def _evaluate(canary: Canary, intake: ArmIntake, now_s: float) -> RoundResult:
 
 
 def _sides(canary: Canary, pools: Sequence[Pool]) -> dict[str, tuple[list[Key], Key]]:
-    """Return whose results are compared, baseline and candidate: within each pool, or one pool with the others."""
+    """Return the compared keys, baseline and candidate: within each pool, or one pool with the others."""
     live = canary.against.number
     if canary.pool is not None:
         others = [(other.slug, LIVE, live) for other in others_of(canary.pool)]

@@ -1,4 +1,4 @@
-"""The holdback of a pool: a simple rule that keeps a share of the sessions, or all while the policy loses."""
+"""The holdback of a pool: a simple rule that keeps a share of the sessions, or all while the policy does worse."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from controlplane.fleet.models.pool import Pool
 
 
 class SliceState(models.TextChoices):
-    """Who serves the pool."""
+    """Which side serves the pool."""
 
     OFF = "off", "Policy serves all sessions"
     SLICE = "slice", "Holdback active"
@@ -28,7 +28,7 @@ class Holdback(models.Model):
     memory = models.JSONField(default=dict)
     """planning.trials.holdback.SliceMemory as JSON."""
     share = models.FloatField(default=0.0)
-    """Share of the sessions that the simple rule has now, 0..1."""
+    """Present share of the simple rule, 0..1."""
     reason = models.CharField(max_length=400, blank=True)
     """Reason for the state."""
     evaluation = models.JSONField(default=dict)

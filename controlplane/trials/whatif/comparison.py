@@ -14,7 +14,7 @@ from simulator.percentile import percentile
 from simulator.runs.run_report import LengthBand, RunDetail, RunReport, length_bands, quantiles
 
 LEAST_OWN_SHARE = 0.9
-"""A version counts as the one that decided where so much of the recording carries its version."""
+"""A version counts as the one that decided if this share of the recording carries it."""
 
 
 def side_of(reports: Sequence[RunReport]) -> Side:
@@ -32,7 +32,7 @@ def side_of(reports: Sequence[RunReport]) -> Side:
 
 
 def figures_of(report: RunReport) -> dict[str, float]:
-    """Return the report's figures by the names of `result`; those that are not known are left out."""
+    """Return the report's figures by the names of `result`; unknown ones are left out."""
     counted = detail_of(report).counted
     known: dict[str, float | None] = {
         names.ON_TIME: report.slo_share,
@@ -49,7 +49,7 @@ def figures_of(report: RunReport) -> dict[str, float]:
 
 
 def differences_of(base: Sequence[RunReport], draft: Sequence[RunReport]) -> list[Difference]:
-    """Return how each figure differs, compared seed by seed."""
+    """Return the difference of each figure, compared seed by seed."""
     pairs = [(figures_of(one), figures_of(other)) for one, other in zip(base, draft, strict=True)]
     made = []
     for name in names.FIGURES:
@@ -90,7 +90,7 @@ def bands_of(base: Sequence[RunReport], draft: Sequence[RunReport], actual: Sequ
 
 
 def what_happened(rows: Sequence[RecordedRow], ttft_slo_s: float) -> tuple[Side, list[LengthBand]] | None:
-    """Return the recorded outcome of counted rows, judged by the same objective; None where it is not recorded."""
+    """Return the recorded outcome of counted rows, judged by the same objective; None if it is not recorded."""
     if not rows or not all(row.outcome for row in rows):
         return None
     good = [row.outcome == "completed" and row.ttft_s is not None and row.ttft_s <= ttft_slo_s for row in rows]
@@ -120,13 +120,13 @@ def own_ttft_s(rows: Sequence[RecordedRow], version: int) -> float | None:
 
 
 def model_error(checked: Side, actual_ttft_s: float | None) -> float | None:
-    """Return by which share the side's mean TTFT misses what happened; None where that is not known."""
+    """Return the relative error of the side's mean TTFT against the recorded one; None if that is unknown."""
     simulated = checked.figures.get(names.TTFT_MEAN)
     return None if actual_ttft_s is None or simulated is None else abs(simulated.mean / actual_ttft_s - 1)
 
 
 def closest(trials: Sequence[RunReport], actual_ttft_s: float) -> int:
-    """Return which of the trials' mean TTFT is nearest to the real one in ratio, the first of equals."""
+    """Return the index of the trial whose mean TTFT is nearest to the recorded one in ratio, the first of equals."""
 
     def miss(number: int) -> float:
         simulated = trials[number].ttft_mean_s

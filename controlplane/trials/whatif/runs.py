@@ -38,12 +38,12 @@ class StoppedError(RuntimeError):
 
 
 def run_name(side: str, seed: int) -> str:
-    """Return by what a run is known."""
+    """Return the key of a run."""
     return f"{side}:{seed}"
 
 
 def runs_at_once(cores: int) -> int:
-    """Return how many runs go on at one time: one core stays free, so that a gateway on this machine finds it idle.
+    """Return the number of parallel runs: one core stays free, so that a gateway on this machine finds it idle.
 
     A low priority is not enough: a thread that wakes may wait for a core until the kernel's next tick (ADR 0044).
     """
@@ -83,7 +83,7 @@ def carry_out(
 
 
 class _Work:
-    """Runs tasks in child processes. Mutable: the shares of those that were begun."""
+    """Runs tasks in child processes. Mutable: the progress of the started ones."""
 
     def __init__(self, total: int, on_progress: Callable[[float, Reports], bool], at_once: int | None) -> None:
         self._total = total
@@ -129,7 +129,7 @@ def _cores() -> int:
 
 
 def answer_of(plan: WhatIfPlan, reports: Reports) -> WhatIfResult:
-    """Return the answer that the reports of all runs give."""
+    """Return the answer from the reports of all runs."""
     seeds = range(plan.conditions.seeds)
     base, draft = ([reports[run_name(side, seed)] for seed in seeds] for side in (BASE, DRAFT))
     happened = what_happened(plan.counted, plan.base.ttft_slo_s)
@@ -155,7 +155,7 @@ def answer_of(plan: WhatIfPlan, reports: Reports) -> WhatIfResult:
 
 
 def reports_as_json(reports: Reports) -> dict[str, object]:
-    """Return the reports as JSON holds them, for a run that is taken up again."""
+    """Return the reports as JSON values, for a run that is resumed."""
     fields: dict[str, object] = msgspec.to_builtins(reports)
     return fields
 
