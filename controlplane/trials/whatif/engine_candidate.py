@@ -42,7 +42,7 @@ class EngineCandidate:
 def engine_candidates(
     policy: RoutingPolicy, learned: Mapping[str, FittedCost], kv_tokens: int | None, models: Sequence[str]
 ) -> tuple[EngineCandidate, ...]:
-    """Return engines that may behave like the pool's, the likelier first: each model, with learned costs and without."""
+    """Return engines that may behave like the pool's, likelier ones first: each model, with learned costs and not."""
     costs = _by_costs(policy, learned, kv_tokens)
     return tuple(EngineCandidate(*cost, kv_tokens, model) for cost in costs for model in models)
 

@@ -98,7 +98,7 @@ def test_the_tree_agrees_with_its_window_whatever_comes(requests: list[tuple[lis
 
 @given(st.lists(st.tuples(st.lists(st.integers(0, 1), max_size=6), st.booleans()), max_size=120))
 @settings(max_examples=40, deadline=None)
-def test_looking_changes_nothing_whichever_prompt_is_counted_next(steps: list[tuple[list[int], bool]]) -> None:
+def test_reading_changes_nothing_whichever_prompt_is_counted_next(steps: list[tuple[list[int], bool]]) -> None:
     looked_at, plain = PrefixHotness(window=15, max_blocks=5), PrefixHotness(window=15, max_blocks=5)
     last = prompt(0)
     for path, counts_last in steps:

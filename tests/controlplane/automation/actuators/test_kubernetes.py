@@ -38,8 +38,8 @@ class ApiServer:
     def answer(self, method: str, path: str, _headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
         if self.fails is not None:
             return self.fails, self._status(self.fails)
-        found = SCALE.fullmatch(path)
-        if found is None or found[1] != "vllm":
+        match = SCALE.fullmatch(path)
+        if match is None or match[1] != "vllm":
             return 404, self._status(404)
         if method == "PATCH":
             wanted = json.loads(body)
@@ -87,8 +87,8 @@ def order(pool: Pool, key: str, kind: str = "start", name: str = "", **fields: A
     return EngineAction.objects.create(key=key, pool=pool, kind=kind, engine_name=name, **{**known, **fields})
 
 
-def keep(one: EngineAction, told: Any) -> None:
-    one.actuator_state = {**one.actuator_state, **told}
+def keep(one: EngineAction, state: Any) -> None:
+    one.actuator_state = {**one.actuator_state, **state}
     one.save()
 
 
@@ -149,7 +149,7 @@ def test_a_stop_takes_the_last_pod_and_waits_for_its_turn(
     assert server.replicas == 1
 
 
-def test_a_scale_that_somebody_else_moved_is_tried_again(
+def test_a_scale_that_was_changed_meanwhile_is_retried(
     pool: Pool, server: ApiServer, cluster: tuple[KubernetesActuator, list[Asked]]
 ) -> None:
     actuator, _ = cluster

@@ -57,7 +57,7 @@ def test_changes_in_the_two_halves_merge() -> None:
     base = completed({})
     theirs = completed({"automation": {"health": {"stall_s": 20}}})
     mine = completed({"ttft_slo_s": 2, "automation": {"health": {"flaps": 5}}})
-    assert {".".join(place.path) for place in changed_entries(base, theirs, mine)} == {
+    assert {".".join(entry.path) for entry in changed_entries(base, theirs, mine)} == {
         "automation.health.stall_s",
         "automation.health.flaps",
         "ttft_slo_s",

@@ -1,4 +1,4 @@
-"""A canary goes on by evidence: after its dwell, with requests judged, and while every guard is known to hold."""
+"""A canary proceeds by evidence: after its dwell, with requests judged, and while every guard is known to hold."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def canary(pool: Pool, policy: Policy, bus: Bus) -> Canary:
 
 
 def seen(canary: Canary, *, slower: float = 1.0, per_slice: int = 60, step_s: float = 120.0) -> datetime:
-    """Store a look at the canary's step, which has lasted so long; returns the moment."""
+    """Store an evaluation of the canary's step, which has lasted `step_s`; return its time."""
     now = timezone.now()
     at_s = now.timestamp()
-    told = [(at_s - 60 + 2 * n, each) for n, each in enumerate(slices(1, 30, per_slice, per_slice, slower=slower))]
-    comparison = compare([each for _, each in told], GuardrailDocument(**GUARDS))
-    look = plain(evaluation_of(at_s, "keep", (), comparison, told))
-    Canary.objects.filter(pk=canary.pk).update(evaluation=look, step_at=now - timedelta(seconds=step_s))
+    timed = [(at_s - 60 + 2 * n, slice_) for n, slice_ in enumerate(slices(1, 30, per_slice, per_slice, slower=slower))]
+    comparison = compare([slice_ for _, slice_ in timed], GuardrailDocument(**GUARDS))
+    evaluation = plain(evaluation_of(at_s, "keep", (), comparison, timed))
+    Canary.objects.filter(pk=canary.pk).update(evaluation=evaluation, step_at=now - timedelta(seconds=step_s))
     canary.refresh_from_db()
     return now
 
@@ -54,7 +54,7 @@ def test_it_goes_on_by_evidence_alone(canary: Canary) -> None:
 def test_the_dwell_is_waited_for(canary: Canary, monkeypatch: pytest.MonkeyPatch) -> None:
     now = seen(canary, step_s=50.0)
     monkeypatch.setattr("controlplane.trials.canary.lifecycle.timezone", SimpleNamespace(now=lambda: now))
-    # The figures of the step are as many as before, and the look is at this step.
+    # The figures of the step are as many as before, and the evaluation is of this step.
     assert step_evidence(canary, now).missing == ("This step has lasted 50 s of 60 s.",)
     assert step_evidence(canary, now).wait_s == pytest.approx(10.0)
     with pytest.raises(EvidenceMissingError, match="lasted 50 s of 60 s"):
@@ -62,20 +62,20 @@ def test_the_dwell_is_waited_for(canary: Canary, monkeypatch: pytest.MonkeyPatch
 
 
 def test_requests_are_waited_for(canary: Canary) -> None:
-    found = step_evidence(canary, seen(canary, per_slice=1))
-    assert found.requests > 0
-    assert found.wait_s is not None
-    assert found.wait_s > 0
-    assert [item.split(" of ")[1] for item in found.missing] == ["at least 40 requests are judged for each version."]
+    evidence = step_evidence(canary, seen(canary, per_slice=1))
+    assert evidence.requests > 0
+    assert evidence.wait_s is not None
+    assert evidence.wait_s > 0
+    assert [item.split(" of ")[1] for item in evidence.missing] == ["at least 40 requests are judged for each version."]
 
 
 def test_a_guard_that_is_not_known_to_hold_keeps_it(canary: Canary) -> None:
-    found = step_evidence(canary, seen(canary, slower=1.9))
-    assert "Mean TTFT: not yet known to hold." in found.missing
+    evidence = step_evidence(canary, seen(canary, slower=1.9))
+    assert "Mean TTFT: not yet known to hold." in evidence.missing
     with pytest.raises(EvidenceMissingError, match="Mean TTFT"):
         promote(canary, actor=ACTOR)
 
 
-def test_figures_that_nobody_renews_are_no_evidence(canary: Canary) -> None:
+def test_figures_without_renewal_are_no_evidence(canary: Canary) -> None:
     now = seen(canary) + timedelta(seconds=90)
     assert step_evidence(canary, now).missing == ("The last evaluation is 90 s old.",)

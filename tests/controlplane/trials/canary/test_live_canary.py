@@ -1,4 +1,4 @@
-"""A real gateway over simulated engines: a policy that sends everything to one engine is given up by itself."""
+"""A real gateway over simulated engines: a policy that sends everything to one engine is aborted automatically."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PER_S = 14
 
 
 class Traffic:
-    """Conversations through a gateway of its own thread, until told to stop."""
+    """Conversations through a gateway in its own thread, until they are stopped."""
 
     def __init__(self, bus: Bus, state_dir: Path, key: str) -> None:
         self._stop = threading.Event()
@@ -47,7 +47,7 @@ class Traffic:
         self._thread.start()
 
     def stop(self) -> None:
-        """End, and wait for it."""
+        """End, and wait for the end."""
         self._stop.set()
         self._thread.join(20)
 
@@ -77,7 +77,7 @@ async def _ask(gateway: ServedGateway, key: str, session: int, unlike: int) -> N
 
 @contextmanager
 def engines(*speeds: float) -> Iterator[list[SimulatedEngine]]:
-    """Start engines, each at so many times the speed of a real one."""
+    """Start engines with these speeds relative to a real one."""
     made = [SimulatedEngine(events=False, extra=("--time-scale", f"{speed:g}")) for speed in speeds]
     try:
         for item in made:
@@ -89,7 +89,7 @@ def engines(*speeds: float) -> Iterator[list[SimulatedEngine]]:
 
 
 def watch(bus: Bus, traffic: Traffic) -> None:
-    """Have the job look while there is traffic, until no canary runs or for PATIENCE_S."""
+    """Have the job evaluate while there is traffic, until no canary runs or for PATIENCE_S."""
     publish()
     intake = ArmIntake(bus)
     traffic.start()
@@ -108,8 +108,8 @@ def test_a_policy_that_floods_one_engine_is_aborted(pool: Pool, tenant: Tenant, 
     live_version(pool.policy)
     _, key = create_api_key(tenant, "load", actor=ACTOR)
     with engines(1, 1, 1) as running:
-        for number, each in enumerate(running):
-            register_engine(pool, f"e-{number}", each.url, actor=ACTOR)
+        for number, engine in enumerate(running):
+            register_engine(pool, f"e-{number}", engine.url, actor=ACTOR)
         guardrails = {"min_requests": 20, "window_s": 20}
         canary = start_canary(version(pool.policy, "cache_affinity"), steps=(0.5,), guardrails=guardrails, actor=ACTOR)
         watch(bus, Traffic(bus, tmp_path, key))
@@ -130,8 +130,8 @@ def test_a_pool_of_slow_engines_is_aborted_and_its_share_goes_back(
     )  # fmt: skip
     _, key = create_api_key(tenant, "load", actor=ACTOR)
     with engines(1, 1, 0.2) as running:
-        for number, (each, of) in enumerate(zip(running, (pool, pool, slow), strict=True)):
-            register_engine(of, f"e-{number}", each.url, actor=ACTOR)
+        for number, (engine, of) in enumerate(zip(running, (pool, pool, slow), strict=True)):
+            register_engine(of, f"e-{number}", engine.url, actor=ACTOR)
         guardrails = {"min_requests": 20, "window_s": 20}
         canary = start_canary(slow, steps=(0.2,), guardrails=guardrails, actor=ACTOR)
         assert {item.pool_id: item.arm for item in publish().pools} == {"chat": "live", "slow": "canary"}
