@@ -146,7 +146,7 @@ def test_a_forged_form_is_rejected(pool: Pool, engine: Engine, feed: FleetFeed, 
 
 
 @pytest.mark.parametrize("path", ["engines", "engines/chat-1/move", "engines/chat-1/delete", "engines/chat-1/check"])
-def test_reading_changes_nothing(operator: Client, engine: Engine, path: str) -> None:
+def test_looking_changes_nothing(operator: Client, engine: Engine, path: str) -> None:
     assert operator.get(f"/topology/{path}").status_code == 405
 
 
