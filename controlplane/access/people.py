@@ -101,6 +101,7 @@ def set_active(user: User, active: bool, *, actor: Actor, why: str = "") -> bool
     Raises NotAllowedError, and InvalidFieldsError for oneself and where no admin would remain.
     """
     require(actor, Role.ADMIN)
+    # Otherwise an admin could lock themselves out.
     if not active and actor.user is not None and actor.user.pk == user.pk:
         raise problem("", "You cannot deactivate yourself; ask another admin.")
     with transaction.atomic():

@@ -63,6 +63,7 @@ class Hands:
 def advance(order: EngineAction, hands: Hands) -> None:
     """Advance the order by one step; one that another process has claimed is left to it."""
     now = hands.clock()
+    # Another process has claimed the order.
     if not _claim(order, now):
         return
     try:
@@ -143,6 +144,7 @@ def _drain(order: EngineAction, engine: Engine, now: datetime) -> None:
 
 def _await_empty(order: EngineAction, engine: Engine, hands: Hands, now: datetime) -> None:
     seen = hands.observed.engines(order.pool.slug, now.timestamp()).get(engine.engine_id)
+    # Unknown work is not zero work.
     left = seen[0].in_flight if seen is not None else None
     if left == 0 or (seen is not None and seen[0].lost):
         _move(order, state=ActionState.SENT, says="no work left", next_try_at=now)

@@ -72,6 +72,7 @@ def run_rounds(
     fails does not hold up the others. None from `work`: there is nothing to do in this pool.
     """
     candidates = Pool.objects.select_related("policy__live_version", "automation", "region") if pools is None else pools
+    # One read instead of a conditional write per pool.
     waiting = _waiting(job, clock())
     stored = 0
     for pool in candidates:
@@ -100,11 +101,13 @@ def _round(job: str, lease: Lease, pool: Pool, every: timedelta, work: Work, clo
     except LeaseLostError:
         logger.warning("another holder took the round", extra={"job": job, "pool": pool.slug})
         return False
+    # The job ends with it: without the database no other round can be stored.
     except DatabaseError:
         raise
     except Exception:
         # The edge of one pool's round: the rounds of other pools must not stop with it.
         logger.exception("a round failed; the next one continues from the stored state", extra={"job": job})
+        # A failing round is not repeated each second.
         _rest(lease, {"reason": "the last round failed; see the log"}, at + max(every, timedelta(seconds=5)))
         return False
     return True
@@ -128,6 +131,7 @@ def store(lease: Lease, result: RoundResult, due: datetime) -> None:
             lease_until=due,
             lease_owner="",
         )
+        # Effects run only under the lease: a lost one rolls the transaction back.
         if not moved:
             raise LeaseLostError
         for effect in result.effects:

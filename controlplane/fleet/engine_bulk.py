@@ -50,6 +50,7 @@ def change_many(operations: Sequence[Operation], *, actor: Actor, dry_run: bool,
                 problems.append(FieldProblem(f"operations[{number}]", str(error)))
             except InvalidFieldsError as error:
                 problems += [_under(number, field_problem) for field_problem in error.problems]
+        # All operations have run, so every problem is known; none takes effect.
         transaction.set_rollback(dry_run or bool(problems))
     if problems:
         raise InvalidFieldsError(sorted(problems, key=lambda field_problem: _number(field_problem.path)))

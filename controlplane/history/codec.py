@@ -87,6 +87,7 @@ def decode_part(data: bytes) -> PoolPart:
     """Return what `encode_part` stored; raises UnreadableRollupError for anything else."""
     try:
         unpacker = zlib.decompressobj()
+        # The limit keeps a damaged row from filling the memory.
         stored = msgspec.msgpack.decode(unpacker.decompress(data, MAX_BYTES), type=prepared(_Stored))
         if stored.format != FORMAT:
             raise UnreadableRollupError(f"format {stored.format}, not {FORMAT}")
@@ -95,6 +96,7 @@ def decode_part(data: bytes) -> PoolPart:
     except (zlib.error, msgspec.DecodeError, struct.error) as error:
         raise UnreadableRollupError(str(error)) from error
     sizes = len(stored.floats), len(stored.codes)
+    # Other sizes would shift the values of all engines.
     if sizes != (count * len(ENGINE_FLOATS) * len(_PLANES), count * len(ENGINE_BYTES)):
         raise UnreadableRollupError(f"{sizes[0]} and {sizes[1]} bytes for {count} engines")
     values = _of_planes(stored.floats)

@@ -156,6 +156,7 @@ def rollup() -> None:
 def keep(collector: FleetCollector, bus: Bus, at: float) -> None:
     """Store what is finished at `at` (unix seconds), if this process gets the lease."""
     try:
+        # After a restart of the bus every web process needs it at once.
         if bus.latest(HOUR_TOPIC) is None:
             _publish_hour(bus, at)
         columns = collector.finished(at)

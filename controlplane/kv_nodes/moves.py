@@ -44,6 +44,7 @@ def keep_orders(intake: StreamIntake) -> int:
     try:
         _store(list(newest.values()))
     except DatabaseError:
+        # Kept for the next run.
         intake.give_back(values)
         raise
     return len(newest)

@@ -51,6 +51,7 @@ def report_node(name: str, fields: dict[str, Any], report: dict[str, Any], *, no
             if KvNode.objects.count() >= MAX_NODES:
                 raise problem("name", f"There are {MAX_NODES} KV nodes already; delete those that are gone.")
             node = recorded_change.create(KvNode(name=name, **changes), "kv_node.register", actor=actor)
+        # A delayed report of the process before the restart.
         elif fields["incarnation"] < node.incarnation:
             raise OlderIncarnationError(f"KV node {name} has restarted since; this report is of its predecessor.")
         else:

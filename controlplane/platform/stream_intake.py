@@ -110,6 +110,7 @@ class NewestIntake(Generic[Key, Value]):
         settled, written = write(newest)
         with self._lock:
             for key in settled:
+                # A newer value has arrived meanwhile and is kept.
                 if self._newest.get(key) == newest[key]:
                     del self._newest[key]
         return written

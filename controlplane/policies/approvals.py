@@ -111,6 +111,7 @@ def approvals_of(versions: Sequence[PolicyVersion]) -> dict[int, list[PolicyAppr
         key = (approval.person_id, version.policy_id)
         if key not in judged:
             judged[key] = may_publish(_as_actor(approval.person), version.policy)
+        # Checked at each read: an approval lapses with the role of the person.
         if judged[key] and approval.person_id != version.author_id:
             by_version[version.pk].append(approval)
     return by_version

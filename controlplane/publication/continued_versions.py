@@ -52,6 +52,7 @@ def continue_above(served: int) -> bool:
         return False
     with transaction.atomic():
         SnapshotVersion.objects.get_or_create(pk=SnapshotVersion.ONLY)
+        # Another process may have raised it since the check above.
         counter = SnapshotVersion.objects.select_for_update().get(pk=SnapshotVersion.ONLY)
         before = counter.version
         if before >= served:

@@ -84,6 +84,7 @@ def publish_if_newer() -> Snapshot | None:
 def build_snapshot(at: float) -> Snapshot:
     """Read the whole committed state as one Snapshot; `at` is unix seconds."""
     with transaction.atomic():
+        # The lock makes each version represent one committed state.
         counter = SnapshotVersion.objects.select_for_update().filter(pk=SnapshotVersion.ONLY).first()
         pools = Pool.objects.select_related("region", "policy__live_version", "holdback").order_by("slug")
         shadows = Shadow.objects.filter(state=ShadowState.RUNNING).select_related("draft", "base")

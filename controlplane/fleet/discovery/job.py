@@ -67,6 +67,7 @@ def scan_source(source: DiscoverySource, shard: int, scan: Scan) -> None:
     if lease is None:
         return
     before = JobRun.objects.get(pk=lease.run_id).progress
+    # After a change of the setting the shard's progress belongs to another source.
     progress = _scanned(source, before if before.get("source") == source.name else {}, scan)
     if progress["problem"] and progress["problem"] != before.get("problem"):
         logger.warning("discovery is incomplete", extra={"source": source.name, "problem": progress["problem"]})
@@ -84,6 +85,7 @@ def _scanned(source: DiscoverySource, before: dict[str, Any], scan: Scan) -> dic
         return {**progress, "problem": f"There is no pool {source.pool}. Connect one engine of it first."}
     try:
         listed = scan(source)
+    # An outage must not drain engines that still serve.
     except DiscoveryOutageError as error:
         kept = Engine.objects.filter(pool=pool, source=source.name).count()
         return {**progress, "engines": kept, "problem": f"{error}. {count(kept, 'engine')} kept as last listed."}

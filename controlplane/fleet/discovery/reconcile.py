@@ -130,6 +130,7 @@ class Reconciliation:
 
     def _miss(self, engine: Engine) -> None:
         scans = self.done.missed[engine.engine_id] = self.done.missed.get(engine.engine_id, 0) + 1
+        # A complete list needs no second scan before the drain; deleting waits for it.
         stops = self._complete and engine.desired_state == DesiredState.READY
         if scans >= VANISHED_SCANS or stops:
             try:

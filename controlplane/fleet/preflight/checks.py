@@ -283,6 +283,7 @@ class EnginePreflight:
             if not await events.connect(HANDSHAKE_S):
                 raise PreflightFailedError(f"{self.source.endpoint} stopped answering.", _AGAIN)
             await events.settle(SETTLE_S)
+            # The first text may be sent before the subscription is effective.
             for _ in range(PROBES):
                 text, tokens = await self._probe_text()
                 wanted = token_block_keys(seed, tokens, self.block_tokens)

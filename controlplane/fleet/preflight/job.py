@@ -77,6 +77,7 @@ async def _run_checks(lease: Lease) -> None:
         async for step in check.run():
             steps = replaced(steps, step)
             held = await sync_to_async(renew)(lease, LEASE, progress=to_progress(steps))
+            # Another process has taken the run, or it was cancelled.
             if held is None:
                 return
             lease = held

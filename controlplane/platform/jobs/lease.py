@@ -58,6 +58,7 @@ def acquire(job: str, owner: str, duration: timedelta, *, shard: int = 0, clock:
         raise ValueError(f"a lease of {duration} is too long; {LONGEST} is the most")
     now = clock()
     run = _active_run(job, shard, now)
+    # A lease beyond LONGEST was written before the clock was set back, so it counts as ended.
     if run is None or (run.lease_until is not None and now < run.lease_until <= now + LONGEST):
         return None
     ahead = run.lease_until - now if run.lease_until is not None else timedelta()
@@ -65,6 +66,7 @@ def acquire(job: str, owner: str, duration: timedelta, *, shard: int = 0, clock:
         _end_cancelled(JobRun.objects.filter(pk=run.pk, fencing_token=run.fencing_token), now)
         return None
     until = now + duration
+    # The condition on the token lets only one of several processes win.
     taken = JobRun.objects.filter(
         pk=run.pk, state=JobState.ACTIVE, fencing_token=run.fencing_token, lease_until=run.lease_until
     ).update(lease_owner=owner, lease_until=until, fencing_token=run.fencing_token + 1)
@@ -79,6 +81,7 @@ def waiting(job: str) -> models.QuerySet[JobRun]:
 
 def take_waiting(job: str, duration: timedelta, most: int = 1) -> list[Lease]:
     """Take waiting runs, up to `most`."""
+    # Other processes may take some of them first.
     shards = waiting(job).values_list("shard", flat=True)[: most + _SPARE]
     leases = (acquire(job, this_owner(), duration, shard=shard) for shard in shards)
     return list(islice((lease for lease in leases if lease is not None), most))
@@ -100,6 +103,7 @@ def renew(
     news = {} if progress is None else {"progress": dict(progress)}
     if _held(lease).filter(cancel_requested_at=None).update(lease_until=until, **news):
         return replace(lease, until=until)
+    # The update may have failed because of a request to cancel, which ends the run here.
     _end_cancelled(_held(lease), clock())
     return None
 
@@ -145,6 +149,7 @@ def _active_run(job: str, shard: int, now: datetime) -> JobRun | None:
                 job=job,
                 shard=shard,
                 started_at=now,
+                # Tokens rise across the runs of a shard.
                 fencing_token=last.fencing_token if last is not None else 0,
                 memory=last.memory if last is not None else {},
             )

@@ -89,6 +89,7 @@ class FleetTogether:
             # that was always alone stay as it reports them.
             before = self._counters.get(key) or (now if key[1] in self._totals else (0, 0, 0))
             added = tuple(new - old for new, old in zip(now, before, strict=True))
+            # A negative difference means that the gateway restarted.
             if min(added) >= 0:
                 total = self._totals.get(key[1], (0, 0, 0))
                 self._totals[key[1]] = (total[0] + added[0], total[1] + added[1], total[2] + added[2])

@@ -112,6 +112,7 @@ class FleetSamples:
             if not self._admit(name, sample, now):
                 return
             followers, shown = self._on_gateway, self._all
+            # Merging costs time, so it is done only for subscribers.
             picture = self._picture(now) if shown else None
         for on_sample in followers:
             on_sample(name, sample)

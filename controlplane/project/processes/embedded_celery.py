@@ -106,6 +106,7 @@ class EmbeddedCelery:
         """Ask running jobs to end, stop the threads and wait for them, STOP_S at most."""
         self._stopping = True
         task_prerun.disconnect(self._report_woken)
+        # Long jobs check it and end by themselves.
         stop_requested.set()
         state.should_stop = EX_OK
         self._hurry.set()

@@ -44,6 +44,7 @@ class ChildLog:
                 return
         except FileNotFoundError:
             return
+        # Copied, not renamed: the child keeps writing through its own descriptor.
         shutil.copyfile(self._path, self._path.with_name(self._path.name + ".1"))
         os.truncate(self._path, 0)
 
@@ -104,6 +105,7 @@ class Supervisor:
         wanted = {spec.name: spec for spec in specs}
         there = {name: child.spec for name, child in self._children.items() if owned(name)}
         leaving = [name for name, spec in there.items() if wanted.get(name) != spec]
+        # Ended first, so that their ports are free for the new ones.
         await self.stop(leaving)
         for name in leaving:
             del self._children[name]
@@ -144,6 +146,7 @@ class _Child:
                 ran_s = await self._run_once()
                 early = 0 if ran_s >= PROVEN_S else early + 1
                 pause_s = FIRST_PAUSE_S if not early else min(LONGEST_PAUSE_S, pause_s * 2)
+                # A standby takes over without a pause, unless children keep ending early.
                 if early > 1 or not self._has_standby():
                     await asyncio.sleep(pause_s)
         finally:
@@ -173,6 +176,7 @@ class _Child:
         """Return a working process: the standby, or a new one."""
         standby, self._standby = self._standby, None
         process = standby if standby is not None and standby.returncode is None else await self._spawn()
+        # The byte makes a standby take over.
         if process.stdin is not None:
             process.stdin.write(b"\n")
         return process
@@ -230,6 +234,7 @@ async def _end(process: asyncio.subprocess.Process, first: signal.Signals, patie
         if process.returncode is not None:
             return
         with contextlib.suppress(ProcessLookupError):
+            # The whole group: a child may have children of its own.
             os.killpg(process.pid, sign)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):

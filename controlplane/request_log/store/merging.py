@@ -45,6 +45,7 @@ def merge_small(retention: Retention, since_ms: int, now_ms: int) -> int:
     if not complete and len(listed) == LISTED_AT_ONCE:
         # As many at one moment as one call examines: the segments after them would never be reached.
         complete, last = [last], [(0, last[-1][1] + 1, 0)]
+    # The last group may still grow, so the next call starts with it.
     for group in complete:
         if len(group) > 1:
             _merge(retention, [pk for pk, _, _ in group], now_ms)
@@ -84,6 +85,7 @@ def _merge(retention: Retention, keys: Sequence[int], now_ms: int) -> None:
             logger.warning("segments cannot be merged", extra={"batch": parts[0].batch, "reason": str(error)})
             transaction.set_rollback(True)
             return
+        # The old segments stay, marked, for readers that listed them before.
         merged.save(force_insert=True)
         offset = 0
         for part, count in zip(parts, counts, strict=True):

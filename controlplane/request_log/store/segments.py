@@ -73,6 +73,7 @@ def store(values: Sequence[bytes], hindsight: Hindsight | None = None) -> Stored
     packed = {(item.segment.batch, item.segment.retention): item for item in packed_segments}
     with transaction.atomic():
         names = {name for name, _ in packed}
+        # Merged segments have lost their batches' names.
         known = set(Segment.objects.filter(batch__in=names).values_list("batch", flat=True)) | merged_among(names)
         fresh = [item_ for (name, _), item_ in packed.items() if name not in known]
         Segment.objects.bulk_create([item.segment for item in fresh])

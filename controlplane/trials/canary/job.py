@@ -52,6 +52,7 @@ def evaluate_canaries(intake: ArmIntake, *, clock: Clock = timezone.now) -> int:
     evaluated = 0
     running = Canary.objects.filter(state=CanaryState.RUNNING)
     for canary in running.select_related("policy", "version", "against", "pool__region"):
+        # By policy: it has one running canary at most.
         lease = acquire(JOB, this_owner(), LEASE, shard=canary.policy_id, clock=clock)
         if lease is None:
             continue

@@ -70,6 +70,7 @@ def carry_out(
         range(len(plan.engine_candidates)) if actual_s is not None and len(plan.engine_candidates) > 1 else range(0)
     )
     wanted = {f"trial:{number}": trial.with_engine(number).task(plan.checked_side, 0) for number in trials}
+    # On a short recording the trial is the whole run, so its report counts.
     reused = bool(wanted) and len(trial.rows) == len(plan.rows)
     work = _Work(len(wanted) + len(plan.names()) - reused, on_progress, at_once)
     reports = work.do(wanted, done)
