@@ -163,7 +163,7 @@ def post_once(url: str, body: bytes, headers: dict[str, str], timeout_s: float) 
     finally:
         timer.cancel()
         connection.close()
-    # A socket that was shut down may look like the end of the answer.
+    # A socket that was shut down reads as the end of the answer.
     if late.is_set():
         raise TimeoutError("the answer was cut off")
     return status, text
