@@ -27,7 +27,7 @@ class ControlPlaneConfig(AppConfig):
 
 
 def _prepare(*, using: str, **_kwargs: Any) -> None:
-    """Reject a pre-release database; let statements take as long as their tables need, but no lock longer than ever."""
+    """Reject a pre-release database; let statements run as long as their tables need, but limit waits for locks."""
     from controlplane.project.pre_release import reject
 
     reject()

@@ -45,11 +45,10 @@ def create_api_key(
     why: str = "",
     **fields: Any,
 ) -> tuple[ApiKey, str]:
-    """Store and publish a new random key and return it with its text, which exists nowhere else.
+    """Store and publish a new random key, and return it with its text, which is stored nowhere.
 
     `fields` are further KEY_FIELDS; `role` is what a key with the scope manage may do, in `pools` (slugs, or ALL_POOLS;
-    empty: in none).
-    Raises NotAllowedError, InvalidFieldsError.
+    empty: in none). Raises NotAllowedError, InvalidFieldsError.
     """
     text = KEY_START + secrets.token_urlsafe(32)
     return adopt_api_key(tenant, name, text, actor=actor, why=why, **fields), text
@@ -65,7 +64,7 @@ def adopt_api_key(
     why: str = "",
     **limits: Any,
 ) -> ApiKey:
-    """Store the hash of a key that was made elsewhere (the first run's); `limits` are further KEY_FIELDS."""
+    """Store the hash of a key that was made elsewhere (on the first run); `limits` are further KEY_FIELDS."""
     require(actor, Role.ADMIN)
     check_names(limits, KEY_FIELDS)
     limits["pools"] = _checked_pools(limits.get("pools", ()), limits.get("role", Role.VIEWER))
@@ -111,7 +110,7 @@ def revoke_api_key(key: ApiKey, *, actor: Actor, expected: int | None = None, wh
 
 
 class Revoked(StrEnum):
-    """What became of a revocation."""
+    """Outcome of a revocation."""
 
     STORED = "stored"
     BEFORE = "before"
@@ -145,7 +144,7 @@ def _checked_scopes(scopes: Any) -> list[str]:
 
 
 def _checked_origins(origins: Any) -> list[str]:
-    """Return the origins as browsers write them, each once, in order."""
+    """Return the distinct origins as browsers write them, in order."""
     if not isinstance(origins, Sequence) or isinstance(origins, str) or len(origins) > MAX_ORIGINS:
         raise problem("origins", f"Must be a list of at most {MAX_ORIGINS} origins.")
     for origin in origins:
@@ -155,7 +154,7 @@ def _checked_origins(origins: Any) -> list[str]:
 
 
 def _checked_pools(slugs: Any, role: str, *, kept: Sequence[str] = ()) -> list[str]:
-    """Return the slugs in order, each once, or ALL_POOLS alone; a pool that is gone may only be `kept`."""
+    """Return the distinct slugs in order, or ALL_POOLS alone; a deleted pool may only be `kept`."""
     if not isinstance(slugs, Sequence) or isinstance(slugs, str) or not all(isinstance(slug, str) for slug in slugs):
         raise problem("pools", "Must be a list of pools' slugs.")
     if ALL_POOLS in slugs:

@@ -18,18 +18,20 @@ from controlplane.policies.reading import visible_policies
 EXPORT_LIMIT = 5_000
 """Events in one download."""
 NAMED_KINDS = ("engine", "api_key")
-"""Kinds of objects that people know by a name and programs by an id made up for them."""
+"""Kinds of objects that people know by a name and programs by a generated id."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter(SearchFilter):
-    """What to look for; empty fields are no condition. `since` and `until` are ISO 8601, in UTC unless they say so."""
+    """Search conditions; empty fields are no condition. `since` and `until` are ISO 8601, in UTC unless they state an
+    offset.
+    """
 
     person: str = ""
     verb: str = ""
     """A verb such as engine.drain, or its start such as engine."""
     object: str = ""
-    """An object's id or name, with its kind before it as in engine:e-01, or a kind alone as in engine:."""
+    """An object's id or name, prefixed with its kind as in engine:e-01, or a kind alone as in engine:."""
     pool: str = ""
     request: str = ""
     since: str = ""
@@ -67,7 +69,7 @@ def search(actor: Actor, wanted: AuditFilter) -> QuerySet[AuditEvent]:
 
 
 def exported(event: AuditEvent) -> dict[str, Any]:
-    """Return the event as JSON values; what was secret in it never came in."""
+    """Return the event as JSON values; secrets were left out when it was recorded."""
     return {
         "id": event.pk,
         "at": event.at.isoformat(),
@@ -92,7 +94,7 @@ def _of_object(events: QuerySet[AuditEvent], wanted: str) -> QuerySet[AuditEvent
 
 
 def _called(wanted: str) -> Q:
-    """Match objects of this id, and those whose id nobody knows by the name that they have or had."""
+    """Match objects of this id, and those known by a name if they have or had this one."""
     named = AuditEvent.objects.filter(object_kind__in=NAMED_KINDS)
     ids = named.filter(Q(after__name=wanted) | Q(before__name=wanted)).values("object_id")
     return Q(object_id=wanted) | Q(object_kind__in=NAMED_KINDS, object_id__in=ids)

@@ -1,4 +1,4 @@
-"""Keeps when each API key was used last, as gateways tell it over the bus; at most one write a minute and key."""
+"""Stores when each API key was last used, as gateways report it over the bus; at most one write a minute and key."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class KeyUsageIntake(NewestIntake[str, float]):
     def store(self, now: datetime) -> int:
         """Write what is due and return how many keys were written; what is not due yet is kept."""
         return self.settle(
-            lambda at: store_last_uses({key: datetime.fromtimestamp(each, UTC) for key, each in at.items()}, now)
+            lambda at: store_last_uses({key: datetime.fromtimestamp(used_at, UTC) for key, used_at in at.items()}, now)
         )
 
 
 def store_last_uses(uses: dict[str, datetime], now: datetime) -> tuple[set[str], int]:
-    """Write the uses of keys that were last written a minute ago; returns the ids that are settled, and the writes.
+    """Write the uses of keys whose last write is a minute old; return the settled ids, and the number of writes.
 
-    Settled are the written ones and those that need no write: unknown keys, and uses that are known.
-    A use that lies in the future (a gateway's clock is wrong) counts as now.
+    Settled are the written ones and those that need no write: unknown keys, and uses that are stored. A use in the
+    future (a gateway's clock is wrong) counts as now.
     """
     settled: set[str] = set()
     due: dict[str, datetime] = {}
@@ -67,7 +67,7 @@ def _write(uses: dict[str, datetime]) -> None:
 
 @shared_task(name="controlplane.store_key_usage", ignore_result=True)
 def store_key_usage() -> None:
-    """Run every few seconds: the first run begins to listen, each later one writes what is due."""
+    """Run every few seconds: the first run subscribes, each later one writes what is due."""
     intake().store(timezone.now())
 
 

@@ -37,7 +37,7 @@ def create_person(
     """Store a new person with a role in these pools, or `everywhere`, and return it; an admin's role is everywhere.
 
     Without pools the person has no role yet. Without a password the person cannot sign in until one is set. Raises
-    NotAllowedError, and InvalidFieldsError with all that is wrong.
+    NotAllowedError, and InvalidFieldsError with every problem.
     """
     require(actor, Role.ADMIN)
     user = User(username=User.normalize_username(username.strip()))
@@ -54,14 +54,14 @@ def create_person(
             user.save(force_insert=True)
             if role is not None:
                 _store_grants(user, role, (None,) if everywhere or role == Role.ADMIN else pools)
-            audit.record(actor, "person.create", KIND, user.username, after=told(user), why=why)
+            audit.record(actor, "person.create", KIND, user.username, after=audit_fields(user), why=why)
     except IntegrityError as error:
         raise problem("username", "A person with this name was just added.") from error
     return user
 
 
 def grant_role(user: User, role: Role, *, actor: Actor, pool: Pool | None, why: str = "") -> bool:
-    """Give the person a role in a pool (None: everywhere) in place of the one there; False when it is the same.
+    """Replace the person's role in a pool (None: everywhere); False when it is the same.
 
     Raises NotAllowedError, InvalidFieldsError.
     """
@@ -69,9 +69,9 @@ def grant_role(user: User, role: Role, *, actor: Actor, pool: Pool | None, why: 
     if role == Role.ADMIN and pool is not None:
         raise problem("pool", "An admin's role covers all pools; leave the pool empty.")
     with transaction.atomic():
-        before = told(_locked(user))
+        before = audit_fields(_locked(user))
         _store_grants(user, role, (pool,))
-        after = told(user)
+        after = audit_fields(user)
         if after == before:
             return False
         _require_an_admin()
@@ -80,13 +80,13 @@ def grant_role(user: User, role: Role, *, actor: Actor, pool: Pool | None, why: 
 
 
 def withdraw_role(user: User, *, actor: Actor, pool: Pool | None = None, why: str = "") -> bool:
-    """Take the person's role in a pool (None: the one everywhere) away; False where there is none.
+    """Withdraw the person's role in a pool (None: the one everywhere); False where there is none.
 
-    Raises NotAllowedError, and InvalidFieldsError where nobody would be admin any more.
+    Raises NotAllowedError, and InvalidFieldsError where no admin would remain.
     """
     require(actor, Role.ADMIN)
     with transaction.atomic():
-        before = told(_locked(user))
+        before = audit_fields(_locked(user))
         deleted, _ = RoleGrant.objects.filter(user=user, pool=pool).delete()
         if not deleted:
             return False
@@ -96,15 +96,16 @@ def withdraw_role(user: User, *, actor: Actor, pool: Pool | None = None, why: st
 
 
 def set_active(user: User, active: bool, *, actor: Actor, why: str = "") -> bool:
-    """Let the person sign in again, or no more and end all their sessions; False when it is so already.
+    """Let the person sign in again, or bar them and end all their sessions; False if nothing changes.
 
-    Raises NotAllowedError, and InvalidFieldsError for oneself and where nobody would be admin any more.
+    Raises NotAllowedError, and InvalidFieldsError for oneself and where no admin would remain.
     """
     require(actor, Role.ADMIN)
+    # Otherwise an admin could lock themselves out.
     if not active and actor.user is not None and actor.user.pk == user.pk:
         raise problem("", "You cannot deactivate yourself; ask another admin.")
     with transaction.atomic():
-        before = told(_locked(user))
+        before = audit_fields(_locked(user))
         if not User.objects.filter(pk=user.pk, is_active=not active).update(is_active=active):
             return False
         user.is_active = active
@@ -118,7 +119,7 @@ def set_active(user: User, active: bool, *, actor: Actor, why: str = "") -> bool
 def set_password(user: User, password: str, *, actor: Actor, keep_session: str = "", why: str = "") -> None:
     """Set the person's password and end their sessions, except the one with the key `keep_session`.
 
-    Admins set anybody's, everybody their own. Raises NotAllowedError, InvalidFieldsError.
+    Admins set any password, other people their own. Raises NotAllowedError, InvalidFieldsError.
     """
     if actor.user is None or actor.user.pk != user.pk:
         require(actor, Role.ADMIN)
@@ -131,8 +132,8 @@ def set_password(user: User, password: str, *, actor: Actor, keep_session: str =
         audit.record(actor, "person.set_password", KIND, user.username, why=why)
 
 
-def told(user: User) -> dict[str, Any]:
-    """Return what the audit tells of a person."""
+def audit_fields(user: User) -> dict[str, Any]:
+    """Return a person's fields as the audit records them."""
     grants = RoleGrant.objects.filter(user=user).select_related("pool").order_by("pool__slug")
     return {
         "username": user.username,
@@ -143,7 +144,7 @@ def told(user: User) -> dict[str, Any]:
 
 
 def password_problems(password: str | None, user: User) -> list[FieldProblem]:
-    """Return everything that is wrong with a password; no password is none."""
+    """Return everything that is wrong with a password; None is not a problem."""
     if password is None:
         return []
     if len(password) > MAX_PASSWORD:
@@ -173,14 +174,14 @@ def _store_grants(user: User, role: Role, pools: Iterable[Pool | None]) -> None:
 
 
 def _require_an_admin() -> None:
-    """Raise InvalidFieldsError where no active admin is left: nobody could let anybody in again."""
+    """Raise InvalidFieldsError where no active admin is left: no account could be restored then."""
     admins = Q(is_superuser=True) | Q(role_grants__role=Role.ADMIN, role_grants__pool=None)
     if not User.objects.filter(admins, is_active=True).exists():
         raise problem("", "This is the last admin; make another person an admin first.")
 
 
 def _locked(user: User) -> User:
-    """Lock the admins' accounts, so that two cannot remove each other at one moment; return this one, fresh."""
+    """Lock the admins' accounts, so that two admins cannot remove each other at once; return this person, reloaded."""
     admins = RoleGrant.objects.filter(role=Role.ADMIN).values("user")
     wanted = Q(is_superuser=True) | Q(pk__in=admins) | Q(pk=user.pk)
     return {object_.pk: object_ for object_ in User.objects.select_for_update().filter(wanted)}[user.pk]
@@ -189,4 +190,4 @@ def _locked(user: User) -> User:
 def _record(actor: Actor, verb: str, user: User, before: dict[str, Any], why: str, pool: Pool | None = None) -> None:
     user.__dict__.pop("_role_grants", None)
     name = pool.slug if pool else ""
-    audit.record(actor, verb, KIND, user.username, before=before, after=told(user), why=why, pool=name)
+    audit.record(actor, verb, KIND, user.username, before=before, after=audit_fields(user), why=why, pool=name)

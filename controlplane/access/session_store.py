@@ -1,8 +1,8 @@
 """Console sessions in the database, accepted at every web process while the key that signs them is rotated.
 
 A session holds a digest of its person's password under the key. Django replaces the digest, and the session's cookie,
-as soon as another key is used, and Channels ends the session. Web processes that differ by one step of a rotation would
-end each other's sessions in that way.
+as soon as another key is used, and Channels ends the session. So web processes that differ by one step of a rotation
+would end each other's sessions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing_extensions import override
 
 
 class SessionStore(DatabaseStore):
-    """Shows a digest under the other accepted key as one under the key in use; nothing is written for that."""
+    """Shows a digest under the other accepted key as one under the key in use, without writing."""
 
     @classmethod
     @override
@@ -35,7 +35,7 @@ class SessionStore(DatabaseStore):
 
 
 def under_key_in_use(data: dict[str, Any]) -> dict[str, Any]:
-    """Return a session's data with the digest under the key in use, if it has one under the other key."""
+    """Return a session's data with the digest under the key in use, if it had one under the other key."""
     digest = data.get(HASH_SESSION_KEY)
     if not settings.SECRET_KEY_FALLBACKS or not digest:
         return data
@@ -46,12 +46,12 @@ def under_key_in_use(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def sign_all_again() -> int:
-    """Sign all open sessions with the key in use, so that none needs the other one; returns how many there are."""
+    """Sign all open sessions with the key in use, so that none needs the other one; return how many there are."""
     store, signed = SessionStore(), 0
     for session in Session.objects.filter(expire_date__gt=timezone.now()).iterator():
         data = under_key_in_use(store.decode(session.session_data))
         with transaction.atomic():
-            # A session that is written meanwhile is signed by who writes it.
+            # A session that is written meanwhile is signed by its writer.
             unchanged = Session.objects.filter(pk=session.pk, session_data=session.session_data)
             signed += unchanged.update(session_data=store.encode(data)) if data else 0
     return signed

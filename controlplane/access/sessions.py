@@ -23,7 +23,7 @@ KEPT = timedelta(days=30)
 
 
 def begin_session(user: User, session_key: str, *, address: str, agent: str) -> ConsoleSession:
-    """Note that the person signed in; the same key again is the same session of whoever has it now."""
+    """Record that the person signed in; a known key is the same session, now of this person."""
     now = timezone.now()
     session, _ = ConsoleSession.objects.update_or_create(
         session_key=session_key,
@@ -40,7 +40,7 @@ def begin_session(user: User, session_key: str, *, address: str, agent: str) -> 
 
 
 def seen(session_key: str, now: datetime) -> None:
-    """Note a request of the session; more than one a minute is not written."""
+    """Record a request of the session; at most one a minute is written."""
     ConsoleSession.objects.filter(session_key=session_key, ended_at=None, seen_at__lte=now - SEEN_EVERY / 2).update(
         seen_at=now
     )
@@ -53,7 +53,7 @@ def open_sessions() -> QuerySet[ConsoleSession]:
 
 
 def sign_out(session: ConsoleSession, *, actor: Actor, why: str = "") -> bool:
-    """End one session at once; False when it had ended. Everybody may end their own, admins all.
+    """End one session at once; False when it had ended. People may end their own sessions, admins all.
 
     Raises NotAllowedError.
     """
@@ -68,9 +68,9 @@ def sign_out(session: ConsoleSession, *, actor: Actor, why: str = "") -> bool:
 
 
 def sign_out_everywhere(user: User, *, actor: Actor, keep_session: str = "", why: str = "") -> int:
-    """End all sessions of a person except the one with the key `keep_session`; returns how many.
+    """End all sessions of a person except the one with the key `keep_session`; return how many.
 
-    Everybody may end their own, admins all; raises NotAllowedError.
+    People may end their own sessions, admins all; raises NotAllowedError.
     """
     if actor.user is None or actor.user.pk != user.pk:
         require(actor, Role.ADMIN)
@@ -83,7 +83,7 @@ def sign_out_everywhere(user: User, *, actor: Actor, keep_session: str = "", why
 
 
 def sign_out_everybody(*, actor: Actor, keep_session: str = "", why: str = "") -> int:
-    """End all sessions except the one with the key `keep_session`; returns how many. Raises NotAllowedError."""
+    """End all sessions except the one with the key `keep_session`; return how many. Raises NotAllowedError."""
     require(actor, Role.ADMIN)
     with transaction.atomic():
         ended = _end(ConsoleSession.objects.exclude(session_key=keep_session))
@@ -93,17 +93,19 @@ def sign_out_everybody(*, actor: Actor, keep_session: str = "", why: str = "") -
 
 
 def end_sessions_of(user: User, *, keep: str = "") -> int:
-    """End the person's sessions without telling anybody, as part of a change that is told; returns how many."""
+    """End the person's sessions without an audit event of their own, and return how many; the caller records the
+    change.
+    """
     return _end(ConsoleSession.objects.filter(user=user).exclude(session_key=keep))
 
 
 def end_session_with(session_key: str) -> None:
-    """Note that the person signed out by themselves."""
+    """Record that the person signed out by themselves."""
     ConsoleSession.objects.filter(session_key=session_key, ended_at=None).update(ended_at=timezone.now())
 
 
 def forget_sessions(now: datetime) -> int:
-    """Delete cookies that have expired and sessions that ended or were last seen KEPT ago; returns how many."""
+    """Delete expired cookies, and sessions that ended or were last seen KEPT ago; return how many."""
     Session.objects.filter(expire_date__lt=now).delete()
     deleted, _ = ConsoleSession.objects.filter(seen_at__lt=now - KEPT).delete()
     return deleted

@@ -1,1 +1,1 @@
-"""What automation jobs share: what they see, when they may act, and how a round is stored once."""
+"""Shared by the automation jobs: observations, modes, and rounds that are stored once."""

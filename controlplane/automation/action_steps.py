@@ -2,7 +2,7 @@
 
 A step claims the order by a conditional update, calls the actuator outside any transaction, and stores the answer by
 another conditional update, together with its effects on the topology. A process that dies in between has changed
-nothing here. The order is retried after CLAIM, and the actuator recognizes it by its key.
+nothing here: the order is retried after CLAIM, and the actuator recognizes it by its key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from controlplane.automation.actuators.actuator import (
     NewEngine,
     RejectedActionError,
 )
-from controlplane.automation.engine_actions import told
+from controlplane.automation.engine_actions import audit_fields
 from controlplane.automation.models.engine_action import ActionKind, ActionState, EngineAction
 from controlplane.automation.observation import FleetObservation
 from controlplane.fleet.engine_lifecycle import EngineNotEmptyError, delete_engine, set_desired_state
@@ -35,15 +35,15 @@ from controlplane.platform.field_problems import InvalidFieldsError
 from routing.values.counted import count
 
 CLAIM = timedelta(seconds=10)
-"""Longer than any call of an actuator; who claims an order and dies holds it up for so long."""
+"""Longer than any call of an actuator; a process that dies with a claim delays its order by this."""
 SETTLE = timedelta(seconds=2)
-"""Gateways have heard of a drain, and told what is left, after this time."""
+"""After this time gateways have received a drain and reported the remaining work."""
 POLL = timedelta(seconds=1)
 LONGEST_PAUSE = timedelta(seconds=30)
 REPORT_COUNTS_S = 10.0
 FLIPPED_AT = "flipped_at"
 GIVEN_UP = "given_up"
-"""Why an order that is being undone was given up."""
+"""Key of the reason why an order that is being undone was given up."""
 ACTOR = program("actuator")
 
 
@@ -53,7 +53,7 @@ class ClaimLostError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Hands:
-    """What a step works with."""
+    """Dependencies of a step."""
 
     actuator: Actuator
     observed: FleetObservation
@@ -61,8 +61,9 @@ class Hands:
 
 
 def advance(order: EngineAction, hands: Hands) -> None:
-    """Take the order one step on; what is lost to somebody else is theirs."""
+    """Advance the order by one step; one that another process has claimed is left to it."""
     now = hands.clock()
+    # Another process has claimed the order.
     if not _claim(order, now):
         return
     try:
@@ -74,8 +75,8 @@ def advance(order: EngineAction, hands: Hands) -> None:
 
 
 def _step(order: EngineAction, hands: Hands, now: datetime) -> None:
-    if GIVEN_UP in order.told:
-        _give_up(order, order.told[GIVEN_UP], hands, now)
+    if GIVEN_UP in order.actuator_state:
+        _give_up(order, order.actuator_state[GIVEN_UP], hands, now)
     elif now > order.deadline_at:
         _give_up(order, f"gave up after {_span(order)}: {order.says or 'no progress'}", hands, now)
     else:
@@ -98,12 +99,12 @@ def _start(order: EngineAction, hands: Hands, now: datetime) -> None:
         else:
             _move(order, says=f"{order.engine_name} does not answer yet", next_try_at=now + POLL)
         return
-    found = _registered_since(order)
-    if found is not None:
-        _move(order, state=ActionState.SENT, engine=found, engine_name=found.name, next_try_at=now)
+    registered = _registered_since(order)
+    if registered is not None:
+        _move(order, state=ActionState.SENT, engine=registered, engine_name=registered.name, next_try_at=now)
         return
     answer = hands.actuator.start(order)
-    changes = _heard(order, answer, now)
+    changes = _after_answer(order, answer, now)
     try:
         addresses = _addresses(answer.engine, order) if answer.engine is not None else {}
     except UnresolvedHostError as error:
@@ -124,7 +125,7 @@ def _stop_or_flip(order: EngineAction, hands: Hands, now: datetime) -> None:
         _finish(order, f"{order.engine_name} is already gone", now)
     elif order.state == ActionState.WANTED:
         _drain(order, engine, now)
-    elif engine.desired_state == DesiredState.READY and FLIPPED_AT not in order.told:
+    elif engine.desired_state == DesiredState.READY and FLIPPED_AT not in order.actuator_state:
         _finish(order, "the engine was returned to service", now, state=ActionState.CANCELLED)
     elif order.state == ActionState.DRAINING:
         _await_empty(order, engine, hands, now)
@@ -143,19 +144,20 @@ def _drain(order: EngineAction, engine: Engine, now: datetime) -> None:
 
 def _await_empty(order: EngineAction, engine: Engine, hands: Hands, now: datetime) -> None:
     seen = hands.observed.engines(order.pool.slug, now.timestamp()).get(engine.engine_id)
+    # Unknown work is not zero work.
     left = seen[0].in_flight if seen is not None else None
     if left == 0 or (seen is not None and seen[0].lost):
         _move(order, state=ActionState.SENT, says="no work left", next_try_at=now)
     else:
-        found = "no gateway reports what is" if left is None else count(left, "request is", "requests are")
-        says = f"{found} left on it"
+        remainder = "no gateway reports what is" if left is None else count(left, "request is", "requests are")
+        says = f"{remainder} left on it"
         _move(order, says=says, next_try_at=now + POLL)
 
 
 def _stop(order: EngineAction, engine: Engine, hands: Hands, now: datetime) -> None:
     answer = hands.actuator.stop(order)
-    if answer.standing != ActionProgress.IN_EFFECT:
-        _move(order, **_heard(order, answer, now))
+    if answer.progress != ActionProgress.IN_EFFECT:
+        _move(order, **_after_answer(order, answer, now))
         return
     with transaction.atomic():
         _finish(order, answer.says or f"{order.engine_name} is stopped", now)
@@ -163,7 +165,7 @@ def _stop(order: EngineAction, engine: Engine, hands: Hands, now: datetime) -> N
 
 
 def _flip(order: EngineAction, engine: Engine, hands: Hands, now: datetime) -> None:
-    flipped_at = order.told.get(FLIPPED_AT)
+    flipped_at = order.actuator_state.get(FLIPPED_AT)
     if flipped_at is not None:
         if _serves(engine, hands.observed, now.timestamp(), since_s=float(flipped_at) + SETTLE.total_seconds()):
             _finish(order, f"{order.engine_name} serves as a {order.role} engine", now)
@@ -171,12 +173,12 @@ def _flip(order: EngineAction, engine: Engine, hands: Hands, now: datetime) -> N
             _move(order, says=f"{order.engine_name} does not answer yet", next_try_at=now + POLL)
         return
     answer = hands.actuator.flip(order)
-    changes = _heard(order, answer, now)
+    changes = _after_answer(order, answer, now)
     with transaction.atomic():
-        if answer.standing == ActionProgress.IN_EFFECT:
+        if answer.progress == ActionProgress.IN_EFFECT:
             change_engine(engine, {"role": order.role}, actor=ACTOR, why=order.why[:200])
             set_desired_state(engine, DesiredState.READY, actor=ACTOR, why=order.why[:200])
-            changes["told"] = {**changes["told"], FLIPPED_AT: now.timestamp()}
+            changes["actuator_state"] = {**changes["actuator_state"], FLIPPED_AT: now.timestamp()}
         _move(order, **changes)
 
 
@@ -191,10 +193,10 @@ def _claim(order: EngineAction, now: datetime) -> bool:
 
 
 def _move(order: EngineAction, **changes: Any) -> None:
-    """Change the order where it is still as claimed; raises ClaimLostError."""
+    """Change the order if the claim still holds; raises ClaimLostError."""
     if "says" in changes:
         changes["says"] = changes["says"][:300]
-    # Whatever was answered, the next failure begins with a short pause again.
+    # Any answer resets the pause: the next failure begins with a short one.
     changes.setdefault("attempts", 0)
     held = EngineAction.objects.filter(
         pk=order.pk, state=order.state, attempts=order.attempts, next_try_at=order.next_try_at
@@ -206,22 +208,28 @@ def _move(order: EngineAction, **changes: Any) -> None:
 
 
 def _finish(order: EngineAction, says: str, now: datetime, *, state: ActionState = ActionState.DONE) -> None:
-    before = told(order)
+    before = audit_fields(order)
     with transaction.atomic():
         _move(order, state=state, says=says, finished_at=now)
-        audit.tell(ACTOR, f"engine_action.{state}", order, before=before, after=told(order))
+        audit.record_for(ACTOR, f"engine_action.{state}", order, before=before, after=audit_fields(order))
 
 
 def _give_up(order: EngineAction, says: str, hands: Hands, now: datetime) -> None:
-    """End the order as failed and leave nothing half done: no engine that never came, none that drains for ever."""
+    """End the order as failed and leave nothing half done: no engine without a process, none that drains for ever."""
     engine = order.engine
     if order.kind == ActionKind.START:
         if engine is not None and _serves(engine, hands.observed, now.timestamp()):
             _finish(order, f"{order.engine_name} serves", now)
             return
         answer = _undo(order, hands)
-        if answer.standing != ActionProgress.IN_EFFECT:
-            _move(order, **{**_heard(order, answer, now), "told": {**order.told, **answer.told, GIVEN_UP: says}})
+        if answer.progress != ActionProgress.IN_EFFECT:
+            _move(
+                order,
+                **{
+                    **_after_answer(order, answer, now),
+                    "actuator_state": {**order.actuator_state, **answer.actuator_state, GIVEN_UP: says},
+                },
+            )
             return
         says = f"{says}; {answer.says}" if answer.says else says
     with transaction.atomic():
@@ -246,12 +254,16 @@ def _forget(engine: Engine, why: str) -> None:
     try:
         delete_engine(engine, actor=ACTOR, in_flight=0, why=why[:200])
     except EngineNotEmptyError as error:
-        # It was let serve again in the last moment, which ends the order's hold on it.
+        # It was returned to service at the last moment, which ends the order's hold on it.
         raise ClaimLostError from error
 
 
-def _heard(order: EngineAction, answer: ActuatorAnswer, now: datetime) -> dict[str, Any]:
-    return {"says": answer.says, "told": {**order.told, **answer.told}, "next_try_at": now + POLL}
+def _after_answer(order: EngineAction, answer: ActuatorAnswer, now: datetime) -> dict[str, Any]:
+    return {
+        "says": answer.says,
+        "actuator_state": {**order.actuator_state, **answer.actuator_state},
+        "next_try_at": now + POLL,
+    }
 
 
 def _addresses(wanted: NewEngine, order: EngineAction) -> dict[str, str]:
@@ -267,7 +279,7 @@ def _addresses(wanted: NewEngine, order: EngineAction) -> dict[str, str]:
 
 
 def _register(order: EngineAction, wanted: NewEngine, addresses: Mapping[str, str]) -> Engine:
-    """Return the engine under its order's key; one that somebody registered under the same address is taken over."""
+    """Return the engine under its order's key; one already registered under the same address is adopted."""
     there = Engine.objects.filter(pool=order.pool, url=addresses["url"]).first()
     if there is not None:
         return there
@@ -288,12 +300,12 @@ def _registered_since(order: EngineAction) -> Engine | None:
     """Return an engine of the order's role that was registered after it and belongs to no order yet."""
     if order.state != ActionState.SENT:
         return None
-    found: Engine | None = (
+    engine: Engine | None = (
         Engine.objects.filter(pool=order.pool, role=order.role, registered_at__gt=order.ordered_at, orders=None)
         .order_by("registered_at", "pk")
         .first()
     )
-    return found
+    return engine
 
 
 def _serves(engine: Engine, observed: FleetObservation, now_s: float, since_s: float = 0.0) -> bool:

@@ -1,4 +1,4 @@
-"""Orders to start, stop and turn engines, as operators see and answer them."""
+"""Orders to start, stop and flip engines, as operators see and answer them."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ from controlplane.platform.roles import require
 
 KEPT = timedelta(days=30)
 MAX_NAMES = 500
-"""Names of engines that were started by order, the newest."""
+"""Names of engines started by order that are kept, the newest."""
 
 
 class EngineActionError(ConflictError):
-    """The order cannot be answered as it stands; the message says why."""
+    """The order's state does not allow the answer; the message says why."""
 
 
 def ordered_names(pool: Pool) -> dict[str, str]:
-    """Return by id the names of engines that were started by order lately; plans speak of them after they are gone."""
+    """Return by id the names of engines started by order lately; plans name them after they are gone."""
     started = EngineAction.objects.filter(pool=pool, kind=ActionKind.START).exclude(engine_name="")
     return dict(started.order_by("-ordered_at").values_list("key", "engine_name")[:MAX_NAMES])
 
 
 def confirm(order: EngineAction, *, actor: Actor, why: str = "") -> EngineAction:
-    """Note that a person did what the order asks for; a START is then matched with the engine that was registered.
+    """Record that a person did what the order asks for; a START is then matched with the engine that was registered.
 
-    Raises NotAllowedError, and EngineActionError for an order that asks nobody, or whose engine still takes work.
+    Raises NotAllowedError, and EngineActionError for an order that asks for no person, or whose engine still takes
+    work.
     """
     require(actor, Role.OPERATOR, order.pool)
     with transaction.atomic():
@@ -46,12 +47,16 @@ def confirm(order: EngineAction, *, actor: Actor, why: str = "") -> EngineAction
         if stored.pool.actuator != ActuatorKind.MANUAL or stored.state != ActionState.SENT:
             raise EngineActionError("This action is not waiting for confirmation; check its state.")
         return _answer(
-            stored, {"told": {**stored.told, "confirmed_by": actor.name}}, "engine_action.confirm", actor, why
+            stored,
+            {"actuator_state": {**stored.actuator_state, "confirmed_by": actor.name}},
+            "engine_action.confirm",
+            actor,
+            why,
         )
 
 
 def withdraw(order: EngineAction, *, actor: Actor, why: str = "") -> EngineAction:
-    """Take an open order back; an engine that drains for it takes work again.
+    """Withdraw an open order; an engine that drains for it takes work again.
 
     Raises NotAllowedError, and EngineActionError for an order that has ended, or that the actuator has begun.
     """
@@ -65,7 +70,7 @@ def withdraw(order: EngineAction, *, actor: Actor, why: str = "") -> EngineActio
 
 
 def withdraw_waiting(pool: Pool, *, actor: Actor, why: str) -> int:
-    """Take back all orders of the pool that the actuator has not begun, and return how many."""
+    """Withdraw all orders of the pool that the actuator has not begun, and return how many."""
     waiting = EngineAction.objects.select_for_update().filter(
         pool=pool, state__in=(ActionState.WANTED, ActionState.DRAINING)
     )
@@ -81,12 +86,12 @@ def forget_orders(now: datetime) -> int:
 
 def open_orders(pools: Collection[Pool]) -> QuerySet[EngineAction]:
     """Return the open orders of these pools, oldest first."""
-    found = EngineAction.objects.filter(pool__in=pools, state__in=OPEN_STATES)
-    return found.select_related("pool", "engine").order_by("ordered_at", "pk")
+    orders = EngineAction.objects.filter(pool__in=pools, state__in=OPEN_STATES)
+    return orders.select_related("pool", "engine").order_by("ordered_at", "pk")
 
 
-def told(order: EngineAction) -> dict[str, Any]:
-    """Return the order as the audit tells it."""
+def audit_fields(order: EngineAction) -> dict[str, Any]:
+    """Return the order's fields as the audit records them."""
     return {
         "kind": order.kind,
         "role": order.role,
@@ -105,11 +110,11 @@ def _withdraw(order: EngineAction, actor: Actor, why: str) -> EngineAction:
 
 
 def _answer(order: EngineAction, changes: dict[str, Any], verb: str, actor: Actor, why: str) -> EngineAction:
-    before = told(order)
+    before = audit_fields(order)
     if not EngineAction.objects.filter(pk=order.pk, state=order.state).update(**changes):
         raise EngineActionError("This action just changed; reload it.")
     order.refresh_from_db()
-    audit.tell(actor, verb, order, before=before, after=told(order), why=why)
+    audit.record_for(actor, verb, order, before=before, after=audit_fields(order), why=why)
     return order
 
 

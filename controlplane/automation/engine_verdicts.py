@@ -38,16 +38,16 @@ def put_verdict(
     slow_start_from: float = 1.0,
     slow_start_s: float = 0.0,
 ) -> bool:
-    """Store the verdict where it is another one than stored, and return whether it was.
+    """Store the verdict if it differs from the stored one, and return whether it did.
 
-    Only what gateways act on enters the audit and a snapshot; that somebody is suspected does not.
+    Only what gateways act on enters the audit and a snapshot; a suspicion does not.
     """
     state = HealthState(state)
     with transaction.atomic():
         stored = EngineHealth.objects.select_for_update().filter(engine=engine).first()
         if (stored.state, stored.code) == (state, code) if stored is not None else state == HealthState.HEALTHY:
             return False
-        before = _told(stored)
+        before = _audit_fields(stored)
         row = EngineHealth(
             engine=engine,
             state=state,
@@ -61,24 +61,24 @@ def put_verdict(
         row.save(force_insert=stored is None, force_update=stored is not None)
         was_followed = stored is not None and stored.state in _FOLLOWED
         if state in _FOLLOWED or was_followed:
-            audit.tell(actor, _VERBS[state], engine, before=before, after=_told(row), why=reason[:200])
+            audit.record_for(actor, _VERBS[state], engine, before=before, after=_audit_fields(row), why=reason[:200])
             record_change()
     return True
 
 
-def _told(row: EngineHealth | None) -> dict[str, Any] | None:
+def _audit_fields(row: EngineHealth | None) -> dict[str, Any] | None:
     return {"health": row.state, "code": row.code, "reason": row.reason} if row is not None else None
 
 
 BY_HAND = "by_hand"
 TRUSTED = "trusted"
 TRUSTED_FOR = timedelta(minutes=10)
-"""So long no verdict follows; a sickness that lasts is then found again."""
+"""No verdict takes effect for this long; a lasting fault is detected again afterwards."""
 _OUT = (HealthState.QUARANTINED, HealthState.PROBATION)
 
 
 def quarantine(engine: Engine, *, actor: Actor, at: datetime, why: str = "") -> bool:
-    """Let the engine get no new work until somebody trusts it again; return whether it did before.
+    """Keep new work from the engine until a person trusts it again; return whether it took new work before.
 
     Raises NotAllowedError.
     """
@@ -88,9 +88,9 @@ def quarantine(engine: Engine, *, actor: Actor, at: datetime, why: str = "") -> 
 
 
 def trust_again(engine: Engine, *, actor: Actor, at: datetime, why: str = "") -> bool:
-    """Give a quarantined or returning engine its whole load at once; return False where it is neither.
+    """Give a quarantined or returning engine its full load at once; return False if it is neither.
 
-    For TRUSTED_FOR no verdict of the automation follows. Raises NotAllowedError.
+    For TRUSTED_FOR no verdict of the automation takes effect. Raises NotAllowedError.
     """
     require(actor, Role.OPERATOR, engine.pool)
     stored = EngineHealth.objects.filter(engine=engine).first()
@@ -99,13 +99,13 @@ def trust_again(engine: Engine, *, actor: Actor, at: datetime, why: str = "") ->
     reason = f"returned to service by {actor.name}" + (f": {why}" if why else "")
     until = at + TRUSTED_FOR
     changed = put_verdict(engine, HealthState.HEALTHY, actor=actor, since=at, code=TRUSTED, reason=reason, until=until)
-    # What was planned without the engine is advised no longer than until the next wake-up.
+    # A plan made without the engine is advised no longer than until the next wake-up.
     bring_forward(engine.pool, ("scaling", "rebalance"))
     return changed
 
 
 def end_verdict(engine: Engine, *, actor: Actor, at: datetime, why: str = "") -> bool:
-    """End a person's verdict before its time, so that engine health judges the engine again; False where none holds.
+    """End a person's verdict before its time, so that engine health judges the engine again; False if there is none.
 
     Raises NotAllowedError.
     """
@@ -117,15 +117,15 @@ def end_verdict(engine: Engine, *, actor: Actor, at: datetime, why: str = "") ->
         reason = f"override ended by {actor.name}" + (f": {why}" if why else "")
         put_verdict(engine, HealthState.HEALTHY, actor=actor, since=at, reason=reason)
         if stored.code == TRUSTED:
-            # It changes nothing for gateways, so put_verdict is silent about it; who did it is told all the same.
+            # It changes nothing for gateways, so put_verdict records nothing; the person's act is recorded here.
             before = {"health": stored.state, "code": stored.code, "reason": stored.reason}
             after = {"health": HealthState.HEALTHY, "code": "", "reason": reason}
-            audit.tell(actor, "engine.end_trust", engine, before=before, after=after, why=why)
+            audit.record_for(actor, "engine.end_trust", engine, before=before, after=after, why=why)
     return True
 
 
 def held_by_hand(stored: EngineHealth | None, at: datetime) -> bool:
-    """Return whether an operator's verdict holds at this moment, so that the automation's own does not count."""
+    """Return whether an operator's verdict holds at this moment and suspends the automation's own."""
     if stored is None:
         return False
     trusted = stored.code == TRUSTED and stored.until is not None and at < stored.until

@@ -1,4 +1,4 @@
-"""What this process receives about the fleet over the bus, kept for the automations that read it."""
+"""What this process receives about the fleet over the bus, kept for the automations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from planning.facts.fleet_facts import PoolWindow, PrefixFacts
 
 
 class Sighting(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one engine; what nobody says is as if there were nothing."""
+    """The figures of one engine; a figure that no gateway reports counts as zero."""
 
     incarnation: int = 1
     counts: EngineCounts | None = None
@@ -36,17 +36,17 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that the gateways dispatched and that are not complete."""
     lost: bool = False
     """All gateways that know it have lost it."""
-    heard: bool = False
+    known: bool = False
     """Any gateway knows it."""
 
     @property
     def in_flight(self) -> int | None:
-        """Requests that run there or wait for it; None: nobody knows."""
-        return self.running + self.bound if self.heard else None
+        """Requests that run there or wait for it; None: unknown."""
+        return self.running + self.bound if self.known else None
 
 
 def together(samples: Sequence[EngineSample], report: EngineReport | None) -> Sighting:
-    """Return what several gateways' samples of one engine say together; `report` tells processes apart."""
+    """Return several gateways' samples of one engine as one; `report` distinguishes its processes."""
     if not samples:
         return Sighting()
     process_start = report.process_start if report is not None else None
@@ -57,7 +57,7 @@ def together(samples: Sequence[EngineSample], report: EngineReport | None) -> Si
         bound=sum(sample.bound for sample in samples),
         running=sum(sample.running for sample in samples),
         lost=all(sample.state == "lost" for sample in samples),
-        heard=True,
+        known=True,
     )
 
 
@@ -79,7 +79,7 @@ class EngineLoadPoint(msgspec.Struct, frozen=True, gc=False):
 
 
 class FleetObservation:
-    """The prober's newest reading next to each gateway's, and a short history of both.
+    """The prober's newest reading, each gateway's, and a short history of both.
 
     Thread-safe; moments are unix seconds.
     """
@@ -94,36 +94,36 @@ class FleetObservation:
         self._windows: dict[str, PoolWindows] = {}
         self._loads: deque[EngineLoadPoint] = deque(maxlen=MAX_ENGINES)
         self._loads_at = 0.0
-        self._heard_at = 0.0
+        self._checked_at = 0.0
         self._unsubscribe = [
-            samples.subscribe_each(self._hear_sample),
-            bus.subscribe(LOADS, lambda _topic, value: self._hear_report(value)),
+            samples.subscribe_gateways(self._take_sample),
+            bus.subscribe(LOADS, lambda _topic, value: self._take_report(value)),
         ]
 
     def stop(self) -> None:
-        """Hear no more."""
+        """Unsubscribe."""
         for unsubscribe in self._unsubscribe:
             unsubscribe()
 
     def engines(self, pool_id: str, now_s: float) -> dict[str, tuple[Sighting, EngineReport | None, float | None]]:
-        """Return what is known of the pool's engines by id: sighting, last report, since when it is unreachable."""
+        """Return the known facts of the pool's engines by id: sighting, last report, since when it is unreachable."""
         with self._lock:
-            told: dict[str, list[EngineSample]] = {}
+            by_engine: dict[str, list[EngineSample]] = {}
             for sample in self._fresh(now_s):
                 for engine in sample.engines:
                     if engine.pool_id == pool_id:
-                        told.setdefault(engine.engine_id, []).append(_as_evidence(engine, sample))
+                        by_engine.setdefault(engine.engine_id, []).append(_as_evidence(engine, sample))
             return {
                 engine_id: (
                     together(samples, self._reports.get(engine_id)),
                     self._reports.get(engine_id),
                     self._unreachable.get(engine_id),
                 )
-                for engine_id, samples in told.items()
+                for engine_id, samples in by_engine.items()
             }
 
     def report(self, engine_id: str) -> EngineReport | None:
-        """Return the prober's last word of an engine."""
+        """Return the prober's last report of an engine."""
         with self._lock:
             return self._reports.get(engine_id)
 
@@ -154,15 +154,15 @@ class FleetObservation:
             return [point for point in self._loads if point.at_s >= since_s]
 
     def gateways(self, now_s: float) -> int:
-        """Return how many gateways were heard lately."""
+        """Return how many gateways reported recently."""
         with self._lock:
             return len(self._fresh(now_s))
 
     # -- in the publisher's thread
 
-    def _hear_sample(self, gateway: str, sample: FleetSample) -> None:
+    def _take_sample(self, gateway: str, sample: FleetSample) -> None:
         with self._lock:
-            self._forget_what_is_to_come()
+            self._forget_the_future()
             serving: dict[str, int] = {}
             for engine in sample.engines:
                 serving[engine.pool_id] = serving.get(engine.pool_id, 0) + (engine.state in TAKING_WORK)
@@ -171,13 +171,13 @@ class FleetObservation:
                 windows.add(gateway, pool, sample.at, serving.get(pool.pool_id, 0))
             self._keep_loads(sample.at)
 
-    def _hear_report(self, value: bytes) -> None:
+    def _take_report(self, value: bytes) -> None:
         try:
             report = decode_report(value)
         except UnreadableMessageError:
             return
         with self._lock:
-            self._forget_what_is_to_come()
+            self._forget_the_future()
             if not self._fence.admits(report) or (
                 report.engine_id not in self._reports and len(self._reports) >= MAX_ENGINES
             ):
@@ -188,14 +188,14 @@ class FleetObservation:
             else:
                 self._unreachable.setdefault(report.engine_id, report.at)
 
-    def _forget_what_is_to_come(self) -> None:
-        """Begin the past anew where the clock went back: it would count as the newest until it is due."""
+    def _forget_the_future(self) -> None:
+        """Drop the history where the clock was set back: it would count as the newest until its time is reached."""
         now_s = self._clock()
-        if now_s < self._heard_at - MAX_AGE_S:
-            for heard in (self._unreachable, self._windows, self._loads):
-                heard.clear()
+        if now_s < self._checked_at - MAX_AGE_S:
+            for history in (self._unreachable, self._windows, self._loads):
+                history.clear()
             self._loads_at = 0.0
-        self._heard_at = now_s
+        self._checked_at = now_s
 
     def _keep_loads(self, at: float) -> None:
         if at - self._loads_at < LOADS_EVERY_S:
@@ -203,11 +203,11 @@ class FleetObservation:
         self._loads_at = at
         while self._loads and self._loads[0].at_s < at - LOADS_KEPT_S:
             self._loads.popleft()
-        told: dict[str, list[EngineSample]] = {}
+        by_engine: dict[str, list[EngineSample]] = {}
         for sample in self._fresh(at):
             for engine in sample.engines:
-                told.setdefault(engine.engine_id, []).append(engine)
-        for engine_id, samples in told.items():
+                by_engine.setdefault(engine.engine_id, []).append(engine)
+        for engine_id, samples in by_engine.items():
             seen = together(samples, None)
             report = self._reports.get(engine_id)
             tpot_s = seen.counts.tpot_s if seen.counts is not None else None
@@ -215,12 +215,12 @@ class FleetObservation:
             self._loads.append(EngineLoadPoint(at, engine_id, seen.in_flight_s, tpot_s, kv_usage))
 
     def _fresh(self, now_s: float) -> list[FleetSample]:
-        """Return the gateways' samples of this moment; one of a time to come is from before the clock went back."""
+        """Return the gateways' current samples; one from the future was taken before the clock was set back."""
         return [sample for sample in self._samples.newest() if abs(now_s - sample.at) <= MAX_AGE_S]
 
 
 def _as_evidence(engine: EngineSample, sample: FleetSample) -> EngineSample:
-    """Return what the sample may prove: a late gateway has not heard what its engines said."""
+    """Return the sample with the evidence it may give: a late gateway has not received its engines' reports."""
     return engine if sample.lateness is None else msgspec.structs.replace(engine, counts=None)
 
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from django.db import IntegrityError, transaction
 
 from controlplane.automation.actuators.registry import actuator_of
-from controlplane.automation.engine_actions import told
+from controlplane.automation.engine_actions import audit_fields
 from controlplane.automation.models.engine_action import OPEN_STATES, ActionKind, EngineAction
 from controlplane.automation.pool_facts import engines_by_id
 from controlplane.fleet.models.engine import Engine, new_engine_id
@@ -20,7 +20,7 @@ from controlplane.platform.jobs.wake import wake
 START_WITHIN = timedelta(minutes=15)
 STOP_WITHIN = timedelta(minutes=30)
 BY_HAND_WITHIN = timedelta(days=1)
-"""Orders that wait for a person."""
+"""Limit of orders that wait for a person."""
 MAX_OPEN = 1000
 """Open orders of one pool; more are not placed."""
 
@@ -28,9 +28,9 @@ MAX_OPEN = 1000
 def order_scaling(
     pool: Pool, add: Iterable[str], drain: Sequence[str], *, actor: Actor, why: str, at: datetime
 ) -> list[EngineAction]:
-    """Order an engine for each role in `add` and the end of each engine in `drain`; return what was ordered.
+    """Order an engine for each role in `add` and the end of each engine in `drain`; return the new orders.
 
-    Engines that are gone, or have an open order, are skipped. Belongs into a transaction.
+    Engines that are gone, or have an open order, are skipped. Call inside a transaction.
     """
     placed = [order_start(pool, role, actor=actor, why=why, at=at) for role in add]
     engines = engines_by_id(pool, drain)
@@ -41,9 +41,9 @@ def order_scaling(
 def order_flips(
     pool: Pool, flips: Sequence[tuple[str, str]], *, actor: Actor, why: str, at: datetime
 ) -> list[EngineAction]:
-    """Order each (engine id, role after); return what was ordered. Belongs into a transaction.
+    """Order each (engine id, role after); return the new orders. Call inside a transaction.
 
-    Where the actuator cannot turn an engine, one of the other role starts and this one stops.
+    Where the actuator cannot flip an engine, one of the other role starts and this one stops.
     """
     turns = actuator_of(pool).can_flip
     engines = engines_by_id(pool, [engine_id for engine_id, _ in flips])
@@ -60,10 +60,10 @@ def order_flips(
 
 
 def order_start(pool: Pool, role: str, *, actor: Actor, why: str, at: datetime) -> EngineAction | None:
-    """Place an order for one more engine and return it; None where MAX_OPEN are open. Belongs into a transaction."""
+    """Place an order for one more engine and return it; None where MAX_OPEN are open. Call inside a transaction."""
     if EngineAction.objects.filter(pool=pool, state__in=OPEN_STATES).count() >= MAX_OPEN:
         return None
-    return _place(pool, ActionKind.START, role, None, actor, why, at)
+    return _order_action(pool, ActionKind.START, role, None, actor, why, at)
 
 
 def order_stop(engine: Engine, *, actor: Actor, why: str, at: datetime) -> EngineAction | None:
@@ -83,13 +83,13 @@ def _order_for(
         return None
     try:
         with transaction.atomic():
-            return _place(engine.pool, kind, role, engine, actor, why, at)
+            return _order_action(engine.pool, kind, role, engine, actor, why, at)
     except IntegrityError:
         # Another worker placed one at the same moment.
         return None
 
 
-def _place(
+def _order_action(
     pool: Pool, kind: ActionKind, role: str, engine: Engine | None, actor: Actor, why: str, at: datetime
 ) -> EngineAction:
     within = START_WITHIN if kind == ActionKind.START else STOP_WITHIN
@@ -107,5 +107,5 @@ def _place(
         ordered_at=at,
     )
     wake(["engine_actions"])
-    audit.tell(actor, f"engine_action.{kind}", order, after=told(order), why=why)
+    audit.record_for(actor, f"engine_action.{kind}", order, after=audit_fields(order), why=why)
     return order

@@ -28,11 +28,11 @@ FRESH = timedelta(seconds=30)
 
 
 class AdviceError(ConflictError):
-    """The advice cannot be followed as it stands; the message says why."""
+    """An older plan says nothing about the present; rounds are five seconds apart."""
 
 
 def advice_key(job: str, plan: Mapping[str, Any]) -> str:
-    """Return what the plan wants done as one short text; empty where it wants nothing."""
+    """Return the plan's intent as one short text; empty if it wants nothing done."""
     if job == SCALING:
         return ",".join([f"+{role}" for role in plan.get("add", ())] + [f"-{item}" for item in plan.get("drain", ())])
     if job == RATIO:
@@ -45,8 +45,8 @@ def follow_advice(
 ) -> list[EngineAction]:
     """Order what the automation's last plan advises, if it still does at `at` (None: now); return the orders.
 
-    Raises NotAllowedError, and AdviceError where the pool is frozen, the automation acts by itself, or the advice
-    is old, followed already, or another one by now.
+    Raises NotAllowedError, and AdviceError where the pool is frozen, the automation acts by itself, or the advice is
+    old, was followed already, or has changed.
     """
     require(actor, Role.OPERATOR, pool)
     at = at or timezone.now()
@@ -64,7 +64,7 @@ def follow_advice(
             flips = [(flip["engine_id"], flip["after"]) for flip in plan["flips"]]
             orders = order_flips(pool, flips, actor=actor, why=said, at=at)
         after = {"automation": job, "advice": advice, "reason": text, "orders": [order.key for order in orders]}
-        audit.tell(actor, "pool.follow_advice", pool, after=after, why=why)
+        audit.record_for(actor, "pool.follow_advice", pool, after=after, why=why)
     return orders
 
 

@@ -1,4 +1,4 @@
-"""Keeps the plans that are worth keeping: each that changes something, each new reason, and one a minute for charts."""
+"""Keeps the plans worth keeping: each that changes something, each new reason, and one a minute for charts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from planning.facts.reason import Reason
 EVERY = timedelta(minutes=1)
 KEPT = timedelta(days=30)
 MAX_ROWS = 50_000
-"""Of one pool and job; beyond it the oldest leave first."""
+"""Of one pool and job; beyond it the oldest are deleted."""
 
 
 def worth_keeping(pool: str, job: str, at: datetime, *, changes: bool, mode: str, code: str) -> bool:
-    """Return whether a plan is kept: it changes something, its first reason or mode is new, or a minute has gone by."""
+    """Return whether a plan is kept: it changes something, its first reason or mode is new, or a minute has passed."""
     if changes:
         return True
     last = PlanRecord.objects.filter(pool=pool, job=job).order_by("-at", "-pk").first()
@@ -30,11 +30,11 @@ def worth_keeping(pool: str, job: str, at: datetime, *, changes: bool, mode: str
 
 
 class Plan(Protocol):
-    """What a planner returns."""
+    """The result of a planner."""
 
     @property
     def reasons(self) -> Sequence[Reason]:
-        """Why; the one that decided first."""
+        """The reasons; the deciding one first."""
         ...
 
 
@@ -52,14 +52,14 @@ def planned(
     outcome: Mapping[str, Any],
     stored: Mapping[str, Any] | None = None,
 ) -> RoundResult:
-    """Return the result of a round that made a plan; to keep the plan, where it is worth that, is an effect of it.
+    """Return the result of a round that made a plan; storing the plan, if it is worth keeping, is one of its effects.
 
-    `stored`: what is stored of the plan, where that is not all of it.
+    `stored`: the part of the plan to store, if not all of it.
     """
-    told: Mapping[str, Any] = msgspec.to_builtins(plan) if stored is None else stored
+    fields: Mapping[str, Any] = msgspec.to_builtins(plan) if stored is None else stored
     first = plan.reasons[0] if plan.reasons else Reason("", "")
     result = RoundResult(
-        msgspec.to_builtins(memory), inputs=inputs, plan=told, outcome={"mode": mode, **outcome, "reason": first.text}
+        msgspec.to_builtins(memory), inputs=inputs, plan=fields, outcome={"mode": mode, **outcome, "reason": first.text}
     )
     if worth_keeping(turn.pool.slug, job, turn.at, changes=changes, mode=mode, code=first.code):
         record = PlanRecord(
@@ -71,7 +71,7 @@ def planned(
             summary=first.text[:300],
             reasons=msgspec.to_builtins(list(plan.reasons)),
             figures=dict(figures),
-            plan=dict(told),
+            plan=dict(fields),
             outcome={"carried_out": carried_out},
         )
         result.effects.append(record.save)

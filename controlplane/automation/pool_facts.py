@@ -26,19 +26,19 @@ from planning.facts.fleet_facts import (
     STARTING,
     DemandPoint,
     EngineObservation,
-    Lifecycle,
     PoolFacts,
     PoolWindow,
     RoleLoad,
+    Lifecycle,
 )
 from routing.policy.policy_document import RoutingPolicy
 
 MAX_STARTS = 12
-"""Starts that are looked back on; the pause between failing ones has long reached its limit by then."""
+"""How many past starts are considered; the pause between failing ones has long reached its limit by then."""
 _AROUND_S = 1800.0
-"""How much of the past, and of the time around this one a season ago, tells of the demand."""
+"""How much of the recent past, and of the time around this one a season ago, informs the demand."""
 MAX_POINTS = 500
-"""Of the last time, and of the season before."""
+"""In the recent past, and in the season before."""
 Seen = tuple[Sighting, EngineReport | None, float | None]
 
 
@@ -68,7 +68,7 @@ def role_loads(facts: PoolFacts, observed: FleetObservation, window_s: float) ->
     for point in observed.loads(facts.now_s - window_s):
         role = roles.get(point.engine_id)
         if role == "prefill":
-            # Whether it prefills counts beside the wait, which alone is next to nothing until it is too late.
+            # Prefilling counts in addition to the wait, which alone stays near zero until it is too late.
             busy = 1.0 if point.in_flight_s > 0 else 0.0
             loads.append(RoleLoad(point.at_s, role, busy + point.in_flight_s / facts.ttft_slo_s))
         elif role == "decode" and (point.tpot_s is not None or point.kv_usage is not None):
@@ -81,13 +81,13 @@ def demand_history(
     pool_id: str, windows: Sequence[PoolWindow], now_s: float, settings: ScalingDocument
 ) -> list[DemandPoint]:
     """Return the demand of the last half hour and of the same time one season ago, oldest first."""
-    heard = [DemandPoint(window.from_s + window.span_s, window.work_s / window.span_s) for window in windows]
-    since_s = heard[0].at_s if heard else now_s
+    live = [DemandPoint(window.from_s + window.span_s, window.work_s / window.span_s) for window in windows]
+    since_s = live[0].at_s if live else now_s
     then_s = now_s - settings.season_s
     return [
         *_recorded(pool_id, then_s - _AROUND_S, then_s + _AROUND_S + settings.warm_up_s),
         *_recorded(pool_id, max(now_s - _AROUND_S, then_s + _AROUND_S), since_s - 1.0),
-        *heard,
+        *live,
     ]
 
 
@@ -109,13 +109,13 @@ def _recorded(pool_id: str, from_s: float, to_s: float) -> list[DemandPoint]:
 def _engine(engine: Engine, order: EngineAction | None, seen: Mapping[str, Seen], now_s: float) -> EngineObservation:
     sighting, report, unreachable_since_s = seen.get(engine.engine_id, (Sighting(), None, None))
     counts = sighting.counts
-    standing = _standing(engine, order)
+    state = _state(engine, order)
     facts = EngineObservation(
         engine_id=engine.engine_id,
         incarnation=sighting.incarnation,
-        # An engine that is being turned counts where it will be, or both automations would fill its place.
+        # An engine that changes its role counts in the new one, or both automations would replace it.
         role=order.role if order is not None else engine.role,
-        lifecycle=standing,
+        lifecycle=state,
         since_s=_since_s(engine, order, now_s),
         load_share=_share(engine),
         in_flight_s=sighting.in_flight_s,
@@ -132,14 +132,14 @@ def _since_s(engine: Engine, order: EngineAction | None, now_s: float) -> float:
     if order is not None:
         return _unix(order.ordered_at)
     since_s = _unix(engine.registered_at)
-    # Registered before the clock went back, it is no newcomer until that time comes again.
+    # Registered before the clock was set back, it is no newcomer until that time is reached again.
     return since_s if since_s <= now_s + LONGEST.total_seconds() else 0.0
 
 
 def _with_counts(facts: EngineObservation, counts: EngineCounts) -> EngineObservation:
-    told = msgspec.structs.asdict(counts)
-    told["dispatched"] = max(facts.dispatched, told["dispatched"])
-    return msgspec.structs.replace(facts, **told)
+    fields = msgspec.structs.asdict(counts)
+    fields["dispatched"] = max(facts.dispatched, fields["dispatched"])
+    return msgspec.structs.replace(facts, **fields)
 
 
 def _reported(report: EngineReport | None, unreachable_since_s: float | None) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _reported(report: EngineReport | None, unreachable_since_s: float | None) ->
     }
 
 
-def _standing(engine: Engine, order: EngineAction | None) -> Lifecycle:
+def _state(engine: Engine, order: EngineAction | None) -> Lifecycle:
     if order is not None:
         return DRAINING if order.kind == ActionKind.STOP else STARTING
     if engine.desired_state == DesiredState.READY:
@@ -168,7 +168,7 @@ def _standing(engine: Engine, order: EngineAction | None) -> Lifecycle:
 
 
 def _failed_starts(pool: Pool) -> dict[str, Any]:
-    """Return the facts of the last starts, as far as they failed."""
+    """Return the facts about recent failed starts."""
     ended = EngineAction.objects.filter(
         pool=pool, kind=ActionKind.START, state__in=(ActionState.DONE, ActionState.FAILED)
     )
@@ -185,7 +185,7 @@ def _to_be(order: EngineAction) -> EngineObservation:
     return EngineObservation(
         engine_id=order.key,
         role=order.role,
-        lifecycle=STARTING,
+        standing=STARTING,
         since_s=_unix(order.ordered_at),
     )
 

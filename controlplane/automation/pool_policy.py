@@ -1,4 +1,4 @@
-"""Which documents steer a pool, and how far its automations may go at this moment."""
+"""Which documents govern a pool, and how far its automations may act at this moment."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PoolPolicy:
 
 
 def pool_policy(pool: Pool) -> PoolPolicy:
-    """Return the documents of the pool's live version, the program's defaults where none is live."""
+    """Return the documents of the pool's live version, or the program's defaults if none is live."""
     live = pool.policy.live_version
     if live is None:
         return PoolPolicy(RoutingPolicy(), AutomationPolicy())
@@ -43,7 +43,7 @@ def pool_policy(pool: Pool) -> PoolPolicy:
 
 
 def pool_automation_of(pool: Pool) -> PoolAutomation:
-    """Return the pool's switches; a pool that has none stored is free."""
+    """Return the pool's switches; a pool without stored ones is unrestricted."""
     return getattr(pool, "automation", None) or PoolAutomation(pool=pool)
 
 
@@ -53,13 +53,13 @@ def mode_in_force(pool: Pool, mode: str) -> str:
 
 
 def override_engines(pool: Pool, now: datetime) -> int | None:
-    """Return the number of engines that an operator asks for at this moment; None: none does."""
+    """Return an operator's wanted number of engines at this moment; None: no override."""
     switches = pool_automation_of(pool)
     return switches.override_engines if _lasts(switches, now) else None
 
 
 def override_prefill(pool: Pool, now: datetime) -> int | None:
-    """Return the number of prefill engines that an operator asks for at this moment; None: none does."""
+    """Return an operator's wanted number of prefill engines at this moment; None: no override."""
     switches = pool_automation_of(pool)
     return switches.override_prefill if _lasts(switches, now) else None
 

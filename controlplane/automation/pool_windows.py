@@ -17,7 +17,7 @@ _COUNTED = ("requests", "on_time", "rejected", "work_s", "prompt_tokens", "recom
 
 @dataclass(slots=True)
 class _Bucket:
-    """One span. Mutable while it is the newest; queue figures are the last word of each gateway."""
+    """One span. Mutable while it is the newest; queue figures are each gateway's last report."""
 
     index: int
     requests: int = 0
@@ -32,23 +32,23 @@ class _Bucket:
 
 
 class PoolWindows:
-    """One pool's windows. Mutable state: the buckets, and the totals that each gateway told last."""
+    """One pool's windows. Mutable state: the buckets, and the totals that each gateway reported last."""
 
     def __init__(self) -> None:
         self._buckets: deque[_Bucket] = deque(maxlen=KEPT)
-        self._told: dict[str, PoolTotals] = {}
+        self._totals: dict[str, PoolTotals] = {}
 
     def add(self, gateway: str, pool: PoolSample, at: float, engines: int) -> None:
-        """Fold in what one gateway says at unix second `at`; `engines` serve at this moment."""
+        """Fold in a gateway's sample of unix second `at`; `engines` are serving then."""
         if pool.totals is None:
             return
         bucket = self._bucket(int(at // SPAN_S))
         if bucket is None:
             return
-        before = self._told.get(gateway)
-        if before is not None or len(self._told) < MAX_GATEWAYS:
-            self._told[gateway] = pool.totals
-        # A gateway that restarted counts from 0 again: its first word is where counting begins anew.
+        before = self._totals.get(gateway)
+        if before is not None or len(self._totals) < MAX_GATEWAYS:
+            self._totals[gateway] = pool.totals
+        # A gateway that restarted counts from 0 again: its first report is the new baseline.
         if before is not None and pool.totals.requests >= before.requests and pool.totals.work_s >= before.work_s:
             _count(bucket, before, pool.totals)
         bucket.queued[gateway] = (pool.unbound + (pool.bound or 0), pool.queued_s or 0.0)

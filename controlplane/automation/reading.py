@@ -1,4 +1,4 @@
-"""How a pool steers itself at this moment, for API and console."""
+"""A pool's automation state at this moment, for API and console."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DOCUMENTS = {"engine_health": "health", "rebalance": "rebalance", "scaling": "sc
 
 @dataclass(frozen=True, slots=True)
 class AutomationStanding:
-    """One automation: what it may do, and what its last round made of the pool."""
+    """One automation: its mode, and the result of its last round."""
 
     job: str
     mode: str
@@ -38,11 +38,11 @@ class AutomationStanding:
     reason: str
     plan: dict[str, Any]
     memory: dict[str, Any]
-    """What the automation remembers from round to round."""
+    """The automation's memory from round to round."""
     mode_of_plan: str = ""
-    """Under which mode the plan was made: another one than is in force until the next round."""
+    """The mode under which the plan was made: until the next round it may differ from the one in force."""
     advice: str = ""
-    """What it advises, as one short text by which a person follows it; empty where it advises nothing."""
+    """Its advice, as one short text by which a person follows it; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ class PoolAutomationState:
     orders: list[EngineAction]
 
 
-def pool_standing(pool: Pool, observed: FleetObservation, now: datetime) -> PoolAutomationState:
-    """Return how the pool stands at this moment."""
+def pool_state(pool: Pool, observed: FleetObservation, now: datetime) -> PoolAutomationState:
+    """Return the pool's automation state at this moment."""
     switches = pool_automation_of(pool)
     lasts = switches.override_until is not None and switches.override_until > now
     orders = list(open_orders([pool]))
@@ -77,7 +77,7 @@ def pool_standing(pool: Pool, observed: FleetObservation, now: datetime) -> Pool
         changed_by=switches.changed_by,
         why=switches.why,
         engines=engine_counts(pool, orders, observed, now),
-        automations=automation_standings(pool, now),
+        automations=automation_statuses(pool, now),
         orders=orders,
     )
 
@@ -85,8 +85,8 @@ def pool_standing(pool: Pool, observed: FleetObservation, now: datetime) -> Pool
 def engine_counts(pool: Pool, orders: list[EngineAction], observed: FleetObservation, now: datetime) -> dict[str, int]:
     """Return how many engines are desired, running and failed, and how many orders are open.
 
-    Desired are those that are to serve, with what is ordered more and less; failed are those that are to serve and
-    do not answer, unless they are on their way to another role, and starts that were given up in the last hour.
+    Desired: the engines set to serve, adjusted by open orders. Failed: those set to serve that do not answer, unless
+    they are changing roles, and starts that were given up in the last hour.
     """
     engines = Engine.objects.filter(pool=pool, desired_state=DesiredState.READY).values_list("engine_id", flat=True)
     reports = {engine_id: observed.report(engine_id) for engine_id in engines}
@@ -115,12 +115,12 @@ def engine_counts(pool: Pool, orders: list[EngineAction], observed: FleetObserva
     }
 
 
-def automation_standings(pool: Pool, now: datetime) -> list[AutomationStanding]:
-    """Return each automation with what its last round said."""
+def automation_statuses(pool: Pool, now: datetime) -> list[AutomationStanding]:
+    """Return each automation with the result of its last round."""
     documents = pool_policy(pool).automation
     runs = {run.job: run for run in JobRun.objects.filter(job__in=DOCUMENTS, shard=pool.pk, state=JobState.ACTIVE)}
     wishes = {"scaling": override_engines(pool, now), "prefill_decode": override_prefill(pool, now)}
-    found = []
+    statuses = []
     for job, part in DOCUMENTS.items():
         run = runs.get(job)
         mode = getattr(documents, part).mode
@@ -132,8 +132,8 @@ def automation_standings(pool: Pool, now: datetime) -> list[AutomationStanding]:
         advice = advice_key(job, plan) if outcome.get("mode") == ADVISE else ""
         reason = str(outcome.get("reason", ""))
         made = str(outcome.get("mode", ""))
-        found.append(AutomationStanding(job, mode, in_force, at, reason, plan, memory, made, advice))
-    return found
+        statuses.append(AutomationStanding(job, mode, in_force, at, reason, plan, memory, made, advice))
+    return statuses
 
 
 def _moment(unix_s: Any) -> datetime | None:

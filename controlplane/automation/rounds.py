@@ -25,7 +25,7 @@ from controlplane.platform.models.job_run import JobRun, JobState
 logger = logging.getLogger(__name__)
 
 LEASE = timedelta(seconds=8)
-"""Longer than any round; a dead holder's round begins again after it, below 15 s."""
+"""Longer than any round; a dead holder's round is repeated after it, below 15 s."""
 _A_YEAR_S = 365 * 86_400.0
 
 
@@ -40,7 +40,7 @@ class Round:
     pool: Pool
     lease: Lease
     memory: Mapping[str, Any]
-    """What the last round left."""
+    """The memory that the last round left."""
     at: datetime
 
     @property
@@ -51,7 +51,7 @@ class Round:
 
 @dataclass(slots=True)
 class RoundResult:
-    """What came of a round. `effects` run in the transaction that stores it, and raise to undo all of it."""
+    """The result of a round. `effects` run in the transaction that stores it, and raise to undo all of it."""
 
     memory: Mapping[str, Any]
     inputs: Mapping[str, Any] = field(default_factory=dict)
@@ -71,10 +71,11 @@ def run_rounds(
     A pool's rounds are `every` apart in the whole installation, however many workers wake up. A pool whose round
     fails does not hold up the others. None from `work`: there is nothing to do in this pool.
     """
-    found = Pool.objects.select_related("policy__live_version", "automation", "region") if pools is None else pools
+    candidates = Pool.objects.select_related("policy__live_version", "automation", "region") if pools is None else pools
+    # One read instead of a conditional write per pool.
     waiting = _waiting(job, clock())
     stored = 0
-    for pool in found:
+    for pool in candidates:
         if pool.pk in waiting:
             continue
         lease = acquire(job, this_owner(), LEASE, shard=pool.pk, clock=clock)
@@ -84,7 +85,7 @@ def run_rounds(
 
 
 def bring_forward(pool: Pool, jobs: Collection[str]) -> None:
-    """Let the pool's next rounds begin now; one that is under way already ends as it began."""
+    """Make the pool's next rounds due now; one that is under way is not affected."""
     resting = JobRun.objects.filter(job__in=tuple(jobs), shard=pool.pk, state=JobState.ACTIVE, lease_owner="")
     resting.filter(lease_until__gt=timezone.now()).update(lease_until=timezone.now())
     wake(jobs)
@@ -100,18 +101,20 @@ def _round(job: str, lease: Lease, pool: Pool, every: timedelta, work: Work, clo
     except LeaseLostError:
         logger.warning("another holder took the round", extra={"job": job, "pool": pool.slug})
         return False
+    # The job ends with it: without the database no other round can be stored.
     except DatabaseError:
         raise
     except Exception:
-        # The edge of one pool's round: the others must not stand still with it.
+        # The edge of one pool's round: the rounds of other pools must not stop with it.
         logger.exception("a round failed; the next one continues from the stored state", extra={"job": job})
+        # A failing round is not repeated each second.
         _rest(lease, {"reason": "the last round failed; see the log"}, at + max(every, timedelta(seconds=5)))
         return False
     return True
 
 
 def store(lease: Lease, result: RoundResult, due: datetime) -> None:
-    """Store a round and its effects; nobody takes the next one before `due`. Raises LeaseLostError."""
+    """Store a round and its effects; the next one starts at `due` at the earliest. Raises LeaseLostError."""
     with transaction.atomic():
         held = JobRun.objects.select_for_update().filter(
             pk=lease.run_id,
@@ -128,6 +131,7 @@ def store(lease: Lease, result: RoundResult, due: datetime) -> None:
             lease_until=due,
             lease_owner="",
         )
+        # Effects run only under the lease: a lost one rolls the transaction back.
         if not moved:
             raise LeaseLostError
         for effect in result.effects:
@@ -135,9 +139,9 @@ def store(lease: Lease, result: RoundResult, due: datetime) -> None:
 
 
 def moved_back(memory: Mapping[str, Any], by: timedelta, now: datetime) -> dict[str, Any]:
-    """Return the memory with its moments as much earlier as the clock is, so that no hold lasts the hour longer.
+    """Return the memory with its moments moved back with the clock, so that no hold lasts longer.
 
-    Moments are unix seconds as floats; no other number of a memory comes near today's.
+    Moments are unix seconds as floats; no other number of a memory is near today's.
     """
     if not by:
         return dict(memory)
@@ -145,7 +149,7 @@ def moved_back(memory: Mapping[str, Any], by: timedelta, now: datetime) -> dict[
 
     def move(value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: move(each) for key, each in value.items()}
+            return {key: move(member) for key, member in value.items()}
         if isinstance(value, list):
             return [move(item) for item in value]
         if isinstance(value, float) and abs(value - now_s) < _A_YEAR_S:

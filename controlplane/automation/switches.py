@@ -1,6 +1,6 @@
 """Freezes a pool's automations and overrides its engine count; both act at once and are audited.
 
-What a person wishes does not wait for the next regular round: the rounds that carry it out are due from then on.
+A person's change does not wait for the next regular round: the rounds that carry it out become due at once.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from controlplane.platform.roles import require
 
 LONGEST_OVERRIDE = timedelta(days=7)
 MAX_ENGINES = 10_000
-"""What a number may be at all; the bounds of the live policy are narrower."""
+"""Upper bound of any number; the bounds of the live policy are narrower."""
 CARRIED_OUT_BY = ("scaling", "prefill_decode")
-"""Jobs that do what an override asks for."""
+"""Jobs that carry out an override."""
 
 
 def pool_automation(pool: Pool) -> PoolAutomation:
-    """Return the pool's switches as stored, made where there are none yet."""
-    found, _ = PoolAutomation.objects.select_related("pool").get_or_create(pool=pool)
-    return found
+    """Return the pool's stored switches, created if there are none yet."""
+    switches, _ = PoolAutomation.objects.select_related("pool").get_or_create(pool=pool)
+    return switches
 
 
 def freeze(pool: Pool, *, actor: Actor, expected: int | None = None, why: str = "") -> PoolAutomation:
-    """Let no automation of the pool do anything; orders that were not begun are taken back.
+    """Stop all automation of the pool; orders that have not begun are withdrawn.
 
     Raises NotAllowedError, StaleRevisionError.
     """
@@ -49,7 +49,7 @@ def freeze(pool: Pool, *, actor: Actor, expected: int | None = None, why: str = 
 
 
 def unfreeze(pool: Pool, *, actor: Actor, expected: int | None = None, why: str = "") -> PoolAutomation:
-    """Let the pool's automations go on as its policy says; raises NotAllowedError, StaleRevisionError."""
+    """Resume the pool's automations as its policy says; raises NotAllowedError, StaleRevisionError."""
     require(actor, Role.OPERATOR, pool)
     return _change(pool, {"frozen": False}, "pool.unfreeze", actor, expected, why)
 
@@ -64,10 +64,10 @@ def take_over(
     expected: int | None = None,
     why: str = "",
 ) -> PoolAutomation:
-    """Have so many engines, or so many of the prefill role, until a moment, whatever the automations plan.
+    """Fix the number of engines, or of prefill engines, until a given time, whatever the automations plan.
 
-    The numbers lie within the bounds of the pool's live policy.
-    Raises NotAllowedError, InvalidFieldsError, StaleRevisionError.
+    The numbers must be within the bounds of the pool's live policy. Raises NotAllowedError, InvalidFieldsError,
+    StaleRevisionError.
     """
     require(actor, Role.OPERATOR, pool)
     _check(pool, until, engines, prefill)
@@ -103,22 +103,22 @@ def _change(
 ) -> PoolAutomation:
     with transaction.atomic():
         stored = locked(pool_automation(pool), expected)
-        before = told(stored)
+        before = audit_fields(stored)
         for name, value in changes.items():
             setattr(stored, name, value)
-        after = told(stored)
+        after = audit_fields(stored)
         if after == before:
             return stored
         stored.changed_at, stored.changed_by, stored.why = timezone.now(), actor.name, why[:200]
         named = {name: getattr(stored, name) for name in (*changes, "changed_at", "changed_by", "why")}
         bump(stored, named)
-        audit.tell(actor, verb, pool, before=before, after=after, why=why)
+        audit.record_for(actor, verb, pool, before=before, after=after, why=why)
         bring_forward(pool, CARRIED_OUT_BY)
     return stored
 
 
-def told(stored: PoolAutomation) -> dict[str, Any]:
-    """Return the switches as the audit tells them."""
+def audit_fields(stored: PoolAutomation) -> dict[str, Any]:
+    """Return the switches as the audit records them."""
     until = stored.override_until
     return {
         "frozen": stored.frozen,

@@ -20,22 +20,22 @@ from routing.policy.schema_versions import SchemaError
 from routing.values.prepared_struct import prepared
 
 STEP_S = 900.0
-"""As the paper's Fig. 3 has it, about: what is shorter than a quarter of an hour is averaged away."""
+"""About that of the paper's Fig. 3: peaks shorter than a quarter of an hour are averaged away."""
 READ_BYTES = 8 << 20
-"""Of a longer log, one in n requests is counted, and stands for n."""
+"""Of a longer log, one in n requests is counted, with weight n."""
 ROWS_APART = 8
-"""So many requests of a segment may stand for one before whole segments are left out: a step of a quiet fleet has few
-segments.
+"""One request may represent this many of its segment before whole segments are left out: a step of a quiet fleet has
+few segments.
 """
 MOST_TOGETHER = 256.0
-"""The largest batch that is assumed where an engine's decode cost sets no limit."""
+"""The largest batch assumed where an engine's decode cost sets no limit."""
 UNANSWERED = frozenset({"rejected", "unanswered", "failed"})
-"""They asked for an answer that the log does not have, so that the pool's mean counts."""
+"""They asked for an answer that the log does not have, so the pool's mean counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedDemand:
-    """What the log holds of a while."""
+    """The demand in a span of the log."""
 
     regions: dict[str, list[float]]
     """Busy engines per region and step of STEP_S seconds."""
@@ -45,12 +45,12 @@ class LoggedDemand:
     requests: int
     """Requests that were read."""
     every: int
-    """Of so many requests one was read."""
+    """One of this many requests was read."""
 
 
 @dataclass(slots=True)
 class _PoolWork:
-    """What one pool was asked for. Mutable: seconds per step, and answers that are missing."""
+    """Work asked of one pool. Mutable: seconds per step, and answers that are missing."""
 
     region: str
     prefill: PrefillCost
@@ -76,7 +76,7 @@ class _PoolWork:
         self.seconds[asked] = self.seconds.get(asked, 0.0) + work_s
 
     def _token_s(self, context_tokens: float) -> float:
-        """Return an engine's time per token in the largest batch whose step is within the objective."""
+        """Return an engine's time per token in the largest batch whose step meets the objective."""
         batch = min(MOST_TOGETHER, max(1.0, self.decode.batch_within(self.tpot_slo_s, context_tokens)))
         return self.decode.seconds(batch, batch * context_tokens) / batch
 
@@ -92,7 +92,7 @@ def logged_demand(now: float, days: float) -> LoggedDemand | None:
     """Return the demand of the last `days` before `now` (unix seconds); None: the log is empty.
 
     Whole steps only: those that the log covers from beginning to end. A forwarded request counts in the region of its
-    first contact. Requests of pools that are gone are left out.
+    first contact. Requests of deleted pools are left out.
     """
     span = recorded_span()
     if span is None:
@@ -136,7 +136,7 @@ def _pool_work(pool: Pool) -> _PoolWork:
             policy = RoutingPolicy()
     prefill, decode = PrefillCost.of(policy.prefill_cost), DecodeCost.of(policy.decode_cost)
     learned = [msgspec.convert(cost.fitted, prepared(FittedCost)) for cost in pool.learned_costs.all()]
-    best = max((item for item in learned if item.better), key=lambda each_: each_.samples, default=None)
+    best = max((item for item in learned if item.better), key=lambda fitted: fitted.samples, default=None)
     if best is not None:
         prefill, decode = best.prefill, best.decode or decode
     return _PoolWork(pool.region.slug, prefill, decode, policy.tpot_slo_s)

@@ -11,7 +11,7 @@ from planning.capacity.capacity_plan import CapacityPlan, CapacityQuestion, Savi
 from routing.values.counted import count
 
 RESERVED_PER_H, ON_DEMAND_PER_H = 37.56, 98.32
-"""What SkyWalker quotes for a p5.48xlarge ($ per hour, §2.1), three years reserved and on demand."""
+"""SkyWalker's prices for a p5.48xlarge ($ per hour, §2.1), three years reserved and on demand."""
 UTILIZATION = 0.7
 MAX_DAYS = 30
 DAYS = 7
@@ -20,7 +20,7 @@ DAY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What is asked, all with defaults."""
+    """Parameters of the plan, all with defaults."""
 
     reserved_per_h: float = RESERVED_PER_H
     on_demand_per_h: float = ON_DEMAND_PER_H
@@ -30,28 +30,30 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class InstallationPlan:
-    """The plan, and what it was made of."""
+    """The plan, with its inputs."""
 
     plan: CapacityPlan
     demand: LoggedDemand
     present: dict[str, int]
-    """Engines that are registered, by region."""
+    """Registered engines by region."""
 
     @property
     def span_s(self) -> float:
-        """How much of the past it saw (s)."""
+        """The span of the log that it covers (s)."""
         return self.demand.until - self.demand.since
 
     @property
     def caveat(self) -> str:
-        """What the data cannot say; empty: it covers a day at least and all of the log was read."""
-        found = []
+        """The limits of the data; empty: it covers a day at least and all of the log was read."""
+        sentences = []
         if self.span_s < DAY_S:
             hours = self.span_s / 3600
-            found.append(f"The log covers {hours:.1f} h, less than a day: peaks at other hours are not in it.")
+            sentences.append(f"The log covers {hours:.1f} h, less than a day: peaks at other hours are not in it.")
         if self.demand.every > 1:
-            found.append(f"The log is long: one of {self.demand.every} requests was read and stands for the others.")
-        return " ".join(found)
+            sentences.append(
+                f"The log is long: one of {self.demand.every} requests was read and stands for the others."
+            )
+        return " ".join(sentences)
 
 
 def installation_plan(now: float, asked: Prices) -> InstallationPlan | None:
@@ -75,11 +77,13 @@ def installation_plan(now: float, asked: Prices) -> InstallationPlan | None:
     return InstallationPlan(capacity_plan(question, Random(0)), demand, present)
 
 
-def range_words(found: SavingRange | None) -> str:
-    """Return the range of the saving, and what it rests on."""
-    if found is None:
+def range_words(saving: SavingRange | None) -> str:
+    """Return the range of the saving, and its basis."""
+    if saving is None:
         return "no range: the log has fewer than two windows of two hours"
     pieces = count(
-        found.pieces, "day" if found.of_days else "window of two hours", "" if found.of_days else "windows of two hours"
+        saving.pieces,
+        "day" if saving.of_days else "window of two hours",
+        "" if saving.of_days else "windows of two hours",
     )
-    return f"{found.low:.1%} to {found.high:.1%} in nine of ten draws of {pieces}"
+    return f"{saving.low:.1%} to {saving.high:.1%} in nine of ten draws of {pieces}"

@@ -29,10 +29,10 @@ def ok(says: str) -> Finding:
 
 
 def warning(says: str, do: str) -> Finding:
-    """Return a finding that works, but not as well or as long as it should."""
+    """Return a finding about something that works, but not as well or as long as it should."""
     return Finding(State.WARNING, says, do)
 
 
 def problem(says: str, do: str) -> Finding:
-    """Return a finding that keeps the program from serving."""
+    """Return a finding about something that keeps the program from serving."""
     return Finding(State.PROBLEM, says, do)

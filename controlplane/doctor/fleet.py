@@ -1,4 +1,4 @@
-"""Questions about what runs: policies, tenants, engines, node managers, gateways and jobs."""
+"""Checks of what runs: policies, tenants, engines, node managers, gateways and jobs."""
 
 from __future__ import annotations
 
@@ -43,25 +43,25 @@ _UNREADABLE_REMEDY = "Roll the policy back to a version written by this release,
 
 
 def policies(_installation: Installation) -> list[Finding]:
-    """Read every live version; the pools of one that cannot be read keep the policy that they had.
+    """Read every live version; pools whose version cannot be read keep their former policy.
 
-    Of one that names a baseline they follow the rest, and the placement of a new pool.
+    If a version names an unsupported baseline, its pools follow the rest of it, and a new pool's placement.
     """
     try:
         policies = list(Policy.objects.exclude(live_version=None).select_related("live_version__policy"))
     except DatabaseError as error:
         return [warning(f"Cannot read the policies: {type(error).__name__}.", "Fix the database connection first.")]
-    found = []
+    findings = []
     for policy in policies:
         live = policy.live_version
         if live is None:
             continue
         if wrong := reading_problem(live):
             says = f"This release cannot read the live version of {policy}: {wrong}. Its pools keep the last policy."
-            found.append(problem(says, _UNREADABLE_REMEDY))
+            findings.append(problem(says, _UNREADABLE_REMEDY))
         elif note := baseline_note(live):
-            found.append(warning(f"The live version of {policy} is not fully in effect. {note}", _BASELINE_REMEDY))
-    return found or [ok("All live policies are readable.")]
+            findings.append(warning(f"The live version of {policy} is not fully in effect. {note}", _BASELINE_REMEDY))
+    return findings or [ok("All live policies are readable.")]
 
 
 _SHARED_REMEDY = (
@@ -71,13 +71,13 @@ _SHARED_REMEDY = (
 
 
 def tenants(_installation: Installation) -> list[Finding]:
-    """Name the pools in which several tenants share caches."""
+    """List the pools in which several tenants share caches."""
     try:
         shared = with_shared_caches(Pool.objects.all())
     except DatabaseError as error:
         return [warning(f"Cannot read the tenants: {type(error).__name__}.", "Fix the database connection first.")]
-    found = [warning(f"Tenants share caches in pool {pool.slug}.", _SHARED_REMEDY) for pool in shared]
-    return found or [ok("Tenants share caches in no pool.")]
+    findings = [warning(f"Tenants share caches in pool {pool.slug}.", _SHARED_REMEDY) for pool in shared]
+    return findings or [ok("Tenants share caches in no pool.")]
 
 
 _AT_ONCE = 16
@@ -88,12 +88,12 @@ _FIRST = "Fix the database connection, then run `manage.py migrate`; `manage.py 
 
 
 def engines(installation: Installation) -> list[Finding]:
-    """Ask whether engines answer and accept the gateway's key, and whether their roles fit together."""
+    """Check whether engines answer and accept the gateway's key, and whether their roles fit together."""
     return [*_answers_of_engines(installation), *_keys(installation), *_roles()]
 
 
 def _keys(installation: Installation) -> list[Finding]:
-    """Name the engines that reject the key of the gateway that runs here, whatever key this command has."""
+    """List the engines that reject the key of the gateway on this machine, whatever key this command has."""
     rejecting = Engine.objects.filter(engine_id__in=rejecting_key(answer_of(installation, "/metrics"))).select_related(
         "pool"
     )
@@ -120,7 +120,7 @@ def _roles() -> list[Finding]:
 
 
 def _answers_of_engines(_installation: Installation) -> list[Finding]:
-    """Ask /health of the first engines that should serve; redirects are not followed."""
+    """Request /health of the first engines that should serve; redirects are not followed."""
     try:
         ready = Engine.objects.filter(desired_state="ready").select_related("pool")
         engines = list(ready.order_by("engine_id")[:_MOST_ENGINES])
@@ -134,12 +134,12 @@ def _answers_of_engines(_installation: Installation) -> list[Finding]:
         ]
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         answers = list(threads.map(lambda engine: _why_not(engine.connect_url), engines))
-        told = list(threads.map(lambda engine: _block_tokens(engine.connect_url), engines))
-    return [*_answering(engines, answers), *_block_sizes(engines, told)]
+        sizes = list(threads.map(lambda engine: _block_tokens(engine.connect_url), engines))
+    return [*_answering(engines, answers), *_block_sizes(engines, sizes)]
 
 
-def _block_sizes(engines: Sequence[Engine], told: Sequence[int | None]) -> list[Finding]:
-    seen = [(engine.pool.slug, engine.name, tokens) for engine, tokens in zip(engines, told, strict=True)]
+def _block_sizes(engines: Sequence[Engine], sizes: Sequence[int | None]) -> list[Finding]:
+    seen = [(engine.pool.slug, engine.name, tokens) for engine, tokens in zip(engines, sizes, strict=True)]
     pools = {engine.pool.slug: engine.pool for engine in engines}
     return [
         warning(block_size_problem.sentence, block_size_problem.remedy)
@@ -174,7 +174,7 @@ def _why_not(url: str) -> str:
 
 
 def _block_tokens(url: str) -> int | None:
-    """Return the engine's block size; None where it does not tell."""
+    """Return the engine's block size; None if it does not report one."""
     try:
         return parse_engine_metrics(_get(url, "/metrics")[1]).block_size
     except (OSError, http.client.HTTPException, UnreadableMetricsError):
@@ -198,18 +198,18 @@ def _get(url: str, path: str) -> tuple[int, bytes]:
 
 
 def kv_nodes(_installation: Installation) -> list[Finding]:
-    """Ask which nodes are silent, and which engines name one that does not serve; nothing where there are none."""
+    """Check which nodes are silent, and which engines name a node that does not serve; nothing without nodes."""
     try:
         states = dict(KvNode.objects.values_list("name", "state"))
         named = list(Engine.objects.exclude(kv_node="").order_by("engine_id").values_list("name", "kv_node"))
     except DatabaseError:
-        # The question about engines says so.
+        # The check of the engines reports it.
         return []
     silent = sorted(name for name, state in states.items() if state == KvNodeState.SILENT)
     astray = [f"{engine} ({node})" for engine, node in named if states.get(node) not in LIVE]
-    found = []
+    findings = []
     if silent:
-        found.append(
+        findings.append(
             warning(
                 f"No report from {count(len(silent), 'KV node')} for 15 s: {some_names(silent, _NAMED)}.",
                 "Check their logs and their API key. Delete nodes that no longer exist "
@@ -217,7 +217,7 @@ def kv_nodes(_installation: Installation) -> list[Finding]:
             )
         )
     if astray:
-        found.append(
+        findings.append(
             warning(
                 f"No KV node serves {count(len(astray), 'engine')} by the name that is set: "
                 f"{some_names(astray, _NAMED)}.",
@@ -226,11 +226,11 @@ def kv_nodes(_installation: Installation) -> list[Finding]:
             )
         )
     serving = sum(state in LIVE for state in states.values())
-    return found or ([ok(f"{count(serving, 'KV node reports', 'KV nodes report')}.")] if serving else [])
+    return findings or ([ok(f"{count(serving, 'KV node reports', 'KV nodes report')}.")] if serving else [])
 
 
 def snapshot_age(installation: Installation) -> list[Finding]:
-    """Compare the last-known-good snapshot on disk with the database, and its age with what is served at most."""
+    """Compare the last-known-good snapshot on disk with the database, and its age with the limit for serving it."""
     path = installation.state_dir / FILE_NAME
     settings = GatewaySettings()
     if not path.exists():
@@ -268,14 +268,14 @@ FRESH_S = 5.0
 
 
 def rotation(installation: Installation) -> list[Finding]:
-    """Name the engines that gateways keep out of rotation, or that serve degraded, with the reasons."""
+    """List the engines that gateways keep out of rotation, or that are degraded, with the reasons."""
     sample = fleet_samples().latest
     fresh = sample is not None and abs(installation.now.timestamp() - sample.at) <= FRESH_S
     return out_of_rotation(sample) if sample is not None and fresh else []
 
 
 def out_of_rotation(sample: FleetSample) -> list[Finding]:
-    """Return what a sample of all gateways says of engines that do not serve as usual."""
+    """Return the findings of a merged sample about engines that do not serve as usual."""
     findings = []
     for states, one, many in _TROUBLES:
         names = [f"{engine.name} ({engine.reason})" for engine in sample.engines if engine.state in states]
@@ -292,7 +292,7 @@ _TROUBLE_REMEDY = "See “Engines and hits” in docs/troubleshooting.md."
 
 
 def queue_owners(installation: Installation) -> list[Finding]:
-    """Ask which gateways decide alone, or know different owners; nothing where there is one gateway."""
+    """Check which gateways decide alone, or know different owners; nothing with a single gateway."""
     now = installation.now.timestamp()
     return judged(
         [fleet_sample for fleet_sample in fleet_samples().newest() if abs(now - fleet_sample.at) <= FRESH_S], now
@@ -300,31 +300,31 @@ def queue_owners(installation: Installation) -> list[Finding]:
 
 
 def judged(samples: list[FleetSample], now: float) -> list[Finding]:
-    """Return what the newest samples of all gateways say; `now` is unix seconds."""
+    """Return the findings of the newest samples of all gateways; `now` is unix seconds."""
     roles: dict[str, list[PoolRole]] = {}
     for sample in samples:
         for pool in sample.pools:
             roles.setdefault(pool.pool_id, []).extend(pool.roles)
-    found = []
-    for pool_id, told in sorted(roles.items()):
-        alone = deciding_alone(told, now)
-        settled = {(item.epoch, item.owner) for item in told if item.owner and now - item.since > LONG_S}
+    findings = []
+    for pool_id, pool_roles in sorted(roles.items()):
+        alone = deciding_alone(pool_roles, now)
+        settled = {(item.epoch, item.owner) for item in pool_roles if item.owner and now - item.since > LONG_S}
         if alone:
-            found.append(warning(f"Gateways decide alone about {pool_id}: {named(alone)}.", REMEDY))
+            findings.append(warning(f"Gateways decide alone about {pool_id}: {named(alone)}.", REMEDY))
         elif len(settled) > 1:
             owners = ", ".join(f"{owner} (epoch {epoch})" for epoch, owner in sorted(settled))
-            found.append(
+            findings.append(
                 warning(
                     f"Gateways know different owners of {pool_id}: {owners}.",
                     "Let the gateways reach each other's HEADWAY_PEER_LISTEN.",
                 )
             )
-    shared = sum(1 for told in roles.values() if told)
-    return found or ([ok(f"The gateways agree on who owns {count(shared, 'pool')}.")] if shared else [])
+    shared = sum(1 for pool_roles in roles.values() if pool_roles)
+    return findings or ([ok(f"The gateways agree on who owns {count(shared, 'pool')}.")] if shared else [])
 
 
 def probe_lease(installation: Installation) -> list[Finding]:
-    """Look at the leases of the probe job's shards and at who should hold them."""
+    """Check the leases of the probe job's shards and which processes should hold them."""
     try:
         runs = list(JobRun.objects.filter(job="probe", state=JobState.ACTIVE).order_by("shard"))
     except DatabaseError as error:
@@ -358,7 +358,7 @@ _AGE = re.compile(rf"^{NAME} (\S+)$", re.MULTILINE)
 
 
 def wake_up(installation: Installation) -> list[Finding]:
-    """Ask the server on this machine how long ago it heard of a wake-up."""
+    """Report how long ago the server on this machine received a wake-up."""
     age_s = _age_s(installation)
     if age_s is None:
         return [ok("No local server reports when jobs were last woken.")]
@@ -371,5 +371,5 @@ def wake_up(installation: Installation) -> list[Finding]:
 
 
 def _age_s(installation: Installation) -> float | None:
-    found = _AGE.search((answer_of(installation, "/metrics") or b"").decode("utf-8", "replace"))
-    return float(found[1]) if found else None
+    match = _AGE.search((answer_of(installation, "/metrics") or b"").decode("utf-8", "replace"))
+    return float(match[1]) if match else None

@@ -1,4 +1,4 @@
-"""Questions about this machine: versions, files, disk, clock and port."""
+"""Checks of this machine: versions, files, disk, clock and port."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ def versions(
     python: tuple[int, ...] = tuple(sys.version_info[:3]),
     django_version: tuple[int, ...] = django.VERSION[:3],
 ) -> list[Finding]:
-    """Compare both with what pyproject.toml and requirements.txt ask for."""
+    """Compare both with the requirements in pyproject.toml and requirements.txt."""
     return [_python(python), _django(django_version)]
 
 
-def _python(found: tuple[int, ...]) -> Finding:
-    text = ".".join(str(part) for part in found)
-    if found[:2] in PYTHONS:
+def _python(version: tuple[int, ...]) -> Finding:
+    text = ".".join(str(part) for part in version)
+    if version[:2] in PYTHONS:
         return ok(f"Python is {text}.")
     return problem(f"Python is {text}, not 3.11 to 3.13.", "Install Python 3.13 and run `make setup` with it.")
 
 
-def _django(found: tuple[int, ...]) -> Finding:
-    text = ".".join(str(part) for part in found)
-    if found[:2] == DJANGO:
+def _django(version: tuple[int, ...]) -> Finding:
+    text = ".".join(str(part) for part in version)
+    if version[:2] == DJANGO:
         return ok(f"Django is {text}.")
-    if found[:2] > DJANGO:
+    if version[:2] > DJANGO:
         return warning(f"Django is {text}; Headway is tested with 5.2.", "Run `make setup` for the tested version.")
     return problem(f"Django is {text}, older than 5.2.", "Run `make setup`.")
 
@@ -57,7 +57,7 @@ _PRIVATE = ("first_run.json", "headway.sqlite3", "last-known-good.snapshot", "re
 
 
 def state_directory(installation: Installation) -> list[Finding]:
-    """Look at the directory and at the files in it that hold secrets or hashes of them."""
+    """Check the directory and the files in it that hold secrets or hashes of them."""
     directory = installation.state_dir
     if not directory.is_dir():
         return [problem(f"The state directory {directory} does not exist.", f"Run `mkdir -m 700 {directory}`.")]
@@ -65,28 +65,28 @@ def state_directory(installation: Installation) -> list[Finding]:
         return [
             problem(f"The state directory {directory} is not writable.", "Make it owned by the user who runs this.")
         ]
-    found = []
+    findings = []
     for path in [directory, *(directory / name for name in _PRIVATE)]:
         mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0
         if mode & 0o077:
             closed = "700" if path.is_dir() else "600"
-            found.append(warning(f"Others can read {path} (mode {mode:04o}).", f"Run `chmod {closed} {path}`."))
-    return found or [ok(f"Only its owner can access the state directory {directory}.")]
+            findings.append(warning(f"Others can read {path} (mode {mode:04o}).", f"Run `chmod {closed} {path}`."))
+    return findings or [ok(f"Only its owner can access the state directory {directory}.")]
 
 
 def disk_space(installation: Installation, *, space: DiskSpace | None = None) -> list[Finding]:
-    """Look at the free bytes of the state directory's file system, and at the KV nodes that share it."""
+    """Check the free bytes of the state directory's file system, and the KV nodes that share it."""
     try:
         space = space or space_of(installation.state_dir)
     except OSError as error:
         return [problem(f"The state directory's disk cannot be read: {error.strerror}.", "Create the directory first.")]
     try:
-        found = state_disk_problem(space)
+        shortage = state_disk_problem(space)
     except DatabaseError:
-        # The question about the database says so.
-        found = disk_problem(space, (), with_database=True)
-    if found is not None:
-        return [(problem if found.is_full else warning)(found.sentence, found.remedy)]
+        # The check of the database reports it.
+        shortage = disk_problem(space, (), with_database=True)
+    if shortage is not None:
+        return [(problem if shortage.is_full else warning)(shortage.sentence, shortage.remedy)]
     free = f"{byte_size(space.free_bytes)} of {byte_size(space.total_bytes)}"
     return [ok(f"{free} are free on the disk of {installation.state_dir}.")]
 
@@ -95,7 +95,7 @@ _LEAST_FILES, _GOOD_FILES = 1024, 4096
 
 
 def open_files(_installation: Installation, *, limit: int | None = None) -> list[Finding]:
-    """Compare the limit of open files with two descriptors per request that is relayed."""
+    """Compare the limit of open files with two descriptors per relayed request."""
     most = limit if limit is not None else resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if most < 0 or most >= _GOOD_FILES:
         return [ok(f"{'Any number of' if most < 0 else most} open files are allowed.")]
@@ -111,16 +111,16 @@ _SYNCHRONIZE = "Synchronize the clock of every machine with NTP (chrony or syste
 
 def clock(installation: Installation) -> list[Finding]:
     """Compare with the database's server, with Redis, and with the newest job run."""
-    found = []
+    findings = []
     for name, moment in (("the database's server", _database_time()), ("Redis", _redis_time(installation.redis_url))):
         if moment is not None and abs(moment - datetime.now(UTC)) > _MOST_APART:
             ahead = (moment - datetime.now(UTC)).total_seconds()
-            found.append(warning(f"The clock of {name} differs from ours by {ahead:+.1f} s.", _SYNCHRONIZE))
+            findings.append(warning(f"The clock of {name} differs from ours by {ahead:+.1f} s.", _SYNCHRONIZE))
     newest = _newest_start()
     if newest is not None and newest > installation.now + _MOST_APART:
         text = f"A job started at {newest:%Y-%m-%d %H:%M:%S} UTC, which is in the future: the clock was set back."
-        found.append(problem(text, _SYNCHRONIZE))
-    return found or [ok("The clock agrees with all references.")]
+        findings.append(problem(text, _SYNCHRONIZE))
+    return findings or [ok("The clock agrees with all references.")]
 
 
 def _database_time() -> datetime | None:
@@ -154,7 +154,7 @@ def _newest_start() -> datetime | None:
 
 
 def port(installation: Installation) -> list[Finding]:
-    """Try to listen; where somebody does, ask whether it is Headway."""
+    """Try to listen; if the port is taken, check whether Headway holds it."""
     where = f"{installation.host}:{installation.port}"
     try:
         listen(installation.host, installation.port).close()

@@ -12,7 +12,7 @@ _REJECTING = re.compile(r'^headway_engine_rejects_key\{engine="([^"]*)"\} 1(?:\.
 
 
 def answer_of(installation: Installation, path: str, *, key: str = "") -> bytes | None:
-    """Return the body of a 200 to a GET of `path`, asked with this API key; None for anything else."""
+    """Return the body of a 200 to a GET of `path` with this API key; None for anything else."""
     host = "127.0.0.1" if installation.host in ("0.0.0.0", "::") else installation.host  # noqa: S104 - compared only
     connection = http.client.HTTPConnection(host, installation.port, timeout=2)
     try:

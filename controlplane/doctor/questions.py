@@ -1,4 +1,4 @@
-"""The doctor's questions, in the order in which one depends on the other."""
+"""The doctor's checks, in the order of their dependencies."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ QUESTIONS: dict[str, Callable[[Installation], list[Finding]]] = {
 
 
 def examine(installation: Installation) -> dict[str, list[Finding]]:
-    """Ask every question; one that fails by itself is a problem, and the others are still asked."""
-    found = {}
-    for name, look in QUESTIONS.items():
+    """Run every check; one that raises is a problem, and the others still run."""
+    findings = {}
+    for name, check in QUESTIONS.items():
         try:
-            found[name] = look(installation)
+            findings[name] = check(installation)
         except Exception as error:  # noqa: BLE001 - a doctor that stops at the first surprise is of no use
             text = f"The check failed: {type(error).__name__}."
-            found[name] = [problem(text, "Report this with the version of Headway.")]
-    return found
+            findings[name] = [problem(text, "Report this with the version of Headway.")]
+    return findings

@@ -1,4 +1,4 @@
-"""Questions about the installation: settings, secrets, database, Redis and the console that was built."""
+"""Checks of the installation: settings, secrets, database, Redis and the built console."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from routing.values.counted import count
 
 def settings_mix(_installation: Installation) -> list[Finding]:
     """Report what the start-up checks reject or warn of."""
-    found = [
+    findings = [
         (problem if message.is_serious() else warning)(str(message.msg), str(message.hint or "Check the settings."))
         for message in run_checks()
     ]
-    return found or [ok("The settings are consistent.")]
+    return findings or [ok("The settings are consistent.")]
 
 
 def first_run(installation: Installation) -> list[Finding]:
-    """Look at the environment's secrets, or at the file of the first start."""
+    """Check the environment's secrets, or the file of the first start."""
     if weak := weak_secrets():
         return [warning(f"{name} is too weak.", "Set it to the output of `openssl rand -base64 48`.") for name in weak]
     if settings.FLEET_SECRET_ALSO or settings.SECRET_KEY_FALLBACKS:
@@ -56,7 +56,7 @@ _AWAY_REMEDY = "Check that the server runs, and that DATABASE_URL has the right 
 
 
 def database(_installation: Installation) -> list[Finding]:
-    """Ask it one question; for SQLite, also for its journal mode."""
+    """Query it; for SQLite, also check its journal mode."""
     vendor = connection.vendor
     try:
         with connection.cursor() as cursor:
@@ -80,7 +80,7 @@ def database(_installation: Installation) -> list[Finding]:
 
 
 def _writable() -> list[Finding]:
-    """Write what is there once more; nothing where that works."""
+    """Write an existing value again; no finding if that works."""
     try:
         SnapshotVersion.objects.filter(pk=SnapshotVersion.ONLY).update(version=F("version"))
     except DatabaseError as error:
@@ -91,7 +91,7 @@ def _writable() -> list[Finding]:
 
 
 def migrations(_installation: Installation) -> list[Finding]:
-    """Compare the migrations that were applied with those of this program."""
+    """Compare the applied migrations with those of this program."""
     try:
         executor = MigrationExecutor(connection)
         executor.loader.check_consistent_history(connection)
@@ -121,7 +121,7 @@ _ALLOWED_EVICTION = "noeviction"
 
 
 def redis_server(installation: Installation) -> list[Finding]:
-    """Ask it for its version and whether it may throw our keys away."""
+    """Check its version and whether it may evict our keys."""
     if not installation.redis_url:
         return [ok("REDIS_URL is empty: bus and broker serve the processes of this machine only.")]
     try:
@@ -146,7 +146,7 @@ _FILES = ("dist/console.js",)
 
 
 def front_end(_installation: Installation) -> list[Finding]:
-    """Look for the bundles that every page loads."""
+    """Check for the bundles that every page loads."""
     root = settings.STATIC_ROOT
     missing = [name for name in _FILES if not (_collected(root, name) if root else finders.find(name))]
     if missing and root:

@@ -1,4 +1,4 @@
-"""The settings of each kind of actuator, as a pool holds them: typed, validated, without any secret."""
+"""The settings of each kind of actuator, as stored with a pool: typed, validated, without secrets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VARIABLE = r"^HEADWAY_WEBHOOK_[A-Z0-9_]{1,40}$"
 
 
 class ManualSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An operator does it: nothing to set."""
+    """An operator acts: nothing to set."""
 
 
 class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,7 +32,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A service of yours that is called over HTTP."""
+    """A service of the operator's that is called over HTTP."""
 
     url: Annotated[
         str,
@@ -54,7 +54,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class KubernetesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """StatefulSets, one per role, each replica of which is an engine."""
+    """StatefulSets, one per role; each replica is an engine."""
 
     namespace: Annotated[str, Meta(pattern=_NAME, title="Namespace", description="Namespace of the StatefulSets.")]
     stateful_sets: Annotated[
@@ -91,12 +91,12 @@ SETTINGS: dict[str, type[Any]] = {
     ActuatorKind.WEBHOOK: WebhookSettings,
     ActuatorKind.KUBERNETES: KubernetesSettings,
 }
-_PLACE = re.compile(r"\{([a-z]+)\}")
-_PLACES = {"pod": "p-0", "set": "p", "ordinal": "0", "namespace": "n"}
+_PLACEHOLDER = re.compile(r"\{([a-z]+)\}")
+_EXAMPLE_VALUES = {"pod": "p-0", "set": "p", "ordinal": "0", "namespace": "n"}
 
 
 def checked_settings(kind: str, document: object) -> dict[str, Any]:
-    """Return the settings complete, as they are stored; raises InvalidFieldsError with the path of what is wrong."""
+    """Return the complete settings for storage; raises InvalidFieldsError with the path of each problem."""
     if kind not in SETTINGS:
         raise problem("actuator", f"Is unknown; known are {', '.join(SETTINGS)}.")
     try:
@@ -113,9 +113,9 @@ def checked_settings(kind: str, document: object) -> dict[str, Any]:
     return complete
 
 
-def filled(template: str, places: Mapping[str, str]) -> str:
+def filled(template: str, values: Mapping[str, str]) -> str:
     """Return the template with each {name} replaced; raises KeyError for an unknown one, or a lone brace."""
-    text = _PLACE.sub(lambda found: places[found[1]], template)
+    text = _PLACEHOLDER.sub(lambda match: values[match[1]], template)
     if "{" in text or "}" in text:
         raise KeyError("{")
     return text
@@ -125,7 +125,7 @@ def _check_webhook(settings: WebhookSettings) -> None:
     try:
         check_webhook_url(settings.url, engine_url_rules())
     except UnresolvedHostError:
-        # It is looked up again, and checked, at each call.
+        # Resolved and checked again at each call.
         return
     except RejectedUrlError as error:
         raise problem("actuator_settings.url", f"{error}.") from error
@@ -137,7 +137,7 @@ def _check_kubernetes(settings: KubernetesSettings) -> None:
         raise problem("actuator_settings.stateful_sets", f"{min(unknown)} is not a role; use mixed, prefill or decode.")
     for name in ("url", "kv_events_endpoint"):
         try:
-            filled(getattr(settings, name), _PLACES)
+            filled(getattr(settings, name), _EXAMPLE_VALUES)
         except KeyError:
-            known = ", ".join("{" + item + "}" for item in _PLACES)
+            known = ", ".join("{" + item + "}" for item in _EXAMPLE_VALUES)
             raise problem(f"actuator_settings.{name}", f"Has an unknown variable; known are {known}.") from None

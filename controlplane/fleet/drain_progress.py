@@ -1,7 +1,7 @@
-"""Progress of draining engines: what is left in flight, and about how long it will take.
+"""Progress of draining engines: work left in flight, and its estimated duration.
 
-Pure: samples in, progress out. A draining engine takes nothing new, so what is left only falls, and
-the fall of the last half minute gives the estimate.
+Pure: samples in, progress out. A draining engine takes no new work, so the rest only falls, and its fall over the last
+half minute gives the estimate.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ class EngineLeft:
     engine_id: str
     state: str
     since: float
-    """Unix seconds since when it is in that state."""
+    """Unix seconds at which that state began."""
     left: int
     """Requests running there or waiting for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrainProgress:
-    """How far one engine is."""
+    """Progress of one engine."""
 
     left: int
     longest_s: float
-    """The longest of what is left has been running at least this long; 0 when nothing is left."""
+    """The longest remaining request has been running at least this long; 0 when nothing is left."""
     about_s: float | None
-    """About how long until nothing is left; None while nothing has finished lately."""
+    """Estimated time until nothing is left; None while nothing has finished lately."""
 
 
 class DrainMeter:
@@ -47,7 +47,7 @@ class DrainMeter:
         self._since: dict[str, float] = {}
 
     def take(self, at: float, engines: Iterable[EngineLeft]) -> None:
-        """Take in one sample at unix second `at`; engines that are not in it any more are forgotten."""
+        """Take in one sample at unix second `at`; engines that it no longer has are forgotten."""
         known = set()
         for engine in engines:
             if engine.state not in DRAINING:
@@ -65,7 +65,7 @@ class DrainMeter:
             del self._since[gone]
 
     def progress(self, engine_id: str) -> DrainProgress | None:
-        """Return how far the engine is; None when it does not drain."""
+        """Return the engine's progress; None when it does not drain."""
         points = self._points.get(engine_id)
         if not points:
             return None

@@ -17,7 +17,7 @@ from controlplane.platform.revisions import StaleRevisionError
 
 ACTOR = program("addresses")
 AT_ONCE = 16
-"""Names asked for at one time; a name server that is silent holds only these up."""
+"""Names resolved at one time; a silent name server holds only these up."""
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 def follow_addresses(resolver: Resolver = resolve) -> int:
     """Publish the new addresses of engines whose names moved, and return how many did.
 
-    A name whose answer may not be connected to, or that has none, leaves its engine where it is.
+    A name without an address, or with one that is not allowed, leaves its engine unchanged.
     """
     named = [engine for engine in Engine.objects.select_related("pool") if _by_name(engine)]
 
@@ -33,7 +33,7 @@ def follow_addresses(resolver: Resolver = resolve) -> int:
         try:
             return check_engine_url(engine.url, engine_url_rules(engine.pool), resolver)
         except RejectedUrlError as error:
-            # It is asked for again in seconds, and engine health says what becomes of the engine.
+            # Its name is resolved again in seconds, and engine health judges the engine.
             logger.info(
                 "an engine's name was not followed", extra={"engine": engine.engine_id, "reason": str(error)[:200]}
             )
@@ -55,7 +55,7 @@ def _moved(engine: Engine, answer: CheckedUrl) -> bool:
         return False
     changes = {"connect_url": answer.connect_url}
     for field in ("kv_events_endpoint", "kv_replay_endpoint"):
-        # They were resolved when they were registered; what was on the same machine has moved with it.
+        # They were resolved at registration; those on the same machine have moved with it.
         endpoint = getattr(engine, field)
         if endpoint and urlsplit(endpoint).hostname == before:
             changes[field] = f"tcp://{bracketed(answer.address)}:{urlsplit(endpoint).port}"
@@ -63,7 +63,7 @@ def _moved(engine: Engine, answer: CheckedUrl) -> bool:
     try:
         recorded_change.change(engine, changes, "engine.move", actor=ACTOR, expected=engine.revision, why=why)
     except (StaleRevisionError, Engine.DoesNotExist):
-        # Somebody changed it meanwhile; the next look sees what they made of it.
+        # Another process changed it meanwhile; the next round reads the new state.
         return False
     return True
 

@@ -14,7 +14,7 @@ from gateway.base.engine_api_keys import FLEET_KEY
 
 
 def engine_url_rules(pool: Pool | None = None) -> EngineUrlRules:
-    """Return what is allowed: the pool's networks where an admin gave it some, else the installation's."""
+    """Return the address rules: the pool's networks if an admin set some, else the installation's."""
     own = pool.engine_networks if pool is not None else ""
     return EngineUrlRules(
         networks=tuple(ip_network(part.strip()) for part in own.split(",")) if own else settings.ENGINE_NETWORKS,
@@ -37,7 +37,7 @@ def key_variable(engine: Engine) -> str:
     try:
         address = ip_address(parts.hostname or "")
     except ValueError:
-        # A name would be resolved by whoever connects, to whatever it then stands for.
+        # A connection would resolve a name again, to an address that may differ by then.
         return ""
     return FLEET_KEY if engine_url_rules(engine.pool).allows(address) else ""
 

@@ -1,4 +1,4 @@
-"""Several changes of engines as one: all of them happen, or none; or none on purpose, to see what they would do."""
+"""Several changes of engines as one: all of them happen, or none; or none on purpose, as a dry run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Operation = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class BulkOutcome:
-    """What one operation did, or would do; None where there was or is no engine."""
+    """Result of one operation, done or dry; None: there was or is no engine."""
 
     op: str
     before: Engine | None
@@ -31,12 +31,12 @@ class BulkOutcome:
 
 
 def change_many(operations: Sequence[Operation], *, actor: Actor, dry_run: bool, why: str = "") -> list[BulkOutcome]:
-    """Carry out operations (register, state, delete) in order and return what each did.
+    """Carry out operations (register, state, delete) in order and return their results.
 
-    Raises InvalidFieldsError with the problems of all operations, each under operations[n]; then, as
-    in a dry run, nothing has changed.
+    Raises InvalidFieldsError with the problems of all operations, each under operations[n]; then, as in a dry run,
+    nothing has changed.
     """
-    # Names are resolved before the transaction, which would else hold its lock while it waits for them.
+    # Names are resolved before the transaction, which would otherwise hold its lock meanwhile.
     addresses, problems = _resolved(operations, {pool.slug: pool for pool in visible_pools(actor)})
     outcomes: list[BulkOutcome] = []
     with transaction.atomic():
@@ -49,10 +49,11 @@ def change_many(operations: Sequence[Operation], *, actor: Actor, dry_run: bool,
             except (NotAllowedError, EngineNotEmptyError) as error:
                 problems.append(FieldProblem(f"operations[{number}]", str(error)))
             except InvalidFieldsError as error:
-                problems += [_under(number, found) for found in error.problems]
+                problems += [_under(number, field_problem) for field_problem in error.problems]
+        # All operations have run, so every problem is known; none takes effect.
         transaction.set_rollback(dry_run or bool(problems))
     if problems:
-        raise InvalidFieldsError(sorted(problems, key=lambda found: _number(found.path)))
+        raise InvalidFieldsError(sorted(problems, key=lambda field_problem: _number(field_problem.path)))
     return outcomes
 
 
@@ -108,9 +109,9 @@ def _unknown_pool(actor: Actor) -> InvalidFieldsError:
     return problem("pool", f"There is no such pool; known are {', '.join(pool.slug for pool in known) or 'none'}.")
 
 
-def _under(number: int, found: FieldProblem) -> FieldProblem:
+def _under(number: int, field_problem: FieldProblem) -> FieldProblem:
     path = f"operations[{number}]"
-    return FieldProblem(f"{path}.{found.path}" if found.path else path, found.message)
+    return FieldProblem(f"{path}.{field_problem.path}" if field_problem.path else path, field_problem.message)
 
 
 def _number(path: str) -> int:

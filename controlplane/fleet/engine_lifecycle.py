@@ -18,7 +18,7 @@ from controlplane.platform.roles import require
 from routing.values.counted import count
 
 MAX_AGE_S = 10.0
-"""An older sample says nothing about what is in flight; samples come twice a second."""
+"""An older sample says nothing about work in flight; samples come twice a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ _VERBS = {
     DesiredState.MAINTENANCE: "engine.maintain",
 }
 _SHARED = {DesiredState.DRAINING: DesiredState.READY, DesiredState.READY: DesiredState.DRAINING}
-"""What ranks of a process are set to together, and from which state; maintenance, as before a check, is each one's."""
+"""States that ranks of a process change to together, with the state before; maintenance is set per rank."""
 
 
 class EngineNotEmptyError(ConflictError):
@@ -62,9 +62,9 @@ def set_desired_state(
     why: str = "",
     alone: bool = False,
 ) -> Engine:
-    """Publish what is wanted of the engine; raises NotAllowedError, StaleRevisionError.
+    """Publish the engine's desired state; raises NotAllowedError, StaleRevisionError.
 
-    Data-parallel ranks of one process drain together and return together, except where this one is meant `alone`.
+    Data-parallel ranks of one process drain and return together, unless this one is meant `alone`.
     """
     state = DesiredState(state)
     with transaction.atomic():
@@ -97,8 +97,8 @@ def delete_engine(
 ) -> None:
     """Delete an engine that takes no work and has none.
 
-    `in_flight` is how many requests run there or wait for it (None: nobody knows, which is enough
-    only for an engine that is `lost`). Raises NotAllowedError, StaleRevisionError, EngineNotEmptyError.
+    `in_flight` is how many requests run there or wait for it (None: unknown, which is enough only for an engine that is
+    `lost`). Raises NotAllowedError, StaleRevisionError, EngineNotEmptyError.
     """
     require(actor, Role.OPERATOR, engine.pool)
     with transaction.atomic():
@@ -108,7 +108,7 @@ def delete_engine(
 
 
 def delete_idle_engine(engine: Engine, *, actor: Actor, expected: int | None = None, why: str = "") -> None:
-    """Delete an engine that has nothing in flight, as far as the gateways say now; raises as `delete_engine`."""
+    """Delete an engine that has nothing in flight by the gateways' newest samples; raises as `delete_engine`."""
     reading = engine_reading(engine.engine_id, time.time())
     delete_engine(engine, actor=actor, in_flight=reading.in_flight, lost=reading.lost, expected=expected, why=why)
 

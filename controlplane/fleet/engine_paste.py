@@ -1,9 +1,8 @@
 """Reads a pasted list or CSV file of engines, line by line; each line is parsed or reports its error.
 
-Fields are told apart by what they look like, so that most lists can be pasted as they are: a URL, tcp://
-endpoints (events, then replay), a number (speed), a role (prefill, decode, mixed), and plain words (name,
-then pool). A header line names columns instead. Needs no database: whether names are free is looked up by
-engine_paste_preview.
+Fields are recognized by their form, so that most lists can be pasted as they are: a URL, tcp:// endpoints (events, then
+replay), a number (speed), a role (prefill, decode, mixed), and plain words (name, then pool). A header line names
+columns instead. Needs no database: engine_paste_preview checks whether names are free.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ _SLUG = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class UnreadablePasteError(ValueError):
-    """The whole cannot be read; the message says why and what to do."""
+    """The whole text cannot be read; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastedEngine:
-    """One line that can be read; empty fields were not given."""
+    """One readable line; empty fields were not given."""
 
     name: str
     url: str
@@ -66,7 +65,7 @@ class PastedLine:
 
     @property
     def fine(self) -> bool:
-        """Whether an engine could be registered from it."""
+        """Whether an engine can be registered from it."""
         return self.engine is not None and not self.problems
 
 
@@ -81,7 +80,7 @@ def decode_upload(data: bytes) -> str:
 
 
 def split_lines(text: str) -> list[str]:
-    """Return the lines that hold something; raises UnreadablePasteError when they are too many."""
+    """Return the lines that are not blank; raises UnreadablePasteError when they are too many."""
     lines = [line.strip() for line in text.splitlines()]
     kept = [line for line in lines if line and not line.startswith("#")]
     if len(kept) > MAX_LINES:
@@ -92,7 +91,7 @@ def split_lines(text: str) -> list[str]:
 
 
 def parse_lines(texts: Sequence[str]) -> list[PastedLine]:
-    """Read each line; a first line of column names says how the others are read and is not returned."""
+    """Parse each line; a first line of column names sets the order of fields and is not returned."""
     sign, header = _columns(texts)
     body = list(enumerate(texts, start=1))[1 if header else 0 :]
     return _without_doubles([_parse(number, text, sign, header) for number, text in body])
@@ -104,7 +103,7 @@ def header_of(texts: Sequence[str]) -> str:
 
 
 def _columns(texts: Sequence[str]) -> tuple[str, list[str]]:
-    """Return what separates fields and the columns that the first line names; no columns where it names none."""
+    """Return the separator of fields and the columns that the first line names; no columns if it names none."""
     for sign in _DELIMITERS if texts else ():
         if header := _header(_cells(texts[0], sign)):
             return sign, header
@@ -112,7 +111,7 @@ def _columns(texts: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _cells(text: str, sign: str) -> list[str]:
-    """Split at the sign as CSV does; without one at anything that no field of ours can hold."""
+    """Split at the sign as CSV does; without one, at characters that no field can hold."""
     if not sign:
         return [cell.strip("\"'") for cell in _ANY_DELIMITER.split(text)]
     try:
@@ -132,8 +131,8 @@ def _parse(number: int, text: str, sign: str, header: Sequence[str]) -> PastedLi
         problem = f"The line has more than {MAX_LINE_CHARS:,} characters."
         return PastedLine(number, text[:MAX_LINE_CHARS], problems=(problem,))
     cells = _cells(text, sign)
-    found, problems = _by_header(cells, header) if header else _by_looks(cells)
-    return _line(number, text, found, problems)
+    fields, problems = _by_header(cells, header) if header else _by_form(cells)
+    return _line(number, text, fields, problems)
 
 
 def _by_header(cells: Sequence[str], header: Sequence[str]) -> tuple[dict[str, str], list[str]]:
@@ -144,21 +143,21 @@ def _by_header(cells: Sequence[str], header: Sequence[str]) -> tuple[dict[str, s
     return {name: cell for name, cell in pairs if name and cell}, problems
 
 
-def _by_looks(cells: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    found: dict[str, str] = {}
+def _by_form(cells: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    fields: dict[str, str] = {}
     problems = []
     for cell in filter(None, cells):
-        place = next((place for place in _places(cell) if place not in found), None)
-        if place is None:
+        column = next((column for column in _columns_of(cell) if column not in fields), None)
+        if column is None:
             problems.append(
                 f"“{_shown(cell)}” is one field too many; a line is name, pool, URL, tcp endpoints, speed, role."
             )
         else:
-            found[place] = cell
-    return found, problems
+            fields[column] = cell
+    return fields, problems
 
 
-def _places(cell: str) -> tuple[str, ...]:
+def _columns_of(cell: str) -> tuple[str, ...]:
     """Return the fields that a cell may fill, the likeliest first."""
     if cell.lower().startswith(("http://", "https://")):
         return ("url",)
@@ -171,27 +170,27 @@ def _places(cell: str) -> tuple[str, ...]:
     return ("name", "pool")
 
 
-def _line(number: int, text: str, found: dict[str, str], problems: list[str]) -> PastedLine:
-    url = found.get("url", "")
+def _line(number: int, text: str, fields: dict[str, str], problems: list[str]) -> PastedLine:
+    url = fields.get("url", "")
     if not url:
         problems.append("No URL; add one such as http://10.0.3.7:8000.")
-    name = found.get("name") or name_of_url(url)
+    name = fields.get("name") or name_of_url(url)
     for what in ("name", "pool"):
-        word = name if what == "name" else found.get("pool", "")
+        word = name if what == "name" else fields.get("pool", "")
         if word and not _SLUG.fullmatch(word):
             problems.append(f"The {what} “{_shown(word)}” may hold only letters, digits, - and _ (64 at most).")
-    speed, trouble = _speed(found.get("speed", ""))
+    speed, trouble = _speed(fields.get("speed", ""))
     problems += trouble
-    role = found.get("role", "mixed").lower()
+    role = fields.get("role", "mixed").lower()
     if role not in ROLES:
         problems.append(f"The role “{_shown(role)}” is not known; use {', '.join(ROLES)}.")
-    pool, events, replay = (found.get(place, "") for place in ("pool", "events", "replay"))
+    pool, events, replay = (fields.get(column, "") for column in ("pool", "events", "replay"))
     engine = PastedEngine(name, url, pool, events, replay, speed, role)
     return PastedLine(number, text, engine if url else None, tuple(problems))
 
 
 def name_of_url(url: str) -> str:
-    """Return a name made of host, port and rank, for engines of which only the URL is given."""
+    """Return a name made of host, port and rank, for engines given by URL alone."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -209,7 +208,7 @@ def _speed(text: str) -> tuple[float, list[str]]:
 
 
 def _without_doubles(lines: Sequence[PastedLine]) -> list[PastedLine]:
-    """Mark lines whose URL, or whose name in the same pool, stands in a line above."""
+    """Mark lines whose URL, or whose name in the same pool, is in a line above."""
     seen: dict[tuple[str, ...], int] = {}
     checked = []
     for line in lines:

@@ -19,12 +19,12 @@ from controlplane.platform.role import Role
 from controlplane.platform.roles import NotAllowedError, may
 
 _RESOLVERS = 16
-"""Names are resolved at the same time: a list of dead names would else take a minute."""
+"""Names are resolved in parallel: a list of dead names would otherwise take a minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What became of a list: `engines` were registered, `lines` are left with what is wrong with them."""
+    """Result of a list: `engines` were registered, `lines` are left with their problems."""
 
     engines: tuple[Engine, ...]
     lines: tuple[PastedLine, ...]
@@ -62,9 +62,9 @@ def preview(lines: Sequence[PastedLine], default_pool: str, *, actor: Actor) -> 
 
 
 def apply(lines: Sequence[PastedLine], shown: Collection[str], default_pool: str, *, actor: Actor, why: str) -> Applied:
-    """Register the lines whose text is among those `shown` as fine; every other line is left.
+    """Register the lines whose text is among those `shown` as fine; skip every other line.
 
-    A line that cannot be registered after all (somebody took its name) is left with its problem.
+    A line that cannot be registered after all (its name was taken meanwhile) is left with its problem.
     """
     engines: list[Engine] = []
     left: list[PastedLine] = []
@@ -101,7 +101,7 @@ def _in_pool(line: PastedLine, default_pool: str) -> PastedLine:
 
 
 def _addresses(lines: Sequence[PastedLine], pools: Mapping[str, Pool]) -> list[_Address]:
-    """Return, per line, its URL as it would be stored and what the address rules say about it."""
+    """Return, per line, its URL as it would be stored and the problem by the address rules."""
 
     def checked(line: PastedLine) -> _Address:
         engine = line.engine

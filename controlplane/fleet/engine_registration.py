@@ -66,7 +66,7 @@ def store_engine(
 def change_engine(
     engine: Engine, changes: Mapping[str, Any], *, actor: Actor, expected: int | None = None, why: str = ""
 ) -> Engine:
-    """Change and publish ENGINE_FIELDS of an engine; a given URL is resolved anew.
+    """Change and publish ENGINE_FIELDS of an engine; a given URL is resolved again.
 
     Raises NotAllowedError, RejectedUrlError, InvalidFieldsError, StaleRevisionError.
     """

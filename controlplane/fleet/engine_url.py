@@ -1,8 +1,8 @@
 """Which engine addresses the program may connect to.
 
-Gateways and probes connect to whatever the topology names, so an address is a way to make them
-reach into the network (server-side request forgery). An address is therefore resolved once, every
-answer must lie in an allowed network, and what is published is the address that was checked.
+Gateways and probes connect to every address of the topology, so an address is a way to make them reach into the network
+(server-side request forgery). An address is therefore resolved once, every answer must be in an allowed network, and
+the checked address is the one that is published.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _METADATA_ADDRESSES = frozenset(
     ipaddress.ip_address(address)
     for address in ("169.254.169.254", "100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254")
 )
-# IPv6 ranges that carry an IPv4 address, and with it a way around rules for IPv4.
+# IPv6 ranges that embed an IPv4 address, and so a way around rules for IPv4.
 _EMBEDDING = tuple(
     ipaddress.ip_network(network)
     for network in ("::ffff:0:0/96", "::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")
@@ -42,10 +42,10 @@ _EMBEDDING = tuple(
 
 
 class RejectedUrlError(InvalidInputError):
-    """The address may not be an engine; the message says why and what to do."""
+    """The address may not be an engine's; the message says why and what to do."""
 
     field = ""
-    """Which field of the engine held the address, where one did."""
+    """The field of the engine that held the address, if any."""
 
     @property
     @override
@@ -60,7 +60,7 @@ class UnresolvedHostError(RejectedUrlError):
 
 @dataclass(frozen=True, slots=True)
 class EngineUrlRules:
-    """What an operator allows."""
+    """An operator's rules for addresses."""
 
     networks: tuple[IpNetwork, ...]
     allow_loopback: bool = False
@@ -79,7 +79,7 @@ class CheckedUrl:
     url: str
     """Normalised as written: scheme://host:port/path, without a trailing slash."""
     connect_url: str
-    """Where to connect: the same with the resolved address, except for https, whose certificate names the host."""
+    """The address to connect to: resolved, except for https, whose certificate names the host."""
     address: str
     port: int
     addresses: tuple[str, ...] = ()
@@ -138,7 +138,7 @@ def is_allowed_metrics_url(url: str, rules: EngineUrlRules) -> bool:
 
 
 def normal_url(url: str) -> str:
-    """Return an engine's address as it is stored, without asking a name server; raises RejectedUrlError."""
+    """Return an engine's address in its stored form, without a name server; raises RejectedUrlError."""
     process, rank = _ranked(url)
     return ranked_url(_written(_parts(process, _HTTP)), rank)
 
@@ -212,7 +212,7 @@ def _parts(url: str, schemes: dict[str, int | None]) -> SplitResult:
 
 
 def _literal_address(host: str) -> IpAddress | None:
-    """Return the address that the host spells in its one canonical form, None for a name."""
+    """Return the address that the host spells in canonical form, None for a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:
@@ -249,7 +249,7 @@ def _reject_address(host: str, address: IpAddress, rules: EngineUrlRules) -> Non
 
 
 def _resolved(host: str, address: IpAddress) -> str:
-    """Return the host as it was given, with the address that it stands for where it is a name."""
+    """Return the host as given, with its address if it is a name."""
     return host if host.strip("[]") == str(address) else f"{host} ({address})"
 
 
@@ -274,5 +274,5 @@ def _addresses_of(host: str, port: int, resolver: Resolver) -> list[str]:
 
 
 def bracketed(host: str) -> str:
-    """Return the host as URLs have it: an IPv6 address in brackets."""
+    """Return the host in URL form: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host

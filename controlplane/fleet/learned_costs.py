@@ -1,4 +1,4 @@
-"""Stores learned engine costs, and puts them into the snapshot when they have changed enough."""
+"""Stores learned engine costs, and publishes them once they have changed enough."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from routing.values.prepared_struct import prepared
 
 ACTOR = program("learned costs")
 STORE_EVERY = timedelta(minutes=1)
-"""A kind's cost is stored, and published, at most so often."""
+"""A kind's cost is stored and published at most once in this time."""
 _MAX_KEPT = 10_000
 _MOVED = 0.05
 """A change of any reference prompt's time by this share is worth a new snapshot."""
@@ -50,10 +50,9 @@ def _costs_in(message: bytes) -> dict[tuple[str, str], FittedCost]:
 
 
 def store_costs(newest: dict[tuple[str, str], FittedCost], now: datetime) -> tuple[set[tuple[str, str]], int]:
-    """Write the costs that have moved; returns the keys that are settled, and how many were written.
+    """Write the costs that have moved; return the settled keys, and how many were written.
 
-    Settled are the written ones, those that have not moved, and those of pools that are gone. All that is
-    written enters one snapshot.
+    Settled are the written ones, those that have not moved, and those of deleted pools. All writes enter one snapshot.
     """
     if not newest:
         return set(), 0
@@ -81,7 +80,7 @@ def store_costs(newest: dict[tuple[str, str], FittedCost], now: datetime) -> tup
 
 
 def has_moved(before: FittedCost, after: FittedCost) -> bool:
-    """Return whether estimates by the one differ from those by the other enough to publish it."""
+    """Return whether their estimates differ enough to publish the new one."""
     if before.better != after.better or (before.decode is None) != (after.decode is None):
         return True
     if any(
@@ -107,7 +106,7 @@ def _write(pool: Pool, kind: str, before: LearnedCost | None, fitted: FittedCost
     plain = msgspec.to_builtins(fitted)
     LearnedCost.objects.update_or_create(pool=pool, kind=kind, defaults={"fitted": plain, "learned_at": now})
     was = {"kind": kind, **before.fitted} if before is not None else None
-    audit.tell(ACTOR, "cost.learn", pool, before=was, after={"kind": kind, **plain})
+    audit.record_for(ACTOR, "cost.learn", pool, before=was, after={"kind": kind, **plain})
 
 
 def _seconds(cost: PrefillCost, prompt_tokens: int, hit_tokens: int) -> float:
@@ -120,7 +119,7 @@ def _differ(one: float, other: float, share: float) -> bool:
 
 @shared_task(name="controlplane.store_learned_costs", ignore_result=True)
 def store_learned_costs() -> None:
-    """Run every few seconds: the first run begins to listen, each later one writes what has moved."""
+    """Run every few seconds: the first run subscribes, each later one writes what has moved."""
     intake().store(timezone.now())
 
 

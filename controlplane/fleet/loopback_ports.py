@@ -9,7 +9,7 @@ from controlplane.fleet.models.engine import Engine
 
 LOOPBACK = "127.0.0.1"
 _HIGHEST = 32_000
-"""Above it systems take the local ends of outgoing connections, which would be in the way now and then."""
+"""Above it systems choose the local ends of outgoing connections, which would collide now and then."""
 
 
 class NoFreePortError(RuntimeError):
@@ -17,7 +17,7 @@ class NoFreePortError(RuntimeError):
 
 
 def free_ports(count: int, *, start: int, taken: Iterable[int] = ()) -> list[int]:
-    """Return the `count` lowest free ports from `start` on that are not `taken`; raises NoFreePortError."""
+    """Return the `count` lowest free ports from `start` up that are not `taken`; raises NoFreePortError."""
     avoided = set(taken)
     ports: list[int] = []
     for port in range(start, _HIGHEST):

@@ -1,4 +1,4 @@
-"""Whether the blocks of a pool's keys are those that its engines have: where not, nothing is known of their caches."""
+"""Compares the blocks of a pool's keys with those of its engines: if they differ, their caches are unknown."""
 
 from __future__ import annotations
 
@@ -15,35 +15,37 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class BlockSizeProblem:
-    """Engines of one pool whose blocks have another size, in tokens, than the pool's keys."""
+    """Engines of one pool whose block size, in tokens, differs from that of the pool's keys."""
 
     pool: Pool
     names: tuple[str, ...]
-    told: int
+    reported: int
     alike: bool
-    """All engines of the pool that tell have this size."""
+    """All engines of the pool that report a size have this one."""
 
     @property
     def sentence(self) -> str:
-        """What is wrong, and what follows from it."""
+        """The problem and its consequence."""
         verb = "has" if len(self.names) == 1 else "have"
         return (
             f"Pool {self.pool.slug} expects blocks of {count(self.pool.block_tokens, 'token')}, but "
-            f"{some_names(self.names, _NAMED)} {verb} {self.told}: what is cached there is not seen."
+            f"{some_names(self.names, _NAMED)} {verb} {self.reported}: what is cached there is not seen."
         )
 
     @property
     def remedy(self) -> str:
-        """What to do about it."""
+        """The fix."""
         if self.alike:
-            return f"Set the pool's block size to {self.told} in its settings."
+            return f"Set the pool's block size to {self.reported} in its settings."
         return f"Start them with --block-size {self.pool.block_tokens}."
 
 
-def block_size_problems(pools: Iterable[Pool], told: Iterable[tuple[str, str, int | None]]) -> list[BlockSizeProblem]:
-    """Return the problems of the pools with exact keys; `told` is pool slug, engine name and block size."""
+def block_size_problems(
+    pools: Iterable[Pool], reported: Iterable[tuple[str, str, int | None]]
+) -> list[BlockSizeProblem]:
+    """Return the problems of the pools with exact keys; `reported` is pool slug, engine name and block size."""
     sizes: dict[str, dict[int, list[str]]] = {}
-    for slug, name, tokens in told:
+    for slug, name, tokens in reported:
         if tokens is not None:
             sizes.setdefault(slug, {}).setdefault(tokens, []).append(name)
     exact = {pool.slug: pool for pool in pools if pool.key_source == KeySource.EXACT}
@@ -58,8 +60,8 @@ def block_size_problems(pools: Iterable[Pool], told: Iterable[tuple[str, str, in
 def role_problems(roles: Mapping[str, int]) -> list[str]:
     """Return one sentence part for each fault, given how many engines have each role.
 
-    Prefill engines have nobody to hand over to without a decode engine, and nobody feeds a decode engine
-    without a prefill engine; neither is then used.
+    Prefill engines without a decode engine have no target for their output, and decode engines without a prefill engine
+    get no input; neither is then used.
     """
     prefill, decode = roles.get("prefill", 0), roles.get("decode", 0)
     if prefill and not decode:
@@ -70,7 +72,7 @@ def role_problems(roles: Mapping[str, int]) -> list[str]:
 
 
 def with_shared_caches(pools: Iterable[Pool]) -> list[Pool]:
-    """Return those of the pools in which several tenants share caches; none while there is one tenant."""
+    """Return the pools in which several tenants share caches; none while there is one tenant."""
     if Tenant.objects.count() < 2:
         return []
     return [pool for pool in pools if not pool.isolated and pool.mode == PoolMode.ROUTE]

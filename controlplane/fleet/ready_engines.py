@@ -9,11 +9,11 @@ from controlplane.fleet.models.pool import Pool
 
 
 def others_in_use(pool: Pool, engine: Engine | None) -> bool:
-    """Return whether the pool has engines besides this one (None: a new one) that serve or drain."""
+    """Return whether other engines of the pool than this one (None: a new one) serve or drain."""
     others = pool.engines.exclude(desired_state=DesiredState.MAINTENANCE)
     return others.exclude(pk=engine.pk if engine else None).exists()
 
 
 def ready_engines(pools: Iterable[Pool]) -> int:
-    """Return how many engines of the pools are meant to take work."""
+    """Return how many engines of the pools are set to take work."""
     return Engine.objects.filter(pool__in=pools, desired_state=DesiredState.READY).count()

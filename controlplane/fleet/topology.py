@@ -57,7 +57,7 @@ def create_pool(
     why: str = "",
     **settings: Any,
 ) -> Pool:
-    """Store and publish a new pool; `settings` are further POOL_FIELDS. It keeps tenants apart once there are two.
+    """Store and publish a new pool; `settings` are further POOL_FIELDS. It isolates tenants if there are two or more.
 
     Raises NotAllowedError, InvalidFieldsError.
     """
@@ -79,7 +79,7 @@ def change_pool(
 
 
 def _with_actuator(changes: Mapping[str, Any], kind: str, stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the changes with complete settings of the actuator; another kind begins with its defaults."""
+    """Return the changes with complete settings of the actuator; a new kind starts with its defaults."""
     if "actuator" not in changes and "actuator_settings" not in changes:
         return dict(changes)
     wanted = changes.get("actuator", kind)
@@ -96,7 +96,7 @@ def delete_pool(pool: Pool, *, actor: Actor, expected: int | None = None, why: s
 def create_tenant(slug: str, name: str, *, served_models: Sequence[str] = (), actor: Actor, why: str = "") -> Tenant:
     """Store a new tenant, which may use these served models (none: all); raises NotAllowedError, InvalidFieldsError.
 
-    The first one keeps the domain without a salt, so that no cache gets cold when others come.
+    The first one keeps the domain without a salt, so that later tenants leave its caches warm.
     """
     require(actor, Role.ADMIN)
     first = not Tenant.objects.exists()
@@ -123,7 +123,7 @@ def delete_tenant(tenant: Tenant, *, actor: Actor, expected: int | None = None, 
 
 
 def _checked_models(names: Any) -> list[str]:
-    """Return the names sorted, each once; they may be of models that are served later."""
+    """Return the distinct names sorted; they may be of models that are served later."""
     listed = isinstance(names, Sequence) and not isinstance(names, str) and len(names) <= MAX_MODELS
     if not listed or not all(isinstance(name, str) and 0 < len(name) <= 200 for name in names):
         raise problem("served_models", f"Must be at most {MAX_MODELS} names of served models.")

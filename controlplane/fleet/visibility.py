@@ -21,10 +21,10 @@ def visible_pools(actor: Actor) -> QuerySet[Pool]:
 def named_pool(actor: Actor, slug: str) -> Pool:
     """Return the pool that a body names as `pool`, if the actor may see it; raises InvalidFieldsError."""
     pools = visible_pools(actor).select_related("policy__live_version")
-    found = pools.filter(slug=slug).first() if "\x00" not in slug else None
-    if found is None:
+    pool = pools.filter(slug=slug).first() if "\x00" not in slug else None
+    if pool is None:
         raise problem("pool", "No such pool.")
-    return found
+    return pool
 
 
 def visible_engines(actor: Actor) -> QuerySet[Engine]:

@@ -1,1 +1,1 @@
-"""The past of the fleet: buckets of what was seen, stored as roll-ups."""
+"""The past of the fleet: buckets of observations, stored as roll-ups."""

@@ -12,9 +12,9 @@ from gateway.contracts.fleet_sample import EngineSample, FleetSample, PoolSample
 from routing.values.counted import count
 
 MAX_MARKERS = 64
-"""An engine that flaps must not grow the picture; the oldest marks leave first."""
+"""A flapping engine must not clutter the picture; the oldest marks are dropped first."""
 WAVE_S = 30.0
-"""Starts of one pool that follow each other within this time are one mark: a fleet comes up, not fifteen events."""
+"""Starts of one pool within this time of each other are one mark: the start of a fleet, not of fifteen engines."""
 
 _QUIET_STATES = frozenset({"serving"})
 _STARTS = frozenset({"starting", "started", "joined", "unknown"})
@@ -24,22 +24,22 @@ class Annotation(msgspec.Struct, frozen=True, gc=False):
     """One moment. `kind` is an engine state, or started, back, restarted, joined, left, policy."""
 
     number: int
-    """Grows by one per marker; a viewer adds those above the last it has."""
+    """Rises by one per marker; a viewer adds those above its last one."""
     at: float
     """Unix seconds."""
     kind: str
     label: str
-    """What fits into the capsule, for example e-17 or v42 live."""
+    """The capsule's text, for example e-17 or v42 live."""
     text: str
     """The whole sentence."""
     pool_id: str
     engine_id: str = ""
     replaces: int = 0
-    """Number of the marker that this one takes the place of; 0: none."""
+    """Number of the marker that this one replaces; 0: none."""
 
 
 class _Wave(msgspec.Struct):
-    """Engines of one pool that start together. Mutable: it grows until nothing started for WAVE_S."""
+    """Engines of one pool that start together. Mutable: it grows until no engine has started for WAVE_S."""
 
     at: float
     last_at: float
@@ -60,7 +60,7 @@ class AnnotationLog:
 
     @property
     def last_number(self) -> int:
-        """Number of the newest marker ever given; 0 before the first."""
+        """Number of the newest marker; 0 before the first."""
         return self._number
 
     def recent(self, after: int = 0) -> list[Annotation]:
@@ -68,7 +68,7 @@ class AnnotationLog:
         return [marker for marker in self._markers if marker.number > after]
 
     def follow(self, before: FleetSample | None, sample: FleetSample) -> None:
-        """Mark what changed between two consecutive samples; the first sample marks nothing."""
+        """Mark the changes between two consecutive samples; the first sample marks nothing."""
         while self._markers and self._markers[0].at < sample.at - self._span_s:
             self._markers.popleft()
         if before is None:
@@ -97,7 +97,7 @@ class AnnotationLog:
             self._mark(sample.at, "left", f"{engine.name} removed", text, engine.pool_id, engine.engine_id)
 
     def _start(self, at: float, change: tuple[str, str], engine: EngineSample) -> None:
-        """Let the engine join its pool's wave of starts; a wave is one marker, renewed as it grows."""
+        """Add the engine to its pool's wave of starts; a wave is one marker, renewed as it grows."""
         wave = self._waves.get(engine.pool_id)
         if wave is None or at - wave.last_at > WAVE_S:
             wave = self._waves[engine.pool_id] = _Wave(at, at, 0, {}, set())
@@ -109,7 +109,7 @@ class AnnotationLog:
         if len(wave.began) > 1:
             kind, label, text = _wave_words(wave)
         if wave.number:
-            # A deque has no place for a change in the middle; marks stay in the order of their numbers.
+            # A deque cannot be changed in the middle; marks stay in the order of their numbers.
             kept = [marker for marker in self._markers if marker.number != wave.number]
             self._markers = deque(kept, maxlen=MAX_MARKERS)
         about = engine.engine_id if len(wave.began) == 1 else ""
@@ -124,11 +124,11 @@ class AnnotationLog:
 
 
 def without_replaced(markers: Iterable[Annotation]) -> list[Annotation]:
-    """Return markers that were written one after the other, perhaps by several processes, as they ended up."""
+    """Return the final state of markers written in sequence, perhaps by several processes."""
     kept: list[Annotation] = []
     for marker in markers:
         if marker.replaces:
-            # Another process counts anew, so a number alone does not tell: the same wave began at the same time.
+            # Another process starts its own numbering: a number alone identifies no marker, its start time does.
             kept = [old for old in kept if old.number != marker.replaces or old.at != marker.at]
         kept.append(marker)
     return kept
@@ -145,7 +145,7 @@ def _wave_words(wave: _Wave) -> tuple[str, str, str]:
 
 
 def _engine_change(old: EngineSample | None, new: EngineSample) -> tuple[str, str] | None:
-    """Return kind and sentence of what happened to an engine between two samples, None for nothing."""
+    """Return kind and sentence of an engine's change between two samples, None for no change."""
     if old is None:
         return "joined", f"{new.name} joined the fleet"
     if old.state != new.state:

@@ -1,4 +1,4 @@
-"""One interval of the fleet: what it remembers of each engine and each pool."""
+"""One interval of the fleet: its figures of each engine and each pool."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.contracts.fleet_sample import STATES, FleetSample, PoolSample
 LOST = STATES.index("lost")
 UNKNOWN_STATE = STATES.index("unknown")
 UNKNOWN_BYTE = 255
-"""In a byte series: no data, or the engine does not say."""
+"""In a byte series: no data, or not reported by the engine."""
 
 PEAK_FLOATS = ("tokens", "seconds", "running", "bound")
 MEAN_FLOATS = ("mean_s", "mean_tokens")
@@ -47,8 +47,8 @@ POOL_FLOATS = (
 )
 """Last value within the interval, except queued requests and their longest wait, which are peaks."""
 _OTHER_NAMES = {"cv": "load_cv", "on_time": "on_time_share", "hit": "hit_share"}
-_told = attrgetter(*(_OTHER_NAMES.get(name, name) for name in POOL_FLOATS[:-1]))
-"""What a sample says of a pool, in the order of POOL_FLOATS; rejections come by code."""
+_pool_values = attrgetter(*(_OTHER_NAMES.get(name, name) for name in POOL_FLOATS[:-1]))
+"""A sample's values of a pool, in the order of POOL_FLOATS; rejections come by code."""
 POOL_PEAKS = frozenset({"unbound", "unbound_tokens", "oldest_wait_s", "bound"})
 
 
@@ -69,28 +69,30 @@ class Column:
     rejections: dict[str, dict[str, float]] = field(default_factory=dict)
     """Pool id → rejections per second by code; pools and codes without any are left out."""
 
-    def floats_for(self, roster: HistoryRoster, place: int) -> array[float]:
-        """Return series `place` of ENGINE_FLOATS in the order of `roster`; NaN for engines it did not know."""
-        values = self.floats[place]
+    def floats_for(self, roster: HistoryRoster, series: int) -> array[float]:
+        """Return series `series` of ENGINE_FLOATS in the order of `roster`; NaN for engines that this column lacks."""
+        values = self.floats[series]
         if roster is self.roster:
             return values
-        mine = self.roster.place
+        mine = self.roster.row_of
         rows = (mine.get(engine_id) for engine_id in roster.engine_ids)
         return array("f", [math.nan if row is None else values[row] for row in rows])
 
-    def codes_for(self, roster: HistoryRoster, place: int) -> bytes | bytearray:
-        """Return series `place` of ENGINE_BYTES in the order of `roster`; UNKNOWN_BYTE for engines it did not know."""
-        values = self.codes[place]
+    def codes_for(self, roster: HistoryRoster, series: int) -> bytes | bytearray:
+        """Return series `series` of ENGINE_BYTES in the order of `roster`; UNKNOWN_BYTE for engines that this column
+        lacks.
+        """
+        values = self.codes[series]
         if roster is self.roster:
             return values
-        mine = self.roster.place
+        mine = self.roster.row_of
         rows = (mine.get(engine_id) for engine_id in roster.engine_ids)
         return bytes(UNKNOWN_BYTE if row is None else values[row] for row in rows)
 
     def move_to(self, roster: HistoryRoster) -> None:
         """Rearrange the arrays for another roster."""
-        self.floats = [self.floats_for(roster, place) for place in range(len(self.floats))]
-        self.codes = [bytearray(self.codes_for(roster, place)) for place in range(len(self.codes))]
+        self.floats = [self.floats_for(roster, series) for series in range(len(self.floats))]
+        self.codes = [bytearray(self.codes_for(roster, series)) for series in range(len(self.codes))]
         self.roster = roster
 
 
@@ -102,19 +104,19 @@ def share_byte(share: float | None) -> int:
 
 
 def state_byte(state: str) -> int:
-    """Return the state's place in STATES; a state this program does not know reads as unknown."""
+    """Return the state's index in STATES; a state this program does not know reads as unknown."""
     return STATES.index(state) if state in STATES else UNKNOWN_STATE
 
 
 def pool_floats(pool: PoolSample) -> list[float]:
-    """Return the pool's values in the order of POOL_FLOATS; NaN stands for unknown."""
+    """Return the pool's values in the order of POOL_FLOATS; NaN means unknown."""
     rejected = None if pool.rejections_per_s is None else sum(pool.rejections_per_s.values())
-    values = (*_told(pool), rejected)
+    values = (*_pool_values(pool), rejected)
     return [math.nan if value is None else float(value) for value in values]
 
 
 def fold(column: Column, sample: FleetSample, shares: Sequence[bytes]) -> None:
-    """Take a sample into the column; `shares` are the bytes of `hit` and `predicted` in the roster's order.
+    """Fold a sample into the column; `shares` are the bytes of `hit` and `predicted` in the roster's order.
 
     The column's roster must be that of the sample.
     """
@@ -128,7 +130,7 @@ def fold(column: Column, sample: FleetSample, shares: Sequence[bytes]) -> None:
         column.floats = [array("f", values) for values in (*peaks, seconds, tokens)]
     else:
         column.floats = [
-            *(array("f", map(peak, column.floats[place], values)) for place, values in enumerate(peaks)),
+            *(array("f", map(peak, column.floats[series], values)) for series, values in enumerate(peaks)),
             _means(column.floats[len(peaks)], seconds, column.samples),
             _means(column.floats[len(peaks) + 1], tokens, column.samples),
         ]
@@ -140,7 +142,7 @@ def fold(column: Column, sample: FleetSample, shares: Sequence[bytes]) -> None:
 
 
 def peak(one: float, other: float) -> float:
-    """Return the larger value; an unknown one (NaN) gives way."""
+    """Return the larger value; an unknown one (NaN) loses."""
     return one if one >= other or math.isnan(other) else other
 
 
@@ -155,9 +157,9 @@ def _fold_pools(column: Column, sample: FleetSample) -> None:
         values = pool_floats(pool)
         before = column.pools.get(pool.pool_id)
         if before is not None:
-            for place, name in enumerate(POOL_FLOATS):
+            for index, name in enumerate(POOL_FLOATS):
                 if name in POOL_PEAKS:
-                    values[place] = peak(values[place], before[place])
+                    values[index] = peak(values[index], before[index])
         column.pools[pool.pool_id] = values
         if pool.rejections_per_s:
             column.rejections[pool.pool_id] = pool.rejections_per_s

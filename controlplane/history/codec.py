@@ -1,12 +1,12 @@
 """One pool's part of a column as a few compressed bytes, and back.
 
-Floats of engines keep 11 significant bits, an error below 0.05 %; those of the pool are float32. A float32 with
-so many bits has nothing in its lowest byte, and the other three lie in planes, all highest bytes first: that
-compresses like half floats and unpacks four times as fast, by copying. Names and pool facts are not in it: they
-are the same for thousands of rows, which point to one stored roster.
+Floats of engines keep 11 significant bits, an error below 0.05 %; those of the pool are float32. A float32 with so few
+bits has a zero lowest byte, and the other three are stored in planes, all highest bytes first: that compresses like
+half floats and unpacks four times as fast, by copying. Names and pool facts are not in it: they are the same for
+thousands of rows, which refer to one stored roster.
 
-Measured sizes, 22 B per engine and 90 B per pool before compression: about 230 B for 8 engines, 11 kB
-for 1,000 (tests/controlplane/history/test_codec.py holds them down).
+Measured sizes, 22 B per engine and 90 B per pool before compression: about 230 B for 8 engines, 11 kB for 1,000 (limits
+in tests/controlplane/history/test_codec.py).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from routing.values.prepared_struct import prepared
 
 FORMAT = 1
 MAX_BYTES = 8 << 20
-"""A row says how long it is when unpacked; none may say more than this (60,000 engines)."""
+"""A row states its unpacked length; a longer one (60,000 engines) is rejected."""
 _ROUND, _KEPT = 0x1000, 0xFFFFE000
-"""Added to the bits of a float32 and kept of them: 10 of its 23 fraction bits, to the nearest."""
+"""Added to the bits of a float32, and the mask of those kept: 10 of its 23 fraction bits, to the nearest."""
 _PLANES = (3, 2, 1)
-"""Bytes of a little-endian float32 that are stored; the last one is 0."""
+"""Stored bytes of a little-endian float32; the last one is 0."""
 
 
 class UnreadableRollupError(ValueError):
@@ -50,7 +50,7 @@ class _Stored(msgspec.Struct, array_like=True):
 
 
 class PoolPart(msgspec.Struct):
-    """What one pool's row holds, with engines in the order of its roster."""
+    """The content of one pool's row, with engines in the order of its roster."""
 
     samples: int
     floats: list[array[float]]
@@ -61,12 +61,12 @@ class PoolPart(msgspec.Struct):
 
 
 def rows_of(roster: HistoryRoster, pool_id: str) -> list[int]:
-    """Return the places of a pool's engines in a column's roster."""
+    """Return the rows of a pool's engines in a column's roster."""
     return [row for row, pool in enumerate(roster.pool_ids) if pool == pool_id]
 
 
 def encode_part(column: Column, pool_id: str, rows: Sequence[int], markers: Sequence[Annotation]) -> bytes:
-    """Return the bytes of a pool's part of the column; `rows` are the places of its engines."""
+    """Return the bytes of a pool's part of the column; `rows` are the rows of its engines."""
     values = array("f")
     for series in column.floats:
         values.extend(array("f", [series[row] for row in rows]))
@@ -87,6 +87,7 @@ def decode_part(data: bytes) -> PoolPart:
     """Return what `encode_part` stored; raises UnreadableRollupError for anything else."""
     try:
         unpacker = zlib.decompressobj()
+        # The limit keeps a damaged row from filling the memory.
         stored = msgspec.msgpack.decode(unpacker.decompress(data, MAX_BYTES), type=prepared(_Stored))
         if stored.format != FORMAT:
             raise UnreadableRollupError(f"format {stored.format}, not {FORMAT}")
@@ -95,16 +96,17 @@ def decode_part(data: bytes) -> PoolPart:
     except (zlib.error, msgspec.DecodeError, struct.error) as error:
         raise UnreadableRollupError(str(error)) from error
     sizes = len(stored.floats), len(stored.codes)
+    # Other sizes would shift the values of all engines.
     if sizes != (count * len(ENGINE_FLOATS) * len(_PLANES), count * len(ENGINE_BYTES)):
         raise UnreadableRollupError(f"{sizes[0]} and {sizes[1]} bytes for {count} engines")
     values = _of_planes(stored.floats)
-    floats = [values[place * count : (place + 1) * count] for place in range(len(ENGINE_FLOATS))]
-    states = [bytearray(stored.codes[place * count : (place + 1) * count]) for place in range(len(ENGINE_BYTES))]
+    floats = [values[series * count : (series + 1) * count] for series in range(len(ENGINE_FLOATS))]
+    states = [bytearray(stored.codes[series * count : (series + 1) * count]) for series in range(len(ENGINE_BYTES))]
     return PoolPart(stored.samples, floats, states, pool, stored.markers, stored.rejections)
 
 
 def peak_seconds(column: Column, rows: Sequence[int]) -> float:
-    """Return the tallest queue of any of the engines, seconds; 0 without engines."""
+    """Return the tallest queue of these engines, seconds; 0 without engines."""
     seconds = column.floats[ENGINE_FLOATS.index("seconds")]
     return max((seconds[row] for row in rows if not math.isnan(seconds[row])), default=0.0)
 
@@ -112,20 +114,20 @@ def peak_seconds(column: Column, rows: Sequence[int]) -> float:
 def _planes(values: array[float]) -> bytes:
     """Return the upper bytes of values rounded to 11 significant bits, plane by plane."""
     bits = array("I", values.tobytes())
-    # Sign and magnitude are apart, so the carry rounds away from zero; NaN and infinity stay what they are.
+    # Sign and magnitude are separate, so the carry rounds away from zero; NaN and infinity stay what they are.
     rounded = array("I", [(bit + _ROUND) & _KEPT for bit in bits])
     if sys.byteorder == "big":
         rounded.byteswap()
     data = rounded.tobytes()
-    return b"".join(data[place::4] for place in _PLANES)
+    return b"".join(data[byte::4] for byte in _PLANES)
 
 
 def _of_planes(planes: bytes) -> array[float]:
     """Return the values of planes."""
     count = len(planes) // len(_PLANES)
     data = bytearray(4 * count)
-    for number, place in enumerate(_PLANES):
-        data[place::4] = planes[number * count : (number + 1) * count]
+    for number, byte in enumerate(_PLANES):
+        data[byte::4] = planes[number * count : (number + 1) * count]
     values = array("f")
     values.frombytes(data)
     if sys.byteorder == "big":

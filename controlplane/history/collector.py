@@ -16,7 +16,7 @@ FINE_S = 10
 WAITING_COLUMNS = 60
 """Ten minutes of columns wait for a database that does not answer; older ones are lost."""
 SETTLE_S = 1.0
-"""A column is finished so long after its end: samples of two threads may cross."""
+"""A column is finished this long after its end: samples of two threads may overtake each other."""
 
 
 class FleetCollector:
@@ -43,18 +43,18 @@ class FleetCollector:
             return [column for column in self._window.columns() if self._stored < column.index <= last]
 
     def markers(self, until: int) -> list[Annotation]:
-        """Return what happened up to the end of column `until` and is not stored yet, oldest first."""
+        """Return the markers up to the end of column `until` that are not stored yet, oldest first."""
         with self._lock:
             markers = self._markers.recent(self._stored_marker)
         return [marker for marker in without_replaced(markers) if marker.at < (until + 1) * FINE_S]
 
     def pools(self) -> tuple[PoolSample, ...]:
-        """Return the pools as last heard."""
+        """Return the pools as last reported."""
         with self._lock:
             return self._window.latest.pools if self._window.latest else ()
 
     def confirm(self, index: int, marker: int) -> None:
-        """Note that columns up to `index` and markers up to number `marker` are stored."""
+        """Record that columns up to `index` and markers up to number `marker` are stored."""
         with self._lock:
             self._stored = max(self._stored, index)
             self._stored_marker = max(self._stored_marker, marker)

@@ -29,26 +29,26 @@ _MEANS = frozenset(
 _REQUESTS = POOL_FLOATS.index("requests_per_s")
 _TOKENS = POOL_FLOATS.index("prompt_tokens_per_s")
 _REJECTIONS = POOL_FLOATS.index("rejections_per_s")
-_GRANT_PLACES = [POOL_FLOATS.index(name) for name in _GRANTS]
+_GRANT_INDEXES = [POOL_FLOATS.index(name) for name in _GRANTS]
 
 
 def merge(index: int, columns: Sequence[Column]) -> Column:
     """Return column `index` made of shorter ones, oldest first; there must be at least one.
 
-    Peaks stay peaks, means are weighted by samples, an engine lost in any of them is lost. A pool's shares
-    and its p50 and p90 are weighted by its requests, which is exact for shares; waits in the queue by its
-    dispatches, exact for the mean; p99, queued requests and their longest wait are the highest of any part; rates and
-    CV are means. Parts that do not tell a figure are left out of it.
+    Peaks stay peaks, means are weighted by samples, an engine lost in any of them is lost. A pool's shares and its p50
+    and p90 are weighted by its requests, which is exact for shares; waits in the queue by its dispatches, exact for the
+    mean; p99, queued requests and their longest wait are the highest of any part; rates and CV are means. Parts that do
+    not report a figure are left out of it.
     """
     rosters = {id(column.roster): column.roster for column in columns}
     roster = columns[-1].roster if len(rosters) == 1 else union(rosters.values(), last=columns[-1].roster)
     samples = [column.samples for column in columns]
     merged = Column(index, roster, sum(samples))
-    for place, name in enumerate(ENGINE_FLOATS):
-        series = [column.floats_for(roster, place) for column in columns]
+    for series_index, name in enumerate(ENGINE_FLOATS):
+        series = [column.floats_for(roster, series_index) for column in columns]
         merged.floats.append(_peaks(series) if name in PEAK_FLOATS else _means(series, samples))
-    for place, name in enumerate(ENGINE_BYTES):
-        parts = [column.codes_for(roster, place) for column in columns]
+    for series_index, name in enumerate(ENGINE_BYTES):
+        parts = [column.codes_for(roster, series_index) for column in columns]
         merged.codes.append(_last(parts, sticky=LOST if name == "state" else None))
     for pool_id in dict.fromkeys(pool_id for column in columns for pool_id in column.pools):
         with_pool = [column for column in columns if pool_id in column.pools]
@@ -59,7 +59,7 @@ def merge(index: int, columns: Sequence[Column]) -> Column:
 
 
 def merged_by(columns: Iterable[Column], factor: int) -> dict[int, Column]:
-    """Return columns `factor` times as long, by their index; those that are not full are there too."""
+    """Return columns `factor` times as long, by their index, incomplete ones included."""
     groups: dict[int, list[Column]] = {}
     for column in columns:
         groups.setdefault(column.index // factor, []).append(column)
@@ -86,12 +86,12 @@ def _means(series: Sequence[array[float]], weights: Sequence[int]) -> array[floa
 
 
 def _all_known(values: array[float]) -> bool:
-    """Return whether no value is NaN, which any sum with it would be; an infinite one may count as unknown."""
+    """Return whether no value is NaN, by their sum; an infinite one may count as unknown."""
     return not math.isnan(sum(values))
 
 
 def _last(parts: Sequence[bytes | bytearray], sticky: int | None) -> bytearray:
-    """Return each row's newest known byte; one that is `sticky` anywhere stays so."""
+    """Return each row's newest known byte; a byte that was ever `sticky` stays so."""
     merged = bytearray(parts[-1])
     for part in reversed(parts[:-1]):
         if UNKNOWN_BYTE not in merged:
@@ -115,12 +115,12 @@ def _rows_with(code: int, codes: bytes | bytearray) -> Iterator[int]:
 def _pool(parts: Sequence[Sequence[float]]) -> list[float]:
     requests = [part[_REQUESTS] for part in parts]
     tokens = [part[_TOKENS] for part in parts]
-    grants = [sum(_known(part[place] for place in _GRANT_PLACES)) for part in parts]
+    grants = [sum(_known(part[index] for index in _GRANT_INDEXES)) for part in parts]
     weights = dict.fromkeys(_BY_REQUESTS, requests) | dict.fromkeys(_BY_TOKENS, tokens)
     weights |= dict.fromkeys(_BY_GRANTS, grants) | dict.fromkeys(_MEANS, [1.0] * len(parts))
     merged = []
-    for place, name in enumerate(POOL_FLOATS):
-        values = [part[place] for part in parts]
+    for index, name in enumerate(POOL_FLOATS):
+        values = [part[index] for part in parts]
         if name in weights:
             merged.append(_weighted(values, weights[name]))
         else:
@@ -129,12 +129,12 @@ def _pool(parts: Sequence[Sequence[float]]) -> list[float]:
 
 
 def _rejections(columns: Sequence[Column], pool_id: str) -> dict[str, float]:
-    """Return the pool's mean rate by code over the columns that tell rejections."""
-    told = [column for column in columns if not math.isnan(column.pools[pool_id][_REJECTIONS])]
+    """Return the pool's mean rate by code over the columns that report rejections."""
+    reporting = [column for column in columns if not math.isnan(column.pools[pool_id][_REJECTIONS])]
     rates: dict[str, float] = {}
-    for column in told:
+    for column in reporting:
         for code, rate in column.rejections.get(pool_id, {}).items():
-            rates[code] = rates.get(code, 0.0) + rate / len(told)
+            rates[code] = rates.get(code, 0.0) + rate / len(reporting)
     return rates
 
 
@@ -143,7 +143,7 @@ def _known(values: Iterable[float]) -> list[float]:
 
 
 def _weighted(values: Iterable[float], weights: Iterable[float]) -> float:
-    """Return the weighted mean of the known values; NaN where nothing is known or nothing weighs."""
+    """Return the weighted mean of the known values; NaN without known values or weights."""
     total = weight_sum = 0.0
     for value, weight in zip(values, weights, strict=True):
         if not math.isnan(value) and weight > 0:

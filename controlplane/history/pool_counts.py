@@ -1,4 +1,4 @@
-"""One pool's past as counts: how many engines were in which state, and which share of requests was on time."""
+"""One pool's past as counts: its engines by state, and its share of requests on time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DRAINING = STATES.index("draining")
 
 @dataclass(frozen=True, slots=True)
 class PoolCounts:
-    """One interval. Engines that are starting, unknown, quarantined or in maintenance are in none of the counts."""
+    """One interval. Engines that are starting, unknown, quarantined or in maintenance are not counted."""
 
     at_s: float
     """Unix seconds at which it began."""
@@ -38,27 +38,27 @@ class PoolCounts:
 def stored_counts(pool: str, seconds: int, first: int, last: int) -> list[PoolCounts]:
     """Return the stored intervals `first`..`last` (both included) of `seconds` seconds, oldest first; one query."""
     rows = Rollup.objects.filter(seconds=seconds, pool=pool, index__range=(first, last)).order_by("index")
-    found = []
+    counts = []
     for index, data in rows.values_list("index", "data"):
         try:
             part = decode_part(bytes(data))
         except UnreadableRollupError as error:
             logger.warning("a roll-up is unreadable and shows as a gap: %s", error)
             continue
-        found.append(counts_of(float(index * seconds), part.codes[_STATE], part.pool[_ON_TIME]))
-    return found
+        counts.append(counts_of(float(index * seconds), part.codes[_STATE], part.pool[_ON_TIME]))
+    return counts
 
 
 def live_counts(pool: str, seconds: int, columns: Sequence[Column]) -> list[PoolCounts]:
-    """Return the same of columns of `seconds` seconds that are not stored yet."""
-    found = []
+    """Return the same for columns of `seconds` seconds that are not stored yet."""
+    counts = []
     for column in columns:
         if pool not in column.pools or not column.codes:
             continue
         codes = column.codes[_STATE]
         mine = bytes(codes[row] for row in rows_of(column.roster, pool))
-        found.append(counts_of(float(column.index * seconds), mine, column.pools[pool][_ON_TIME]))
-    return found
+        counts.append(counts_of(float(column.index * seconds), mine, column.pools[pool][_ON_TIME]))
+    return counts
 
 
 def counts_of(at_s: float, states: bytes | bytearray, on_time: float) -> PoolCounts:

@@ -1,11 +1,11 @@
 """Stores the fleet's history: finished buckets, longer intervals made of them, and deletion of old ones.
 
-What it takes, for a pool of 8 engines (about 0.3 kB per row with its index entries) and of 1,000 (11 kB):
+Space for a pool of 8 engines (about 0.3 kB per row with its index entries) and of 1,000 (11 kB):
 
     10 s for 26 h    9,360 rows per pool    2.8 MB    105 MB
     2 min for 30 d  21,600 rows per pool    6.5 MB    240 MB
 
-MAX_ROWS bounds the number of rows whatever the number of pools: beyond it the oldest leave first.
+MAX_ROWS bounds the number of rows whatever the number of pools: beyond it the oldest are deleted first.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from routing.values.prepared_struct import prepared
 COARSE_S = 120
 FACTOR = COARSE_S // FINE_S
 KEPT_S = {FINE_S: 26 * 3600, COARSE_S: 30 * 86_400}
-"""Seconds that intervals of each length are kept: an hour and a day can be shown whole at any time within it."""
+"""Seconds that intervals of each length are kept: an hour and a day can be shown in full at any time."""
 MAX_ROWS = {FINE_S: 400_000, COARSE_S: 600_000}
 CATCH_UP = 30
-"""Long intervals made in one run at most; after a pause of the job the next runs make the rest."""
+"""Long intervals made in one run at most; after a pause of the job the next runs make the others."""
 FORGET_EVERY = 30
-"""Old rows are looked for once in so many fine intervals."""
+"""Old rows are sought once in this many fine intervals."""
 HOUR_TOPIC = "fleet_hour"
-"""Last-value bus topic: the stored hour's peaks, so that every web process shows it, also after a restart."""
+"""Last-value bus topic: the stored hour's peaks, so that every web process shows them, also after a restart."""
 HOUR_COLUMNS = 360
 
 
 class StoredHour(msgspec.Struct, frozen=True):
-    """Tallest queue per pool and column of FINE_S seconds; columns that are missing were not recorded."""
+    """Tallest queue per pool and column of FINE_S seconds; missing columns were not recorded."""
 
     peaks: dict[str, dict[int, float]]
 
@@ -58,7 +58,7 @@ _hour = WireForm(StoredHour, "a stored hour", limit=64 * MIB)
 
 @dataclass(frozen=True, slots=True)
 class RollupRun:
-    """What one run did."""
+    """Result of one run."""
 
     fine: int
     coarse: int
@@ -66,7 +66,7 @@ class RollupRun:
 
 
 def store_finished(collector: FleetCollector, columns: Sequence[Column], at: float) -> RollupRun:
-    """Store finished columns, the long ones they complete, and forget old rows: one transaction.
+    """Store finished columns and the long ones they complete, and delete old rows, in one transaction.
 
     `at` is unix seconds. Running it again, or in two processes, stores nothing twice.
     """
@@ -121,7 +121,7 @@ def _store_coarse(newest_fine: int) -> int:
     first = max(oldest // FACTOR, -1 if stored is None else stored + 1)
     if first > last:
         return 0
-    # After a pause the first intervals may have no rows at all: begin where there are some.
+    # After a pause the first intervals may have no rows at all: begin at the first one with rows.
     begun = (
         Rollup.objects.filter(seconds=FINE_S, index__gte=first * FACTOR)
         .order_by("index")
@@ -154,10 +154,11 @@ def rollup() -> None:
 
 
 def keep(collector: FleetCollector, bus: Bus, at: float) -> None:
-    """Store what has finished by `at` (unix seconds), where this process gets the lease."""
+    """Store what is finished at `at` (unix seconds), if this process gets the lease."""
     try:
+        # After a restart of the bus every web process needs it at once.
         if bus.latest(HOUR_TOPIC) is None:
-            _tell_hour(bus, at)
+            _publish_hour(bus, at)
         columns = collector.finished(at)
         lease = acquire("rollup", this_owner(), LEASE) if columns else None
         if lease is None:
@@ -165,17 +166,17 @@ def keep(collector: FleetCollector, bus: Bus, at: float) -> None:
         run = store_finished(collector, columns, at)
         rows = {f"rows_of_{FINE_S}_s": run.fine, f"of_{COARSE_S}_s": run.coarse, "expired": run.forgotten}
         release(lease, progress=_added(lease, rows))
-        _tell_hour(bus, at)
+        _publish_hour(bus, at)
     except DatabaseError as error:
         # The columns wait in the collector until the database is back.
         logger.warning("roll-ups cannot be stored now", extra={"error": type(error).__name__})
 
 
 def _added(lease: Lease, rows: Mapping[str, int]) -> dict[str, int]:
-    """Return what the run has stored in all."""
+    """Return the run's totals of stored rows."""
     before = JobRun.objects.values_list("progress", flat=True).get(pk=lease.run_id)
     return {name: before.get(name, 0) + number for name, number in rows.items()}
 
 
-def _tell_hour(bus: Bus, at: float) -> None:
+def _publish_hour(bus: Bus, at: float) -> None:
     bus.publish(HOUR_TOPIC, encode_hour(stored_hour(at)))

@@ -15,11 +15,11 @@ class HistoryRoster:
     engine_ids: tuple[str, ...]
     names: tuple[str, ...]
     pool_ids: tuple[str, ...]
-    place: dict[str, int] = field(init=False, repr=False, compare=False)
-    """Engine id → place in the arrays."""
+    row_of: dict[str, int] = field(init=False, repr=False, compare=False)
+    """Engine id → row in the arrays."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "place", {engine_id: row for row, engine_id in enumerate(self.engine_ids)})
+        object.__setattr__(self, "row_of", {engine_id: row for row, engine_id in enumerate(self.engine_ids)})
 
     def __len__(self) -> int:
         return len(self.engine_ids)
@@ -30,32 +30,34 @@ class HistoryRoster:
         return self.engine_ids, self.names, self.pool_ids
 
 
-NOBODY = HistoryRoster((), (), ())
+NO_ENGINES = HistoryRoster((), (), ())
 
 
 def roster_of(engines: Iterable[EngineSample]) -> HistoryRoster:
     """Return the roster of a sample's engines."""
     rows = [(engine.engine_id, engine.name, engine.pool_id) for engine in engines]
-    return HistoryRoster(*(tuple(row[place] for row in rows) for place in range(3)))
+    return HistoryRoster(*(tuple(row[column] for row in rows) for column in range(3)))
 
 
 def union(
-    rosters: Iterable[HistoryRoster], *, last: HistoryRoster = NOBODY, pools: Sequence[str] = ()
+    rosters: Iterable[HistoryRoster], *, last: HistoryRoster = NO_ENGINES, pools: Sequence[str] = ()
 ) -> HistoryRoster:
     """Return all engines of the rosters, pool by pool: those of `last` first and in its order, then the gone ones.
 
-    `last` is the newest roster; the names are each engine's newest ones. Pools come in the order of `pools`, the
-    others behind.
+    `last` is the newest roster; the names are each engine's newest ones. Pools are in the order of `pools`, then the
+    others.
     """
     known: dict[str, tuple[str, str]] = {}
     for roster in (*rosters, last):
         for row, engine_id in enumerate(roster.engine_ids):
             known[engine_id] = (roster.names[row], roster.pool_ids[row])
     rank = {
-        pool: place
-        for place, pool in enumerate(dict.fromkeys([*pools, *last.pool_ids, *sorted({p for _, p in known.values()})]))
+        pool: position
+        for position, pool in enumerate(
+            dict.fromkeys([*pools, *last.pool_ids, *sorted({p for _, p in known.values()})])
+        )
     }
     order = sorted(
-        known, key=lambda item: (rank[known[item][1]], last.place.get(item, len(last)), known[item][0], item)
+        known, key=lambda item: (rank[known[item][1]], last.row_of.get(item, len(last)), known[item][0], item)
     )
     return HistoryRoster(tuple(order), tuple(known[item][0] for item in order), tuple(known[item][1] for item in order))

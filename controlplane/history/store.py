@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class PoolHistoryFacts(msgspec.Struct, frozen=True):
-    """What a pool was called and how it was steered."""
+    """A pool's name, and its policy's main settings."""
 
     pool_id: str
     name: str
@@ -46,7 +46,7 @@ class _RosterData(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Past:
-    """Columns of one length, their markers, and the newest facts of every pool that occurs in them."""
+    """Columns of one length, their markers, and the newest facts of every pool in them."""
 
     columns: list[Column] = field(default_factory=list)
     markers: list[Annotation] = field(default_factory=list)
@@ -58,22 +58,23 @@ def write_columns(
 ) -> int:
     """Store columns of `seconds` seconds, oldest first, and return the number of new rows.
 
-    An interval that is stored already stays as it is. A marker goes with the column of its moment, or with
-    the first one where that is past. Pools without facts are left out: nobody could name them. Belongs into a
-    transaction.
+    An interval that is stored already stays as it is. A marker is stored with the column of its moment, or with the
+    first one if that is past. Pools without facts are left out: their names are unknown. Call inside a transaction.
     """
     rosters: dict[bytes, RollupRoster] = {}
     rows = []
-    for place, column in enumerate(columns):
+    for position, column in enumerate(columns):
         for pool_id in sorted(column.pools.keys() & pools.keys()):
             mine = [
                 marker
                 for marker in markers
                 if marker.pool_id == pool_id
-                and (int(marker.at // seconds) == column.index or (place == 0 and marker.at < column.index * seconds))
+                and (
+                    int(marker.at // seconds) == column.index or (position == 0 and marker.at < column.index * seconds)
+                )
             ]
-            places = rows_of(column.roster, pool_id)
-            engines = [(column.roster.engine_ids[row], column.roster.names[row]) for row in places]
+            engine_rows = rows_of(column.roster, pool_id)
+            engines = [(column.roster.engine_ids[row], column.roster.names[row]) for row in engine_rows]
             data = msgspec.msgpack.encode(_RosterData(pools[pool_id], engines))
             roster = rosters.get(data) or rosters.setdefault(data, _roster(data))
             rows.append(
@@ -82,8 +83,8 @@ def write_columns(
                     index=column.index,
                     pool=pool_id,
                     roster=roster,
-                    peak_s=peak_seconds(column, places),
-                    data=encode_part(column, pool_id, places, mine),
+                    peak_s=peak_seconds(column, engine_rows),
+                    data=encode_part(column, pool_id, engine_rows, mine),
                 )
             )
     return len(Rollup.objects.bulk_create(rows, ignore_conflicts=True))
@@ -92,7 +93,7 @@ def write_columns(
 def read_past(seconds: int, first: int, last: int, pools: Collection[str] | None = None) -> Past:
     """Return the stored columns `first`..`last` (both included) of `seconds` seconds; missing ones are left out.
 
-    With `pools` only what concerns these.
+    `pools` limits them to these pools.
     """
     rows = _stored(seconds, first, last, pools).order_by("index", "pool").values_list("index", "roster_id", "data")
     parts: dict[int, list[tuple[int, PoolPart]]] = {}
@@ -141,7 +142,7 @@ def _assemble(parts: Mapping[int, Sequence[tuple[int, PoolPart]]], rosters: Mapp
         together = tuple(roster_id for roster_id, _ in row)
         if together not in shared:
             shared[together] = _joined(rosters[roster_id] for roster_id in together)
-        past.columns.append(_column(index, shared[together], [(rosters[each], part) for each, part in row]))
+        past.columns.append(_column(index, shared[together], [(rosters[roster_key], part) for roster_key, part in row]))
         markers += [marker for _, part in row for marker in part.markers]
         past.pools |= {rosters[item].pool.pool_id: rosters[item].pool for item in together}
     past.markers = without_replaced(markers)
@@ -150,18 +151,18 @@ def _assemble(parts: Mapping[int, Sequence[tuple[int, PoolPart]]], rosters: Mapp
 
 def _joined(rosters: Iterable[_RosterData]) -> HistoryRoster:
     rows = [(engine_id, name, data.pool.pool_id) for data in rosters for engine_id, name in data.engines]
-    return HistoryRoster(*(tuple(row[place] for row in rows) for place in range(3)))
+    return HistoryRoster(*(tuple(row[column] for row in rows) for column in range(3)))
 
 
 def _column(index: int, roster: HistoryRoster, parts: Sequence[tuple[_RosterData, PoolPart]]) -> Column:
     column = Column(index, roster, max(part.samples for _, part in parts))
-    for place in range(len(ENGINE_FLOATS)):
+    for series in range(len(ENGINE_FLOATS)):
         joined: array[float] = array("f")
         for _, part in parts:
-            joined.extend(part.floats[place])
+            joined.extend(part.floats[series])
         column.floats.append(joined)
-    for place in range(len(ENGINE_BYTES)):
-        column.codes.append(bytearray(b"".join(part.codes[place] for _, part in parts)))
+    for series in range(len(ENGINE_BYTES)):
+        column.codes.append(bytearray(b"".join(part.codes[series] for _, part in parts)))
     column.pools = {data.pool.pool_id: part.pool for data, part in parts}
     column.rejections = {data.pool.pool_id: part.rejections for data, part in parts if part.rejections}
     return column

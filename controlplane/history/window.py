@@ -7,11 +7,11 @@ from collections import deque
 from dataclasses import dataclass
 
 from controlplane.history.bucket import UNKNOWN_BYTE, Column, fold
-from controlplane.history.roster import NOBODY, HistoryRoster, roster_of
+from controlplane.history.roster import NO_ENGINES, HistoryRoster, roster_of
 from gateway.contracts.fleet_sample import FleetSample
 
 HIT_WINDOW_S = 30.0
-"""An engine's hit rates are taken over the last half minute; shorter windows hold too few requests to mean anything."""
+"""An engine's hit rates are taken over the last half minute; shorter windows hold too few requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class FleetWindow:
         self._columns: deque[Column] = deque(maxlen=columns)
         self._hit_columns = max(1, round(HIT_WINDOW_S / column_s))
         self._totals: deque[_Totals] = deque(maxlen=self._hit_columns + 1)
-        self._roster = NOBODY
+        self._roster = NO_ENGINES
 
     def index_of(self, at: float) -> int:
         """Return the absolute number of the column that holds the moment `at` (unix seconds)."""
@@ -54,7 +54,7 @@ class FleetWindow:
         return list(self._columns)
 
     def window(self) -> list[Column | None]:
-        """Return every column of the window, oldest first; None where nothing was heard."""
+        """Return every column of the window, oldest first; None where nothing was received."""
         if not self._columns:
             return [None] * self.capacity
         last = self._columns[-1].index
@@ -108,7 +108,7 @@ class FleetWindow:
             return unknown, unknown
         hit, predicted = bytearray(), bytearray()
         for engine in sample.engines:
-            row = base.roster.place.get(engine.engine_id)
+            row = base.roster.row_of.get(engine.engine_id)
             if row is None:
                 hit.append(UNKNOWN_BYTE)
                 predicted.append(UNKNOWN_BYTE)

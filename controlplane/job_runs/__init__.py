@@ -1,1 +1,1 @@
-"""Runs of all jobs, as operators see them, cancel them and start them again."""
+"""Runs of all jobs, as operators see, cancel, and retry them."""

@@ -67,7 +67,7 @@ class _RunChange(_Runs, Verb):
 
 
 class JobCancellation(_RunChange):
-    """Ask the run to end; its holder hears of it within its lease."""
+    """Ask the run to end; its holder learns of it within its lease."""
 
     verb = staticmethod(job_control.cancel)
 

@@ -1,4 +1,4 @@
-"""Cancels and retries job runs for operators. Leases (platform.jobs.lease) decide what runs when."""
+"""Cancels and retries job runs for operators. Leases (platform.jobs.lease) decide which run starts when."""
 
 from __future__ import annotations
 
@@ -21,19 +21,18 @@ from controlplane.trials.models.whatif import WhatIf
 from controlplane.trials.whatif.lifecycle import JOB as WHATIF
 
 OF_POOLS = frozenset({"engine_health", "rebalance", "scaling", "prefill_decode", "engine_actions", "holdback"})
-"""Jobs whose shard is the row of the pool that they look after."""
+"""Jobs whose shard is the row of the pool that they manage."""
 
 
 class JobControlError(ConflictError):
-    """The run cannot be cancelled or retried as it stands; the message says why and what to do."""
+    """The run's state does not allow it to be cancelled or retried; the message says why and what to do."""
 
 
 def cancel(run: JobRun, *, actor: Actor, why: str = "") -> JobRun:
-    """Ask the run to end and return it as it then is; its holder hears of it at its next renewal.
+    """Ask the run to end and return it in its new state; its holder learns of it at its next renewal.
 
-    A run without a holder ends at once; asking a second time changes nothing. Raises NotAllowedError
-    (operators of the run's pool, of all pools where it has none) and JobControlError for a run that
-    has ended.
+    A run without a holder ends at once; a second request changes nothing. Raises NotAllowedError (operators of the
+    run's pool, of all pools where it has none) and JobControlError for a run that has ended.
     """
     require(actor, Role.OPERATOR, pool_of(run))
     now = timezone.now()
@@ -43,7 +42,7 @@ def cancel(run: JobRun, *, actor: Actor, why: str = "") -> JobRun:
             raise JobControlError(f"Run {run.pk} has already ended ({stored.state}).")
         if stored.cancel_requested_at is not None:
             return stored
-        before = _told(stored)
+        before = _audit_fields(stored)
         asked = {"cancel_requested_at": now, "cancel_requested_by": actor.name}
         if not _has_holder(stored):
             asked |= {
@@ -62,7 +61,7 @@ def cancel(run: JobRun, *, actor: Actor, why: str = "") -> JobRun:
 
 
 def retry(run: JobRun, *, actor: Actor, why: str = "") -> JobRun:
-    """Store a new run with the inputs of one that has ended, and return it; the job is woken for it.
+    """Store a new run with the inputs of one that has ended, wake its job, and return it.
 
     Raises NotAllowedError, and JobControlError while a run of the same job and shard is active.
     """
@@ -73,7 +72,7 @@ def retry(run: JobRun, *, actor: Actor, why: str = "") -> JobRun:
         with transaction.atomic():
             _reject_while_active(runs)
             last = runs.aggregate(token=models.Max("fencing_token"))["token"] or 0
-            # The lease has run out already, so that whoever looks for work takes the run.
+            # The lease has run out already, so that the next search for work takes the run.
             again = JobRun.objects.create(
                 job=run.job,
                 shard=run.shard,
@@ -114,7 +113,7 @@ def _reject_while_active(runs: models.QuerySet[JobRun]) -> None:
         raise JobControlError(f"Run {active.pk} of the same job is active; cancel it first, or wait until it ends.")
 
 
-def _told(run: JobRun) -> dict[str, Any]:
+def _audit_fields(run: JobRun) -> dict[str, Any]:
     return {
         "job": run.job,
         "shard": run.shard,
@@ -127,4 +126,4 @@ def _told(run: JobRun) -> dict[str, Any]:
 
 def _record(actor: Actor, verb: str, run: JobRun, *, before: dict[str, Any] | None, why: str) -> None:
     pool = pool_of(run)
-    audit.tell(actor, verb, run, before=before, after=_told(run), why=why, pool=pool.slug if pool else "")
+    audit.record_for(actor, verb, run, before=before, after=_audit_fields(run), why=why, pool=pool.slug if pool else "")

@@ -1,1 +1,1 @@
-"""Node managers as the control plane knows them: registered by themselves, published to gateways, seen by people."""
+"""Node managers in the control plane: self-registered, published to gateways, shown to people."""

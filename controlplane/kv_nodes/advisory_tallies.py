@@ -1,4 +1,4 @@
-"""Gateways' advisory counts, summed; and whether advisories would be worth it in a pool that ignores them."""
+"""Gateways' advisory counts, summed; and whether advisories would pay in a pool that ignores them."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ from gateway.contracts.advisory import TALLY_TOPIC, AdvisoryTallies, PoolTally, 
 from gateway.contracts.wire import UnreadableMessageError
 
 MAX_AGE_S = 15.0
-"""A gateway that has been silent for longer has ended."""
+"""A gateway that is silent for longer has ended."""
 MAX_GATEWAYS = 256
 LEAST_REQUESTS = 50
-"""Requests of sessions without which nothing can be said."""
+"""Least requests of sessions for a verdict."""
 LONG_LOAD_S = 0.05
 """A load that takes this long comes from a disk, or over a slow link: an advisory hides it (research, §4)."""
 LONG_PROMPT_TOKENS = 20_000
 """Contexts of this length take as long even from DRAM."""
 
 
-class TalliesHeard:
-    """Mutable: the newest tally of each gateway, under a lock: callbacks come in the publisher's thread."""
+class TallyIntake:
+    """The newest tally of each gateway. Mutable, under a lock: callbacks run in the publisher's thread."""
 
     def __init__(self, bus: Bus) -> None:
         self._lock = threading.Lock()
-        self._told: dict[str, AdvisoryTallies] = {}
-        hear_gateways(bus, TALLY_TOPIC, self._hear)
+        self._tallies: dict[str, AdvisoryTallies] = {}
+        hear_gateways(bus, TALLY_TOPIC, self._receive)
 
-    def told(self, now: float) -> list[AdvisoryTallies]:
-        """Return the tallies of the gateways that still speak; `now` in unix seconds."""
+    def newest(self, now: float) -> list[AdvisoryTallies]:
+        """Return the tallies of the gateways that still report; `now` in unix seconds."""
         with self._lock:
-            return [item for item in self._told.values() if now - item.at <= MAX_AGE_S]
+            return [item for item in self._tallies.values() if now - item.at <= MAX_AGE_S]
 
-    def _hear(self, name: str, value: bytes) -> None:
+    def _receive(self, name: str, value: bytes) -> None:
         try:
             tallies = decode_tallies(value)
         except UnreadableMessageError:
             return
         with self._lock:
-            self._told[name] = tallies
-            if len(self._told) > MAX_GATEWAYS:
-                del self._told[min(self._told, key=lambda item: self._told[item].at)]
+            self._tallies[name] = tallies
+            if len(self._tallies) > MAX_GATEWAYS:
+                del self._tallies[min(self._tallies, key=lambda item: self._tallies[item].at)]
 
 
 @cache
-def _heard() -> TalliesHeard:
-    return TalliesHeard(get_bus())
+def _intake() -> TallyIntake:
+    return TallyIntake(get_bus())
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +66,15 @@ class AdvisoryTotals:
 
 
 def advised() -> AdvisoryTotals:
-    """Return what the gateways count now."""
-    return together(_heard().told(time.time()))
+    """Return the gateways' present counts."""
+    return together(_intake().newest(time.time()))
 
 
-def together(told: Iterable[AdvisoryTallies]) -> AdvisoryTotals:
+def together(tallies: Iterable[AdvisoryTallies]) -> AdvisoryTotals:
     """Return these tallies as one."""
     sources: dict[tuple[str, str, str], SourceTally] = {}
     pools: dict[str, PoolTally] = {}
-    for item in told:
+    for item in tallies:
         for source in item.sources:
             name = source.pool_id, source.tenant_id, source.source
             sources[name] = _sources_added(sources[name], source) if name in sources else source
@@ -85,7 +85,7 @@ def together(told: Iterable[AdvisoryTallies]) -> AdvisoryTotals:
 
 
 def verdict(pool: PoolTally) -> tuple[bool | None, str]:
-    """Return whether advisories would pay in a pool, None where that cannot be said, and why, in words."""
+    """Return whether advisories would pay in a pool (None: unknown), and why, in words."""
     if pool.sessions < LEAST_REQUESTS:
         return None, f"{count(pool.sessions, 'request')} named a session so far. Send x-session-id or session_id."
     tokens, load_s = pool.prompt_tokens / pool.requests, pool.load_s / pool.loads if pool.loads else None

@@ -27,7 +27,7 @@ _MAX = (1 << 63) - 1
 class KvNodeShape(ModelShape):
     """One node manager."""
 
-    heard_at = serializers.DateTimeField(source="report.heard_at", read_only=True, allow_null=True, default=None)
+    received_at = serializers.DateTimeField(source="report.received_at", read_only=True, allow_null=True, default=None)
     report = serializers.DictField(source="report.content", read_only=True, default=dict)
     metrics_url = serializers.SerializerMethodField()
     unpin = serializers.ListField(
@@ -51,19 +51,19 @@ class KvNodeShape(ModelShape):
             "ssd_bytes",
             "slot_bytes",
             "state",
-            "heard_at",
+            "received_at",
             "report",
             "unpin",
             "revision",
         )
 
     def get_metrics_url(self, node: KvNode) -> str:
-        """Return the address, empty where it was stored under other rules and is no longer allowed."""
+        """Return the address; empty if it was stored under other rules and is no longer allowed."""
         return node.metrics_url if is_allowed_metrics_url(node.metrics_url, engine_url_rules()) else ""
 
 
 class KvNodeWord(Input):
-    """What a node manager says of itself; it repeats it every few seconds."""
+    """A node manager's report on itself, sent every few seconds."""
 
     name = Text(max_length=64, help_text="Its id; never changes.")
     incarnation = WholeNumber(min_value=0, max_value=_MAX, help_text="Rises with each start.")
@@ -82,7 +82,7 @@ class KvNodeWord(Input):
 
 
 class KvPinName(ChangeBody):
-    """Which pin, as the node's report calls it."""
+    """Name of the pin in the node's report."""
 
     name = Text(max_length=64, help_text="`name` of the pin in `report.pins`.")
     tenant = Text(max_length=64, allow_blank=True, help_text="`tenant` of the pin.")
@@ -108,7 +108,7 @@ class KvNodesView(_Nodes, Listed):
     )
 
     def post(self, request: Request) -> Response:
-        """Register a node manager, or report that it is still there; repeat it every few seconds."""
+        """Register a node manager, or report that it is alive; repeat it every few seconds."""
         body = self.body()
         name, report = body.pop("name"), body.pop("report")
         return self.show(report_node(name, body, report, now=timezone.now(), actor=self.actor))
@@ -121,14 +121,14 @@ class OneKvNode(_Nodes, Deletable):
 
 
 class KvNodeUnpin(_Nodes, Verb):
-    """Have a node keep a pinned prefix no longer than others; it hears of it with its next report."""
+    """End a pin: the prefix is kept no longer than others; the node learns of it with its next report."""
 
     verb = staticmethod(unpin)
     bodies = by_method(POST=KvPinName)
 
 
 class KvMoveShape(ModelShape):
-    """One order, what it moved, and what that was worth."""
+    """One order: what it moved, and what that was worth."""
 
     class Meta:
         model = KvMoveRecord

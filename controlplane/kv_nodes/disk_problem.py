@@ -1,4 +1,4 @@
-"""What is wrong with the state directory's disk, with numbers and the cure: for the doctor and the Fleet page."""
+"""Problems of the state directory's disk, with numbers and the fix: for the doctor and the Fleet page."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from routing.values.prepared_struct import prepared
 
 MIB = 1 << 20
 FULL_BYTES, FULL_PART = 200 * MIB, 50
-"""A disk with less is full; of a small one, the 50th part."""
+"""A disk with less free space is full; of a small one, the 50th part."""
 _NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class DiskProblem:
-    """One sentence about what is so, one about the cure."""
+    """One sentence about the problem, one about the fix."""
 
     is_full: bool
     sentence: str
@@ -39,22 +39,22 @@ class SharingNode:
 
 
 def is_full(space: DiskSpace) -> bool:
-    """Return whether what is written next may fail."""
+    """Return whether the next write may fail."""
     return space.free_bytes < min(FULL_BYTES, space.total_bytes // FULL_PART)
 
 
 def is_nearly_full(space: DiskSpace) -> bool:
-    """Return whether less is free than half of what node managers leave: they cannot give back enough."""
+    """Return whether less is free than half of the node managers' reserve: they cannot give back enough."""
     return space.free_bytes < usual_reserve(space.total_bytes) // 2
 
 
 def state_disk_problem(space: DiskSpace) -> DiskProblem | None:
-    """Return what is wrong with the state directory's disk, as far as the nodes report it; None: nothing."""
+    """Return the problem of the state directory's disk, as far as the nodes report it; None: no problem."""
     return disk_problem(space, _nodes_on(space.disk_id), with_database=connection.vendor == "sqlite")
 
 
 def disk_problem(space: DiskSpace, sharing: Iterable[SharingNode], *, with_database: bool) -> DiskProblem | None:
-    """Return what is wrong with a disk that these nodes share; None: nothing."""
+    """Return the problem of a disk that these nodes share; None: no problem."""
     nodes = sorted(sharing, key=lambda node: (-node.held_bytes, node.name))
     names, held = some_names([node.name for node in nodes], _NAMED), sum(node.held_bytes for node in nodes)
     free = f"{byte_size(space.free_bytes)} of {byte_size(space.total_bytes)} free"
@@ -92,8 +92,8 @@ def _nodes_on(disk_id: str) -> list[SharingNode]:
     if not disk_id:
         return []
     reports = KvNodeReport.objects.filter(node__state__in=LIVE, content__disk_id=disk_id)
-    found = reports.values_list("node__name", "node__slot_bytes", "content")
-    return [node for name, slot_bytes, content in found if (node := _sharing(name, slot_bytes, content)) is not None]
+    rows = reports.values_list("node__name", "node__slot_bytes", "content")
+    return [node for name, slot_bytes, content in rows if (node := _sharing(name, slot_bytes, content)) is not None]
 
 
 def _sharing(name: str, slot_bytes: int, content: object) -> SharingNode | None:

@@ -24,17 +24,17 @@ logger = logging.getLogger(__name__)
 
 MAX_KEPT = 10_000
 _MOST_MESSAGES = 64
-_TOLD = sorted(fields_but(KvMoveRecord, "order_id", "asked_at"))
+_REPORTED = sorted(fields_but(KvMoveRecord, "order_id", "asked_at"))
 
 
 def visible_kv_moves(actor: Actor) -> QuerySet[KvMoveRecord]:
-    """Return the orders the actor may see: like nodes, they belong to no pool alone."""
+    """Return the orders the actor may see: like nodes, they belong to no single pool."""
     return KvMoveRecord.objects.all() if may(actor, Role.VIEWER) else KvMoveRecord.objects.none()
 
 
-def keep_orders(heard: StreamIntake) -> int:
-    """Store what has come, and return how many orders were told of; where the database fails, all is kept."""
-    values = heard.take(_MOST_MESSAGES)
+def keep_orders(intake: StreamIntake) -> int:
+    """Store what was received, and return how many orders it reported; where the database fails, all is kept."""
+    values = intake.take(_MOST_MESSAGES)
     newest: dict[str, KvMoveRow] = {}
     for value in values:
         try:
@@ -44,7 +44,8 @@ def keep_orders(heard: StreamIntake) -> int:
     try:
         _store(list(newest.values()))
     except DatabaseError:
-        heard.give_back(values)
+        # Kept for the next run.
+        intake.give_back(values)
         raise
     return len(newest)
 
@@ -56,12 +57,14 @@ def _store(rows: list[KvMoveRow]) -> None:
         KvMoveRecord(
             order_id=row.order_id,
             asked_at=datetime.fromtimestamp(row.asked_at, UTC),
-            **{name: getattr(row, name) for name in _TOLD},
+            **{name: getattr(row, name) for name in _REPORTED},
         )
         for row in rows
     ]
     with transaction.atomic():
-        KvMoveRecord.objects.bulk_create(orders, update_conflicts=True, unique_fields=["order_id"], update_fields=_TOLD)
+        KvMoveRecord.objects.bulk_create(
+            orders, update_conflicts=True, unique_fields=["order_id"], update_fields=_REPORTED
+        )
         last_kept = KvMoveRecord.objects.order_by("-pk").values_list("pk", flat=True)[MAX_KEPT - 1 : MAX_KEPT].first()
         if last_kept is not None:
             KvMoveRecord.objects.filter(pk__lt=last_kept).delete()
@@ -69,9 +72,9 @@ def _store(rows: list[KvMoveRow]) -> None:
 
 @shared_task(name="controlplane.kv_moves", ignore_result=True)
 def kv_moves() -> None:
-    """Run every two seconds: the first run begins to listen, each later one stores what has come.
+    """Run every two seconds: the first run subscribes, each later one stores what was received.
 
-    No lease: every process that stores hears the same, and a row that is stored twice is one.
+    No lease: every process that stores receives the same, and a row that is stored twice is one.
     """
     keep_orders(intake())
 

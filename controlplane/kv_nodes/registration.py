@@ -1,7 +1,7 @@
 """Stores the reports that node managers send every few seconds.
 
-A report alone is stored and told to nobody. What is published (address, sizes, state) changes through the audit, which
-happens when a node comes, moves, drains or goes.
+A report alone is stored but not published. What is published (address, sizes, state) changes through the audit, which
+happens when a node joins, moves, drains, or leaves.
 """
 
 from __future__ import annotations
@@ -33,26 +33,27 @@ NODE_FIELDS = fields_but(KvNode, "name")
 
 
 class OlderIncarnationError(ConflictError):
-    """The node has started anew since; what its predecessor says counts no more."""
+    """The node has restarted since; reports of its predecessor no longer count."""
 
 
-def report_node(name: str, told: dict[str, Any], report: dict[str, Any], *, now: datetime, actor: Actor) -> KvNode:
-    """Take in what a node said of itself and return it as it is then known; repeating it is harmless.
+def report_node(name: str, fields: dict[str, Any], report: dict[str, Any], *, now: datetime, actor: Actor) -> KvNode:
+    """Store a node's report on itself and return the node with its new state; repeating it is harmless.
 
     Raises NotAllowedError, RejectedUrlError, InvalidFieldsError, OlderIncarnationError.
     """
     require(actor, Role.OPERATOR)
-    check_names(told, NODE_FIELDS)
+    check_names(fields, NODE_FIELDS)
     content = _checked_report(report)
-    changes = {**told, **_checked_addresses(told)}
+    changes = {**fields, **_checked_addresses(fields)}
     with transaction.atomic():
         node = KvNode.objects.select_for_update().filter(name=name).first()
         if node is None:
             if KvNode.objects.count() >= MAX_NODES:
                 raise problem("name", f"There are {MAX_NODES} KV nodes already; delete those that are gone.")
             node = recorded_change.create(KvNode(name=name, **changes), "kv_node.register", actor=actor)
-        elif told["incarnation"] < node.incarnation:
-            raise OlderIncarnationError(f"KV node {name} has started anew since; this report is of its predecessor.")
+        # A delayed report of the process before the restart.
+        elif fields["incarnation"] < node.incarnation:
+            raise OlderIncarnationError(f"KV node {name} has restarted since; this report is of its predecessor.")
         else:
             node = recorded_change.change(node, changes, _verb(node, changes), actor=actor)
         node.report = _stored(node, now, content)
@@ -60,12 +61,12 @@ def report_node(name: str, told: dict[str, Any], report: dict[str, Any], *, now:
 
 
 def _stored(node: KvNode, now: datetime, content: dict[str, Any]) -> KvNodeReport:
-    """Store a report; pins that are not in it any more need no ending."""
+    """Store a report; requests to end pins that it no longer lists are dropped."""
     left = {pin_of(item) for item in content["pins"]}
     old = KvNodeReport.objects.filter(node=node).first()
     unpin = [item for item in old.unpin if pin_of(item) in left] if old is not None else []
-    told = {"heard_at": now, "content": content, "unpin": unpin}
-    stored, _ = KvNodeReport.objects.update_or_create(node=node, defaults=told)
+    values = {"received_at": now, "content": content, "unpin": unpin}
+    stored, _ = KvNodeReport.objects.update_or_create(node=node, defaults=values)
     return stored
 
 
@@ -74,11 +75,11 @@ def _verb(node: KvNode, changes: dict[str, Any]) -> str:
     return "kv_node.register" if came_back or changes["incarnation"] != node.incarnation else "kv_node.change"
 
 
-def _checked_addresses(told: dict[str, Any]) -> dict[str, str]:
+def _checked_addresses(fields: dict[str, Any]) -> dict[str, str]:
     rules = engine_url_rules()
     checked: dict[str, str] = {}
     for field in ("address", "events_endpoint", "replay_endpoint", "metrics_url"):
-        given = told.get(field, "")
+        given = fields.get(field, "")
         if not given:
             continue
         scheme = "tcp://" if field == "address" else ""
@@ -87,7 +88,7 @@ def _checked_addresses(told: dict[str, Any]) -> dict[str, str]:
                 checked[field] = check_metrics_url(given, rules).url
             else:
                 endpoint = check_kv_endpoint(scheme + given, rules)
-                # A transfer goes to the name, which the node's certificate has to show; events go to what was checked.
+                # Transfers use the name, which the node's certificate must show; events use the checked address.
                 checked[field] = endpoint.url.removeprefix(scheme) if scheme else endpoint.connect_url
         except RejectedUrlError as error:
             error.field = field
@@ -103,7 +104,7 @@ def _checked_report(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def delete_kv_node(node: KvNode, *, actor: Actor, expected: int | None = None, why: str = "") -> None:
-    """Forget a node that is gone or silent.
+    """Delete a node that is gone or silent.
 
     Raises NotAllowedError, StaleRevisionError, and InUseError for a node that reports: it would be back at once.
     """

@@ -19,7 +19,7 @@ ACTOR = program("KV nodes")
 
 def note_silent_nodes(now: datetime) -> list[str]:
     """Mark the nodes that are silent at `now` and return their names; repeating it is harmless."""
-    late = {"state__in": LIVE, "report__heard_at__lt": now - SILENT_AFTER}
+    late = {"state__in": LIVE, "report__received_at__lt": now - SILENT_AFTER}
     names = []
     for node in KvNode.objects.filter(**late):
         with transaction.atomic():

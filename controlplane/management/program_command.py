@@ -1,4 +1,4 @@
-"""What `manage.py help` finds of programs without Django; manage.py itself runs them before Django loads."""
+"""Entries in `manage.py help` for programs without Django; manage.py itself runs them before Django loads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from controlplane.management.programs import run_program
 
 
 class ProgramCommand(BaseCommand):
-    """Hands its arguments unread to the program of its name."""
+    """Passes its arguments unread to the program of its name."""
 
     requires_system_checks = ()
 

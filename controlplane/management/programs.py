@@ -14,7 +14,7 @@ PROGRAMS = {
 }
 """Command → the module whose `main` takes its arguments."""
 _NAMED = ("simulate", "simulate_regions", "simulate_sessions")
-"""They are told by which name they were called, for their usage."""
+"""They receive the name by which they were called, for their usage."""
 
 
 def run_program(command: str, arguments: list[str]) -> int | None:

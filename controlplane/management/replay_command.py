@@ -1,4 +1,4 @@
-"""`manage.py replay`: simulator.replay with what this installation's demo needs, or one of its recordings.
+"""`manage.py replay`: simulator.replay with the key, model, or recordings of this installation.
 
 Works without Django unless a recording is named.
 """
@@ -28,7 +28,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def lend_key(argv: Sequence[str]) -> None:
-    """Put the first run's key into the environment, for a target on this machine only and when none is given."""
+    """Put the first run's key into the environment, for a target on this machine only and if none is given."""
     path = state_directory() / FILE_NAME
     given = os.environ.get(API_KEY_VARIABLE) or _value_of("--api-key", argv)
     if given or not path.exists() or not _is_local(argv):
@@ -40,15 +40,15 @@ def lend_key(argv: Sequence[str]) -> None:
 
 
 def with_model(argv: Sequence[str]) -> list[str]:
-    """Return the arguments, asking for the demo's model where the target is local and no model is named."""
+    """Return the arguments with the demo's model, if the target is local and no model is named."""
     named = _value_of("--model", argv) is not None
     return list(argv) if named or not _is_local(argv) else [*argv, "--model", SERVED_MODEL]
 
 
 def with_recording(argv: Sequence[str]) -> list[str]:
-    """Return the arguments with the file of the recording where one is named by its id; exits for an unknown one."""
-    place = _place_of_trace(argv)
-    if place is None or not (argv[place].isascii() and argv[place].isdecimal()) or Path(argv[place]).exists():
+    """Return the arguments with a recording's file in place of its id; exits for an unknown id."""
+    index = _index_of_trace(argv)
+    if index is None or not (argv[index].isascii() and argv[index].isdecimal()) or Path(argv[index]).exists():
         return list(argv)
     import django
 
@@ -56,32 +56,32 @@ def with_recording(argv: Sequence[str]) -> list[str]:
     from controlplane.request_log.models.recording import Recording
     from controlplane.request_log.recordings.kept_traces import RecordingGoneError, recording_store
 
-    found = Recording.objects.filter(pk=int(argv[place][:18])).first()
-    if found is None:
-        raise SystemExit(f"replay: no recording {argv[place]}; the console lists them under Trials")
+    recording = Recording.objects.filter(pk=int(argv[index][:18])).first()
+    if recording is None:
+        raise SystemExit(f"replay: no recording {argv[index]}; the console lists them under Trials")
     try:
-        path = recording_store().path(found.key)
+        path = recording_store().path(recording.key)
     except RecordingGoneError as error:
         raise SystemExit(f"replay: {error}") from error
-    return [*argv[:place], str(path), *argv[place + 1 :]]
+    return [*argv[:index], str(path), *argv[index + 1 :]]
 
 
-def _place_of_trace(argv: Sequence[str]) -> int | None:
-    """Return which argument names the trace; None where none does."""
+def _index_of_trace(argv: Sequence[str]) -> int | None:
+    """Return the index of the argument that names the trace; None if there is none."""
     from simulator.replay.replay_options import add_arguments
 
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
     add_arguments(parser)
     mark = "\0the trace"
-    for place, argument in enumerate(argv):
+    for index, argument in enumerate(argv):
         if argument.startswith("-"):
             continue
         try:
-            marked = parser.parse_known_args([*argv[:place], mark, *argv[place + 1 :]])[0]
+            marked = parser.parse_known_args([*argv[:index], mark, *argv[index + 1 :]])[0]
         except (argparse.ArgumentError, argparse.ArgumentTypeError, ValueError, SystemExit):
             continue
         if marked.trace == mark:
-            return place
+            return index
     return None
 
 

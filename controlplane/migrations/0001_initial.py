@@ -250,7 +250,7 @@ class Migration(migrations.Migration):
                 ('ended_by', models.CharField(blank=True, max_length=150)),
                 ('started_at', models.DateTimeField()),
                 ('ended_at', models.DateTimeField(blank=True, null=True)),
-                ('look', models.JSONField(default=dict)),
+                ('evaluation', models.JSONField(default=dict)),
                 ('revision', models.PositiveIntegerField(default=1)),
             ],
             options={
@@ -272,7 +272,7 @@ class Migration(migrations.Migration):
                 ('memory', models.JSONField(default=dict)),
                 ('share', models.FloatField(default=0.0)),
                 ('reason', models.CharField(blank=True, max_length=400)),
-                ('look', models.JSONField(default=dict)),
+                ('evaluation', models.JSONField(default=dict)),
             ],
             options={
                 'constraints': [models.CheckConstraint(condition=models.Q(('state__in', ['off', 'slice', 'fallback', 'probing'])), name='holdback_state_known')],
@@ -341,7 +341,7 @@ class Migration(migrations.Migration):
                 ('attempts', models.PositiveIntegerField(default=0)),
                 ('next_try_at', models.DateTimeField()),
                 ('deadline_at', models.DateTimeField()),
-                ('told', models.JSONField(blank=True, default=dict)),
+                ('actuator_state', models.JSONField(blank=True, default=dict)),
                 ('says', models.CharField(blank=True, max_length=300)),
                 ('ordered_at', models.DateTimeField()),
                 ('finished_at', models.DateTimeField(blank=True, null=True)),
@@ -440,7 +440,7 @@ class Migration(migrations.Migration):
                 ('regret_cause', models.CharField(blank=True, max_length=16)),
                 ('share', models.FloatField(default=1.0)),
                 ('segment', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='controlplane.segment')),
-                ('place', models.PositiveSmallIntegerField()),
+                ('position', models.PositiveSmallIntegerField()),
             ],
             options={
                 'indexes': [models.Index(fields=['at_ms', 'id'], name='decision_by_time'), models.Index(fields=['pool', 'at_ms'], name='decision_by_pool'), models.Index(fields=['engine', 'at_ms'], name='decision_by_engine'), models.Index(fields=['tenant', 'at_ms'], name='decision_by_tenant'), models.Index(condition=models.Q(('session', ''), _negated=True), fields=['session', 'at_ms'], name='decision_by_session'), models.Index(condition=models.Q(('arm', ''), _negated=True), fields=['arm', 'at_ms'], name='decision_by_arm'), models.Index(condition=models.Q(('late', True)), fields=['at_ms'], name='decision_late')],
@@ -673,7 +673,7 @@ class Migration(migrations.Migration):
             name='KvNodeReport',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('heard_at', models.DateTimeField()),
+                ('received_at', models.DateTimeField()),
                 ('content', models.JSONField(default=dict)),
                 ('unpin', models.JSONField(default=list)),
                 ('node', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='report', to='controlplane.kvnode')),

@@ -1,4 +1,4 @@
-"""The nouns of the control plane, one file each."""
+"""The models of the control plane, one file each."""
 
 from controlplane.access.models.console_session import ConsoleSession as ConsoleSession
 from controlplane.access.models.login_allowance import LoginAllowance as LoginAllowance

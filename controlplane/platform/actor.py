@@ -23,9 +23,9 @@ class Actor:
     role: Role | None = None
     """The role of an API key, which has no user; without user and role it is the program, which may do everything."""
     key_id: str = ""
-    """The API key's id, for what it asks to be done later."""
+    """The API key's id, for its requests that are carried out later."""
     pools: frozenset[str] | None = None
-    """Slugs of the only pools that an API key acts in; None: all."""
+    """Slugs of the only pools in which an API key acts; None: all."""
 
 
 def person(user: User, *, via: str, request_id: str = "") -> Actor:
@@ -46,5 +46,5 @@ def program(name: str) -> Actor:
 
 
 def command(name: str) -> Actor:
-    """Return the actor for a management command, run by whoever may use the machine."""
+    """Return the actor for a management command, run by any user of the machine."""
     return Actor(name, COMMAND)

@@ -28,7 +28,7 @@ def record(
     why: str = "",
     pool: str = "",
 ) -> AuditEvent:
-    """Add one event; raises TransactionManagementError outside a transaction, so that no change goes untold."""
+    """Add one event; raises TransactionManagementError outside a transaction, so that no change goes unrecorded."""
     if not transaction.get_connection().in_atomic_block:
         raise transaction.TransactionManagementError("record belongs into the transaction of its change")
     note_effect(f"{verb} {object_id}")
@@ -48,7 +48,7 @@ def record(
     )
 
 
-def tell(
+def record_for(
     actor: Actor,
     verb: str,
     thing: models.Model,
@@ -69,7 +69,7 @@ def tell(
 
 
 def redacted(values: Any) -> Any:
-    """Return a copy in which texts under secret-looking names are left out, at any depth; numbers are no secrets."""
+    """Return a copy without the texts under names that suggest a secret, at any depth; numbers are no secrets."""
     if isinstance(values, Mapping):
         return {name: REDACTED if _is_secret(str(name), value) else redacted(value) for name, value in values.items()}
     if isinstance(values, list | tuple):

@@ -14,7 +14,7 @@ from controlplane.platform.models.audit_event import AuditEvent
 BATCH = 5_000
 """Events of one transaction."""
 EVERY = timedelta(days=1)
-"""Events may stay this much longer, so that forgetting adds one event a day instead of one a minute."""
+"""Events may stay this much longer, so that deletion records one event a day instead of one a minute."""
 
 
 def forget_events(now: datetime) -> int:
@@ -26,6 +26,6 @@ def forget_events(now: datetime) -> int:
     with transaction.atomic():
         oldest = AuditEvent.objects.filter(at__lt=until).order_by("at", "id").values_list("pk", flat=True)[:BATCH]
         deleted, _ = AuditEvent.objects.filter(pk__in=list(oldest)).delete()
-        told = {"events": deleted, "older_than": until.isoformat(), "retention_days": days}
-        audit.record(program("housekeeping"), "audit.forget", "audit", "", after=told)
+        fields = {"events": deleted, "older_than": until.isoformat(), "retention_days": days}
+        audit.record(program("housekeeping"), "audit.forget", "audit", "", after=fields)
     return deleted

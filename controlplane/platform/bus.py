@@ -12,16 +12,16 @@ from gateway.bus.bus import Bus, InProcessBus
 from kvstore.keys.keyring import FLEET, Keyring
 
 LOCAL_BUS = "LOCAL_BUS"
-"""The environment variable in which `manage.py up` tells its children where its hub is."""
+"""The environment variable by which `manage.py up` gives its children the address of its hub."""
 
 
 def bus_url() -> str:
-    """Return where this process's bus is: Redis or the local hub; empty for a command that runs beside the program."""
+    """Return the URL of this process's bus: Redis or the local hub; empty for a command outside the program."""
     return settings.REDIS_URL or os.environ.get(LOCAL_BUS, "")
 
 
 def fleet_keyring() -> Keyring:
-    """Return the fleet's secrets; the same object each time, because it counts what is accepted by which."""
+    """Return the fleet's secrets; the same object each time, because it counts acceptances by secret."""
     return keyring_of(settings.FLEET_SECRET, settings.FLEET_SECRET_ALSO, FLEET)
 
 
@@ -33,7 +33,7 @@ def keyring_of(secret: bytes, also: bytes, kind: str) -> Keyring:
 
 @functools.cache
 def get_bus() -> Bus:
-    """Return the process's one bus: over Redis or the local hub where there is one, else in memory."""
+    """Return the process's one bus: over Redis or the local hub if there is one, else in memory."""
     url = bus_url()
     if not url:
         return InProcessBus()
@@ -42,5 +42,5 @@ def get_bus() -> Bus:
     return RedisBus(url, fleet_keyring())
 
 
-# A forked child has the bus object without the thread behind it, so that it needs one of its own.
+# A forked child has the bus object without its thread, so that it needs one of its own.
 os.register_at_fork(after_in_child=get_bus.cache_clear)

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class ConflictError(RuntimeError):
-    """The state of the object does not allow it; the message says why and what to do. The API answers 409."""
+    """The object's state does not allow the change; the message says why and what to do. The API answers 409."""

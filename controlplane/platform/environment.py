@@ -1,7 +1,7 @@
 """Reads the program's settings from the environment and rejects values it does not understand.
 
-Every variable may also be given as NAME_FILE, the path of a file that holds the value, which is how
-containers hand over secrets. This file needs no configured Django, so that light commands can use it.
+Every variable may also be given as NAME_FILE, the path of a file that holds the value, as containers pass secrets. This
+file needs no configured Django, so that light commands can use it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Environment:
 
 
 env = Environment()
-"""What every module reads the environment through."""
+"""The reader that every module uses."""
 
 
 def state_directory() -> Path:

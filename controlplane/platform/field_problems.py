@@ -14,25 +14,25 @@ from typing_extensions import override
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """One thing that is wrong; `path` names the field, and is empty where it concerns the whole object."""
+    """One problem; `path` names the field, and is empty for the whole object."""
 
     path: str
     message: str
 
 
 class InvalidInputError(ValueError):
-    """What was sent cannot be stored. The API answers 400 with `summary` and each of `field_problems`."""
+    """The input cannot be stored. The API answers 400 with `summary` and each of `field_problems`."""
 
     summary = "Some values are invalid; see errors."
 
     @property
     def field_problems(self) -> tuple[FieldProblem, ...]:
-        """All that is wrong."""
+        """All problems."""
         return (FieldProblem("", f"{self}."),)
 
 
 class InvalidFieldsError(InvalidInputError):
-    """The object cannot be stored like this; `problems` holds all that is wrong with it."""
+    """The object cannot be stored; `problems` holds all its problems."""
 
     def __init__(self, problems: Iterable[FieldProblem]) -> None:
         self.problems = tuple(problems)
@@ -41,7 +41,7 @@ class InvalidFieldsError(InvalidInputError):
     @property
     @override
     def field_problems(self) -> tuple[FieldProblem, ...]:
-        """All that is wrong."""
+        """All problems."""
         return self.problems
 
 
@@ -62,7 +62,7 @@ def check_fields(thing: models.Model) -> None:
     """Raise InvalidFieldsError with every problem of the object's fields and constraints."""
     problems = [FieldProblem(field.attname, text) for field in _fields(thing) if (text := _unusable(thing, field))]
     try:
-        thing.full_clean(exclude={found.path for found in problems}, validate_constraints=not problems)
+        thing.full_clean(exclude={field_problem.path for field_problem in problems}, validate_constraints=not problems)
     except ValidationError as error:
         problems += [
             FieldProblem(_path(name, item), text)
@@ -75,7 +75,7 @@ def check_fields(thing: models.Model) -> None:
 
 
 def _path(name: str, error: ValidationError) -> str:
-    """Return the field to blame; of names that must be unique together, the last one."""
+    """Return the field of the error; of names that must be unique together, the last one."""
     if name != NON_FIELD_ERRORS:
         return name
     return str(((error.params or {}).get("unique_check") or ("",))[-1])
@@ -86,7 +86,7 @@ def _fields(thing: models.Model) -> list[models.Field]:
 
 
 def _unusable(thing: models.Model, field: models.Field) -> str:
-    """Return what is wrong with a value that Django would take and the database or a log line would not."""
+    """Return the problem of a value that Django accepts but the database or a log line would not."""
     value = getattr(thing, field.attname)
     if isinstance(value, float) and not math.isfinite(value):
         return "Must be a finite number."

@@ -1,6 +1,6 @@
 """Numbers, shares, times and moments as people read them; web/frontend/shell/format.js follows the same rules.
 
-Where None can come in, a dash stands for what is not known.
+Where None is allowed, unknown values are shown as a dash.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ Value = TypeVar("Value")
 
 
 def or_dash(value: Value | None, words: Callable[[Value], str]) -> str:
-    """Return the value in words; a dash where it is not known."""
+    """Return the value in words; a dash for None."""
     return UNKNOWN if value is None else words(value)
 
 
 def whole(value: float | None) -> str:
-    """Return a whole number with its thousands apart: 11,904."""
+    """Return a whole number with separated thousands: 11,904."""
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
 def plain(value: float) -> str:
-    """Return a cost or setting without zeros that say nothing: 8, 5.8, 0.94."""
+    """Return a cost or setting without trailing zeros: 8, 5.8, 0.94."""
     return f"{value:,.2f}".rstrip("0").rstrip(".") if abs(value) < 100 else whole(value)
 
 
@@ -52,7 +52,7 @@ def short(value: float) -> str:
 
 
 def signed(value: float, digits: int = 1) -> str:
-    """Return the number with a true sign: +5.0, −1,200; what rounds to nothing has none."""
+    """Return the number with a true sign: +5.0, −1,200; zero after rounding has none."""
     rounded = round(value, digits)
     return f"{'+' if rounded > 0 else _MINUS if rounded < 0 else ''}{abs(rounded):,.{digits}f}"
 
@@ -97,9 +97,9 @@ def duration(seconds: float | None) -> str:
 
 
 def span(seconds: float) -> str:
-    """Return a time that is left in whole units, two at most: 41 s, 2 min 5 s, 1 h 20 min, 2 d 3 h."""
+    """Return a remaining time in whole units, two at most: 41 s, 2 min 5 s, 1 h 20 min, 2 d 3 h."""
     left = max(0, round(seconds))
-    first = next((place for place, (size, _) in enumerate(_UNITS) if left >= size), len(_UNITS) - 1)
+    first = next((index for index, (size, _) in enumerate(_UNITS) if left >= size), len(_UNITS) - 1)
     words: list[str] = []
     for size, name in _UNITS[first : first + 2]:
         number, left = divmod(left, size)
@@ -117,7 +117,7 @@ def roughly(seconds: float) -> str:
 
 
 def setting(seconds: float) -> str:
-    """Return a duration that somebody set, without trailing zeros: 3.5 s, 5 s, 250 ms."""
+    """Return a configured duration without trailing zeros: 3.5 s, 5 s, 250 ms."""
     value, unit = (seconds * 1000, "ms") if seconds < 1 else (seconds, "s")
     return f"{value:.3g}{NARROW_SPACE}{unit}"
 
@@ -129,7 +129,7 @@ def some_names(names: Sequence[str], most: int) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return the text as a sentence: a capital in front, but not of a name such as e-08, and a full stop at the end."""
+    """Return the text as a sentence: capitalized, unless it begins with a name such as e-08, with a full stop."""
     text = text.strip()
     if not text:
         return ""
@@ -155,11 +155,11 @@ def iso(at: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One moment: `iso` for machines, `clock` for reading, `ago` for a feeling."""
+    """One moment: `iso` for machines, `clock` for reading, `ago` relative to now."""
 
     iso: str
     clock: str
-    """Time of day, with the date where it is another day."""
+    """Time of day, with the date if it is another day."""
     ago: str
 
     @property
@@ -169,36 +169,36 @@ class Moment:
 
 
 def moment(at: datetime | None, now: datetime) -> Moment | None:
-    """Return how `at` reads now; None for None."""
+    """Return `at` in words relative to `now`; None for None."""
     return None if at is None else moment_of(at, now)
 
 
 def moment_of(at: datetime, now: datetime) -> Moment:
-    """Return how `at` reads now."""
+    """Return `at` in words relative to `now`."""
     local, today = at.astimezone(UTC), now.astimezone(UTC).date()
     clock = local.strftime("%H:%M:%S" if local.date() == today else "%Y-%m-%d %H:%M")
     return Moment(local.isoformat(timespec="milliseconds"), clock, relative((now - at).total_seconds()))
 
 
 def relative(seconds: float) -> str:
-    """Return how long ago, or how long until for negative seconds: 41 s ago, in 29 d."""
+    """Return the time since, or until for negative seconds: 41 s ago, in 29 d."""
     length = abs(seconds)
     if length < 1:
         return "just now"
     size, name = next((size, name) for size, name in _UNITS if length >= (2 * size if size > 1 else 1))
-    # What is to come is rounded: a key made for 90 days would read "in 89 d" a moment later.
+    # A future time is rounded: a key made for 90 days would read "in 89 d" a moment later.
     words = f"{int(length / size) if seconds > 0 else round(length / size):,}{NARROW_SPACE}{name}"
     return f"{words} ago" if seconds > 0 else f"in {words}"
 
 
 def ago(seconds: float) -> str:
-    """Return how long ago; never in the future, because clocks differ."""
+    """Return the time since; never in the future, because clocks differ."""
     return relative(max(0.0, seconds))
 
 
 def _in_units(value: float, base: float, units: tuple[str, ...]) -> str:
-    place = 0
-    while value >= 999.5 and place < len(units) - 1:
-        value, place = value / base, place + 1
-    digits = 0 if place == 0 or value >= 99.95 else 1 if value >= 9.995 else 2
-    return f"{value:.{digits}f}{NARROW_SPACE}{units[place]}"
+    step = 0
+    while value >= 999.5 and step < len(units) - 1:
+        value, step = value / base, step + 1
+    digits = 0 if step == 0 or value >= 99.95 else 1 if value >= 9.995 else 2
+    return f"{value:.{digits}f}{NARROW_SPACE}{units[step]}"

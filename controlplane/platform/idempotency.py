@@ -1,7 +1,7 @@
 """Keeps the answers of named requests: for a day, and a bounded number of them.
 
-That a named request had its effect is noted in the transaction of the effect (by audit.record, which is
-part of every change), so that no crash in between lets its repetition have it twice.
+A named request's effect is recorded in the transaction of the effect (by audit.record, which is part of every change),
+so that no crash in between lets its repetition have it twice.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from controlplane.platform.models.idempotency_record import IdempotencyRecord
 
 KEPT = timedelta(hours=24)
 UNDER_WAY = timedelta(minutes=1)
-"""A request that was not answered by then has died with its process."""
+"""A request that was not answered by then died with its process."""
 MAX_RECORDS = 10_000
 _EFFECT = "effect"
 
 Claim = IdempotencyRecord
-"""A record that this request holds (no status yet), or the settled answer of the one before."""
+"""A record that this request holds (no status yet), or the settled answer of an earlier one."""
 
 _claimed: ContextVar[Claim | None] = ContextVar("claimed", default=None)
 
@@ -40,11 +40,11 @@ class UnderWayError(RuntimeError):
 
 
 class AnswerLostError(ConflictError):
-    """The first request with the key had its effect, and its process ended before the answer was kept."""
+    """The first request with the key had its effect, and its process ended before the answer was stored."""
 
 
 class SupersededError(ConflictError):
-    """Another request has taken the name over meanwhile, because this one took too long."""
+    """Another request has claimed the key meanwhile, because this one took too long."""
 
 
 def claim(caller: str, key: str, request_sha256: str) -> Claim:
@@ -77,7 +77,7 @@ def claim(caller: str, key: str, request_sha256: str) -> Claim:
 
 @contextmanager
 def under(claimed: Claim) -> Iterator[None]:
-    """Let the effects of the block be those of the claimed request."""
+    """Attribute the effects of the block to the claimed request."""
     token = _claimed.set(claimed)
     try:
         yield
@@ -86,7 +86,7 @@ def under(claimed: Claim) -> Iterator[None]:
 
 
 def note_effect(what: str) -> None:
-    """Note in the transaction of an effect that the named request had it; raises SupersededError."""
+    """Record in the transaction of an effect that the named request had it; raises SupersededError."""
     claimed = _claimed.get()
     if claimed is None:
         return
@@ -100,12 +100,12 @@ def settle(claimed: Claim, status: int, body: Any, headers: dict[str, str]) -> N
 
 
 def forget(claimed: Claim) -> None:
-    """Give the key free again where its request has changed nothing."""
+    """Free the key of a request that has changed nothing."""
     _held(claimed).filter(body__isnull=True).delete()
 
 
 def _held(claimed: Claim) -> QuerySet[IdempotencyRecord]:
-    """Return the record as long as this request, and no later one of its name, holds it."""
+    """Return the record as long as this request, and no later one with its key, holds it."""
     return IdempotencyRecord.objects.filter(pk=claimed.pk, status=None, created_at=claimed.created_at)
 
 

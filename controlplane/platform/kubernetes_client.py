@@ -1,4 +1,4 @@
-"""The cluster that this installation works with: the kubeconfig's, else the one that it runs in."""
+"""The cluster that this installation uses: the kubeconfig's, else the one that it runs in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class NoClusterError(Exception):
 def api_client(context: str = "") -> client.ApiClient:
     """Return a client for a context of the kubeconfig (empty: its current one); raises NoClusterError."""
     loaded = client.Configuration()
-    # Whoever asks asks again by itself; a server that is silent would hold its job for four time-outs.
+    # The caller retries by itself; a silent server would hold its job for four time-outs.
     loaded.retries = False
     try:
         return config.new_client_from_config(context=context or None, client_configuration=loaded)

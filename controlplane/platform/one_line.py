@@ -1,4 +1,4 @@
-"""Texts that people and their programs send, made fit for one line of a table or a log."""
+"""Fits texts of people and their programs into one line of a table or a log."""
 
 from __future__ import annotations
 

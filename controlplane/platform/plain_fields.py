@@ -1,6 +1,6 @@
 """Objects as plain values, in the same form for the audit and for comparisons.
 
-A model that people and programs know by an id names that field in `public_id_field`.
+A model with a public id names its field in `public_id_field`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db import models
 
-_NEVER_TOLD = frozenset({"id", "sha256", "password"})
+_NEVER_RECORDED = frozenset({"id", "sha256", "password"})
 
 
 def kind_of(thing: models.Model) -> str:
@@ -24,11 +24,11 @@ def public_id(thing: models.Model) -> str:
 
 
 def plain_fields(thing: models.Model) -> dict[str, Any]:
-    """Return the object's fields as JSON values; relations by their public id, secrets not at all."""
+    """Return the object's fields as JSON values; relations by their public id, secrets left out."""
     return {
         field.name: _plain(getattr(thing, field.name))
         for field in thing._meta.concrete_fields
-        if field.name not in _NEVER_TOLD
+        if field.name not in _NEVER_RECORDED
     }
 
 

@@ -1,6 +1,6 @@
 """Creates, changes, and deletes objects in one way: validated, audited, published.
 
-Callers check roles: each action knows which one it needs. Models with `in_snapshot` are published.
+Callers check roles, since the required role depends on the action. Models with `in_snapshot` are published.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Thing = TypeVar("Thing", bound=models.Model)
 
 
 class InUseError(ConflictError):
-    """Other objects refer to this one, so it stays; the message says which."""
+    """Other objects refer to this one, so it cannot be deleted; the message names them."""
 
 
 def create(thing: Thing, verb: str, *, actor: Actor, why: str = "") -> Thing:
@@ -32,7 +32,7 @@ def create(thing: Thing, verb: str, *, actor: Actor, why: str = "") -> Thing:
     with _taken_names_explained(), transaction.atomic():
         check_fields(thing)
         thing.save(force_insert=True)
-        audit.tell(actor, verb, thing, after=plain_fields(thing), why=why)
+        audit.record_for(actor, verb, thing, after=plain_fields(thing), why=why)
         _publish(thing)
     return thing
 
@@ -47,10 +47,10 @@ def change(
     why: str = "",
     pool: str | None = None,
 ) -> Thing:
-    """Store the changed fields and return the object as it then is; a change that changes nothing is none.
+    """Store the changed fields and return the object's new state; equal values are no change.
 
-    Raises InvalidFieldsError, StaleRevisionError, and DoesNotExist for an object that is gone. The
-    object passed in gets the new values too.
+    Raises InvalidFieldsError, StaleRevisionError, and DoesNotExist for an object that is gone. The object passed in
+    gets the new values too.
     """
     with _taken_names_explained(), transaction.atomic():
         stored = locked(thing, expected)
@@ -60,7 +60,7 @@ def change(
         check_fields(stored)
         if plain_fields(stored) != before:
             bump(stored, {name: getattr(stored, name) for name in changes})
-            audit.tell(actor, verb, stored, before=before, after=plain_fields(stored), why=why, pool=pool)
+            audit.record_for(actor, verb, stored, before=before, after=plain_fields(stored), why=why, pool=pool)
             _publish(stored)
     thing.__dict__.update({name: value for name, value in stored.__dict__.items() if name != "_state"})
     return thing
@@ -75,7 +75,7 @@ def delete(thing: models.Model, verb: str, *, actor: Actor, expected: int | None
             stored.delete()
         except models.ProtectedError as error:
             raise InUseError(_who_needs(stored, error)) from error
-        audit.tell(actor, verb, thing, before=before, why=why)
+        audit.record_for(actor, verb, thing, before=before, why=why)
         _publish(thing)
 
 
@@ -84,7 +84,7 @@ def _taken_names_explained() -> Iterator[None]:
     try:
         yield
     except IntegrityError as error:
-        # Somebody else took the name between the check and the write.
+        # Another writer took the name between the check and the write.
         raise problem("", "Another object with this name was just created; choose another name.") from error
 
 

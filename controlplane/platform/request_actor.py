@@ -17,7 +17,7 @@ def actor_of(request: HttpRequest, via: str) -> Actor:
 
 
 def request_id_of(request: HttpRequest) -> str:
-    """Return the id that the edge gave the request; where no edge stands in front, the client's or a new one."""
+    """Return the id that the edge gave the request; without an edge, the client's or a new one."""
     scope = getattr(request, "scope", None)
     if scope is not None:
         return head_of(scope).request_id

@@ -1,4 +1,4 @@
-"""Keeps two editors from overwriting each other: a change names the revision that its author saw."""
+"""Keeps two editors from overwriting each other: a change names the revision that its author read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Revised = TypeVar("Revised", bound=models.Model)
 
 
 class StaleRevisionError(RuntimeError):
-    """Somebody else changed the object in the meantime; `current` is how it is stored."""
+    """The object was changed in the meantime; `current` is the stored object."""
 
     def __init__(self, current: Any) -> None:
         self.current = current
@@ -30,7 +30,7 @@ def locked(thing: Revised, expected: int | None) -> Revised:
 
 
 def bump(stored: Revised, changes: dict[str, Any]) -> None:
-    """Write the changed fields and the next revision where the stored one is still what it was.
+    """Write the changed fields and the next revision if the stored revision is unchanged.
 
     Raises StaleRevisionError otherwise, so that no update is lost on databases without row locks either.
     """

@@ -1,15 +1,15 @@
-"""What a person or an API key may do; grants and keys define where."""
+"""Permissions of a person or an API key; grants and keys define where they apply."""
 
 from __future__ import annotations
 
 from django.db import models
 
 ALL_POOLS = "*"
-"""Stands for all pools where pools are named, those created later included."""
+"""Denotes all pools where pools are named, those created later included."""
 
 
 class Role(models.TextChoices):
-    """What a person may do; each role may do what the ones before it may."""
+    """A person's role; each role includes the permissions of the ones before it."""
 
     VIEWER = "viewer", "Views everything in scope, changes nothing"
     OPERATOR = "operator", "Also manages engines and policies"

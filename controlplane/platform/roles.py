@@ -14,27 +14,27 @@ _RANK = {Role.VIEWER: 1, Role.OPERATOR: 2, Role.ADMIN: 3}
 
 
 class RoleScope(Protocol):
-    """Where a role counts: a pool, of which no more is known here."""
+    """Where a role applies: a pool, of which this module knows only the key."""
 
     pk: int
     slug: str
 
 
 class NotAllowedError(PermissionError):
-    """The actor's role does not reach; the message says which role would."""
+    """The actor's role is insufficient; the message names the role required."""
 
 
 def role_in(user: User | AbstractBaseUser | AnonymousUser, pool: RoleScope | None = None) -> Role | None:
     """Return the person's role in a pool (None: in the whole installation); None where there is none.
 
-    One query per person object: the grants are kept on it.
+    One query per person object: the grants are cached on it.
     """
     if not isinstance(user, User) or not user.is_active:
         return None
     if user.is_superuser:
         return Role.ADMIN
     grants = _grants(user)
-    roles = [grants[place] for place in ({None, pool.pk} if pool else {None}) if place in grants]
+    roles = [grants[scope] for scope in ({None, pool.pk} if pool else {None}) if scope in grants]
     return max(roles, key=lambda role: _RANK[role], default=None)
 
 
@@ -83,7 +83,7 @@ def require(actor: Actor, wanted: Role, pool: RoleScope | None = None) -> None:
 def seen_by(actor: Actor, path: str = "") -> Q:
     """Return the condition on rows that the actor may see; `path` leads from a row to its pools, as in `pools__`.
 
-    Through several pools a row may come several times.
+    A row with several pools may occur several times.
     """
     if may(actor, Role.VIEWER):
         return Q()

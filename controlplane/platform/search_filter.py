@@ -1,4 +1,4 @@
-"""What searches of stored rows have in common: conditions from query parameters, and moments that people write."""
+"""Shared by searches of stored rows: conditions from query parameters, and times that people write."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_VALUE = 200
 
 
 class UnreadableFilterError(ValueError):
-    """A condition cannot be read; the message says which and what it should look like."""
+    """A condition cannot be read; the message says which, and its expected form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +30,16 @@ class SearchFilter:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """Return the filter in query parameters; unknown names are ignored, values are cut to MAX_VALUE."""
+        """Return the filter from query parameters; unknown names are ignored, values are cut to MAX_VALUE."""
         return cls(**{field.name: one_line(str(values.get(field.name) or ""))[:MAX_VALUE] for field in fields(cls)})
 
 
 def moment_of(name: str, text: str) -> datetime:
-    """Read a date or moment in ISO 8601, in UTC unless it says so; raises UnreadableFilterError."""
+    """Read a date or time in ISO 8601, in UTC unless it states an offset; raises UnreadableFilterError."""
     try:
-        found = parse_datetime(text if "T" in text or " " in text else f"{text}T00:00:00")
+        moment = parse_datetime(text if "T" in text or " " in text else f"{text}T00:00:00")
     except ValueError:
-        found = None
-    if found is None:
+        moment = None
+    if moment is None:
         raise UnreadableFilterError(f"{name} is not a time; write 2026-11-20T03:13, in UTC.")
-    return found if timezone.is_aware(found) else timezone.make_aware(found, timezone.get_default_timezone())
+    return moment if timezone.is_aware(moment) else timezone.make_aware(moment, timezone.get_default_timezone())

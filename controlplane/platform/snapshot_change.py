@@ -11,7 +11,7 @@ from django.dispatch import Signal
 from controlplane.platform.models.snapshot_version import SnapshotVersion
 
 TOPIC = "snapshot"
-"""Topic of the bus that holds the newest snapshot."""
+"""Bus topic of the newest snapshot."""
 
 committed = Signal()
 """Sent when a changed snapshot version is committed."""
@@ -20,7 +20,7 @@ committed = Signal()
 def record_change() -> None:
     """Raise the snapshot version, and send `committed` once the surrounding transaction is committed.
 
-    Call it as the last step of every transaction that changes what a snapshot holds.
+    Call it as the last step of every transaction that changes the contents of a snapshot.
     """
     if not transaction.get_connection().in_atomic_block:
         raise transaction.TransactionManagementError("record_change belongs into the transaction of its change")

@@ -1,4 +1,4 @@
-"""Collects what bus topics bring until a job stores it: all entries of a stream, or the newest value per key."""
+"""Collects values of bus topics until a job stores them: all entries of a stream, or the newest value per key."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 MAX_WAITING_BYTES = 64 << 20
-"""Encoded batches that wait at most; beyond it the oldest are dropped and counted."""
+"""Limit of waiting encoded batches; beyond it the oldest are dropped and counted."""
 KEPT_S = 60.0
-"""A process that does not store itself keeps what it heard this long, in case the one that does is gone."""
+"""A process that does not store keeps batches for this long, in case the one that stores is gone."""
 
 
 class StreamIntake:
-    """Hears batches in the publisher's thread. Mutable state, under `_lock`: the batches and the counts."""
+    """Receives batches in the publisher's thread. Mutable state, under `_lock`: the batches and the counts."""
 
     def __init__(self, bus: Bus, topic: str) -> None:
         self._lock = threading.Lock()
         self._waiting: deque[tuple[float, bytes]] = deque()
         self._bytes = 0
         self.dropped = 0
-        """Batches that found no room."""
-        self._unsubscribe = bus.subscribe(topic, self._hear)
+        """Batches dropped for lack of room."""
+        self._unsubscribe = bus.subscribe(topic, self._receive)
 
     def stop(self) -> None:
-        """Hear no more."""
+        """Unsubscribe."""
         self._unsubscribe()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def take(self, at_most: int = 64) -> list[bytes]:
-        """Take out the oldest batches."""
+        """Remove and return the oldest batches."""
         with self._lock:
             taken = [self._waiting.popleft()[1] for _ in range(min(at_most, len(self._waiting)))]
             self._bytes -= sum(map(len, taken))
@@ -57,13 +57,13 @@ class StreamIntake:
             self._make_room()
 
     def forget_old(self) -> None:
-        """Drop what another process has stored by now."""
+        """Drop batches that another process has stored by now."""
         limit = time.monotonic() - KEPT_S
         with self._lock:
             while self._waiting and self._waiting[0][0] < limit:
                 self._bytes -= len(self._waiting.popleft()[1])
 
-    def _hear(self, _topic: str, value: bytes) -> None:
+    def _receive(self, _topic: str, value: bytes) -> None:
         with self._lock:
             self._waiting.append((time.monotonic(), value))
             self._bytes += len(value)
@@ -80,7 +80,7 @@ def _newer(_old: Value, new: Value) -> Value:
 
 
 class NewestIntake(Generic[Key, Value]):
-    """Hears messages in the publisher's thread. Mutable state, under `_lock`: the values that are not settled yet."""
+    """Receives messages in the publisher's thread. Mutable state, under `_lock`: the values that are not settled."""
 
     def __init__(
         self,
@@ -91,30 +91,31 @@ class NewestIntake(Generic[Key, Value]):
         *,
         newer: Callable[[Value, Value], Value] = _newer,
     ) -> None:
-        """`read` raises UnreadableMessageError; `newer` chooses between the value that is kept and a new one."""
+        """`read` raises UnreadableMessageError; `newer` chooses between the kept value and a new one."""
         self._read = read
         self._at_most = at_most
         self._newer = newer
         self._lock = threading.Lock()
         self._newest: dict[Key, Value] = {}
-        self.stop = bus.subscribe(topic, self._hear)
-        """Call it to hear no more."""
+        self.stop = bus.subscribe(topic, self._receive)
+        """Call it to unsubscribe."""
 
     def settle(self, write: Callable[[dict[Key, Value]], tuple[Collection[Key], int]]) -> int:
-        """Have `write` store what has come; it returns what is settled, and how many were written, which is returned.
+        """Have `write` store what was received; it returns the settled keys and the number written, which is returned.
 
-        What is not settled, or has come anew meanwhile, is kept; all of it where `write` raises.
+        What is not settled, or was received again meanwhile, is kept; all of it where `write` raises.
         """
         with self._lock:
             newest = dict(self._newest)
         settled, written = write(newest)
         with self._lock:
             for key in settled:
+                # A newer value has arrived meanwhile and is kept.
                 if self._newest.get(key) == newest[key]:
                     del self._newest[key]
         return written
 
-    def _hear(self, topic: str, message: bytes) -> None:
+    def _receive(self, topic: str, message: bytes) -> None:
         try:
             values = self._read(message)
         except UnreadableMessageError as error:

@@ -1,8 +1,7 @@
 """Approvals: a policy version that requires one goes live only after a second person has approved it.
 
-An approval is for one version, which never changes. It counts while its giver may publish the policy, so
-that whoever loses the role takes their word along. Rolling back asks for none: it is for emergencies, and
-what it brings back was live before.
+An approval is for one version, which never changes. It counts while its author may publish the policy, so that losing
+the role voids it. Rolling back needs none: it is for emergencies, and the version was live before.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from controlplane.policies.roles import may_publish, only_pool, require_all_pool
 
 
 class NotApprovedError(ConflictError):
-    """The policy asks for an approval that the version does not have; the message says who may give it."""
+    """The policy requires an approval that the version lacks; the message says who may give it."""
 
     def __init__(self, version: PolicyVersion) -> None:
         self.version = version
@@ -44,7 +43,7 @@ def who_may_approve(version: PolicyVersion) -> str:
 
 
 def why_not_approve(actor: Actor, version: PolicyVersion) -> str:
-    """Return why somebody who may publish cannot approve the version; empty where they can."""
+    """Return why a person who may publish cannot approve the version; empty where they can."""
     if actor.user is None:
         return "Only a person can approve: sign in. API keys cannot."
     if version.author_id == actor.user.pk:
@@ -57,7 +56,7 @@ def why_not_approve(actor: Actor, version: PolicyVersion) -> str:
 def approve(version: PolicyVersion, *, actor: Actor, why: str = "") -> PolicyApproval:
     """Store the actor's approval and return it; a second one by the same person changes nothing.
 
-    Raises NotAllowedError, and CannotApproveError for the author and for whoever is no person.
+    Raises NotAllowedError, and CannotApproveError for the author and for actors that are not persons.
     """
     require_all_pools(actor, version.policy)
     if reason := why_not_approve(actor, version):
@@ -68,27 +67,27 @@ def approve(version: PolicyVersion, *, actor: Actor, why: str = "") -> PolicyApp
             version=version, person=actor.user, defaults={"at": timezone.now(), "why": why[:200]}
         )
         if new:
-            after, pool = _told(version, approval), only_pool(version.policy)
-            audit.tell(actor, "policy.approve", version.policy, after=after, why=why, pool=pool)
+            after, pool = _audit_fields(version, approval), only_pool(version.policy)
+            audit.record_for(actor, "policy.approve", version.policy, after=after, why=why, pool=pool)
     return approval
 
 
 def withdraw_approval(version: PolicyVersion, *, actor: Actor, why: str = "") -> None:
-    """Take the actor's own approval back; raises NotAllowedError, CannotApproveError where there is none."""
+    """Withdraw the actor's own approval; raises NotAllowedError, CannotApproveError where there is none."""
     require_all_pools(actor, version.policy)
     with transaction.atomic():
         _lock(version)
         own = PolicyApproval.objects.filter(version=version, person=actor.user).first() if actor.user else None
         if own is None:
             raise CannotApproveError(f"You have not approved v{version.number}; there is nothing to withdraw.")
-        before = _told(version, own)
+        before = _audit_fields(version, own)
         own.delete()
         pool = only_pool(version.policy)
-        audit.tell(actor, "policy.withdraw_approval", version.policy, before=before, why=why, pool=pool)
+        audit.record_for(actor, "policy.withdraw_approval", version.policy, before=before, why=why, pool=pool)
 
 
 def require_approved(version: PolicyVersion) -> None:
-    """Raise NotApprovedError where the policy asks for an approval and none that counts is stored.
+    """Raise NotApprovedError if the policy requires an approval and no valid one is stored.
 
     Call it in the transaction that makes the version live, once the policy is locked.
     """
@@ -97,24 +96,25 @@ def require_approved(version: PolicyVersion) -> None:
 
 
 def lacks_approval(version: PolicyVersion) -> bool:
-    """Return whether the policy asks for an approval and none that counts is stored."""
+    """Return whether the policy requires an approval and no valid one is stored."""
     policy = Policy.objects.get(pk=version.policy_id)
     return policy.needs_approval and not approvals_of([version])[version.pk]
 
 
 def approvals_of(versions: Sequence[PolicyVersion]) -> dict[int, list[PolicyApproval]]:
-    """Return the approvals that count by version id, the oldest first."""
-    found: dict[int, list[PolicyApproval]] = {version.pk: [] for version in versions}
-    stored = PolicyApproval.objects.filter(version__in=found).select_related("person", "version__policy")
+    """Return the valid approvals by version id, the oldest first."""
+    by_version: dict[int, list[PolicyApproval]] = {version.pk: [] for version in versions}
+    stored = PolicyApproval.objects.filter(version__in=by_version).select_related("person", "version__policy")
     judged: dict[tuple[int, int], bool] = {}
     for approval in stored.order_by("at", "pk"):
         version = approval.version
         key = (approval.person_id, version.policy_id)
         if key not in judged:
             judged[key] = may_publish(_as_actor(approval.person), version.policy)
+        # Checked at each read: an approval lapses with the role of the person.
         if judged[key] and approval.person_id != version.author_id:
-            found[version.pk].append(approval)
-    return found
+            by_version[version.pk].append(approval)
+    return by_version
 
 
 def _as_actor(user: User) -> Actor:
@@ -122,9 +122,9 @@ def _as_actor(user: User) -> Actor:
 
 
 def _lock(version: PolicyVersion) -> None:
-    """Make approving, withdrawing and publishing take turns."""
+    """Serialize approving, withdrawing and publishing."""
     Policy.objects.select_for_update(of=("self",)).get(pk=version.policy_id)
 
 
-def _told(version: PolicyVersion, approval: PolicyApproval) -> dict[str, object]:
+def _audit_fields(version: PolicyVersion, approval: PolicyApproval) -> dict[str, object]:
     return {"version": version.number, "person": approval.person.get_username(), "why": approval.why}

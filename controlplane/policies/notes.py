@@ -23,13 +23,13 @@ from controlplane.policies.document.text import members_of, value_text
 
 
 def vain_settings(document: Any) -> Iterator[FieldProblem]:
-    """Yield a note for each thing that a valid document, as it was written, asks for and no live pool does."""
+    """Yield a note for each setting that a valid document, as written, asks for and no live pool supports."""
     if value_at(document, ("placement", "name")) == "mooncake":
         yield FieldProblem("placement", "no live engine fetches blocks from others, so this chooses like min_ttft")
 
 
 def missing_keys(document: Any) -> Iterator[FieldProblem]:
-    """Yield a note for each place that a valid document leaves out, once for all that would stand inside it."""
+    """Yield a note for each place that a valid document leaves out, one for all that would be inside it."""
     yield from _missing(policy_schema(), document)
 
 
@@ -39,8 +39,8 @@ def _missing(schema: ObjectSchema, document: Any) -> Iterator[FieldProblem]:
             continue
         if isinstance(value_at(document, member.path), Absent):
             default = getattr(member, "default", ABSENT)
-            told = f"default {value_text(default)} applies" if isinstance(member, SettingSchema) else "defaults apply"
-            yield FieldProblem(path_text(member.path), f"is missing, so its {told}")
+            effect = f"default {value_text(default)} applies" if isinstance(member, SettingSchema) else "defaults apply"
+            yield FieldProblem(path_text(member.path), f"is missing, so its {effect}")
         elif isinstance(member, StageSchema):
             params = members_of(member, value_at(document, member.path))["params"]
             yield from _missing(params, document)
@@ -49,7 +49,7 @@ def _missing(schema: ObjectSchema, document: Any) -> Iterator[FieldProblem]:
 
 
 def notes_on(document: Any) -> tuple[FieldProblem, ...]:
-    """Return one note per setting of a valid document that lies outside its usual range and is not the default."""
+    """Return one note per setting of a valid document that is outside its usual range and not the default."""
     return tuple(
         FieldProblem(
             path_text(path),
@@ -65,7 +65,7 @@ def notes_on(document: Any) -> tuple[FieldProblem, ...]:
 
 
 def _settings(schema: ObjectSchema, document: Any, above: Path = ()) -> Iterator[tuple[Path, SettingSchema]]:
-    """Yield each setting with its place in the document; `above` is where the schema's own paths begin."""
+    """Yield each setting with its path in the document; `above` is where the schema's own paths begin."""
     for member in schema.members.values():
         if isinstance(member, SettingSchema):
             yield (*above, *member.path), member
@@ -73,11 +73,11 @@ def _settings(schema: ObjectSchema, document: Any, above: Path = ()) -> Iterator
             yield from _settings(member, document, above)
         elif isinstance(member, MapSchema):
             for name in members_of(member, value_at(document, member.path)):
-                place = (*above, *member.path, name)
+                path = (*above, *member.path, name)
                 if isinstance(member.entry, SettingSchema):
-                    yield place, member.entry
+                    yield path, member.entry
                 else:
-                    yield from _settings(member.entry, document, place)
+                    yield from _settings(member.entry, document, path)
         else:
             rule = members_of(member, value_at(document, member.path))["params"]
             yield from _settings(rule, document)

@@ -37,7 +37,7 @@ PUBLISH, ROLL_BACK = "policy.publish", "policy.roll_back"
 
 
 class StalePolicyError(RuntimeError):
-    """Somebody else published in the meantime; `live` is the version that is live now (None: none is)."""
+    """Another version was published in the meantime; `live` is the version that is live now (None: none is)."""
 
     def __init__(self, policy: Policy, live: PolicyVersion | None) -> None:
         self.live = live
@@ -58,7 +58,7 @@ def change_policy(
 ) -> Policy:
     """Change POLICY_FIELDS; raises NotAllowedError, InvalidFieldsError, StaleRevisionError.
 
-    Only admins give up the second approver: whom it holds back could otherwise switch it off.
+    Only admins may drop the second approver: those whom it restrains could otherwise switch it off.
     """
     require_all_pools(actor, policy)
     check_names(changes, POLICY_FIELDS)
@@ -82,25 +82,24 @@ def draft(
 ) -> PolicyVersion:
     """Store the document as the policy's next version, not live yet; raises NotAllowedError, InvalidPolicyError.
 
-    What is stored is complete: defaults are written out, so that a later program with other defaults
-    reads the same policy. `based_on` is the number of the version that was live when the author began
-    (None: the one that is live).
+    The stored document is complete: defaults are written out, so that a later program with other defaults reads the
+    same policy. `based_on` is the number of the live version when the author began (None: the present one).
     """
     require_some_pool(actor, policy)
     complete = validated(document)
     with transaction.atomic():
         version = _next_version(policy, complete, actor, message, based_on)
         after, pool = plain_fields(version), only_pool(policy)
-        audit.tell(actor, "policy.draft", policy, after=after, why=message, pool=pool)
+        audit.record_for(actor, "policy.draft", policy, after=after, why=message, pool=pool)
     return version
 
 
 def publish_version(version: PolicyVersion, *, instead_of: int | None, actor: Actor, why: str = "") -> PolicyVersion:
     """Make the version live in all pools of its policy and return it.
 
-    `instead_of` is the number of the version that the caller believes to be live (None: none is);
-    raises StalePolicyError when another one is, InvalidPolicyError when the stored document no longer
-    fits this program, NotApprovedError when its policy asks for an approval that it lacks, and NotAllowedError.
+    `instead_of` is the number of the version that the caller believes to be live (None: none is); raises
+    StalePolicyError when another one is, InvalidPolicyError when the stored document no longer fits this program,
+    NotApprovedError when its policy requires an approval that it lacks, and NotAllowedError.
     """
     require_all_pools(actor, version.policy)
     validated(version.document)
@@ -114,7 +113,7 @@ def publish_version(version: PolicyVersion, *, instead_of: int | None, actor: Ac
 def roll_back(policy: Policy, number: int, *, instead_of: int | None, actor: Actor, why: str = "") -> PolicyVersion:
     """Publish a copy of version `number` as the newest version and return it.
 
-    Raises as publish_version does, but asks for no approval: it is for emergencies.
+    Raises as publish_version does, but needs no approval: it is for emergencies.
     """
     require_all_pools(actor, policy)
     with transaction.atomic():
@@ -134,7 +133,7 @@ def _next_version(
     based_on: int | None,
     copies: int | None = None,
 ) -> PolicyVersion:
-    # The lock makes two authors take turns, so that each gets a number of its own.
+    # The lock serializes two authors, so that each gets a number of its own.
     stored = Policy.objects.select_for_update(of=("self",)).select_related("live_version").get(pk=policy.pk)
     newest = policy.versions.aggregate(newest=models.Max("number"))["newest"] or 0
     live = stored.live_version
@@ -173,7 +172,7 @@ def _activate(policy: Policy, version: PolicyVersion, verb: str, actor: Actor, w
     PolicyVersion.objects.filter(pk=version.pk, published_at=None).update(published_at=timezone.now())
     version.refresh_from_db()
     before = plain_fields(live) if live else None
-    audit.tell(actor, verb, policy, before=before, after=plain_fields(version), why=why, pool=only_pool(policy))
+    audit.record_for(actor, verb, policy, before=before, after=plain_fields(version), why=why, pool=only_pool(policy))
     went_live.send(sender=PolicyVersion, version=version, actor=actor)
     end_overtaken(policy, version.number, actor=actor)
     record_change()
@@ -183,7 +182,7 @@ DEFAULT = "default"
 
 
 def create_live_policy(slug: str, name: str, *, actor: Actor, document: Any = None, why: str = "") -> Policy:
-    """Store a policy whose first version is live; `document` says what differs from the program's defaults.
+    """Store a policy whose first version is live; `document` holds the deviations from the program's defaults.
 
     Raises NotAllowedError, InvalidFieldsError, InvalidPolicyError.
     """
@@ -194,13 +193,13 @@ def create_live_policy(slug: str, name: str, *, actor: Actor, document: Any = No
 
 
 def publish_first_version(policy: Policy, *, actor: Actor, document: Any = None) -> None:
-    """Publish a first version of a policy that has none live."""
+    """Publish a first version of a policy without a live one."""
     first = draft(policy, document or {}, actor=actor, message="The defaults of this program")
     publish_version(first, instead_of=None, actor=actor)
     policy.refresh_from_db()
 
 
 def usual_policy(*, actor: Actor) -> Policy:
-    """Return the policy for a new pool: `default`, else the first that is live; made where there is none."""
+    """Return the policy for a new pool: `default`, else the first that is live, else a new one."""
     live = Policy.objects.filter(live_version__isnull=False).order_by("slug")
     return live.filter(slug=DEFAULT).first() or live.first() or create_live_policy(DEFAULT, "Default", actor=actor)

@@ -19,11 +19,11 @@ RAIL_LENGTH = 40
 
 @dataclass(frozen=True, slots=True)
 class PolicyStanding:
-    """A policy with its pools and what the actor may do with it."""
+    """A policy with its pools and the actor's permissions on it."""
 
     policy: Policy
     pools: tuple[RoleScope, ...]
-    """All of its pools: a publish reaches each, also those that the actor may not open."""
+    """All of its pools: a publish reaches each, including those that the actor may not open."""
     visible: tuple[RoleScope, ...]
     operated: tuple[RoleScope, ...]
     """Those in which the actor may start trials."""
@@ -50,17 +50,17 @@ def visible_policies(actor: Actor) -> QuerySet[Policy]:
 
 
 def policies_of(actor: Actor) -> list[PolicyStanding]:
-    """Return every policy that the actor may see: those of visible pools, and all for who sees all pools."""
-    return [_standing(policy, actor) for policy in _with_pools(visible_policies(actor))]
+    """Return every policy that the actor may see: those of visible pools, and all for actors who see all pools."""
+    return [_access(policy, actor) for policy in _with_pools(visible_policies(actor))]
 
 
 def policy_of(actor: Actor, slug: str) -> PolicyStanding:
-    """Return one policy; raises Policy.DoesNotExist where the actor may not see it, as if it were not there."""
+    """Return one policy; raises Policy.DoesNotExist if it is missing or invisible to the actor."""
     policy = _with_pools(Policy.objects.all()).get(slug=slug)
-    standing = _standing(policy, actor)
-    if not standing.visible and not may(actor, Role.VIEWER):
+    access = _access(policy, actor)
+    if not access.visible and not may(actor, Role.VIEWER):
         raise Policy.DoesNotExist
-    return standing
+    return access
 
 
 def versions_of(policy: Policy, *, below: int | None = None) -> list[PolicyVersion]:
@@ -72,7 +72,7 @@ def versions_of(policy: Policy, *, below: int | None = None) -> list[PolicyVersi
 
 
 def version_of(policy: Policy, number: int) -> PolicyVersion | None:
-    """Return one version of the policy; None where there is no such number."""
+    """Return one version of the policy; None for an unknown number."""
     return policy.versions.select_related("author").filter(number=number).first()
 
 
@@ -80,19 +80,19 @@ def open_drafts(policies: Sequence[Policy]) -> dict[int, list[PolicyVersion]]:
     """Return the drafts newer than the live version by policy id, newest first, without their documents."""
     newer = Q(policy__live_version=None) | Q(number__gt=F("policy__live_version__number"))
     drafts = PolicyVersion.objects.filter(newer, policy__in=policies, published_at=None)
-    found: dict[int, list[PolicyVersion]] = {policy.pk: [] for policy in policies}
+    by_policy: dict[int, list[PolicyVersion]] = {policy.pk: [] for policy in policies}
     for draft in (
         drafts.select_related("author").defer("routing_document", "automation_document").order_by("-number")[:1000]
     ):
-        found[draft.policy_id].append(draft)
-    return found
+        by_policy[draft.policy_id].append(draft)
+    return by_policy
 
 
 def _with_pools(policies: QuerySet[Policy]) -> QuerySet[Policy]:
     return policies.select_related("live_version__author").prefetch_related("pools")
 
 
-def _standing(policy: Policy, actor: Actor) -> PolicyStanding:
+def _access(policy: Policy, actor: Actor) -> PolicyStanding:
     pools = tuple(policy.pools.all())
     operated = tuple(pool for pool in pools if may(actor, Role.OPERATOR, pool))
     everywhere = may(actor, Role.OPERATOR)

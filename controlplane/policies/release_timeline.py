@@ -22,21 +22,21 @@ class TimelineStep:
 
     step: str
     state: str
-    """DONE; NOW: the version stands there; NEXT: it may follow; SKIPPED: it does not, or not any more."""
+    """DONE; NOW: the version is at this step; NEXT: it may follow; SKIPPED: it does not, or no longer does."""
     at: datetime | None = None
     by: str = ""
     words: str = ""
     address: str = ""
-    """A page of the console about it."""
+    """A console page about it."""
     against: bool = False
-    """What was found speaks against the version."""
+    """Its finding argues against the version."""
     by_rollback: bool = False
-    """A rollback made the version; `words` says what this step then is."""
+    """A rollback made the version; `words` describes the step then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A version going live: by whom, and as which version."""
+    """A version that went live: by whom, and as which version."""
 
     at: datetime
     by: str
@@ -56,7 +56,7 @@ class Appointment:
 
 @dataclass(frozen=True, slots=True)
 class VersionFacts:
-    """What a release timeline is told from."""
+    """The facts behind a release timeline."""
 
     number: int
     author: str
@@ -65,17 +65,17 @@ class VersionFacts:
     live_number: int | None
     published_at: datetime | None
     errors: int
-    """Of its document, as this program sees it."""
+    """Errors of its document in this program."""
     needs_approval: bool
     approvals: tuple[tuple[str, datetime], ...] = ()
-    """Who approved, and when; only those that count."""
+    """Author and time of each valid approval."""
     ways: tuple[str, ...] = ()
-    """The ways of trying out that there are."""
+    """The available kinds of trials."""
     trials: Mapping[str, Trial] = field(default_factory=dict)
     appointment: Appointment | None = None
     went_live: Passage | None = None
     successor: Passage | None = None
-    """What went live in its place."""
+    """The version that replaced it."""
     copies: int | None = None
     """Number of the version that a rollback copied."""
 
@@ -86,12 +86,12 @@ class VersionFacts:
 
     @property
     def is_open(self) -> bool:
-        """Whether it may still go live as it is: never live, and nothing newer is."""
+        """Whether it may still go live unchanged: it never was live, and no newer version is."""
         return self.published_at is None and (self.live_number is None or self.live_number < self.number)
 
 
 def timeline_of(facts: VersionFacts) -> tuple[TimelineStep, ...]:
-    """Return all steps in their order; those that a version does not take are skipped, not left out."""
+    """Return all steps in their order; steps that a version does not take are skipped, not left out."""
     return (
         TimelineStep(
             DRAFTED,
@@ -146,11 +146,11 @@ def _approved(facts: VersionFacts) -> TimelineStep:
 
 
 def _scheduled(facts: VersionFacts) -> TimelineStep:
-    found = facts.appointment
-    if found is None:
+    scheduled = facts.appointment
+    if scheduled is None:
         return TimelineStep(SCHEDULED, SKIPPED)
     states = {ScheduleState.WAITING.value: NOW, ScheduleState.PUBLISHED.value: DONE}
-    return TimelineStep(SCHEDULED, states.get(found.state, SKIPPED), found.at, found.by, found.problem)
+    return TimelineStep(SCHEDULED, states.get(scheduled.state, SKIPPED), scheduled.at, scheduled.by, scheduled.problem)
 
 
 def _live(facts: VersionFacts) -> TimelineStep:

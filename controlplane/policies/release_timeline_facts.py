@@ -1,4 +1,4 @@
-"""Reads the release timelines of several versions of a policy in a number of queries that does not grow with them."""
+"""Reads the release timelines of several versions of a policy in a fixed number of queries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PROGRAM = "Headway"
 def timelines_of(
     policy: Policy, versions: Sequence[PolicyVersion], actor: Actor | None
 ) -> dict[int, tuple[TimelineStep, ...]]:
-    """Return each version's release timeline by version id; without an actor nothing is told of trials."""
+    """Return each version's release timeline by version id; without an actor it shows no trials."""
     if not versions:
         return {}
     ways = tuple(way for way in TRIALS if way in SOURCES)
@@ -31,7 +31,7 @@ def timelines_of(
     approvals, schedules = approvals_of(versions), newest_schedules(versions)
     began, ended = _passages(policy, versions)
     live = policy.live_version
-    found = {}
+    timelines = {}
     for version in versions:
         schedule = schedules.get(version.pk)
         facts = VersionFacts(
@@ -53,12 +53,12 @@ def timelines_of(
             successor=ended.get(version.number),
             copies=version.copies,
         )
-        found[version.pk] = timeline_of(facts)
-    return found
+        timelines[version.pk] = timeline_of(facts)
+    return timelines
 
 
 def _passages(policy: Policy, versions: Sequence[PolicyVersion]) -> tuple[dict[int, Passage], dict[int, Passage]]:
-    """Return by number how each version last went live, and what then took its place, as the audit tells."""
+    """Return by number how each version last went live, and what then replaced it, from the audit."""
     numbers = [version.number for version in versions if version.published_at is not None]
     if not numbers:
         return {}, {}
@@ -66,8 +66,8 @@ def _passages(policy: Policy, versions: Sequence[PolicyVersion]) -> tuple[dict[i
     events = events.filter(Q(after__number__in=numbers) | Q(before__number__in=numbers)).order_by("at", "pk")
     began: dict[int, Passage] = {}
     ended: dict[int, Passage] = {}
-    told = events.values_list("at", "actor_name", "verb", "before__number", "after__number")
-    for at, by, verb, before, after in told:
+    rows = events.values_list("at", "actor_name", "verb", "before__number", "after__number")
+    for at, by, verb, before, after in rows:
         passage = Passage(at, by, after, verb == ROLL_BACK)
         began[after] = passage
         ended.pop(after, None)

@@ -24,7 +24,7 @@ def require_all_pools(actor: Actor, policy: Policy) -> None:
 
 
 def may_publish(actor: Actor, policy: Policy) -> bool:
-    """Return whether `require_all_pools` would let the actor pass."""
+    """Return whether `require_all_pools` would pass."""
     pools = list(policy.pools.all())
     return all(may(actor, Role.OPERATOR, pool) for pool in pools) if pools else may(actor, Role.OPERATOR)
 

@@ -1,4 +1,4 @@
-"""Ends a scheduled release, for whatever cause: once, with its reason, in the audit."""
+"""Ends a scheduled publish, for any cause: once, with its reason, in the audit."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ _VERBS = {
 
 
 def end(schedule: ScheduledPublish, state: ScheduleState, *, actor: Actor, problem: str = "", why: str = "") -> bool:
-    """End one that waits; False where it had ended already. Call it in the transaction of what ends it."""
+    """End a waiting one; False if it had ended already. Call it in the transaction of its cause."""
     waiting = ScheduledPublish.objects.filter(pk=schedule.pk, state=ScheduleState.WAITING)
     if not waiting.update(
         state=state, problem=problem[:500], ended_at=timezone.now(), revision=models.F("revision") + 1
     ):
         return False
-    before = told(schedule)
+    before = audit_fields(schedule)
     schedule.refresh_from_db()
     pool = only_pool(schedule.policy)
-    audit.tell(actor, _VERBS[state], schedule.policy, before=before, after=told(schedule), why=why, pool=pool)
+    audit.record_for(
+        actor, _VERBS[state], schedule.policy, before=before, after=audit_fields(schedule), why=why, pool=pool
+    )
     return True
 
 
 def end_overtaken(policy: Policy, number: int, *, actor: Actor) -> None:
-    """Cancel what waits for the policy, because version `number` went live."""
+    """Cancel the policy's waiting publish, because version `number` went live."""
     for schedule in ScheduledPublish.objects.filter(policy=policy, state=ScheduleState.WAITING).select_related(
         "version", "policy"
     ):
@@ -42,8 +44,8 @@ def end_overtaken(policy: Policy, number: int, *, actor: Actor) -> None:
         end(schedule, ScheduleState.CANCELLED, actor=actor, problem=reason)
 
 
-def told(schedule: ScheduledPublish) -> dict[str, object]:
-    """Return the appointment as the audit tells it."""
+def audit_fields(schedule: ScheduledPublish) -> dict[str, object]:
+    """Return the scheduled publish as the audit records it."""
     return {
         "version": schedule.version.number,
         "at": schedule.at.isoformat(),

@@ -1,7 +1,7 @@
 """Schedules a version to go live at a chosen time. The job publishes it then.
 
-What is rejected at that moment is rejected as if somebody clicked then: a newer live version, a missing
-approval, a document that no longer fits, or a role that its author has lost. The reason is kept.
+The job rejects at that moment what a click would: a newer live version, a missing approval, a document that no longer
+fits, or a role that its author has lost. The reason is kept.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.models.scheduled_publish import ScheduledPublish, ScheduleState
 from controlplane.policies.publish import StalePolicyError, publish_version
 from controlplane.policies.roles import only_pool, require_all_pools
-from controlplane.policies.schedule_end import end, told
+from controlplane.policies.schedule_end import audit_fields, end
 
 FARTHEST = timedelta(days=30)
-"""Nobody remembers what they scheduled longer ago."""
+"""A longer schedule would be forgotten by its author."""
 
 _REJECTIONS = (StalePolicyError, NotApprovedError, InvalidPolicyError, NotAllowedError)
 
 
 class ScheduleError(ConflictError):
-    """The version cannot be scheduled, or the appointment cannot be called off, as things stand."""
+    """The version cannot be scheduled, or its scheduled publish cannot be called off, in its present state."""
 
 
 def schedule_publish(
     version: PolicyVersion, at: datetime, *, instead_of: int | None, actor: Actor, why: str = ""
 ) -> ScheduledPublish:
-    """Store that the version is to go live at `at`, instead of the version that is live now.
+    """Schedule the version to go live at `at`, instead of the present live version.
 
-    Raises NotAllowedError, InvalidPolicyError, InvalidFieldsError (a moment that is past or too far),
-    StalePolicyError, and ScheduleError where the policy has an appointment already.
+    Raises NotAllowedError, InvalidPolicyError, InvalidFieldsError (a time in the past or too far ahead),
+    StalePolicyError, and ScheduleError where the policy has a scheduled publish already.
     """
     policy = version.policy
     require_all_pools(actor, policy)
@@ -71,14 +71,16 @@ def schedule_publish(
             policy=policy, version=version, at=at, instead_of=instead_of, by=actor.user, by_key=actor.key_id,
             by_name=actor.name, why=why[:200],
         )  # fmt: skip
-        audit.tell(actor, "policy.schedule", policy, after=told(schedule), why=why, pool=only_pool(policy))
+        audit.record_for(
+            actor, "policy.schedule", policy, after=audit_fields(schedule), why=why, pool=only_pool(policy)
+        )
     return schedule
 
 
 def cancel_schedule(
     schedule: ScheduledPublish, *, actor: Actor, expected: int | None = None, why: str = ""
 ) -> ScheduledPublish:
-    """Call the appointment off and return it; raises NotAllowedError, StaleRevisionError, ScheduleError."""
+    """Cancel the scheduled publish and return it; raises NotAllowedError, StaleRevisionError, ScheduleError."""
     require_all_pools(actor, schedule.policy)
     with transaction.atomic():
         stored = ScheduledPublish.objects.select_for_update(of=("self",)).get(pk=schedule.pk)
@@ -91,32 +93,32 @@ def cancel_schedule(
 
 
 def waiting_schedule(policy: Policy) -> ScheduledPublish | None:
-    """Return the policy's appointment; None where it has none."""
+    """Return the policy's waiting publish; None if there is none."""
     return _schedules().filter(policy=policy, state=ScheduleState.WAITING).first()
 
 
 def newest_schedule(policy: Policy) -> ScheduledPublish | None:
-    """Return the policy's newest appointment, also one that has ended; None where it never had one."""
+    """Return the policy's newest scheduled publish, even if it has ended; None if there was none."""
     return _schedules().filter(policy=policy).order_by("-pk").first()
 
 
 def newest_schedules(versions: models.QuerySet[PolicyVersion] | list[PolicyVersion]) -> dict[int, ScheduledPublish]:
-    """Return the newest appointment of each version that ever had one, by version id."""
+    """Return the newest scheduled publish of each version that ever had one, by version id."""
     return {schedule.version_id: schedule for schedule in _schedules().filter(version__in=versions).order_by("pk")}
 
 
 def due_schedules(now: datetime) -> list[int]:
-    """Return the ids of those whose time has come, the earliest first."""
+    """Return the ids of those that are due, the earliest first."""
     due = ScheduledPublish.objects.filter(state=ScheduleState.WAITING, at__lte=now)
     return list(due.order_by("at", "pk").values_list("pk", flat=True)[:100])
 
 
 def carry_out(pk: int, now: datetime, *, grace: timedelta) -> str | None:
-    """Publish what is due, or keep why it cannot be; return the new state, None where somebody else was faster.
+    """Publish what is due, or store why it cannot be; return the new state, None where another process was faster.
 
-    One transaction holds the end of the appointment and the publish, so that a process that dies in
-    between has done nothing and two processes cannot both do it. One that is later than `grace` fails:
-    what was to change at night must not change when people are at work.
+    One transaction holds the end of the scheduled publish and the publish, so that a process that dies in between has
+    done nothing and two processes cannot both do it. One that is later than `grace` fails: a change meant for the night
+    must not happen in working hours.
     """
     with transaction.atomic():
         schedule = _schedules().select_for_update(of=("self",)).filter(pk=pk).first()
@@ -149,7 +151,7 @@ def _missed(schedule: ScheduledPublish, now: datetime, grace: timedelta) -> str:
 
 
 def _actor_of(schedule: ScheduledPublish) -> Actor:
-    """Return whoever scheduled it, with the role that they have now; raises NotAllowedError where they are gone."""
+    """Return the author of the schedule, with their present role; raises NotAllowedError where they are gone."""
     if schedule.by_key:
         key = ApiKey.objects.filter(key_id=schedule.by_key, revoked_at=None).first()
         revoked = key is None or bus_revocations().revokes(key.sha256)
@@ -176,11 +178,11 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name="controlplane.scheduled_publish", ignore_result=True)
 def scheduled_publish() -> None:
-    """Run every two seconds. No lease: each appointment ends once, by a conditional update of its own row."""
+    """Run every two seconds without a lease: each ends once, by a conditional update of its own row."""
     grace = timedelta(minutes=settings.PUBLISH_GRACE_MIN)
     for pk in due_schedules(timezone.now()):
         try:
             carry_out(pk, timezone.now(), grace=grace)
         except Exception:
-            # The edge of the job: one that breaks off is tried again, and holds up no other.
+            # The edge of the job: one that fails is tried again, and the others proceed.
             logger.exception("a scheduled release failed")

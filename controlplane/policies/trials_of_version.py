@@ -1,7 +1,7 @@
 """Kinds of trials of a version before it goes live, each with the source of its state.
 
-SOURCES is the one place where a way joins the timeline of a version: its entry makes the step appear on the
-policy page and in the API, between validated and approved, in the order of TRIALS.
+SOURCES is where a kind joins the timeline of a version: its entry makes the step appear on the policy page and in the
+API, between validated and approved, in the order of TRIALS.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ TRIALS = (WHAT_IF, SHADOW, CANARY)
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """How far one way of trying a version out has come: it goes on, or it has an answer."""
+    """Progress of one kind of trial of a version: it runs, or it has a result."""
 
     running: bool
     at: datetime
-    """When it began, or when it was answered."""
+    """When it began, or when its result came."""
     by: str
     words: str
     """The finding in one line."""
     address: str = ""
     """The console's page about it."""
     against: bool = False
-    """Its answer speaks against the version."""
+    """Its result argues against the version."""
 
 
 Source = Callable[[Actor, Sequence[PolicyVersion]], Mapping[int, Trial]]
 """Returns by version id the newest trial that the actor may see; a version without one is left out."""
 
 SOURCES: dict[str, Source] = {}
-"""By a name of TRIALS; a way without a source does not appear in timelines. `controlplane.project.wiring` fills it."""
+"""By a name of TRIALS; a kind without a source does not appear in timelines. `controlplane.project.wiring` fills it."""

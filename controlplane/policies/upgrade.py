@@ -1,7 +1,7 @@
-"""Reads policy documents of the schema before this program's, wherever they come from.
+"""Reads policy documents of the schema before this program's, whatever their source.
 
-Stored versions, files and requests are upgraded on reading and never rewritten; what is stored anew (a
-draft, a roll back) is written in today's schema.
+Stored versions, files and requests are upgraded on reading and never rewritten; what is stored again (a draft, a roll
+back) is written in today's schema.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from routing.values.prepared_struct import prepared
 
 
 def routing_of(version: PolicyVersion) -> RoutingPolicy:
-    """Return how the version routes by its document; raises SchemaError and msgspec.ValidationError."""
+    """Return the routing policy of the version's document; raises SchemaError and msgspec.ValidationError."""
     document = _read(version, policy_document.ROUTING_SCHEMA, version.routing_document)
     return msgspec.convert(document, prepared(RoutingPolicy))
 
 
 def live_routing_of(version: PolicyVersion) -> RoutingPolicy:
-    """Return how pools that follow the version route; raises as routing_of does."""
+    """Return the routing policy of pools that follow the version; raises as routing_of does."""
     return as_live(routing_of(version))[0]
 
 
 def baseline_note(version: PolicyVersion) -> str:
-    """Return what pools that follow the version do instead of what it says; empty where they do as it says."""
+    """Return how its pools deviate from the version; empty if they do not."""
     try:
         return as_live(routing_of(version))[1]
     except (SchemaError, msgspec.ValidationError):
@@ -40,13 +40,13 @@ def baseline_note(version: PolicyVersion) -> str:
 
 
 def automation_of(version: PolicyVersion) -> AutomationPolicy:
-    """Return how the version steers itself; raises as routing_of does."""
+    """Return the version's automation policy; raises as routing_of does."""
     document = _read(version, automation_document.AUTOMATION_SCHEMA, version.automation_document)
     return msgspec.convert(document, prepared(AutomationPolicy))
 
 
 def reading_problem(version: PolicyVersion) -> str:
-    """Return why this program cannot run the version; empty where it can."""
+    """Return why this program cannot run the version; empty if it can."""
     try:
         routing_of(version)
         automation_of(version)

@@ -14,7 +14,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.project.settings")
 if not apps.ready:
     django.setup(set_prefix=False)
 
-# These need a Django that is set up.
+# These need Django to be set up.
 from controlplane.automation.observation import fleet_observation
 from controlplane.history.cache_locality.intake import cache_locality_intake
 from controlplane.platform.bus import fleet_keyring
@@ -53,7 +53,7 @@ class Web:
         try:
             await sync_to_async(_start)()
         except Exception as error:
-            # The edge of the process: the server must hear why it cannot start.
+            # The edge of the process: the server must receive the reason why it cannot start.
             await send({"type": "lifespan.startup.failed", "message": f"{type(error).__name__}: {error}"})
             raise
         await send({"type": "lifespan.startup.complete"})
@@ -67,11 +67,11 @@ def _start() -> None:
     try:
         publish()
     except DatabaseError as error:
-        # Pages say so until it is back; the bus has the last snapshot.
+        # Pages report it until the database is back; the bus has the last snapshot.
         logger.warning("the database cannot be read", extra={"error": str(error)})
-    # What pages show of the live fleet is heard from now on, not from the first page on.
-    for hear in (fleet_feed, fleet_observation, cache_locality_intake, recent_decisions, bus_revocations):
-        hear()
+    # What pages show of the live fleet is followed from the start, not from the first page on.
+    for subscribe in (fleet_feed, fleet_observation, cache_locality_intake, recent_decisions, bus_revocations):
+        subscribe()
     answer_questions("web", [fleet_keyring(), session_keyring()])
     settle_heap()
 

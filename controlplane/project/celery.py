@@ -1,4 +1,4 @@
-"""The Celery application: the wake-up of jobs. Whether a job runs is decided by its lease."""
+"""The Celery application: it wakes jobs. Leases decide whether a job runs."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ app.conf.imports = [
 ]
 app.conf.task_default_queue = job_queues("jobs")[0]
 app.conf.task_routes = {"controlplane.probe": {"queue": job_queues("probe")[0]}}
-# Installations that share a server share no key: queues are named after secrets, and so is what was not acknowledged.
+# Installations that share a server share no key: queues, and their unacknowledged messages, are named after secrets.
 app.conf.broker_transport_options = {
     **app.conf.broker_transport_options,
     **{name: job_queues(name)[0] for name in ("unacked_key", "unacked_index_key", "unacked_mutex_key")},
 }
 app.conf.beat_schedule = {
-    # A wake-up that nobody took in time is dropped: the next one says the same.
+    # A wake-up that no worker took in time is dropped: the next one says the same.
     "probe": {"task": "controlplane.probe", "schedule": 0.5, "options": {"expires": 0.5}},
     "snapshot": {"task": "controlplane.refresh_snapshot", "schedule": 1.0, "options": {"expires": 1.0}},
     "preflight": {"task": "controlplane.preflight", "schedule": 1.0, "options": {"expires": 1.0}},
@@ -60,7 +60,7 @@ app.conf.beat_schedule = {
     "rebalance": {"task": "controlplane.rebalance", "schedule": 1.0, "options": {"expires": 1.0}},
     "canary": {"task": "controlplane.canary", "schedule": 2.0, "options": {"expires": 2.0}},
     "holdback": {"task": "controlplane.holdback", "schedule": 2.0, "options": {"expires": 2.0}},
-    # Their rounds are further apart, but what a person wishes brings the next one forward.
+    # Their rounds are further apart, but a person's change brings the next one forward.
     "scaling": {"task": "controlplane.scaling", "schedule": 1.0, "options": {"expires": 1.0}},
     "prefill/decode": {"task": "controlplane.prefill_decode", "schedule": 1.0, "options": {"expires": 1.0}},
     "revocations": {"task": "controlplane.store_revocations", "schedule": 5.0, "options": {"expires": 5.0}},

@@ -1,4 +1,4 @@
-"""Log settings of the control plane's processes: the gateway's lines, and Celery's quietened."""
+"""Log settings of the control plane's processes: the gateway's format, with Celery quietened."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.base import json_log
 def logging_settings(level: str, file: Path | None = None) -> dict[str, Any]:
     """Return a dictConfig: everything from `level` to stderr, or to a bounded `file` with only errors on stderr."""
     config = json_log.logging_settings(level, file)
-    # Celery's info lines repeat each wake-up of a job; the job table says the same once.
+    # Celery's info lines repeat each wake-up of a job; the job table has the same once.
     quiet = {"level": "WARNING" if level == "INFO" else level}
     config["loggers"] |= dict.fromkeys(("celery", "kombu", "amqp"), quiet)
     return config

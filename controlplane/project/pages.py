@@ -1,4 +1,4 @@
-"""What Django and its websockets serve, and the limits of the edge in front of them."""
+"""The apps of Django and its websockets, and the limits of the edge in front of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def sockets() -> AsgiApp:
 
 
 def edge_settings() -> EdgeSettings:
-    """Return which hosts and how long bodies are accepted."""
+    """Return the accepted hosts and the limits of body lengths."""
     return EdgeSettings(
         allowed_hosts=tuple(settings.ALLOWED_HOSTS),
         body_limit=settings.MAX_BODY_BYTES,

@@ -1,4 +1,4 @@
-"""Databases that a pre-release version made: no migration leads from them to this version, so they are rejected."""
+"""Databases of a pre-release version: no migration leads from them to this version, so they are rejected."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from django.db import DatabaseError, connection
 from django.db.migrations.recorder import MigrationRecorder
 
 _NEWEST_TABLE = "controlplane_mergedbatches"
-"""The table that the initial migration got last; without it an earlier state of that migration made the database."""
+"""The table added last to the initial migration; a database without it was made by an earlier state of that migration.
+"""
 
 
 class PreReleaseDatabaseError(CommandError):
@@ -15,7 +16,7 @@ class PreReleaseDatabaseError(CommandError):
 
 
 def remedy() -> str:
-    """Return what to do about a database that a pre-release version made; empty for others, and where none answers."""
+    """Return the remedy for a database of a pre-release version; empty for others, and where none answers."""
     try:
         applied = {name for app, name in MigrationRecorder(connection).applied_migrations() if app == "controlplane"}
         tables = connection.introspection.table_names()
@@ -31,5 +32,5 @@ def remedy() -> str:
 
 def reject() -> None:
     """Raise PreReleaseDatabaseError for such a database."""
-    if found := remedy():
-        raise PreReleaseDatabaseError(f"A pre-release version of Headway created the database. {found}")
+    if advice := remedy():
+        raise PreReleaseDatabaseError(f"A pre-release version of Headway created the database. {advice}")

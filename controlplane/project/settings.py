@@ -1,7 +1,7 @@
 """Django settings: read from the environment only; `.env.example` lists every variable.
 
-The defaults make one machine work with nothing installed: SQLite, and bus and broker
-in memory. DATABASE_URL and REDIS_URL grow it. controlplane.project.checks rejects unsafe mixtures.
+The defaults make one machine work with nothing installed: SQLite, and bus and broker in memory. DATABASE_URL and
+REDIS_URL scale it out. controlplane.project.checks rejects unsafe mixtures.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LEAST_BYTES, _MOST_BYTES = gateway_settings.PROXY_BODY_RANGE
 PROXY_BODY_BYTES = env.whole_number(
     "HEADWAY_PROXY_BODY_BYTES", default=gateway_settings.PROXY_BODY_LIMIT, at_least=_LEAST_BYTES, at_most=_MOST_BYTES
 )
-# Where whole traces are uploaded, bodies may be as long as the proxy's.
+# At the addresses where whole traces are uploaded, bodies may be as long as the proxy's.
 LONG_BODIES = ("/api/v1/recordings/upload", "/trials/recordings")
 SCRAPE_TOKEN = env.text("HEADWAY_SCRAPE_TOKEN")
 PROCESSES = env.whole_number(
@@ -58,7 +58,7 @@ CLIENT_IDLE_S = env.whole_number("HEADWAY_CLIENT_IDLE_S", default=gateway_settin
 DRAIN_S = env.whole_number("HEADWAY_DRAIN_S", default=DEFAULT_DRAIN_S, at_least=0, at_most=999_999)
 
 # Secrets ----------------------------------------------------------------------------------------
-# Each with the one that is accepted as well while it is rotated.
+# Each with the one that is also accepted while it is rotated.
 SECRET_KEY, _secret_key_also = env.text("SECRET_KEY"), env.text("SECRET_KEY_ALSO")
 _fleet_secret, _fleet_secret_also = env.text("HEADWAY_FLEET_SECRET"), env.text("HEADWAY_FLEET_SECRET_ALSO")
 SECRETS_GIVEN = bool(SECRET_KEY and _fleet_secret)
@@ -133,7 +133,7 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     }
 
 else:
-    # A server that is gone without a word must not hold the threads of pages and jobs; what the URL says goes first.
+    # A server that vanishes silently must not hold the threads of pages and jobs; the URL's options take precedence.
     DATABASES["default"]["OPTIONS"] = {
         "connect_timeout": 5,
         "keepalives_idle": 10,
@@ -148,13 +148,13 @@ else:
 REDIS_URL = env.text("REDIS_URL")
 CELERY_BROKER_URL = REDIS_URL or "memory://localhost/"
 CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = (
-    # Lowered so that the work of a killed worker is not left waiting for 100 s.
+    # Lowered so that the work of a killed worker does not wait for 100 s.
     {"unacked_restore_interval": 1, "unacked_restore_throttle": 1, "global_keyprefix": "headway:jobs:"}
     if REDIS_URL
     else {"polling_interval": 0.05}
 )
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-# Celery's default gives up after three quarters of an hour without Redis, and jobs never come back.
+# Celery's default gives up after three quarters of an hour without Redis, and jobs would never resume.
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_ACCEPT_CONTENT = ["json"]
@@ -163,14 +163,14 @@ CELERY_TASK_ALWAYS_EAGER = False
 CELERY_TASK_ACKS_LATE = False
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
-# Commands to all workers on the server, those of other installations too.
+# Remote control would reach all workers on the server, those of other installations included.
 CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 CELERY_TIMEZONE = "UTC"
 
 # Engines ----------------------------------------------------------------------------------------
 ALLOW_LOOPBACK_ENGINES = env.flag("HEADWAY_ALLOW_LOOPBACK_ENGINES", default=LOOPBACK_ONLY)
 try:
-    # None by default: an address is sent tenants' prompts and the engines' key, so somebody has to allow its network.
+    # None by default: an address is sent tenants' prompts and the engines' key, so an admin has to allow its network.
     ENGINE_NETWORKS = tuple(ipaddress.ip_network(network) for network in env.words("HEADWAY_ENGINE_NETWORKS"))
 except ValueError as error:
     raise ImproperlyConfigured(f"HEADWAY_ENGINE_NETWORKS: {error}") from error
@@ -180,12 +180,12 @@ try:
 except ValueError as error:
     raise ImproperlyConfigured(f"HEADWAY_DISCOVERY: {error}") from error
 try:
-    # Read by gateways; a wrong file is told before they start.
+    # Read by gateways; a wrong file is reported before they start.
     read_call_graph(env.text("HEADWAY_CALL_GRAPH"))
 except CallGraphError as error:
     raise ImproperlyConfigured(str(error)) from error
 try:
-    # Read where engines are called; files that cannot be used are reported here, before anything starts.
+    # Read where engines are called; unusable files are reported here, before anything starts.
     EngineTls.of(os.environ)
 except EngineTlsError as error:
     raise ImproperlyConfigured(str(error)) from error
@@ -257,7 +257,7 @@ STORAGES = {
 }
 
 REST_FRAMEWORK: dict[str, Any] = {
-    # Every view of the management API states the rest; one that does not is closed.
+    # Every view of the management API declares the rest; one that does not is closed.
     "DEFAULT_RENDERER_CLASSES": ["controlplane.platform.api.problem.ApiRenderer"],
     "DEFAULT_PARSER_CLASSES": ["controlplane.platform.api.strict_json.StrictJsonParser"],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],

@@ -28,10 +28,10 @@ class StateInUseError(RuntimeError):
 
 @functools.cache
 def hold_state(state_dir: Path) -> IO[str]:
-    """Keep the directory for this process until it ends; raises StateInUseError while another has it.
+    """Hold the directory for this process until it ends; raises StateInUseError while another has it.
 
-    The kernel drops the lock with the process, `kill -9` included. A second call in the same process
-    returns the same held file.
+    The kernel drops the lock with the process, `kill -9` included. A second call in the same process returns the same
+    held file.
     """
     state_dir.mkdir(parents=True, exist_ok=True)
     file = (state_dir / FILE_NAME).open("a+", encoding="ascii")
@@ -49,7 +49,7 @@ def hold_state(state_dir: Path) -> IO[str]:
 
 
 def holder(state_dir: Path) -> str | None:
-    """Return the pid of the process that holds the directory; None: nobody does."""
+    """Return the pid of the process that holds the directory; None: it is free."""
     try:
         with (state_dir / FILE_NAME).open("r", encoding="ascii") as file:
             try:
@@ -62,12 +62,12 @@ def holder(state_dir: Path) -> str | None:
 
 
 _KEY = 0x5357_4954_4348
-"""Of an advisory lock; any number that no other program on the database uses."""
+"""Id of an advisory lock; any number that no other program uses on the database."""
 
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Keep other processes out of this block until it ends; on SQLite the lock of the state directory does so."""
+    """Keep other processes out of the block until it ends; on SQLite the lock of the state directory does so."""
     if connection.vendor != "postgresql":
         yield
         return

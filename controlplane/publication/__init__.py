@@ -1,1 +1,1 @@
-"""The snapshot that gateways serve from: what of every feature it holds, and its publication on the bus."""
+"""The snapshot that gateways serve from: each feature's part, and its publication on the bus."""

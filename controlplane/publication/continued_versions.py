@@ -1,7 +1,7 @@
 """Keeps snapshot versions rising after a database was restored from a backup or replaced.
 
-Gateways never serve a version below one that they have served. A database that is behind them therefore continues above
-their version, so that its changes reach them.
+Gateways never serve a version below one that they have served. A database behind them therefore continues above their
+version, so that its changes reach them.
 """
 
 from __future__ import annotations
@@ -36,22 +36,23 @@ def version_on_bus() -> int:
 
 
 def version_in_database() -> int:
-    """Return the version of what is committed; 0: nothing yet."""
+    """Return the committed version; 0: none yet."""
     known = SnapshotVersion.objects.filter(pk=SnapshotVersion.ONLY).values_list("version", flat=True).first()
     return known or 0
 
 
 def continue_above_gateways(on_bus: int) -> bool:
-    """Raise the version above the bus's and every gateway's, where one of them is newer; True: it was raised."""
+    """Raise the version above the bus's and every gateway's, if one of them is newer; True: it was raised."""
     return continue_above(max(on_bus, fleet_samples().newest_snapshot()))
 
 
 def continue_above(served: int) -> bool:
-    """Raise the version above `served` and audit it, where `served` is newer than the database; True: it was raised."""
+    """Raise the version above `served` and audit it, if `served` is newer than the database; True: it was raised."""
     if served <= 0 or version_in_database() >= served:
         return False
     with transaction.atomic():
         SnapshotVersion.objects.get_or_create(pk=SnapshotVersion.ONLY)
+        # Another process may have raised it since the check above.
         counter = SnapshotVersion.objects.select_for_update().get(pk=SnapshotVersion.ONLY)
         before = counter.version
         if before >= served:

@@ -1,4 +1,4 @@
-"""Brings to the bus what commands and other processes changed in the database."""
+"""Publishes changes that commands and other processes made in the database."""
 
 from __future__ import annotations
 

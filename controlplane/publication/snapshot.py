@@ -66,7 +66,7 @@ _publishing = threading.Lock()
 
 
 def publish() -> Snapshot:
-    """Put the committed state on the bus and return it, never below a published version; repeating it is harmless."""
+    """Publish the committed state and return it, never below a published version; repeating it is harmless."""
     continue_above(version_on_bus())
     with _publishing:
         snapshot = build_snapshot(at=time.time())
@@ -75,7 +75,7 @@ def publish() -> Snapshot:
 
 
 def publish_if_newer() -> Snapshot | None:
-    """Publish when another process (a command, a second server) has changed the database; None: nothing new."""
+    """Publish if another process (a command, a second server) has changed the database; None: nothing new."""
     on_bus = version_on_bus()
     continue_above_gateways(on_bus)
     return publish() if version_in_database() > on_bus else None
@@ -84,6 +84,7 @@ def publish_if_newer() -> Snapshot | None:
 def build_snapshot(at: float) -> Snapshot:
     """Read the whole committed state as one Snapshot; `at` is unix seconds."""
     with transaction.atomic():
+        # The lock makes each version represent one committed state.
         counter = SnapshotVersion.objects.select_for_update().filter(pk=SnapshotVersion.ONLY).first()
         pools = Pool.objects.select_related("region", "policy__live_version", "holdback").order_by("slug")
         shadows = Shadow.objects.filter(state=ShadowState.RUNNING).select_related("draft", "base")
@@ -97,7 +98,7 @@ def build_snapshot(at: float) -> Snapshot:
         last_good = _LastGood(at)
         compared = arms_and_weights(list(pools))
         keys = ApiKey.objects.select_related("tenant").filter(revoked_at=None).order_by("key_id")
-        # A tenant without a key asks for nothing.
+        # A tenant without a key sends no requests.
         unsalted = next((key.tenant.slug for key in keys if key.tenant.unsalted), "")
         return Snapshot(
             version=counter.version if counter else 0,
@@ -113,13 +114,13 @@ def build_snapshot(at: float) -> Snapshot:
 
 
 class _LastGood:
-    """What gateways were told before, of pools whose policy cannot be read; looked up when it is needed."""
+    """What gateways received before, of pools whose policy cannot be read; queried when it is needed."""
 
     def __init__(self, at: float) -> None:
         self._at = at
 
     def policy_part(self, pool_id: str) -> dict[str, Any]:
-        """Return the pool's policy, arms and costs as they were published last, else this program's defaults."""
+        """Return the pool's policy, arms and costs as published last, else this program's defaults."""
         known = next((entry for entry in self._snapshot_pools if entry.pool_id == pool_id), None)
         return {} if known is None else {name: getattr(known, name) for name in _POLICY_PART}
 
@@ -182,7 +183,7 @@ def _shadow_entry(pool: Pool) -> ShadowEntry | None:
     try:
         policy = (live_routing_of if shadow.observed else routing_of)(shadow.draft)
     except (SchemaError, msgspec.ValidationError):
-        # A draft that this program no longer reads holds up nobody's snapshot.
+        # A draft that this program no longer reads must not block the snapshot.
         return None
     return ShadowEntry(
         run_id=shadow.key,
@@ -213,7 +214,7 @@ def _engine_entry(engine: Engine) -> EngineEntry:
 
 
 def _verdict(engine: Engine) -> dict[str, Any]:
-    """Return what the verdict of engine health means for gateways; a suspect is treated as healthy."""
+    """Return the verdict of engine health as gateways need it; a suspect is treated as healthy."""
     health = getattr(engine, "health", None)
     if health is None or health.state not in (HealthState.QUARANTINED, HealthState.PROBATION):
         return {}

@@ -1,1 +1,1 @@
-"""What was decided about requests, and recordings of traffic."""
+"""Recorded decisions about requests, and recordings of traffic."""

@@ -23,7 +23,9 @@ _SECONDS = re.compile(r"[0-9]{1,10}(\.[0-9]{1,3})?")
 
 @dataclass(frozen=True, slots=True)
 class DecisionFilter(SearchFilter):
-    """What to look for; empty fields are no condition. Times: ISO 8601, in UTC unless they say so, or unix seconds."""
+    """Search conditions; empty fields are no condition. Times: ISO 8601, in UTC unless they state an offset, or unix
+    seconds.
+    """
 
     id: str = ""
     """The beginning of a decision's id, or the X-Request-Id that a client sent."""
@@ -32,12 +34,12 @@ class DecisionFilter(SearchFilter):
     """Name or id."""
     tenant: str = ""
     session: str = ""
-    """A session's id as callers give it, or its digest as records show it."""
+    """A session's id as clients send it, or its digest as in the records."""
     reason: str = ""
     arm: str = ""
-    """live, canary or control; decisions that were made while nothing was tried have none."""
+    """live, canary or control; empty for decisions made without a trial."""
     cause: str = ""
-    """Of the largest part of its regret."""
+    """Cause of the largest part of its regret."""
     mismatch: str = ""
     late: str = ""
     """1: only those that missed their objective."""
@@ -46,7 +48,7 @@ class DecisionFilter(SearchFilter):
 
 
 def visible_decisions(actor: Actor) -> QuerySet[DecisionIndex]:
-    """Return the recorded decisions of the actor's pools; of pools that are gone for whoever has a role everywhere."""
+    """Return the recorded decisions of the actor's pools; those of deleted pools only for a role everywhere."""
     if may(actor, Role.VIEWER):
         return DecisionIndex.objects.all()
     return DecisionIndex.objects.filter(pool__in=visible_pools(actor).values("slug"))
@@ -54,26 +56,26 @@ def visible_decisions(actor: Actor) -> QuerySet[DecisionIndex]:
 
 def search(actor: Actor, wanted: DecisionFilter) -> QuerySet[DecisionIndex]:
     """Return the visible decisions that match, newest first; raises UnreadableFilterError."""
-    found = visible_decisions(actor).filter(**_equal(wanted))
+    decisions = visible_decisions(actor).filter(**_equal(wanted))
     if wanted.session:
-        found = found.filter(session__in=digests_of(wanted.session))
+        decisions = decisions.filter(session__in=digests_of(wanted.session))
     for name in ("session", "arm"):
         if getattr(wanted, name):
-            # A database takes an index without the empty ones only where it is told that none of them is wanted.
-            found = found.exclude(**{name: ""})
+            # A database uses an index without the empty ones only if the query excludes them.
+            decisions = decisions.exclude(**{name: ""})
     if wanted.id:
-        found = found.filter(Q(decision_id__startswith=wanted.id) | sent_as(wanted.id))
+        decisions = decisions.filter(Q(decision_id__startswith=wanted.id) | sent_as(wanted.id))
     if wanted.engine:
-        found = found.filter(engine__in=[wanted.engine, *_ids_of(wanted.engine)])
+        decisions = decisions.filter(engine__in=[wanted.engine, *_ids_of(wanted.engine)])
     if wanted.since:
-        found = found.filter(at_ms__gte=unix_ms("since", wanted.since))
+        decisions = decisions.filter(at_ms__gte=unix_ms("since", wanted.since))
     if wanted.until:
-        found = found.filter(at_ms__lt=unix_ms("until", wanted.until))
-    return found.order_by("-at_ms", "-pk")
+        decisions = decisions.filter(at_ms__lt=unix_ms("until", wanted.until))
+    return decisions.order_by("-at_ms", "-pk")
 
 
 def _equal(wanted: DecisionFilter) -> dict[str, str | bool]:
-    """Return the conditions that ask for equal values."""
+    """Return the conditions of equality."""
     asked: dict[str, str | bool] = {
         "pool": wanted.pool,
         "tenant": wanted.tenant,
@@ -87,15 +89,15 @@ def _equal(wanted: DecisionFilter) -> dict[str, str | bool]:
 
 
 def digests_of(session: str) -> list[str]:
-    """Return the digests of a session under the secrets that are accepted; what looks like a digest is taken for it."""
+    """Return the digests of a session under the secrets that are accepted; a text of a digest's form counts as one."""
     if _DIGEST.fullmatch(session):
         return [session]
     return [session_digest(key, session) for key in fleet_keyring().keys(DIGESTS).every]
 
 
 def sent_as(name: str) -> Q:
-    """Return the condition that a client sent its request under this name; clients may choose alike."""
-    # The second one lets a database take the index without the empty names.
+    """Return the condition that a client named its request so; several clients may choose the same name."""
+    # The second condition lets a database use the index without the empty names.
     return Q(client_request_id=name) & ~Q(client_request_id="")
 
 

@@ -1,4 +1,4 @@
-"""Regret of a decision in hindsight, from its record and from how much longer waits were around that time."""
+"""Regret of a decision in hindsight, from its record and from the drift of waits around that time."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from routing.values import reasons
 MAX_ENGINES = 4096
 MAX_DRIFTS = 8
 NEAR_S = 10.0
-"""Waits of requests decided within this time of each other came out longer for the same reasons."""
+"""Waits of requests decided within this time of each other drift for the same reasons."""
 _UNKNOWN_COST = PrefillCost(0.0, 0.0, 0.0, 0.0)
 
 
 class Hindsight:
-    """Drifts of waits by engine; the engine that is silent longest leaves first.
+    """Drifts of waits by engine; the engine silent for longest is dropped first.
 
     Mutable state: the table; one thread at a time.
     """
@@ -28,14 +28,14 @@ class Hindsight:
         self._drifts: OrderedDict[str, deque[tuple[float, float]]] = OrderedDict()
 
     def judged(self, stored: StoredDecision) -> StoredDecision:
-        """Return the record with its regret; one that runs still has none, and one that was judged stays as it is."""
+        """Return the record with its regret; a running request has none yet, and a judged record is unchanged."""
         if stored.outcome == RUNNING or stored.regret is not None:
             return stored
-        found = self.regret_of(stored)
-        return stored if found is None else msgspec.structs.replace(stored, regret=found)
+        regret = self.regret_of(stored)
+        return stored if regret is None else msgspec.structs.replace(stored, regret=regret)
 
     def regret_of(self, stored: StoredDecision) -> Regret | None:
-        """Return what another engine would have spared the ended request; None where nothing can be said."""
+        """Return what another engine would have saved the ended request; None if unknown."""
         decision, ttft_s = stored.decision, stored.first_token_after_s
         decided_at = stored.arrived_at + stored.decided_after_s
         candidates, length = decision.candidates, decision.prompt_tokens
@@ -53,7 +53,7 @@ class Hindsight:
         if not decision.engine_id:
             return rejection_regret(options, stored.ttft_slo_s - before_s)
         if ttft_s is None or not candidates or len(stored.attempts) > 1 + (decision.pair is not None):
-            # After a failed attempt the time went elsewhere; that is the engine's failure, no choice's.
+            # After a failed attempt the engine's failure explains the lost time, not the choice.
             return None
         hit_tokens = decision.hit_tokens if stored.cached_tokens is None else stored.cached_tokens
         chosen, cost = candidates[0], stored.cost or _UNKNOWN_COST

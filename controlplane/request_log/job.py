@@ -29,50 +29,50 @@ logger = logging.getLogger(__name__)
 
 JOB = "requests"
 LEASE = timedelta(seconds=20)
-"""Longer than any run; what a dead holder did not store waits in the other processes meanwhile."""
+"""Longer than any run; a dead holder's unstored batches wait in the other processes meanwhile."""
 MOST_BATCHES = 256
-"""Stored in one run; a gateway sends one in each interval at least."""
+"""Limit of one run; a gateway sends one in each interval at least."""
 BOUNDS_EVERY = 30
-"""Bounds are looked at once in so many runs that stored something."""
+"""Bounds are checked once in this many runs that stored something."""
 
 
 @dataclass(slots=True)
 class RequestIntake:
     """Ended requests that this process has received. Mutable: the counts."""
 
-    heard: StreamIntake
+    received: StreamIntake
     hindsight: Hindsight = field(default_factory=Hindsight)
     requests: int = 0
     decisions: int = 0
     runs: int = 0
     merged_until_ms: dict[Retention, int] = field(default_factory=dict)
-    """Until when this process has merged each class."""
+    """Up to which time this process has merged each class."""
 
 
 @functools.cache
 def request_intake() -> RequestIntake:
-    """Return this process's one intake, which hears the bus from the first call on."""
+    """Return this process's one intake, which is subscribed to the bus from the first call on."""
     return RequestIntake(StreamIntake(get_bus(), TOPIC))
 
 
 @shared_task(name="controlplane.store_requests", ignore_result=True)
 def store_requests() -> None:
-    """Run every second: the first run begins to listen, each later one stores what has come."""
+    """Run every second: the first run subscribes, each later one stores what was received."""
     keep(request_intake())
 
 
 def keep(intake: RequestIntake) -> StoredCounts:
-    """Store what waits, where this process gets the lease, and return what was new."""
-    heard = intake.heard
-    if not len(heard):
+    """Store waiting batches, if this process gets the lease, and return the new rows."""
+    received = intake.received
+    if not len(received):
         return StoredCounts()
     values: list[bytes] = []
     try:
         lease = acquire(JOB, this_owner(), LEASE)
         if lease is None:
-            heard.forget_old()
+            received.forget_old()
             return StoredCounts()
-        values = heard.take(MOST_BATCHES)
+        values = received.take(MOST_BATCHES)
         stored = store(values, intake.hindsight)
         values = []
         intake.requests += stored.requests
@@ -82,12 +82,12 @@ def keep(intake: RequestIntake) -> StoredCounts:
             _merge(intake)
             _keep_bounds()
         progress = {
-            "stored": intake.decisions, "recorded": intake.requests, "dropped_batches": heard.dropped
+            "stored": intake.decisions, "recorded": intake.requests, "dropped_batches": received.dropped
         }  # fmt: skip
         release(lease, progress=progress)
     except (DatabaseError, OSError) as error:
-        heard.give_back(values)
-        # Also where nothing can be stored: a disk that is full may be full of old segments.
+        received.give_back(values)
+        # Also if nothing can be stored: a full disk may be full of old segments.
         with contextlib.suppress(DatabaseError, OSError):
             keep_bounds()
         remedy = "free disk space, or lower HEADWAY_DECISION_BYTES and HEADWAY_RECORDING_BYTES"

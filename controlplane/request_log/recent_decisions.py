@@ -1,4 +1,4 @@
-"""Decisions of the last minutes from gateways' memory, queried over the bus: some are not stored, or not yet."""
+"""Decisions of the last minutes from gateways' memory, queried over the bus: some are not stored (yet)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WAIT_S = 1.0
 
 
 class GatewayRecords:
-    """Asks all gateways that run now. Thread-safe."""
+    """Queries all running gateways. Thread-safe."""
 
     def __init__(self, bus: Bus, wait_s: float = WAIT_S) -> None:
         self._questions: Questions[RecentAnswer] = Questions(bus, ASKED, ANSWERED, ANSWER, wait_s)
@@ -25,24 +25,24 @@ class GatewayRecords:
         answers = self._ask(RecentQuestion(secrets.token_hex(8), self._questions.asker, engine_id=engine_id))
         if not answers:
             return None
-        told = [decision for answer in answers for decision in answer.decisions]
-        return sorted(told, key=lambda item: item.decided_at, reverse=True)
+        decisions = [decision for answer in answers for decision in answer.decisions]
+        return sorted(decisions, key=lambda item: item.decided_at, reverse=True)
 
     def get(self, decision_id: str) -> StoredDecision | None:
-        """Return the decision; None where no gateway that answers in time remembers it."""
+        """Return the decision; None if no gateway that answers in time has it."""
         answers = self._ask(RecentQuestion(secrets.token_hex(8), self._questions.asker, decision_id=decision_id))
         return next((decision for answer in answers for decision in answer.decisions), None)
 
     def _ask(self, question: RecentQuestion) -> list[RecentAnswer]:
-        """Return the answers of all gateways that hear the question, or those that came in time."""
+        """Return the answers of all gateways that receive the question, or those that came in time."""
 
-        def is_found(answers: list[RecentAnswer]) -> bool:
+        def is_answered(answers: list[RecentAnswer]) -> bool:
             return bool(question.decision_id and answers[-1].decisions)
 
-        return self._questions.ask(question.question_id, QUESTION.encode(question), is_found).answers
+        return self._questions.ask(question.question_id, QUESTION.encode(question), is_answered).answers
 
 
 @functools.cache
 def recent_decisions() -> GatewayRecords:
-    """Return this process's, which hears answers from the first call on."""
+    """Return this process's intake, which receives answers from the first call on."""
     return GatewayRecords(get_bus())

@@ -1,1 +1,1 @@
-"""Which process uses which secret, and what still needs the one that is rotated out."""
+"""Which process uses which secret, and what still needs the secret being rotated out."""

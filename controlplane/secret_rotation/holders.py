@@ -1,4 +1,4 @@
-"""Who holds which secret: the answers of all processes that run now, and the last reports of KV nodes."""
+"""The holders of each secret: the answers of all running processes, and the last reports of KV nodes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Holder:
     name: str
     secrets: HeldSecrets
     started_at: float | None = None
-    """Unix seconds; None: it does not say."""
+    """Unix seconds; None: not reported."""
 
     def accepts(self, fingerprint: str) -> bool:
         """Return whether it accepts this secret."""
@@ -44,26 +44,26 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Holders:
-    """All that are known."""
+    """All known holders."""
 
     known: tuple[Holder, ...]
     silent: tuple[str, ...] = ()
-    """Sentences about those that did not say what they hold."""
+    """Sentences about processes that did not report their secrets."""
 
     def of(self, kind: str) -> list[Holder]:
-        """Return those with a secret of this kind."""
+        """Return the holders of a secret of this kind."""
         return [item for item in self.known if item.secrets.kind == kind]
 
 
 class HolderQuestions:
-    """Asks all processes on the bus. Thread-safe."""
+    """Queries all processes on the bus. Thread-safe."""
 
     def __init__(self, bus: Bus, wait_s: float = WAIT_S) -> None:
         self._bus = bus
         self._questions: Questions[SecretAnswer] = Questions(bus, ASKED, ANSWERED, ANSWER, wait_s)
 
     def holders(self) -> Holders:
-        """Return who holds what now."""
+        """Return the present holders."""
         question = SecretQuestion(secrets.token_hex(8), self._questions.asker)
         came = self._questions.ask(question.question_id, QUESTION.encode(question))
         silent = []
@@ -82,7 +82,7 @@ class HolderQuestions:
 
 @functools.cache
 def holder_questions() -> HolderQuestions:
-    """Return this process's, which receives answers from the first call on."""
+    """Return this process's questions, which receive answers from the first call on."""
     return HolderQuestions(get_bus())
 
 
@@ -98,5 +98,5 @@ def _nodes() -> tuple[list[Holder], list[str]]:
 
 
 def newest(uses: Iterable[SecretUse]) -> Sequence[SecretUse]:
-    """Return what was accepted by the other secret, the newest first."""
+    """Return the uses of the other secret that were accepted, the newest first."""
     return sorted(uses, key=lambda use: (-use.newest_at, use.purpose))

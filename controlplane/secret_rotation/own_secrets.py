@@ -1,4 +1,4 @@
-"""The secrets of this process: what it answers to others, and by what it judges theirs."""
+"""The secrets of this process: its answers to questions, and the reference for others' secrets."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def session_keyring() -> Keyring:
 
 
 def answer_questions(role: str, keyrings: Sequence[Keyring]) -> None:
-    """Answer questions about this process's secrets from now on; `role` is what it runs as."""
+    """Subscribe to questions about this process's secrets and answer them; `role` is the kind of process."""
     SecretAnswers(get_bus(), role, f"{socket.gethostname()}:{os.getpid()}", keyrings, time.time)
 
 
 def own_secrets(kv: Keyring | None = None) -> list[Holder]:
-    """Return what this process holds; `kv` are the nodes' secrets, if it has them."""
+    """Return this process's secrets; `kv` are the nodes' secrets, if it has them."""
     keyrings = [fleet_keyring(), session_keyring(), *([kv] if kv is not None else [])]
     return [Holder("this process", "", held_secrets(keyring)) for keyring in keyrings]

@@ -1,8 +1,8 @@
 """The state of a rotation, and what prevents its next step.
 
-1. Install: every process accepts the new secret beside the old one, which it uses.
+1. Install: every process accepts the new secret in addition to the old one, which it uses.
 2. Use: every process uses the new one, and accepts the old one.
-3. Finish: no process accepts the old one any more.
+3. Finish: no process accepts the old one any longer.
 
 Each step is a rolling restart; processes that differ by one step accept each other.
 """
@@ -19,7 +19,7 @@ from gateway.advisories.advisory_token import MAX_LIFETIME_S
 from kvstore.keys.keyring import FLEET, KV, SESSIONS
 
 LATELY_S = 600.0
-"""What was accepted within this time may come again: links, frames, and connections are renewed more often."""
+"""An acceptance within this time may recur: links, frames, and connections are renewed more often."""
 _NAMED = 5
 KINDS = {FLEET: "HEADWAY_FLEET_SECRET", SESSIONS: "SECRET_KEY", KV: "HEADWAY_KV_SECRET"}
 """Kinds of secrets, with the variable of each."""
@@ -31,14 +31,14 @@ class Rotation:
 
     kind: str
     used: str
-    """Fingerprint of the secret that this process uses, or most of the others; empty: none is known."""
+    """Fingerprint of the secret that this process uses, or else most others; empty: unknown."""
     also: str
-    """…and of the one that is accepted as well; empty: no rotation is under way."""
+    """Fingerprint of the one that is also accepted; empty: no rotation is under way."""
     holders: tuple[Holder, ...]
     not_installed: tuple[str, ...]
-    """What prevents using the other secret."""
+    """Reasons that prevent using the other secret."""
     still_needed: tuple[str, ...]
-    """What prevents accepting the other secret no longer."""
+    """Reasons that the other secret must still be accepted."""
 
     @property
     def variable(self) -> str:
@@ -47,7 +47,7 @@ class Rotation:
 
 
 def rotations(holders: Holders, own: Iterable[Holder], now: float) -> list[Rotation]:
-    """Return all kinds that are in use; `own` are this process's secrets, by which the others are judged."""
+    """Return all kinds in use; `own` are this process's secrets, the reference for the others."""
     by_kind = {item.secrets.kind: item for item in own}
     kinds = []
     for kind in KINDS:
@@ -73,7 +73,7 @@ def _rotation(kind: str, used: str, also: str, known: list[Holder], silent: tupl
     if using:
         still_needed.append(f"Do not use {used} yet: {some_names(using, _NAMED)}.")
     for item in known:
-        # By one that uses another secret than this process, the roles of the two are exchanged.
+        # In a process that uses the other secret, the roles of the two are exchanged.
         if item.secrets.used == used:
             still_needed += _accepted_lately(item, now)
     still_needed += _tokens(kind, also, known, now)
@@ -90,7 +90,7 @@ def _accepted_lately(holder: Holder, now: float) -> list[str]:
 
 
 def _tokens(kind: str, also: str, known: list[Holder], now: float) -> list[str]:
-    """Return until when browsers may hold advisory tokens that a gateway signed before it used the new secret."""
+    """Return until when browsers may hold advisory tokens signed by a gateway before it used the new secret."""
     starts = [item.started_at for item in known if item.role == "gateway" and item.started_at is not None]
     if kind != FLEET or not also or not starts or now >= (until := max(starts) + MAX_LIFETIME_S):
         return []

@@ -1,4 +1,4 @@
-"""Shared by all kinds of trials: visibility, and how many are kept."""
+"""Shared by all kinds of trials: visibility, and the number kept."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from controlplane.platform.actor import Actor
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 
-Found = TypeVar("Found", bound=Model)
+Trial = TypeVar("Trial", bound=Model)
 
 
-def visible_trials(found: QuerySet[Found], actor: Actor, pools: str = "pool") -> QuerySet[Found]:
-    """Return those of which the actor may see a pool."""
-    return found if may(actor, Role.VIEWER) else found.filter(**{f"{pools}__in": visible_pools(actor)})
+def visible_trials(trials: QuerySet[Trial], actor: Actor, pools: str = "pool") -> QuerySet[Trial]:
+    """Return those with a pool that the actor may see."""
+    return trials if may(actor, Role.VIEWER) else trials.filter(**{f"{pools}__in": visible_pools(actor)})
 
 
 def forget_ended(model: type[Model], unfinished: Q, at_most: int) -> int:
-    """Delete the oldest trials beyond `at_most`, never one that is unfinished; returns how many."""
+    """Delete the oldest trials beyond `at_most`, never an unfinished one; return how many."""
     rows = model._default_manager
     kept = list(rows.order_by("-pk").values_list("pk", flat=True)[:at_most])
     if len(kept) < at_most:

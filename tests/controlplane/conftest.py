@@ -1,4 +1,4 @@
-"""Nouns that most tests of the control plane start from."""
+"""Objects that most tests of the control plane start from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real simulated engines in processes of their own, for tests that look at one."""
+"""Real simulated engines in processes of their own, for tests that inspect one."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class SimulatedEngine:
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """Its address."""
         return f"http://127.0.0.1:{self.ports[0]}"
 
     @property
     def events_endpoint(self) -> str:
-        """Where it publishes its KV events."""
+        """The endpoint of its KV events."""
         return f"tcp://127.0.0.1:{self.ports[1]}"
 
     def start(self) -> None:

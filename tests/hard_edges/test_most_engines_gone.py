@@ -82,16 +82,16 @@ async def test_where_most_answer_errors_work_is_spread_over_all_but_one(tmp_path
 @pytest.mark.django_db
 def test_panic_is_told_and_takes_no_work_from_outliers(pool: Pool, bus: Bus) -> None:
     world = World(pool, 8)
-    world.tell()
+    world.publish()
 
     def judge() -> None:
         world.run(job.JOB, job.judge, job.EVERY)
 
     try:
-        world.pass_time(3, each=judge)
+        world.pass_time(3, after_step=judge)
         for number in range(1, SICK + 1):
             world.say(f"e-0{number}", failures_in_row=9)
-        world.pass_time(20, each=judge)
+        world.pass_time(20, after_step=judge)
     finally:
         world.observed.stop()
     told = PlanRecord.objects.filter(job=job.JOB).latest("pk")

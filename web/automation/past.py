@@ -8,7 +8,7 @@ from typing import Any
 
 from controlplane.automation.models.plan_record import PlanRecord
 from controlplane.automation.pool_policy import pool_policy
-from controlplane.automation.reading import AutomationStanding, automation_standings
+from controlplane.automation.reading import AutomationStanding, automation_statuses
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.history.collector import FINE_S
@@ -48,7 +48,7 @@ def automation_past(pool: Pool, stretch: Stretch, feed: FleetFeed, now: datetime
     ratio = _figures(pool, "prefill_decode", _ROLES, from_s, to_s)
     if stretch.live:
         rounds = {
-            automation_standing.job: automation_standing for automation_standing in automation_standings(pool, now)
+            automation_standing.job: automation_standing for automation_standing in automation_statuses(pool, now)
         }
         sizes += _newest_size(rounds["scaling"])
         ratio += _newest(rounds["prefill_decode"].plan, _ROLES)

@@ -10,7 +10,7 @@ from controlplane.automation.models.engine_action import EngineAction
 from controlplane.automation.models.plan_record import PlanRecord
 from controlplane.automation.observation import fleet_observation
 from controlplane.automation.pool_policy import pool_automation_of, pool_policy
-from controlplane.automation.reading import PoolAutomationState, pool_standing
+from controlplane.automation.reading import PoolAutomationState, pool_state
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import ActuatorKind, Pool
 from controlplane.platform.actor import Actor
@@ -34,7 +34,7 @@ UNKNOWN = "—"
 
 def pool_page(pool: Pool, actor: Actor, now: datetime) -> dict[str, Any]:
     """Return the context of the page's changing parts."""
-    standing = pool_standing(pool, fleet_observation(), now)
+    standing = pool_state(pool, fleet_observation(), now)
     policy = pool_policy(pool)
     engines = list(Engine.objects.filter(pool=pool).only("pk", "engine_id", "name", "role", "desired_state"))
     names = {engine.engine_id: engine.name for engine in engines}

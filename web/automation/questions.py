@@ -11,7 +11,7 @@ from django.urls import reverse
 from controlplane.automation.models.engine_action import OPEN_STATES, ActionState, EngineAction
 from controlplane.automation.plan_advice import ADVISING, advice_key
 from controlplane.automation.pool_policy import pool_automation_of, pool_policy
-from controlplane.automation.reading import automation_standings
+from controlplane.automation.reading import automation_statuses
 from controlplane.fleet.models.engine import DesiredState, Engine
 from controlplane.fleet.models.pool import ActuatorKind, Pool
 from controlplane.platform.field_problems import FieldProblem
@@ -153,7 +153,7 @@ def _follow(pool: Pool, job: str, now: datetime) -> AutomationQuestion | None:
     if job not in ADVISING:
         return None
     standing = next(
-        automation_standing for automation_standing in automation_standings(pool, now) if automation_standing.job == job
+        automation_standing for automation_standing in automation_statuses(pool, now) if automation_standing.job == job
     )
     key = advice_key(job, standing.plan)
     if not key or standing.in_force != "advise":

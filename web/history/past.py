@@ -11,7 +11,7 @@ from controlplane.history.codec import peak_seconds, rows_of
 from controlplane.history.collector import FINE_S
 from controlplane.history.merge import merged_by
 from controlplane.history.rollups import COARSE_S, FACTOR
-from controlplane.history.roster import NOBODY, HistoryRoster, roster_of, union
+from controlplane.history.roster import NO_ENGINES, HistoryRoster, roster_of, union
 from controlplane.history.store import Past, PoolHistoryFacts, read_past, read_peaks
 from gateway.contracts.fleet_sample import FleetSample
 from web.history.past_range import Stretch
@@ -95,7 +95,7 @@ def _add_tail(past: Past, stretch: Stretch, live: Sequence[Column], scope: Scope
 def _roster(columns: Sequence[Column], sample: FleetSample | None, pools: Sequence[str]) -> HistoryRoster:
     """Return who the picture shows: today's engines as today, those that are gone behind them, pool by pool."""
     rosters = {id(column.roster): column.roster for column in columns}
-    newest = columns[-1].roster if columns else NOBODY
+    newest = columns[-1].roster if columns else NO_ENGINES
     last = roster_of(sample.engines) if sample is not None else newest
     ordered = list(dict.fromkeys(last.pool_ids)) == [pool for pool in pools if pool in last.pool_ids]
     if ordered and all(roster == last for roster in rosters.values()):

@@ -117,7 +117,7 @@ def _past_facts(picture: PastPicture, row: int) -> Head:
 
 
 def _state(column: Column | None, engine_id: str) -> int:
-    row = column.roster.place.get(engine_id) if column is not None else None
+    row = column.roster.row_of.get(engine_id) if column is not None else None
     return UNKNOWN_BYTE if column is None or row is None else column.codes[0][row]
 
 

@@ -81,7 +81,9 @@ def node_row(node: KvNode) -> NodeRow:
     """Return a node's row; one that never reported, or in a form that this program does not read, has no counts."""
     row = NodeRow(node.name, node.address, KvNodeState(node.state), node.slot_bytes)
     told = getattr(node, "report", None)
-    return row if told is None else replace(row, report=_report(told.content), heard_at=told.heard_at, unpin=told.unpin)
+    return (
+        row if told is None else replace(row, report=_report(told.content), heard_at=told.received_at, unpin=told.unpin)
+    )
 
 
 def _report(content: object) -> NodeReport:

@@ -10,7 +10,7 @@ from controlplane.platform.actor import Actor
 from controlplane.platform.format import count, duration
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
-from controlplane.request_log.decision_story.load_words import TIER_PLACES
+from controlplane.request_log.decision_story.load_words import TIER_PHRASES
 from controlplane.request_log.recent_decisions import recent_decisions
 from gateway.contracts.fleet_sample import EngineSample
 from gateway.contracts.stored_decision import RUNNING, StoredDecision
@@ -138,7 +138,7 @@ def below_memory(sample: EngineSample) -> str:
     tiers = []
     for tier in sample.tiers:
         cost = f", {duration(1000 * tier.token_s)} per 1,000 tokens loaded" if tier.token_s is not None else ""
-        tiers.append(f"{count(tier.blocks, 'block')} {TIER_PLACES[tier.tier]}{cost}")
+        tiers.append(f"{count(tier.blocks, 'block')} {TIER_PHRASES[tier.tier]}{cost}")
     words = f"Lower tiers: {'; '.join(tiers)}." if tiers else ""
     if sample.adapter_s is not None:
         words += f" Loading a LoRA adapter takes {duration(sample.adapter_s)}."

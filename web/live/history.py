@@ -8,7 +8,7 @@ from controlplane.history.annotation import Annotation, AnnotationLog
 from controlplane.history.bucket import Column
 from controlplane.history.cache_locality.intake import cache_locality_intake
 from controlplane.history.collector import FINE_S
-from controlplane.history.roster import NOBODY, HistoryRoster
+from controlplane.history.roster import NO_ENGINES, HistoryRoster
 from controlplane.history.window import FleetWindow
 from gateway.contracts.fleet_sample import FleetSample
 from web.live.hour_strip import HourStrip
@@ -95,7 +95,7 @@ class FleetHistory:
             engine_id: RemovedEngine(pool_id, name, engine_id, (column.index + 1) * COLUMN_S)
             for column in last.values()
             for engine_id, name, pool_id in zip(*column.roster.rows, strict=True)
-            if engine_id not in newest.roster.place and pool_id in pools
+            if engine_id not in newest.roster.row_of and pool_id in pools
         }
         return tuple(sorted(found.values()))
 
@@ -121,7 +121,7 @@ class ScopedHistory:
         """Who the picture shows: the engines of the newest sample in its order, then the removed ones."""
         newest = self.newest
         if newest is None or not self.removed:
-            return NOBODY if newest is None else newest.roster
+            return NO_ENGINES if newest is None else newest.roster
         gone = ([getattr(item, name) for item in self.removed] for name in ("engine_id", "name", "pool_id"))
         return HistoryRoster(*((*now, *left) for now, left in zip(newest.roster.rows, gone, strict=True)))
 

@@ -74,7 +74,7 @@ def _starved(columns: Sequence[Column], column_s: float) -> dict[str, float]:
         pool_id, spans, waited = roster.pool_ids[row], 0, 0
         # Most engines are left at once: their pool has no queue, or they had work a moment ago.
         for column in reversed(columns) if pool_id in queued else ():
-            at = column.roster.place.get(engine_id)
+            at = column.roster.row_of.get(engine_id)
             if at is None or column.floats[_RUNNING][at] or column.floats[_BOUND][at]:
                 break
             values = column.pools.get(pool_id)

@@ -139,7 +139,7 @@ def _not_published(request: HttpRequest, slug: str, version: PolicyVersion, erro
     """Say why the version did not go live, on the page where that can be dealt with."""
     standing = opened(request, slug)
     if isinstance(error, InvalidPolicyError):
-        form = with_problems(form_of_version(standing.live, version), error.found)
+        form = with_problems(form_of_version(standing.live, version), error.field_problems)
         return render_editor(request, standing, form, status=UNPROCESSABLE)
     if isinstance(error, StalePolicyError):
         return render_merge(request, standing, version, status=PRECONDITION_FAILED)

@@ -66,7 +66,7 @@ class VersionWatch:
 def version_watch() -> VersionWatch:
     """Return this process's watch, following all gateways."""
     watch = VersionWatch()
-    fleet_samples().subscribe_each(watch.take)
+    fleet_samples().subscribe_gateways(watch.take)
     return watch
 
 

@@ -68,7 +68,7 @@ class CreatedApiKeyShape(ApiKeyShape):
 
 
 class RevokedApiKeyShape(ApiKeyShape):
-    """A key that was just revoked."""
+    """A revoked key."""
 
     stored = serializers.BooleanField(
         default=True,
@@ -81,7 +81,7 @@ class RevokedApiKeyShape(ApiKeyShape):
 
 
 class ApiKeyChange(ChangeBody):
-    """What of an API key can change."""
+    """Writable fields of an API key."""
 
     name = Text(max_length=120)
     scopes = serializers.ListField(
@@ -121,13 +121,13 @@ class ApiKeyChange(ChangeBody):
 
 
 class NewApiKey(ApiKeyChange):
-    """An API key to be."""
+    """Body of POST /keys."""
 
     tenant = Named(slug_field="slug", queryset=Tenant.objects.all(), help_text="Slug of its tenant.")
 
 
 def _keys(_actor: Actor) -> QuerySet[ApiKey]:
-    """Return all keys: who may see one may see them all."""
+    """Return all keys: an actor who may see one may see them all."""
     return ApiKey.objects.select_related("tenant")
 
 
@@ -158,7 +158,7 @@ class ApiKeys(_Keys, Listed):
     )
 
     def post(self, request: Request) -> Response:
-        """Create an API key; the answer is the only place where its text is ever shown."""
+        """Create an API key; its text is shown only in this answer."""
         key, text = create_api_key(**self.body(), actor=self.actor)
         key.text = text  # shown once, stored nowhere
         return self.show(key, 201, shape=CreatedApiKeyShape)
@@ -174,7 +174,8 @@ class OneApiKey(_Keys, Changeable):
 class ApiKeyRevocation(_Keys, Verb):
     """Revoke the key for good; every gateway rejects it within seconds. Repeating it changes nothing.
 
-    202: the database cannot be written; the bus has the revocation, and the database stores it as soon as it can be.
+    202: the database cannot be written; the revocation is on the bus, and is stored in the database as soon as
+    possible.
     """
 
     shape = RevokedApiKeyShape

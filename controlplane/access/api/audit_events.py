@@ -13,7 +13,7 @@ from controlplane.platform.models.audit_event import AuditEvent
 
 
 class AuditEventShape(ModelShape):
-    """One change: who, what, before and after, and why."""
+    """One change: its actor, its object before and after, and its reason."""
 
     actor = serializers.CharField(source="actor_name")
     pool = serializers.CharField(source="pool_slug")

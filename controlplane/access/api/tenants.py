@@ -16,7 +16,7 @@ from controlplane.platform.role import Role
 
 
 class TenantShape(ModelShape):
-    """Whoever owns API keys. `unsalted`: its cached blocks carry no salt, as the first tenant's."""
+    """An owner of API keys. `unsalted`: its cached blocks carry no salt, as the first tenant's."""
 
     served_models = serializers.ListField(child=serializers.CharField(), read_only=True)
 
@@ -26,7 +26,7 @@ class TenantShape(ModelShape):
 
 
 class TenantChange(ChangeBody):
-    """What of a tenant can change."""
+    """Writable fields of a tenant."""
 
     name = Text(max_length=120)
     served_models = serializers.ListField(
@@ -38,13 +38,13 @@ class TenantChange(ChangeBody):
 
 
 class NewTenant(TenantChange):
-    """A tenant to be."""
+    """Body of POST /tenants."""
 
     slug = Text(max_length=64, help_text="Its id; never changes.")
 
 
 def _tenants(_actor: Actor) -> QuerySet[Tenant]:
-    """Return all tenants: who may see one may see them all."""
+    """Return all tenants: an actor who may see one may see them all."""
     return Tenant.objects.all()
 
 

@@ -1,4 +1,4 @@
-"""A person's console session: who signed in, when, from where, and when it ended."""
+"""A person's console session: its owner, its address, and when it started and ended."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing_extensions import override
 
 
 def new_session_id() -> str:
-    """Return an id by which pages may name the session; it tells nothing about its cookie."""
+    """Return an id by which pages may name the session; it reveals nothing about its cookie."""
     return f"session-{uuid_utils.uuid7().hex}"
 
 
 class ConsoleSession(models.Model):
-    """One sign-in. The cookie's secret is in `session_key` alone, which no page or log ever shows."""
+    """One sign-in. The cookie's secret is in `session_key` alone, which no page or log shows."""
 
     session_id = models.CharField(max_length=64, unique=True, default=new_session_id)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="console_sessions")

@@ -7,11 +7,11 @@ from typing_extensions import override
 
 
 class LoginAllowance(models.Model):
-    """A bucket of attempts; `key` is a digest of whose they are, which tells neither names nor addresses."""
+    """A bucket of attempts; `key` is a digest of their source, which reveals neither names nor addresses."""
 
     key = models.CharField(max_length=64, primary_key=True)
     full_at_s = models.FloatField(db_index=True)
-    """Unix seconds at which the bucket is full again; each attempt puts it off."""
+    """Unix seconds at which the bucket is full again; each attempt moves it back."""
 
     @override
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Where a person has which role."""
+"""The roles of people by pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interface between the jobs and whatever starts and stops engines."""
+"""Interface between the jobs and the systems that start and stop engines."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from controlplane.automation.models.engine_action import EngineAction
 
 
 class ActuatorError(RuntimeError):
-    """The actuator was unreachable, or could not tell the result of the call; the order is retried."""
+    """The actuator was unreachable or could not report the result of the call; the order is retried."""
 
 
 class RejectedActionError(RuntimeError):
-    """The order can never be carried out as it is; the message says why."""
+    """The order can never be carried out in this form; the message says why."""
 
 
 class ActionProgress(StrEnum):
-    """What became of an order."""
+    """Progress of an order."""
 
     UNDER_WAY = "under_way"
     IN_EFFECT = "in_effect"
@@ -27,7 +27,7 @@ class ActionProgress(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NewEngine:
-    """An engine that was started, as it is to be registered."""
+    """An engine that was started, with its registration data."""
 
     name: str
     url: str
@@ -41,35 +41,38 @@ class NewEngine:
 class ActuatorAnswer:
     """An actuator's answer about an order."""
 
-    standing: ActionProgress
+    progress: ActionProgress
     says: str = ""
-    """Where it hangs, as a sentence for people."""
-    told: Mapping[str, Any] = field(default_factory=dict)
-    """What it wants to know again when it is asked next; kept with the order before anything else happens."""
+    """What it waits for, as a sentence for people."""
+    actuator_state: Mapping[str, Any] = field(default_factory=dict)
+    """What the actuator needs at its next call; stored with the order before anything else happens."""
     engine: NewEngine | None = None
     """The engine that a start made, as soon as its address is known."""
 
 
 class Actuator(Protocol):
-    """Starts, stops and turns single engines; every call may be repeated and has one effect per `order.key`.
+    """Starts, stops, and flips single engines; every call may be repeated and has one effect per `order.key`.
 
-    A first call begins the work, later ones say how it stands. Calls may block for some seconds; they run outside
-    any transaction. They raise ActuatorError to be tried again, and RejectedActionError to give up.
+    The first call begins the work; later calls report its progress. Calls may block for some seconds; they run outside
+    any transaction. They raise ActuatorError to be retried, and RejectedActionError to give up.
     """
 
     can_flip: bool
-    """Whether `flip` brings an engine back in another role; where not, one is stopped and one started."""
+    """Whether `flip` brings an engine back in another role; if not, one is stopped and one started."""
 
     def start(self, order: EngineAction) -> ActuatorAnswer:
         """Start one engine of `order.role`."""
         ...
 
     def undo(self, order: EngineAction) -> ActuatorAnswer:
-        """Take back what `start` began, because the order is given up; in effect: it is, or cannot be and says why."""
+        """Take back what `start` began, because the order is given up.
+
+        In effect once it is taken back, or cannot be, which `says` explains.
+        """
         ...
 
     def stop(self, order: EngineAction) -> ActuatorAnswer:
-        """Stop `order.engine`, which is drained; in effect: it may be forgotten."""
+        """Stop `order.engine`, which is drained; once in effect, the engine may be forgotten."""
         ...
 
     def flip(self, order: EngineAction) -> ActuatorAnswer:

@@ -1,8 +1,8 @@
 """Starts and stops engines as replicas of a StatefulSet, through its scale subresource.
 
-Replicas are numbered, and scaling down ends the highest number: so an engine is named after its pod, and a
-StatefulSet shrinks from its end. Each order keeps the scale that it wants before anything is patched, and patches
-with the resource version that it saw: repeating it, or two at once, has one effect.
+Replicas are numbered, and scaling down ends the highest number: so an engine is named after its pod, and a StatefulSet
+shrinks from its end. Each order stores its wanted scale before any patch, and patches with the resource version that it
+read: repeating it, or two at once, has one effect.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class KubernetesActuator(Actuator):
     can_flip = False
 
     def __init__(self, settings: KubernetesSettings, apps: client.AppsV1Api | None = None) -> None:
-        """Act on the cluster of `apps`; None: the one that the kubeconfig or the pod's own account names."""
+        """Act on the cluster of `apps`; None: the one of the kubeconfig or of the pod's own account."""
         self._settings = settings
         self._given = apps
 
@@ -47,23 +47,25 @@ class KubernetesActuator(Actuator):
     def start(self, order: EngineAction) -> ActuatorAnswer:
         """Scale the role's StatefulSet up by one; the new pod's number names the engine."""
         name = self._set_of(order.role)
-        if WANTED in order.told:
-            ordinal = int(order.told[WANTED]) - 1
+        if WANTED in order.actuator_state:
+            ordinal = int(order.actuator_state[WANTED]) - 1
             self._scale(name, ordinal + 1, up=True)
             return ActuatorAnswer(
                 ActionProgress.UNDER_WAY, f"pod {name}-{ordinal} starts", engine=self._engine(name, ordinal)
             )
         wanted = self._next_replicas(name, order)
         return ActuatorAnswer(
-            ActionProgress.UNDER_WAY, f"StatefulSet {name} scales to {count(wanted, 'replica')}", told={WANTED: wanted}
+            ActionProgress.UNDER_WAY,
+            f"StatefulSet {name} scales to {count(wanted, 'replica')}",
+            actuator_state={WANTED: wanted},
         )
 
     @override
     def undo(self, order: EngineAction) -> ActuatorAnswer:
-        """Scale back by the one replica that this order added, where it is the last and nobody registered it."""
-        if WANTED not in order.told:
+        """Scale back by the one replica that this order added, if it is the last and is not registered."""
+        if WANTED not in order.actuator_state:
             return ActuatorAnswer(ActionProgress.IN_EFFECT)
-        name, wanted = self._set_of(order.role), int(order.told[WANTED])
+        name, wanted = self._set_of(order.role), int(order.actuator_state[WANTED])
         pod, replicas = f"{name}-{wanted - 1}", self._read(name).spec.replicas or 0
         if replicas < wanted:
             return ActuatorAnswer(ActionProgress.IN_EFFECT, f"pod {pod} is gone")
@@ -83,7 +85,7 @@ class KubernetesActuator(Actuator):
 
     @override
     def stop(self, order: EngineAction) -> ActuatorAnswer:
-        """Scale the engine's StatefulSet down by one where its pod is the last; else wait until it is."""
+        """Scale the engine's StatefulSet down by one if its pod is the last; else wait until it is."""
         name, ordinal = self._pod_of(order)
         replicas = self._read(name).spec.replicas or 0
         if replicas <= ordinal:
@@ -102,7 +104,7 @@ class KubernetesActuator(Actuator):
         raise RejectedActionError("A pod keeps the role of its StatefulSet. Stop it and start one of the other role.")
 
     def _next_replicas(self, name: str, order: EngineAction) -> int:
-        """Return the scale that this order wants: that of a pod which an earlier start left behind, or one more."""
+        """Return the scale that this order wants: that of a pod left by an earlier start, or one more."""
         replicas = self._read(name).spec.replicas or 0
         wanted = self._wanted_by_others(order, OPEN_STATES)
         registered = set(Engine.objects.filter(pool=order.pool).values_list("name", flat=True))
@@ -116,13 +118,13 @@ class KubernetesActuator(Actuator):
     def _wanted_by_others(self, order: EngineAction, states: Collection[str]) -> set[int]:
         """Return the scales that other starts of the order's role wanted."""
         others = EngineAction.objects.filter(pool=order.pool, kind=ActionKind.START, role=order.role, state__in=states)
-        told = others.exclude(pk=order.pk).values_list("told", flat=True)
-        return {int(item[WANTED]) for item in told if WANTED in item}
+        states_kept = others.exclude(pk=order.pk).values_list("actuator_state", flat=True)
+        return {int(item[WANTED]) for item in states_kept if WANTED in item}
 
     def _scale(self, name: str, replicas: int, *, up: bool) -> None:
-        """Patch the scale unless it is there already; a scale that somebody moved meanwhile raises ActuatorError.
+        """Patch the scale unless it has that value; raise ActuatorError for a scale that was changed meanwhile.
 
-        Downwards it goes by one: what somebody else added meanwhile is not ended with it.
+        Downwards it changes by one, so that replicas added by others meanwhile are kept.
         """
         scale = self._read(name)
         now = scale.spec.replicas or 0
@@ -173,21 +175,21 @@ class KubernetesActuator(Actuator):
             raise RejectedActionError(f"The actuator settings have no StatefulSet for {role} engines.") from None
 
     def _pod_of(self, order: EngineAction) -> tuple[str, int]:
-        """Return StatefulSet and number of the order's engine, whose name is its pod's."""
+        """Return the StatefulSet and number of the order's engine, which is named after its pod."""
         name, _, ordinal = order.engine_name.rpartition("-")
         if name not in self._settings.stateful_sets.values() or not ordinal.isdigit():
             raise RejectedActionError(f"{order.engine_name} is not a pod of this pool's StatefulSets.")
         return name, int(ordinal)
 
     def _engine(self, name: str, ordinal: int) -> NewEngine:
-        places = {
+        names = {
             "pod": f"{name}-{ordinal}",
             "set": name,
             "ordinal": str(ordinal),
             "namespace": self._settings.namespace,
         }
         return NewEngine(
-            name=places["pod"],
-            url=filled(self._settings.url, places),
-            kv_events_endpoint=filled(self._settings.kv_events_endpoint, places),
+            name=names["pod"],
+            url=filled(self._settings.url, names),
+            kv_events_endpoint=filled(self._settings.kv_events_endpoint, names),
         )

@@ -1,7 +1,7 @@
 """Simulated engines as children of the one supervisor, which follows the topology (project.supervised_engines).
 
-The rows are the wish: a supervised engine that is registered gets a process, one that is deleted loses it,
-and one whose role changes is restarted. So nothing is told twice, and nothing gets lost with a process.
+The rows are the desired state: a supervised engine that is registered gets a process, one that is deleted loses it, and
+one whose role changes is restarted. So no command is sent twice, and none is lost with a process.
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ class ProcessActuator(Actuator):
 
     @override
     def stop(self, order: EngineAction) -> ActuatorAnswer:
-        """Say that the engine may be forgotten, which ends its process."""
+        """Report that the engine may be forgotten, which ends its process."""
         return ActuatorAnswer(ActionProgress.IN_EFFECT, "process stopped")
 
     @override
     def flip(self, order: EngineAction) -> ActuatorAnswer:
-        """Say that the role may change, which restarts the process."""
+        """Report that the role may change, which restarts the process."""
         return ActuatorAnswer(ActionProgress.IN_EFFECT, f"process restarts as a {order.role} engine")
 
 
 def _least_used_node(order: EngineAction) -> str:
-    """Return the node manager that the fewest of the pool's engines name; empty: they name none."""
+    """Return the node manager that the fewest of the pool's engines name; empty: none is named."""
     used = Counter(order.pool.engines.exclude(kv_node="").values_list("kv_node", flat=True))
     return min(sorted(used), key=lambda name: used[name], default="")
 

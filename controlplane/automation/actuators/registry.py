@@ -1,4 +1,4 @@
-"""From a pool to its actuator: one table."""
+"""The table from a pool to its actuator."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ CONFIRMED = "confirmed_by"
 
 
 class ManualActuator(Actuator):
-    """Asks, and waits for the answer that controlplane.automation.engine_actions.confirm notes."""
+    """Asks a person, and waits for the answer that controlplane.automation.engine_actions.confirm records."""
 
     can_flip = True
 
     @override
     def start(self, order: EngineAction) -> ActuatorAnswer:
-        """Ask for one engine more; it counts once it is registered."""
+        """Request one more engine; it counts once it is registered."""
         return ActuatorAnswer(
             ActionProgress.UNDER_WAY, f"Start one {order.role} engine and register it in {order.pool.slug}."
         )
 
     @override
     def undo(self, order: EngineAction) -> ActuatorAnswer:
-        """Do nothing: the console says that the order has ended."""
+        """Do nothing: the console shows that the order has ended."""
         return ActuatorAnswer(ActionProgress.IN_EFFECT)
 
     @override
     def stop(self, order: EngineAction) -> ActuatorAnswer:
-        """Ask for the engine's end."""
+        """Request the engine's end."""
         return _asked(order, f"{order.engine_name} is drained. Stop it, then confirm.")
 
     @override
     def flip(self, order: EngineAction) -> ActuatorAnswer:
-        """Ask for the engine's restart in another role."""
+        """Request the engine's restart in another role."""
         return _asked(order, f"{order.engine_name} is drained. Restart it as a {order.role} engine, then confirm.")
 
 
 def _asked(order: EngineAction, says: str) -> ActuatorAnswer:
-    if order.told.get(CONFIRMED):
-        return ActuatorAnswer(ActionProgress.IN_EFFECT, f"done by {order.told[CONFIRMED]}")
+    if order.actuator_state.get(CONFIRMED):
+        return ActuatorAnswer(ActionProgress.IN_EFFECT, f"done by {order.actuator_state[CONFIRMED]}")
     return ActuatorAnswer(ActionProgress.UNDER_WAY, says)
 
 
@@ -69,5 +69,5 @@ ACTUATORS: dict[str, Callable[[Any], Actuator]] = {
 
 
 def actuator_of(pool: Pool) -> Actuator:
-    """Return the pool's actuator with its settings, which were validated when they were stored."""
+    """Return the pool's actuator with its settings, which were validated when stored."""
     return ACTUATORS[pool.actuator](msgspec.convert(pool.actuator_settings, prepared(SETTINGS[pool.actuator])))

@@ -1,10 +1,10 @@
 """Asks a service of the operator's to start and stop engines, by signed HTTP calls.
 
-Each call is a POST of JSON with the headers `Idempotency-Key` (the order's key, the same at each repetition)
-and `X-Headway-Signature: t=<unix seconds>,v1=<hex>`, where v1 is HMAC-SHA256 of `<t>.<body>` under the secret. The
-answer says `{"status": "done" | "under_way", "engine": {"name", "url", …}, "says": "…"}`, all of it optional: 200
-without a status is done, 202 is under way, and the call comes again until it is done. `cancel` says that the start
-under the key in the body is given up: what came of it may end.
+Each call is a POST of JSON with the headers `Idempotency-Key` (the order's key, the same at each repetition) and
+`X-Headway-Signature: t=<unix seconds>,v1=<hex>`, where v1 is HMAC-SHA256 of `<t>.<body>` under the secret. The answer
+is `{"status": "done" | "under_way", "engine": {"name", "url", …}, "says": "…"}`, all of it optional: 200 without a
+status is done, 202 is under way, and the call is repeated until it is done. `cancel` states that the start under the
+key in the body is given up: the engine that it made may end.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Engine(msgspec.Struct):
     kv_replay_endpoint: Line = ""
 
 
-class _Told(msgspec.Struct):
+class _Reply(msgspec.Struct):
     status: Literal["done", "under_way", ""] = ""
     engine: _Engine | None = None
     says: Line = ""
@@ -78,22 +78,22 @@ class WebhookActuator(Actuator):
 
     @override
     def start(self, order: EngineAction) -> ActuatorAnswer:
-        """Ask for one engine more; without an address in the answer it is awaited until somebody registers it."""
+        """Request one more engine; without an address in the answer, wait until it is registered."""
         return self._call("start", order)
 
     @override
     def undo(self, order: EngineAction) -> ActuatorAnswer:
-        """Say that the start under this key is no longer wanted: what came of it may end."""
+        """Report that the start under this key is no longer wanted: the engine that it made may end."""
         return self._call("cancel", order)
 
     @override
     def stop(self, order: EngineAction) -> ActuatorAnswer:
-        """Ask for the engine's end."""
+        """Request the engine's end."""
         return self._call("stop", order)
 
     @override
     def flip(self, order: EngineAction) -> ActuatorAnswer:
-        """Ask for the engine's restart in another role."""
+        """Request the engine's restart in another role."""
         return self._call("flip", order)
 
     def _call(self, action: str, order: EngineAction) -> ActuatorAnswer:
@@ -148,14 +148,14 @@ def post_once(url: str, body: bytes, headers: dict[str, str], timeout_s: float) 
         if connect.scheme == "https"
         else http.client.HTTPConnection(host, port, timeout=timeout_s)
     )
-    # The connection's own limit begins anew with each byte that comes.
+    # The connection's own limit restarts with each byte received.
     late = threading.Event()
     open_now: list[socket.socket] = []
     timer = threading.Timer(timeout_s, _cut_off, (connection, open_now, late))
     timer.start()
     try:
         connection.connect()
-        # An answer without a length takes the socket away from its connection.
+        # An answer without a length detaches the socket from its connection.
         open_now.append(connection.sock)
         connection.request("POST", target, body, {"Host": parts.netloc, **headers})
         answer = connection.getresponse()
@@ -163,6 +163,7 @@ def post_once(url: str, body: bytes, headers: dict[str, str], timeout_s: float) 
     finally:
         timer.cancel()
         connection.close()
+    # A socket that was shut down reads as the end of the answer.
     if late.is_set():
         raise TimeoutError("the answer was cut off")
     return status, text
@@ -195,14 +196,14 @@ def _read(action: str, status: int, answer: bytes) -> ActuatorAnswer:
     if len(answer) > MAX_ANSWER_BYTES:
         raise RejectedActionError(f"The webhook answered more than {MAX_ANSWER_BYTES} bytes.")
     try:
-        told = msgspec.json.decode(answer, type=prepared(_Told)) if answer.strip() else _Told()
+        reply = msgspec.json.decode(answer, type=prepared(_Reply)) if answer.strip() else _Reply()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RejectedActionError("The webhook's answer does not match its contract.") from error
     engine = None
-    if told.engine is not None and action == "start":
-        given = told.engine
+    if reply.engine is not None and action == "start":
+        given = reply.engine
         engine = NewEngine(given.name, given.url, given.kv_events_endpoint, given.kv_replay_endpoint)
-    done = told.status == "done" or (not told.status and status != 202)
-    # A start is in effect only once its engine answers, which nobody but the prober can say.
-    standing = ActionProgress.IN_EFFECT if done and action != "start" else ActionProgress.UNDER_WAY
-    return ActuatorAnswer(standing, told.says, engine=engine)
+    done = reply.status == "done" or (not reply.status and status != 202)
+    # A start is in effect only once its engine answers, which only the prober can report.
+    progress = ActionProgress.IN_EFFECT if done and action != "start" else ActionProgress.UNDER_WAY
+    return ActuatorAnswer(progress, reply.says, engine=engine)

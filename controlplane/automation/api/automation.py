@@ -1,4 +1,4 @@
-"""`/api/v1/pools/…/automation` and what belongs to it: switches, advice, plans and orders."""
+"""`/api/v1/pools/…/automation` and its parts: switches, advice, plans and orders."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from controlplane.automation.models.engine_action import ActionKind, ActionState
 from controlplane.automation.models.plan_record import PlanRecord
 from controlplane.automation.observation import fleet_observation
 from controlplane.automation.plan_advice import follow_advice
-from controlplane.automation.reading import DOCUMENTS, PoolAutomationState, pool_standing
+from controlplane.automation.reading import DOCUMENTS, PoolAutomationState, pool_state
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.visibility import visible_pools
 from controlplane.platform.actor import Actor
@@ -36,7 +36,7 @@ def _pools(actor: Actor) -> QuerySet[Pool]:
 
 
 class OnePoolAutomation(ObjectView):
-    """How one pool steers itself."""
+    """The automation state of one pool."""
 
     noun = "pools"
     shape = PoolAutomationShape
@@ -45,12 +45,12 @@ class OnePoolAutomation(ObjectView):
 
     @override
     def thing(self, **names: Any) -> PoolAutomationState:
-        """Return how the pool stands."""
-        return pool_standing(super().thing(**names), fleet_observation(), timezone.now())
+        """Return the pool's automation state."""
+        return pool_state(super().thing(**names), fleet_observation(), timezone.now())
 
 
 class _Switch(Verb):
-    """A verb of controlplane.automation.switches."""
+    """An action of controlplane.automation.switches."""
 
     noun = "pools"
     shape = PoolAutomationShape
@@ -59,25 +59,25 @@ class _Switch(Verb):
 
     @override
     def carry_out(self, thing: Pool, **asked: Any) -> PoolAutomationState:
-        """Turn it, and return how the pool then stands."""
+        """Change the switches, and return the pool's state afterwards."""
         self.verb(thing, **asked)
-        return pool_standing(self.thing(slug=thing.slug), fleet_observation(), timezone.now())
+        return pool_state(self.thing(slug=thing.slug), fleet_observation(), timezone.now())
 
 
 class PoolFreeze(_Switch):
-    """Let no automation of the pool do anything; orders that were not begun are taken back."""
+    """Stop all automation of the pool; orders that have not begun are withdrawn."""
 
     verb = staticmethod(switches.freeze)
 
 
 class PoolUnfreeze(_Switch):
-    """Let the pool's automations go on as its policy says."""
+    """Resume the pool's automations as its policy says."""
 
     verb = staticmethod(switches.unfreeze)
 
 
 class PoolOverride(_Switch):
-    """Have so many engines until a moment, whatever the automations plan."""
+    """Fix the pool's number of engines until a given time, whatever the automations plan."""
 
     verb = staticmethod(switches.take_over)
     bodies = by_method(POST=Override)
@@ -90,14 +90,14 @@ class PoolOverrideEnd(_Switch):
 
 
 class PoolAdvice(_Switch):
-    """Order what the automation's last plan advises, once; 409 where it advises something else by now."""
+    """Order what the automation's last plan advises, once; 409 if its advice is a different one by now."""
 
     verb = staticmethod(follow_advice)
     bodies = by_method(POST=Following)
 
 
 class PoolPlans(ApiView):
-    """What the automations planned."""
+    """Plans of the pool's automations."""
 
     noun = "pools"
     shape = PlanShape
@@ -114,7 +114,7 @@ class PoolPlans(ApiView):
     )
 
     def get(self, request: Request, *, slug: str) -> Response:
-        """List the plans that were kept, the newest first."""
+        """List the stored plans, the newest first."""
         return self.show_page(PlanRecord.objects.filter(pool=_pools(self.actor).get(slug=slug).slug))
 
 
@@ -123,7 +123,7 @@ def _orders(actor: Actor) -> QuerySet[EngineAction]:
 
 
 class PoolActions(ApiView):
-    """What actuators were asked for."""
+    """Orders to actuators."""
 
     noun = "pools"
     shape = ActionShape
@@ -149,12 +149,12 @@ class _ActionAnswer(Verb):
 
 
 class ActionConfirmation(_ActionAnswer):
-    """Say that it is done; only for pools whose actuator is a person."""
+    """Confirm that the order is done; only for pools whose actuator is a person."""
 
     verb = staticmethod(engine_actions.confirm)
 
 
 class ActionWithdrawal(_ActionAnswer):
-    """Take it back; an engine that drains for it takes work again."""
+    """Withdraw the order; an engine that drains for it takes work again."""
 
     verb = staticmethod(engine_actions.withdraw)

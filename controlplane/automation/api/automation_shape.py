@@ -13,7 +13,7 @@ from controlplane.platform.api.strict_fields import ChangeBody, ModelShape, Text
 
 
 class EngineHealthShape(ModelShape):
-    """What the health automation holds of one engine."""
+    """Health of one engine, as the automation judges it."""
 
     engine = serializers.SlugRelatedField(slug_field="engine_id", read_only=True)
 
@@ -70,7 +70,7 @@ class ActionShape(ModelShape):
 
 
 class AutomationState(serializers.Serializer):
-    """One automation of a pool: what it may do, and what it last made of the pool."""
+    """One automation of a pool: its mode, and the result of its last round."""
 
     job = serializers.CharField()
     mode = serializers.CharField(help_text="off, advise or act, from the live policy.")
@@ -82,7 +82,7 @@ class AutomationState(serializers.Serializer):
 
 
 class PoolAutomationShape(serializers.Serializer):
-    """How one pool steers itself at this moment."""
+    """A pool's automation state at this moment."""
 
     pool = serializers.CharField()
     frozen = serializers.BooleanField()
@@ -98,7 +98,7 @@ class PoolAutomationShape(serializers.Serializer):
 
 
 class Override(ChangeBody):
-    """How many engines the pool is to have, and until when."""
+    """Wanted number of engines, and when the override ends."""
 
     until = serializers.DateTimeField(help_text="At most seven days ahead.")
     engines = WholeNumber(min_value=1, max_value=MAX_ENGINES, required=False, allow_null=True, default=None)
@@ -113,7 +113,7 @@ class Override(ChangeBody):
 
 
 class Following(ChangeBody):
-    """Which advice is to be carried out."""
+    """The advice to carry out."""
 
     job = serializers.ChoiceField(choices=ADVISING, help_text="Automation whose advice to follow.")
     advice = Text(max_length=4000, help_text="Advice, as returned by the pool's automation.")

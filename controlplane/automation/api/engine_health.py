@@ -1,4 +1,4 @@
-"""`/api/v1/engines/…/health`, and the verbs by which a person judges an engine."""
+"""`/api/v1/engines/…/health`, and the actions by which a person judges an engine."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def _engines(actor: Actor) -> QuerySet[Engine]:
 
 
 def _health_of(engine: Engine) -> EngineHealth:
-    """Return the engine's health; one that was never judged is healthy since it was registered."""
+    """Return the engine's health; one without a verdict is healthy since it was registered."""
     stored: EngineHealth | None = getattr(engine, "health", None)
     return stored or EngineHealth(engine=engine, state=HealthState.HEALTHY, since=engine.registered_at)
 
 
 class OneEngineHealth(ObjectView):
-    """The health of one engine, as the automation or a person holds it."""
+    """The health of one engine, as judged by the automation or a person."""
 
     noun = "engines"
     shape = EngineHealthShape
@@ -51,24 +51,24 @@ class _Judgement(Verb):
     rows = staticmethod(_engines)
     bodies = by_method(POST=ChangeBody)
     rejection: ClassVar[str] = ""
-    """The answer, 409, where the verb changes nothing; empty: that is fine."""
+    """Detail of the 409 answer if nothing changes; empty: no error."""
 
     @override
     def carry_out(self, thing: Engine, **asked: Any) -> EngineHealth:
-        """Carry out a verb of controlplane.automation.engine_verdicts, and return the health that follows."""
+        """Carry out an action of controlplane.automation.engine_verdicts, and return the resulting health."""
         if not self.verb(thing, at=timezone.now(), **asked) and self.rejection:
             raise ProblemError(409, self.rejection)
         return _health_of(self.thing(engine_id=thing.engine_id))
 
 
 class EngineQuarantine(_Judgement):
-    """Let the engine get no new work until a person trusts it again or ends the verdict."""
+    """Keep new work from the engine until a person trusts it again or ends the verdict."""
 
     verb = staticmethod(engine_verdicts.quarantine)
 
 
 class EngineTrust(_Judgement):
-    """Give a quarantined or returning engine its whole load; for ten minutes no verdict of engine health counts."""
+    """Give a quarantined or returning engine its full load; for ten minutes no verdict of engine health counts."""
 
     verb = staticmethod(engine_verdicts.trust_again)
     rejection = "The engine is neither quarantined nor returning, so there is nothing to override."

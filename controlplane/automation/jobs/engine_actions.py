@@ -1,4 +1,4 @@
-"""Carries out the orders of automations, step by step, through each pool's actuator."""
+"""Carries out automations' orders, step by step, through each pool's actuator."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def engine_actions() -> None:
 
 
 def carry_out(turn: Round, *, observed: FleetObservation, clock: Callable[[], datetime] = timezone.now) -> RoundResult:
-    """Take each of the pool's due orders one step on; a frozen pool's new orders wait."""
+    """Advance each of the pool's due orders by one step; a frozen pool's new orders wait."""
     states = [state for state in OPEN_STATES if state != ActionState.WANTED or not pool_automation_of(turn.pool).frozen]
-    # A next try further away than any pause was set before the clock went back.
+    # A next try further away than any pause was set before the clock was set back.
     waits = Q(next_try_at__gt=turn.at, next_try_at__lte=turn.at + LONGEST)
     due = EngineAction.objects.filter(~waits, pool=turn.pool, state__in=states)
     hands = Hands(actuator_of(turn.pool), observed, clock)

@@ -38,7 +38,7 @@ def engine_health() -> None:
 
 
 def judge(turn: Round, *, observed: FleetObservation) -> RoundResult:
-    """Return what one round makes of one pool."""
+    """Return the result of one round for one pool."""
     policy = pool_policy(turn.pool)
     settings = policy.automation.health
     mode = mode_in_force(turn.pool, settings.mode)
@@ -59,7 +59,7 @@ def judge(turn: Round, *, observed: FleetObservation) -> RoundResult:
         inputs={"engines": len(facts.engines), "gateways": observed.gateways(turn.now_s)},
         figures={state: states.count(state) for state in HealthState.values} | {"panic": int(plan.panic)},
         outcome={"changed": list(plan.changed)},
-        stored=_told(plan),
+        stored=_shown_plan(plan),
     )
     if mode == ACT:
         result.effects.append(partial(_put, turn, plan.verdicts, settings))
@@ -69,7 +69,7 @@ def judge(turn: Round, *, observed: FleetObservation) -> RoundResult:
 
 
 def _put(turn: Round, verdicts: tuple[HealthVerdict, ...], settings: HealthDocument) -> None:
-    """Put every verdict into force that is not yet, also those that an earlier round did not come to."""
+    """Put every verdict into force that is not yet, including those left by an earlier round."""
     stored = {row.engine.engine_id: row for row in _stored(turn.pool)}
     free = [item for item in verdicts if not held_by_hand(stored.get(item.engine_id), turn.at)]
     news = [item for item in free if _is_news(item, stored.get(item.engine_id))]
@@ -102,7 +102,7 @@ def _is_news(verdict: HealthVerdict, stored: EngineHealth | None) -> bool:
 
 
 def _readmit_all(pool: Pool, at: datetime) -> None:
-    """Let all engines serve again that no person put out: nobody looks after them while the automation does not act."""
+    """Let all engines serve again that no person excluded: none is watched while the automation does not act."""
     for row in _stored(pool).exclude(state=HealthState.HEALTHY).exclude(code=BY_HAND):
         put_verdict(row.engine, HealthState.HEALTHY, actor=ACTOR, since=at)
 
@@ -111,13 +111,13 @@ def _stored(pool: Pool) -> QuerySet[EngineHealth]:
     return EngineHealth.objects.filter(engine__pool=pool).select_related("engine__pool")
 
 
-def _told(plan: HealthPlan) -> dict[str, object]:
-    """Return the plan without the many engines of which there is nothing to say."""
-    told: dict[str, object] = msgspec.to_builtins(plan)
-    told["verdicts"] = [
+def _shown_plan(plan: HealthPlan) -> dict[str, object]:
+    """Return the plan without the verdicts on healthy engines."""
+    fields: dict[str, object] = msgspec.to_builtins(plan)
+    fields["verdicts"] = [
         msgspec.to_builtins(verdict) for verdict in plan.verdicts if verdict.state != HealthState.HEALTHY.value
     ]
-    return told
+    return fields
 
 
 def _moment(unix_s: float) -> datetime:

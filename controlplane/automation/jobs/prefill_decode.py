@@ -37,7 +37,7 @@ def prefill_decode() -> None:
 
 
 def balance(turn: Round, *, observed: FleetObservation) -> RoundResult:
-    """Return what one round makes of one pool; a pool without roles is left alone."""
+    """Return the result of one round for one pool; a pool without roles is left alone."""
     policy = pool_policy(turn.pool)
     settings = policy.automation.ratio
     wished = override_prefill(turn.pool, turn.at)
@@ -50,10 +50,10 @@ def balance(turn: Round, *, observed: FleetObservation) -> RoundResult:
     plan, after = plan_ratio(facts, loads, memory, settings, override_prefill=wished)
     failing = why_no_start(facts) if plan.flips else None
     if failing is not None and not actuator_of(turn.pool).can_flip:
-        # One engine would stop for one that does not come.
+        # An engine would stop although its replacement cannot start.
         plan, after = msgspec.structs.replace(plan, flips=(), reasons=(failing, *plan.reasons)), memory
     acts = mode in (ACT, OVERRIDE)
-    # A flip that is not carried out must not start the pause that follows one.
+    # A flip that is not carried out must not start the pause after a flip.
     kept = after if acts or not plan.flips else memory
     result = planned(
         turn,

@@ -1,4 +1,4 @@
-"""Rebalancing: observe hotspots, plan wider prefixes and moves, and tell the gateways."""
+"""Rebalancing: observe hotspots, plan wider prefixes and moves, and send the plan to the gateways."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from routing.values.prepared_struct import prepared
 JOB = "rebalance"
 EVERY = timedelta(seconds=1)
 WINDOWS_S = 60.0
-"""How far back it is judged what is computed again."""
+"""How far back recomputed prefixes are judged."""
 
 
 @shared_task(name="controlplane.rebalance", ignore_result=True)
@@ -36,10 +36,10 @@ def rebalance() -> None:
 
 
 def even_out(turn: Round, *, observed: FleetObservation, bus: Bus) -> RoundResult:
-    """Return what one round makes of one pool.
+    """Return the result of one round for one pool.
 
-    Gateways keep to an order for half a minute, so that it is told each round while the automation acts, and a frozen
-    pool goes back to its usual candidates by itself.
+    Gateways keep an order for half a minute, so it is sent in each round while the automation acts, and a frozen pool
+    returns to its usual candidates by itself.
     """
     policy = pool_policy(turn.pool)
     settings = policy.automation.rebalance
@@ -52,7 +52,7 @@ def even_out(turn: Round, *, observed: FleetObservation, bus: Bus) -> RoundResul
     memory = msgspec.convert(turn.memory, prepared(RebalanceMemory))
     facts = msgspec.structs.replace(facts, windows=recent)
     plan, after = plan_rebalance(facts, prefixes, memory, settings, usual_d=usual_d)
-    # What is only advised has not been widened.
+    # A prefix whose widening is only advised has not been widened.
     kept = after if mode == ACT else msgspec.structs.replace(after, widened={})
     result = planned(
         turn,
@@ -67,12 +67,12 @@ def even_out(turn: Round, *, observed: FleetObservation, bus: Bus) -> RoundResul
         outcome={},
     )
     if mode == ACT:
-        result.effects.append(partial(_tell_later, bus, _order(turn, plan)))
+        result.effects.append(partial(_publish_later, bus, _order(turn, plan)))
     return result
 
 
-def _tell_later(bus: Bus, order: RebalanceOrder) -> None:
-    """Publish the order once the round is stored: gateways hear committed plans only."""
+def _publish_later(bus: Bus, order: RebalanceOrder) -> None:
+    """Publish the order once the round is stored: gateways receive committed plans only."""
     transaction.on_commit(lambda: bus.publish(TOPIC_PREFIX + order.pool_id, encode_order(order)))
 
 

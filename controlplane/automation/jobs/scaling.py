@@ -34,7 +34,7 @@ def scaling() -> None:
 
 
 def scale(turn: Round, *, observed: FleetObservation) -> RoundResult:
-    """Return what one round makes of one pool. An override acts whatever the mode, unless the pool is frozen."""
+    """Return the result of one round for one pool. An override acts whatever the mode, unless the pool is frozen."""
     policy = pool_policy(turn.pool)
     settings = policy.automation.scaling
     override = override_engines(turn.pool, turn.at)
@@ -59,7 +59,7 @@ def scale(turn: Round, *, observed: FleetObservation) -> RoundResult:
         virtual_nodes=nodes,
     )
     acts = mode in (ACT, OVERRIDE)
-    # A plan that is not carried out must not start the pauses that follow a change.
+    # A plan that is not carried out must not start the pauses after a change.
     kept = (
         after
         if acts or plan.action == "none"

@@ -1,4 +1,4 @@
-"""One wish that an actuator is to fulfil: start an engine, stop one, or give one another role."""
+"""One order that an actuator is to fulfil: start an engine, stop one, or change one's role."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from controlplane.fleet.models.pool import Pool
 
 
 class ActionKind(models.TextChoices):
-    """What is wished."""
+    """Kind of the order."""
 
     START = "start", "Start an engine"
     STOP = "stop", "Drain and stop the engine"
@@ -18,7 +18,7 @@ class ActionKind(models.TextChoices):
 
 
 class ActionState(models.TextChoices):
-    """Where an order stands; each step is one conditional update."""
+    """State of an order; each step is one conditional update."""
 
     WANTED = "wanted", "Not started"
     DRAINING = "draining", "Draining"
@@ -32,7 +32,7 @@ OPEN_STATES = (ActionState.WANTED, ActionState.DRAINING, ActionState.SENT)
 
 
 class EngineAction(models.Model):
-    """One order. Its `key` goes with every call to the actuator, so that a repeated call has one effect."""
+    """One order. Its `key` is sent with every call to the actuator, so that a repeated call has one effect."""
 
     public_id_field = "key"
 
@@ -41,22 +41,22 @@ class EngineAction(models.Model):
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="engine_actions")
     kind = models.CharField(max_length=8, choices=ActionKind.choices)
     role = models.CharField(max_length=8, choices=EngineRole.choices, default=EngineRole.MIXED)
-    """The role after it."""
+    """The role after the order."""
     engine = models.ForeignKey(Engine, on_delete=models.SET_NULL, null=True, blank=True, related_name="orders")
     engine_name = models.CharField(max_length=64, blank=True)
-    """What the engine was called, when it is gone."""
+    """The engine's name, kept after it is gone."""
     state = models.CharField(max_length=16, choices=ActionState.choices, default=ActionState.WANTED)
     by = models.CharField(max_length=150)
-    """Who wished it: an automation or a person."""
+    """Who ordered it: an automation or a person."""
     why = models.CharField(max_length=300, blank=True)
     attempts = models.PositiveIntegerField(default=0)
     next_try_at = models.DateTimeField()
     deadline_at = models.DateTimeField()
-    """After this it is given up."""
-    told = models.JSONField(default=dict, blank=True)
-    """What the actuator needs to know again at a repetition, such as the scale that it set."""
+    """The order is given up after this time."""
+    actuator_state = models.JSONField(default=dict, blank=True)
+    """What the actuator needs when it repeats a call, such as the scale that it set."""
     says = models.CharField(max_length=300, blank=True)
-    """Where it hangs, or why it failed, as a sentence."""
+    """What it waits for, or why it failed, as a sentence."""
     ordered_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True, blank=True)
 

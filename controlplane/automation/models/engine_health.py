@@ -9,7 +9,7 @@ from controlplane.fleet.models.engine import Engine
 
 
 class HealthState(models.TextChoices):
-    """How an engine stands in the eyes of the automation (planning.engine_health.health_verdict)."""
+    """The automation's verdict on an engine (planning.engine_health.health_verdict)."""
 
     HEALTHY = "healthy", "Healthy"
     SUSPECT = "suspect", "Suspect"

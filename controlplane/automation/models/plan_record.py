@@ -1,4 +1,4 @@
-"""One plan of an automation as it was made: what was seen, what was meant to follow, and what was done."""
+"""One plan of an automation as it was made: its observations, its intent, and its outcome."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing_extensions import override
 
 
 class PlanRecord(models.Model):
-    """A line of the history that charts and people read. `pool` is no foreign key: the past outlives the pool."""
+    """One line of the history for charts and people. `pool` is no foreign key: the history outlives the pool."""
 
     pool = models.CharField(max_length=64)
     job = models.CharField(max_length=64)
     at = models.DateTimeField()
     mode = models.CharField(max_length=16)
-    """act, advise, frozen or override: how the plan was meant."""
+    """act, advise, frozen or override: the mode of the plan."""
     changes = models.BooleanField(default=False)
-    """Whether the plan wanted anything done."""
+    """Whether the plan called for changes."""
     summary = models.CharField(max_length=300, blank=True)
     """The first reason as a sentence."""
     reasons = models.JSONField(default=list)
@@ -24,7 +24,7 @@ class PlanRecord(models.Model):
     """Numbers that charts draw: observed, predicted, wanted."""
     plan = models.JSONField(default=dict)
     outcome = models.JSONField(default=dict)
-    """What was done of it."""
+    """What was carried out."""
 
     class Meta:
         ordering = ("-at", "-id")

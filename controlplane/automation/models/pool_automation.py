@@ -15,9 +15,9 @@ class PoolAutomation(models.Model):
     frozen = models.BooleanField(default=False)
     """No automation of the pool does anything."""
     override_engines = models.PositiveIntegerField(null=True, blank=True)
-    """Engines that the pool is to have until `override_until`, instead of what scaling plans."""
+    """Engines that the pool is to have until `override_until`, instead of scaling's plan."""
     override_prefill = models.PositiveIntegerField(null=True, blank=True)
-    """Engines of the prefill role that it is to have, instead of what the ratio plans."""
+    """Engines of the prefill role that it is to have, instead of the ratio's plan."""
     override_until = models.DateTimeField(null=True, blank=True)
     changed_at = models.DateTimeField(null=True, blank=True)
     changed_by = models.CharField(max_length=150, blank=True)

@@ -41,7 +41,7 @@ class EngineShape(ModelShape):
 
 
 class EngineChangeBody(ChangeBody):
-    """What of an engine can change; its state has an address of its own."""
+    """Writable fields of an engine; its state has an address of its own."""
 
     name = Text(max_length=64)
     url = Text(max_length=300, help_text="http or https URL, for example http://10.0.3.7:8000.")
@@ -70,13 +70,13 @@ class EngineChangeBody(ChangeBody):
 
 
 class NewEngineBody(EngineChangeBody):
-    """An engine to be."""
+    """Body of POST /engines."""
 
     pool = Text(max_length=64, help_text="Slug of its pool.")
 
 
 class StateChange(ChangeBody):
-    """What is wanted of an engine."""
+    """Desired state of an engine."""
 
     state = serializers.ChoiceField(choices=DesiredState.choices)
 
@@ -165,7 +165,7 @@ class OneEngine(_Engines, Changeable, Deletable):
 
 
 class EngineState(_Engines, Verb):
-    """Say what is wanted; If-Match is heeded where it is sent."""
+    """Set the desired state; If-Match is optional."""
 
     verb = staticmethod(set_desired_state)
     bodies = by_method(POST=StateChange)
@@ -180,7 +180,7 @@ class EngineBulk(ApiView):
     answers = by_method(POST=(200, BulkAnswer))
 
     def post(self, request: Request) -> Response:
-        """Carry out all operations, or none; with dry_run only say what would happen."""
+        """Carry out all operations, or none; with dry_run only report what would happen."""
         body = self.body()
         outcomes = change_many(body["operations"], actor=self.actor, dry_run=body["dry_run"], why=taken_why(body))
         return Response(BulkAnswer({"dry_run": body["dry_run"], "results": outcomes}).data)

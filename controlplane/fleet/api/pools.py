@@ -43,7 +43,7 @@ class DecodeCostShape(serializers.Serializer):
 
 
 class FittedCostShape(serializers.Serializer):
-    """The learned figures."""
+    """The learned cost."""
 
     prefill = PrefillCostShape()
     decode = DecodeCostShape(allow_null=True, help_text="null: too few decodes.")
@@ -55,7 +55,7 @@ class FittedCostShape(serializers.Serializer):
 
 
 class LearnedCostShape(ModelShape):
-    """What was learned about one kind of engine."""
+    """Learned cost of one kind of engine."""
 
     fitted = serializers.SerializerMethodField()
 
@@ -100,7 +100,7 @@ class PoolShape(ModelShape):
 
 
 class PoolChange(ChangeBody):
-    """What of a pool can change."""
+    """Writable fields of a pool."""
 
     name = Text(max_length=120)
     region = Named(slug_field="slug", queryset=Region.objects.all(), help_text="Slug of its region.")
@@ -148,7 +148,7 @@ class PoolChange(ChangeBody):
 
 
 class NewPool(PoolChange):
-    """A pool to be."""
+    """Body of POST /pools."""
 
     slug = Text(max_length=64, help_text="Its id; never changes.")
     mode = serializers.ChoiceField(
@@ -164,7 +164,7 @@ def _pools(actor: Actor) -> QuerySet[Pool]:
 
 
 class Pools(ApiView):
-    """All pools, and new ones."""
+    """All pools; POST creates one."""
 
     noun = "pools"
     shape = PoolShape
@@ -205,16 +205,16 @@ class OnePool(Changeable, Deletable):
 
     @override
     def put(self, request: Request, **names: Any) -> Response:
-        """Replace all values that can change; what is left out takes its default.
+        """Replace all writable values; an omitted one takes its default.
 
-        Not so `mode`: a pool that observes never begins to route because a body does not name it. Such a body is
-        rejected with 400; say "observe" to go on, or "route".
+        `mode` is an exception: a pool that observes never begins to route because a body omits it. Such a body is
+        rejected with 400; send "observe" to go on observing, or "route".
         """
         return super().put(request, **names)
 
     @override
     def body(self, current: Any = None) -> dict[str, Any]:
-        """Return the checked body; one that leaves open whether a pool that observes is to route is rejected."""
+        """Return the checked body; reject one that does not state whether an observing pool is to route."""
         values = super().body(current)
         if self.request.method == "PUT" and current.mode == PoolMode.OBSERVE and "mode" not in values:
             raise problem("mode", _SAY_THE_MODE)

@@ -12,7 +12,7 @@ from controlplane.platform.role import Role
 
 
 class RegionShape(ModelShape):
-    """A place where engines stand."""
+    """A location with engines."""
 
     class Meta:
         model = Region
@@ -20,19 +20,19 @@ class RegionShape(ModelShape):
 
 
 class RegionChange(ChangeBody):
-    """What of a region can change."""
+    """Writable fields of a region."""
 
     name = Text(max_length=120)
 
 
 class NewRegion(RegionChange):
-    """A region to be."""
+    """Body of POST /regions."""
 
     slug = Text(max_length=64, help_text="Its id; never changes.")
 
 
 class RegionsView(Creatable):
-    """All regions, and new ones."""
+    """All regions; POST creates one."""
 
     noun = "regions"
     shape = RegionShape

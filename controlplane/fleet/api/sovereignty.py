@@ -48,7 +48,7 @@ class SovereigntyChange(ChangeBody):
 
 
 class SovereigntyRules(Changeable):
-    """Which tenants' requests may leave which region for which other one."""
+    """The rules of which tenants' requests may leave which region for which other one."""
 
     noun = "regions"
     shape = SovereigntyShape

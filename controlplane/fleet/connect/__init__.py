@@ -1,1 +1,1 @@
-"""Connecting engines: asking them what they are, and making region, pool and engine of the answers."""
+"""Connecting engines: reading what they are, and creating region, pool and engine from it."""

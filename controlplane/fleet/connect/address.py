@@ -18,9 +18,9 @@ _ANYWHERE = (ip_network("0.0.0.0/0"), ip_network("::/0"))
 
 
 def engine_address(url: str) -> CheckedUrl:
-    """Return the address that a person typed, resolved, in whatever network; connects nowhere.
+    """Return the address that a person typed, resolved, in any network; connects nowhere.
 
-    What can be no engine (metadata services, our own database) is rejected here as everywhere. Raises
+    Addresses that cannot be engines (metadata services, our own database) are rejected here as everywhere. Raises
     ConnectRejectedError.
     """
     url = url.strip().rstrip("/").removesuffix("/v1")
@@ -32,18 +32,18 @@ def engine_address(url: str) -> CheckedUrl:
 
 
 def is_allowed(address: CheckedUrl, pool: Pool | None) -> bool:
-    """Return whether engines of the pool (None: of a new one) may be there."""
+    """Return whether engines of the pool (None: of a new one) may have this address."""
     rules = engine_url_rules(pool)
     return all(rules.allows(ip_address(item)) for item in address.addresses)
 
 
 def may_be_asked(address: CheckedUrl) -> bool:
-    """Return whether somebody allowed the address before, for any pool; else a person has to, before it is asked."""
+    """Return whether the address was allowed before, for any pool; else a person must allow it first."""
     return any(is_allowed(address, pool) for pool in (None, *Pool.objects.exclude(engine_networks="")))
 
 
 def facts_at(address: CheckedUrl, *, pool: str = "", key_variable: str = "") -> ConnectedEngineFacts:
-    """Ask the engine there, with the key that the pool's engines get; raises ConnectRejectedError."""
+    """Read the facts of the engine there, with the key of the pool's engines; raises ConnectRejectedError."""
     own = Pool.objects.filter(slug=pool).values_list("engine_api_key_env", flat=True).first()
     variable = key_variable or own or FLEET_KEY
     bearer = engine_key(variable, settings.ENGINE_API_KEY)

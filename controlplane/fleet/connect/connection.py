@@ -1,4 +1,4 @@
-"""What connecting an engine creates and reuses: first planned from its answers, for display, then stored."""
+"""What connecting an engine creates and reuses: planned from its answers, for display, then stored."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WHY = "Connected"
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What a person wants otherwise than it would be made; empty: as the engine says."""
+    """A person's deviations from the defaults; empty: as the engine reports."""
 
     pool: str = ""
     region: str = ""
@@ -69,24 +69,24 @@ class EngineConnection:
 
 
 def targets(facts: ConnectedEngineFacts, address: CheckedUrl) -> list[tuple[ConnectedEngineFacts, CheckedUrl]]:
-    """Return what can be routed to behind an address: the engine, or each of vLLM's data-parallel ranks there.
+    """Return the routing targets behind an address: the engine, or each of vLLM's data-parallel ranks there.
 
     Raises ConnectRejectedError for a rank that it does not have.
     """
     rank = rank_of(address.url)
     if rank is None and (facts.ranks == 1 or facts.product != VLLM):
         return [(facts, address)]
-    told = [socket.data_parallel_rank for socket in facts.sockets] or list(range(facts.ranks))
+    ranks = [socket.data_parallel_rank for socket in facts.sockets] or list(range(facts.ranks))
     process = address.url.partition("#")[0]
-    if rank is not None and rank not in told:
+    if rank is not None and rank not in ranks:
         raise ConnectRejectedError(f"It has no data-parallel rank {rank}.", f"Connect {process}, with all its ranks.")
     return [
-        (facts.of_rank(item), replace(address, url=ranked_url(process, item))) for item in told if rank in (None, item)
+        (facts.of_rank(item), replace(address, url=ranked_url(process, item))) for item in ranks if rank in (None, item)
     ]
 
 
 def plan_connection(facts: ConnectedEngineFacts, address: CheckedUrl, wishes: Wishes = Wishes()) -> EngineConnection:
-    """Return what connecting the engine makes; raises ConnectRejectedError."""
+    """Return what connecting the engine would create; raises ConnectRejectedError."""
     engine = Engine.objects.select_related("pool__region").filter(url=address.url).first()
     pool = engine.pool if engine else _pool_for(facts, wishes)
     region, new_region = (pool.region.slug, False) if pool else _region_for(wishes)
@@ -178,7 +178,7 @@ def _reject_known_process(url: str) -> None:
 
 
 def _reject_inexact(facts: ConnectedEngineFacts) -> None:
-    """Reject an engine whose cache cannot be known exactly, with the one thing to do."""
+    """Reject an engine whose cache cannot be known exactly, with the one remedy."""
     if facts.ranks > 1:
         raise ConnectRejectedError(
             f"It has {facts.ranks} data-parallel ranks behind one address, each with its own cache.",
@@ -202,17 +202,17 @@ def _reject_inexact(facts: ConnectedEngineFacts) -> None:
 
 
 def _missing_events(facts: ConnectedEngineFacts) -> str:
-    """Return the flag that its events need; empty where it publishes them."""
+    """Return the flag that its events need; empty if it publishes them."""
     return "" if facts.events else events_flag(facts.url, sglang=facts.product == SGLANG)
 
 
 def _reject_other_blocks(facts: ConnectedEngineFacts, pool: Pool, engine: Engine | None) -> None:
-    told, wanted = facts.block_tokens, pool.block_tokens
-    if told is None or told == wanted or not others_in_use(pool, engine):
+    reported, wanted = facts.block_tokens, pool.block_tokens
+    if reported is None or reported == wanted or not others_in_use(pool, engine):
         return
     flag = block_size_flag(wanted, sglang=facts.product == SGLANG)
     raise ConnectRejectedError(
-        f"Its blocks have {count(told, 'token')}, those of pool {pool.slug} {wanted}.",
+        f"Its blocks have {count(reported, 'token')}, those of pool {pool.slug} {wanted}.",
         f"Start it with {flag}.",
         start_line=start_line(facts, f"{flag} {_missing_events(facts)}".strip()),
     )
@@ -222,7 +222,7 @@ def _new_pool(wanted: EngineConnection, actor: Actor) -> Pool:
     region = Region.objects.filter(slug=wanted.region_slug).first()
     region = region or create_region(wanted.region_slug, wanted.region_slug.capitalize(), actor=actor, why=WHY)
     facts = wanted.facts
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "block_tokens": facts.block_tokens if wanted.exact else None,
         "max_prompt_tokens": facts.context_tokens,
         "engine_networks": wanted.networks,
@@ -237,7 +237,7 @@ def _new_pool(wanted: EngineConnection, actor: Actor) -> Pool:
         usual_policy(actor=actor),
         actor=actor,
         why=_why(wanted),
-        **{name: value for name, value in told.items() if value},
+        **{name: value for name, value in fields.items() if value},
     )
 
 
@@ -253,7 +253,7 @@ def _why(wanted: EngineConnection) -> str:
 
 
 def _networks_with(address: CheckedUrl, pool: Pool | None) -> str:
-    """Return the engine networks that allow the address, those of now included; empty where they do already."""
+    """Return the pool's engine networks extended to allow the address; empty if they do already."""
     if is_allowed(address, pool):
         return ""
     known = engine_url_rules(pool).networks
@@ -278,7 +278,7 @@ def _slug(model: str) -> str:
 
 def _free_slug(slug: str) -> str:
     taken = set(Pool.objects.filter(slug__startswith=slug).values_list("slug", flat=True))
-    return next(each for n in numbers(1) if (each := slug if n == 1 else f"{slug}-{n}") not in taken)
+    return next(candidate for n in numbers(1) if (candidate := slug if n == 1 else f"{slug}-{n}") not in taken)
 
 
 def _listed(names: Any) -> str:
@@ -286,7 +286,7 @@ def _listed(names: Any) -> str:
 
 
 def start_line(facts: ConnectedEngineFacts, flag: str) -> str:
-    """Return a command that ends with the flag, of what the engine told of itself; what it did not tell is missing."""
+    """Return a command that ends with the flag, from what the engine reported; unreported parts are left out."""
     sglang = facts.product == SGLANG
     program = "python -m sglang.launch_server --model-path" if sglang else "vllm serve"
     names = " ".join(map(quote, facts.names[:1] if sglang else facts.names))

@@ -1,4 +1,4 @@
-"""Asks one engine what it is: models, blocks, ranks, event sockets, tokenizer. Needs no database."""
+"""Reads the facts of one engine: models, blocks, ranks, event sockets, tokenizer. Needs no database."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ConnectRejectedError(Exception):
 
 ANSWER_S = 3.0
 ASK_S = 20.0
-"""Longest for all questions together."""
+"""Limit for all requests together."""
 VLLM, SGLANG = "vLLM", "SGLang"
 
 
@@ -61,11 +61,11 @@ class ConnectedEngineFacts:
     tokenizes: bool
     """/tokenize answers, which token blocks are cut from."""
     role: str = EngineRole.MIXED
-    """What it was started to do of each request, where it says so."""
+    """The part of each request that it was started for, if it reports one."""
     sockets: tuple[KvEventSource, ...] = ()
     """Where each of its ranks publishes and replays."""
     reports_sockets: bool = True
-    """False: vLLM before 0.31, whose sockets are looked for at the usual ports."""
+    """False: vLLM before 0.31, whose sockets are sought at the usual ports."""
 
     def of_rank(self, rank: int) -> ConnectedEngineFacts:
         """Return the facts about one of its data-parallel ranks, which has a cache and event sockets of its own."""
@@ -86,7 +86,7 @@ class _EventsConfig(msgspec.Struct):
 
 
 async def ask_engine(address: CheckedUrl, *, bearer: str, variable: str) -> ConnectedEngineFacts:
-    """Ask the engine everything; `variable` names the variable whose key is sent. Raises ConnectRejectedError."""
+    """Read all facts from the engine; `variable` names the variable whose key is sent. Raises ConnectRejectedError."""
     async with engine_session(keepalive_s=ANSWER_S, limit=2) as session:
         engine = _Engine(session, address.connect_url, bearer=bearer, timeout_s=ANSWER_S)
         try:
@@ -116,7 +116,7 @@ def _useless(url: str, error: EngineAnswerError, variable: str) -> tuple[str, st
 
 
 class _Engine(EngineUnderTest):
-    """An engine that nobody knows yet."""
+    """An engine that is not registered yet."""
 
     async def facts(self, url: str) -> ConnectedEngineFacts:
         cards = await self.models()
@@ -124,10 +124,10 @@ class _Engine(EngineUnderTest):
         if own is None:
             raise EngineAnswerError("it serves no model")
         self._served_model = own.id
-        version = (await self.told("/version", _Version) or _Version()).version
+        version = (await self.optional_answer("/version", _Version) or _Version()).version
         metrics, info = await self.sizes()
-        told_ranks = info.dp_size if info else metrics.ranks if metrics else 1
-        sources, reported = ((), True) if info else await self.event_sources(told_ranks)
+        reported_ranks = info.dp_size if info else metrics.ranks if metrics else 1
+        sources, reported = ((), True) if info else await self.event_sources(reported_ranks)
         events, replay = _endpoints(sources, info, self.url)
         return ConnectedEngineFacts(
             url=url,
@@ -139,7 +139,7 @@ class _Engine(EngineUnderTest):
             context_tokens=own.max_model_len,
             block_tokens=info.page_size if info else metrics.block_size if metrics else None,
             kv_tokens=info.max_total_num_tokens if info else metrics.kv_tokens if metrics else None,
-            ranks=max(len(sources), told_ranks),
+            ranks=max(len(sources), reported_ranks),
             events=events,
             replay=replay,
             tokenizes=await self._tokenizes(),
@@ -167,7 +167,9 @@ def _names(cards: tuple[ModelCard, ...], own: ModelCard) -> tuple[str, ...]:
 
 
 def _endpoints(sources: tuple[KvEventSource, ...], info: ServerInfo | None, url: str) -> tuple[str, str]:
-    """Return where the first rank publishes and replays, seen from here; SGLang names its sockets in its arguments."""
+    """Return where the first rank publishes and replays, as reached from here; SGLang names its sockets in its
+    arguments.
+    """
     if sources:
         first = min(sources, key=lambda source: source.data_parallel_rank)
         return first.endpoint, first.replay_endpoint

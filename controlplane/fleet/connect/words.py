@@ -13,7 +13,7 @@ NOT_ROUTED = ", which are not routed: SGLang takes an adapter in a field of its 
 
 
 def fact_lines(facts: ConnectedEngineFacts) -> list[str]:
-    """Return what the engine told, a line per matter."""
+    """Return what the engine reported, a line per fact."""
     product = " ".join(filter(None, (facts.product or "An engine", facts.version)))
     lines = [f"{product} serves {facts.names[0]}{_also(facts.names[1:])}."]
     sizes = [
@@ -22,8 +22,8 @@ def fact_lines(facts: ConnectedEngineFacts) -> list[str]:
         facts.context_tokens and f"context of {count(facts.context_tokens, 'token')}",
         facts.ranks > 1 and f"{facts.ranks} data-parallel ranks, each with its own cache",
     ]
-    if told := ", ".join(str(size) for size in sizes if size):
-        lines.append(f"{told[:1].upper()}{told[1:]}.")
+    if listed := ", ".join(str(size) for size in sizes if size):
+        lines.append(f"{listed[:1].upper()}{listed[1:]}.")
     replay = f", replay {facts.replay}" if facts.replay else ", no replay"
     if facts.role != EngineRole.MIXED:
         lines.append(f"{EngineRole(facts.role).label}.")
@@ -35,7 +35,7 @@ def fact_lines(facts: ConnectedEngineFacts) -> list[str]:
 
 
 def made_words(plan: EngineConnection, others: int = 0) -> str:
-    """Return which of region, pool and engine are new; `others` ranks of its process come along."""
+    """Return which of region, pool and engine are new; `others` ranks of its process are connected with it."""
     region = f"{'new ' if plan.new_region else ''}region {plan.region_slug}"
     pool = f"{'' if plan.pool else 'new '}pool {plan.pool_slug}"
     engine = f"{'' if plan.engine else 'new '}engine {plan.engine_name}"

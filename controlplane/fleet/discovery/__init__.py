@@ -1,1 +1,1 @@
-"""Discovery: engines that a file, DNS or Kubernetes lists come and go in a pool without a click."""
+"""Discovery: engines listed by a file, DNS or Kubernetes join and leave a pool automatically."""

@@ -10,14 +10,14 @@ from controlplane.fleet.engine_url import Resolver, UnresolvedHostError, bracket
 def engines_of_name(source: DiscoverySource, resolver: Resolver = resolve) -> list[FoundEngine]:
     """Return an engine per A and AAAA record; raises DiscoveryOutageError where there is none.
 
-    A name without addresses cannot be told from a name server that lost its zone.
+    A name without addresses is indistinguishable from a name server that lost its zone.
     """
     try:
-        addresses = sorted(set(resolver(source.place, source.port)))
+        addresses = sorted(set(resolver(source.location, source.port)))
     except UnresolvedHostError as error:
         raise DiscoveryOutageError(str(error)) from error
     if not addresses:
-        raise DiscoveryOutageError(f"{source.place} has no address")
+        raise DiscoveryOutageError(f"{source.location} has no address")
     return [
         FoundEngine(plain_name(f"{address}-{source.port}"), f"http://{bracketed(address)}:{source.port}")
         for address in addresses

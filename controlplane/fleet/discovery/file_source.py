@@ -1,4 +1,4 @@
-"""Engines of a file, in the form in which lists are pasted on the Topology page."""
+"""Engines of a file, in the format of lists pasted on the Topology page."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from controlplane.fleet.engine_url import RejectedUrlError, normal_url
 def engines_of_file(source: DiscoverySource) -> list[FoundEngine]:
     """Return the engines listed; raises DiscoveryOutageError unless every line can be read and one engine is listed.
 
-    An empty file may be one that is being written, so it takes nobody out.
+    An empty file may be one that is being written, so it removes no engine.
     """
     try:
-        with Path(source.place).open("rb") as file:
+        with Path(source.location).open("rb") as file:
             lines = parse_lines(split_lines(decode_upload(file.read(MAX_BYTES + 1))))
     except OSError as error:
-        raise DiscoveryOutageError(f"{source.place} cannot be read: {error.strerror}") from error
+        raise DiscoveryOutageError(f"{source.location} cannot be read: {error.strerror}") from error
     except UnreadablePasteError as error:
-        raise DiscoveryOutageError(f"{source.place}: {error}") from error
+        raise DiscoveryOutageError(f"{source.location}: {error}") from error
     if not lines:
-        raise DiscoveryOutageError(f"{source.place} lists no engine")
+        raise DiscoveryOutageError(f"{source.location} lists no engine")
     engines = []
     for line in lines:
         if line.problems or line.engine is None:
-            raise DiscoveryOutageError(f"{source.place}, line {line.number}: {' '.join(line.problems)}")
+            raise DiscoveryOutageError(f"{source.location}, line {line.number}: {' '.join(line.problems)}")
         if line.engine.pool not in ("", source.pool):
-            raise DiscoveryOutageError(f"{source.place}, line {line.number}: the file is for pool {source.pool}")
+            raise DiscoveryOutageError(f"{source.location}, line {line.number}: the file is for pool {source.pool}")
         try:
-            engines.append(_found(line.engine))
+            engines.append(_as_engine(line.engine))
         except RejectedUrlError as error:
-            raise DiscoveryOutageError(f"{source.place}, line {line.number}: {error}") from error
+            raise DiscoveryOutageError(f"{source.location}, line {line.number}: {error}") from error
     return engines
 
 
-def _found(engine: PastedEngine) -> FoundEngine:
+def _as_engine(engine: PastedEngine) -> FoundEngine:
     return FoundEngine(engine.name, normal_url(engine.url), engine.events, engine.replay, engine.speed, engine.role)

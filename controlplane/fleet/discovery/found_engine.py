@@ -8,18 +8,18 @@ from enum import StrEnum
 
 
 class Presence(StrEnum):
-    """How far an engine that is listed is there."""
+    """Readiness of a listed engine."""
 
     READY = "ready"
     WAITING = "waiting"
     """It is listed and not ready: a known one gets no new work, a new one is not registered yet."""
     LEAVING = "leaving"
-    """It is told to end: it is drained at once."""
+    """It is about to end: it is drained at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundEngine:
-    """One engine; events, replay, speed and role count when it is registered."""
+    """One engine; events, replay, speed and role apply when it is registered."""
 
     name: str
     url: str
@@ -35,5 +35,5 @@ class DiscoveryOutageError(Exception):
 
 
 def plain_name(name: str) -> str:
-    """Return the name as an engine's may be."""
+    """Return the name with the characters that an engine's name may have."""
     return re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")[:64]

@@ -26,9 +26,9 @@ logger = logging.getLogger(__name__)
 
 JOB = "discovery"
 LEASE = timedelta(seconds=60)
-"""Longer than a look takes: names and clusters are asked with time-outs of seconds."""
-MAX_TOLD = 5
-Look = Callable[[DiscoverySource], list[FoundEngine]]
+"""Longer than a scan takes: names and clusters are queried with time-outs of seconds."""
+MAX_PROBLEMS = 5
+Scan = Callable[[DiscoverySource], list[FoundEngine]]
 
 
 def _engines_of_cluster(source: DiscoverySource) -> list[FoundEngine]:
@@ -45,7 +45,7 @@ def _engines_of_service(source: DiscoverySource) -> list[FoundEngine]:
     return engines_of_service(source)
 
 
-LOOKS: dict[str, Look] = {
+SCANS: dict[str, Scan] = {
     FILE: engines_of_file,
     DNS: engines_of_name,
     SRV: _engines_of_service,
@@ -56,18 +56,19 @@ LOOKS: dict[str, Look] = {
 
 @shared_task(name="controlplane.discovery", ignore_result=True)
 def discovery() -> None:
-    """Run every five seconds: one look at each source of HEADWAY_DISCOVERY."""
+    """Run every five seconds: one scan of each source of HEADWAY_DISCOVERY."""
     for shard, source in enumerate(settings.DISCOVERY):
-        look_at(source, shard, LOOKS[source.kind])
+        scan_source(source, shard, SCANS[source.kind])
 
 
-def look_at(source: DiscoverySource, shard: int, look: Look) -> None:
-    """Look once at one source, unless another process does; what was found out is the run's progress."""
+def scan_source(source: DiscoverySource, shard: int, scan: Scan) -> None:
+    """Scan one source once, unless another process does; the result is the run's progress."""
     lease = acquire(JOB, this_owner(), LEASE, shard=shard)
     if lease is None:
         return
     before = JobRun.objects.get(pk=lease.run_id).progress
-    progress = _looked(source, before if before.get("source") == source.name else {}, look)
+    # After a change of the setting the shard's progress belongs to another source.
+    progress = _scanned(source, before if before.get("source") == source.name else {}, scan)
     if progress["problem"] and progress["problem"] != before.get("problem"):
         logger.warning("discovery is incomplete", extra={"source": source.name, "problem": progress["problem"]})
     held = renew(lease, LEASE, progress=progress)
@@ -75,33 +76,34 @@ def look_at(source: DiscoverySource, shard: int, look: Look) -> None:
         release(held)
 
 
-def _looked(source: DiscoverySource, before: dict[str, Any], look: Look) -> dict[str, Any]:
-    """Return the progress after one look; an outage changes no engine."""
+def _scanned(source: DiscoverySource, before: dict[str, Any], scan: Scan) -> dict[str, Any]:
+    """Return the progress after one scan; an outage changes no engine."""
     missed: dict[str, int] = before.get("missed", {})
-    told: dict[str, Any] = {"source": source.name, "pool": source.pool, "missed": missed, "problem": ""}
+    progress: dict[str, Any] = {"source": source.name, "pool": source.pool, "missed": missed, "problem": ""}
     pool = Pool.objects.filter(slug=source.pool).first()
     if pool is None:
-        return {**told, "problem": f"There is no pool {source.pool}. Connect one engine of it first."}
+        return {**progress, "problem": f"There is no pool {source.pool}. Connect one engine of it first."}
     try:
-        found = look(source)
+        listed = scan(source)
+    # An outage must not drain engines that still serve.
     except DiscoveryOutageError as error:
         kept = Engine.objects.filter(pool=pool, source=source.name).count()
-        return {**told, "engines": kept, "problem": f"{error}. {count(kept, 'engine')} kept as last listed."}
-    done = Reconciliation(pool, source.name, missed, timezone.now(), complete=source.lists_all).run(found)
-    return {**told, "engines": len(found), "missed": done.missed, "problem": _problem(done)}
+        return {**progress, "engines": kept, "problem": f"{error}. {count(kept, 'engine')} kept as last listed."}
+    done = Reconciliation(pool, source.name, missed, timezone.now(), complete=source.lists_all).run(listed)
+    return {**progress, "engines": len(listed), "missed": done.missed, "problem": _problem(done)}
 
 
 def _problem(done: Reconciled) -> str:
-    more = f" and {len(done.problems) - MAX_TOLD} more" if len(done.problems) > MAX_TOLD else ""
-    return "; ".join(done.problems[:MAX_TOLD]) + more
+    more = f" and {len(done.problems) - MAX_PROBLEMS} more" if len(done.problems) > MAX_PROBLEMS else ""
+    return "; ".join(done.problems[:MAX_PROBLEMS]) + more
 
 
 def discovery_problems(slugs: set[str]) -> list[str]:
     """Return what is wrong with the sources of these pools, a sentence each."""
     runs = JobRun.objects.filter(job=JOB, state=JobState.ACTIVE, shard__lt=len(settings.DISCOVERY))
-    told = [run.progress for run in runs.order_by("shard")] if settings.DISCOVERY else []
+    reports = [run.progress for run in runs.order_by("shard")] if settings.DISCOVERY else []
     return [
         f"Discovery of pool {item['pool']} from {item['source']}: {item['problem']}"
-        for item in told
+        for item in reports
         if item.get("problem") and item.get("pool") in slugs
     ]

@@ -1,6 +1,6 @@
 """Engines of a Kubernetes cluster: pods by a label selector, or those of a Gateway API InferencePool.
 
-Each read lists all pods again, from the API server's cache. A list depends on no earlier state, so a missed event
+Each scan lists all pods again, from the API server's cache. A list depends on no earlier state, so a missed event
 cannot leave a pod behind.
 """
 
@@ -51,9 +51,9 @@ class _Pods(msgspec.Struct):
 
 
 def engines_of_cluster(source: DiscoverySource, connection: client.ApiClient | None = None) -> list[FoundEngine]:
-    """Return the pods that run; raises DiscoveryOutageError while the cluster does not answer.
+    """Return the running pods; raises DiscoveryOutageError while the cluster does not answer.
 
-    A cluster that answers with an empty list is believed: that is how a scale of zero looks.
+    An empty list from a cluster is believed: a scale of zero has one.
     """
     try:
         connection = connection or _connection()
@@ -62,7 +62,7 @@ def engines_of_cluster(source: DiscoverySource, connection: client.ApiClient | N
             selector, port = _pool_of(source, connection)
         # The client's own decoding makes hundreds of objects per pod.
         answer = client.CoreV1Api(connection).list_namespaced_pod(
-            source.place,
+            source.location,
             label_selector=selector,
             resource_version="0",
             _request_timeout=TIMEOUT_S,
@@ -77,7 +77,7 @@ def engines_of_cluster(source: DiscoverySource, connection: client.ApiClient | N
         raise DiscoveryOutageError(f"Kubernetes did not answer ({type(error).__name__})") from error
     except msgspec.DecodeError as error:
         raise DiscoveryOutageError("Kubernetes returned an unexpected answer") from error
-    return [found for pod in pods if (found := _found(pod, port)) is not None]
+    return [engine for pod in pods if (engine := _as_engine(pod, port)) is not None]
 
 
 @cache
@@ -86,7 +86,7 @@ def _connection() -> client.ApiClient:
 
 
 def _pool_of(source: DiscoverySource, connection: client.ApiClient) -> tuple[str, int]:
-    """Return label selector and port of the InferencePool, in whichever version the cluster has."""
+    """Return label selector and port of the InferencePool, in the version that the cluster has."""
     spec = _spec(source, client.CustomObjectsApi(connection))
     labels = spec.get("selector") or {}
     labels = labels.get("matchLabels", labels)
@@ -100,17 +100,17 @@ def _spec(source: DiscoverySource, objects: client.CustomObjectsApi) -> dict[str
     for group, version in _GROUPS:
         try:
             answer = objects.get_namespaced_custom_object(
-                group, version, source.place, "inferencepools", source.what, _request_timeout=TIMEOUT_S
+                group, version, source.location, "inferencepools", source.what, _request_timeout=TIMEOUT_S
             )
         except ApiException as error:
             if error.status != _MISSING:
                 raise
         else:
             return dict(answer.get("spec") or {})
-    raise DiscoveryOutageError(f"There is no InferencePool {source.what} in namespace {source.place}")
+    raise DiscoveryOutageError(f"There is no InferencePool {source.what} in namespace {source.location}")
 
 
-def _found(pod: _Pod, port: int) -> FoundEngine | None:
+def _as_engine(pod: _Pod, port: int) -> FoundEngine | None:
     """Return the pod as an engine; None for one that has no address yet or has ended."""
     address, phase = pod.status.pod_ip, pod.status.phase
     if not address or phase in ("Succeeded", "Failed"):

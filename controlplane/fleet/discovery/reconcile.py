@@ -1,7 +1,7 @@
-"""Brings the engines of one source in line with what it lists: registers, moves, drains, deletes, returns.
+"""Brings the engines of one source in line with its list: registers, moves, drains, deletes, returns.
 
-An engine that is listed as not ready gets no new work and finishes what it has, unless no other engine of its pool
-would be left: where all fail their readiness probes, the engines may only be slow.
+An engine listed as not ready gets no new work and finishes what it has, unless no other engine of its pool would be
+left: where all fail their readiness probes, the engines may only be slow.
 """
 
 from __future__ import annotations
@@ -26,24 +26,25 @@ from controlplane.platform.revisions import StaleRevisionError
 from routing.values.counted import count
 
 ACTOR = program("discovery")
-VANISHED_LOOKS = 3
-"""An engine is missed in so many looks in a row before it is drained: DNS may answer with a part of a list. A cluster
-lists all of its pods, so an engine that it does not list is drained at once; deleting it waits as long."""
+VANISHED_SCANS = 3
+"""An engine must be missing from this many scans in a row before it is drained: DNS may answer with a part of a list. A
+cluster lists all of its pods, so an engine that it does not list is drained at once; deleting it waits as long.
+"""
 AGAIN_AFTER = timedelta(seconds=30)
 """An engine whose preflight failed, as while it loads its model, is checked again after this time."""
 
 
 @dataclass(slots=True)
 class Reconciled:
-    """What came of one look. Mutable: filled engine by engine."""
+    """The outcome of one scan. Mutable: filled engine by engine."""
 
     missed: dict[str, int]
-    """Engine id → looks in a row in which it was not listed."""
+    """Engine id → consecutive scans that did not list it."""
     problems: list[str] = field(default_factory=list)
 
 
 class Reconciliation:
-    """One look at one source. Mutable state: `done`."""
+    """One scan of one source. Mutable state: `done`."""
 
     def __init__(
         self, pool: Pool, source: str, missed: Mapping[str, int], now: datetime, *, complete: bool = False
@@ -55,43 +56,49 @@ class Reconciliation:
         self._source = source
         self._now = now
 
-    def run(self, found: Sequence[FoundEngine]) -> Reconciled:
-        """Bring the pool's engines of this source in line; those of other sources and of people are left alone.
+    def run(self, listed_engines: Sequence[FoundEngine]) -> Reconciled:
+        """Align the pool's engines of this source with the list; those of other sources and of people are left alone.
 
-        What one engine is rejected for is told in `problems` and holds up no other.
+        Why an engine is rejected is reported in `problems`; the others proceed.
         """
         ours = list(Engine.objects.select_related("pool").filter(pool=self._pool, source=self._source))
         by_url, by_name = {our.url: our for our in ours}, {our.name: our for our in ours}
-        listed = [(item, by_url.get(item.url) or by_name.get(item.name)) for item in found]
+        listed = [(item, by_url.get(item.url) or by_name.get(item.name)) for item in listed_engines]
         seen = {engine.engine_id for _, engine in listed if engine is not None}
-        for each, engine in listed:
-            self._take(each, engine)
-        self._rest([engine for each, engine in listed if each.presence == Presence.WAITING and engine is not None])
+        for listed_engine, engine in listed:
+            self._take(listed_engine, engine)
+        self._rest(
+            [
+                engine
+                for listed_engine, engine in listed
+                if listed_engine.presence == Presence.WAITING and engine is not None
+            ]
+        )
         for engine in ours:
             if engine.engine_id not in seen:
                 self._miss(engine)
         missing = {engine.engine_id for engine in ours} - seen
-        self.done.missed = {name: looks for name, looks in self.done.missed.items() if name in missing}
+        self.done.missed = {name: scans for name, scans in self.done.missed.items() if name in missing}
         return self.done
 
-    def _take(self, found: FoundEngine, engine: Engine | None) -> None:
+    def _take(self, listed: FoundEngine, engine: Engine | None) -> None:
         try:
             if engine is None:
-                self._register(found)
-            elif found.presence == Presence.LEAVING:
+                self._register(listed)
+            elif listed.presence == Presence.LEAVING:
                 _leave(engine, f"Told to end, says {self._source}")
-            elif engine.url != found.url:
-                _move(engine, found.url)
-            elif found.presence == Presence.READY:
+            elif engine.url != listed.url:
+                _move(engine, listed.url)
+            elif listed.presence == Presence.READY:
                 _return(engine, self._now)
         except (RejectedUrlError, InvalidFieldsError) as error:
-            self.done.problems.append(f"{found.name}: {error}")
+            self.done.problems.append(f"{listed.name}: {error}")
         except (StaleRevisionError, Engine.DoesNotExist):
-            # Somebody changed it meanwhile; the next look sees what they made of it.
+            # Another process changed it meanwhile; the next scan reads the new state.
             return
 
     def _rest(self, waiting: Sequence[Engine]) -> None:
-        """Drain the engines that serve and are not ready, while another engine of the pool serves."""
+        """Drain serving engines that are not ready, while another engine of the pool serves."""
         waiting = [engine for engine in waiting if engine.desired_state == DesiredState.READY]
         others = Engine.objects.filter(pool=self._pool, desired_state=DesiredState.READY)
         if waiting and not others.exclude(pk__in=[engine.pk for engine in waiting]).exists():
@@ -104,27 +111,28 @@ class Reconciliation:
             except (StaleRevisionError, Engine.DoesNotExist):
                 continue
 
-    def _register(self, found: FoundEngine) -> None:
-        """Register a new engine that is ready, unless somebody registered its address already."""
-        if found.presence != Presence.READY or Engine.objects.filter(url=found.url).exists():
+    def _register(self, listed: FoundEngine) -> None:
+        """Register a new engine that is ready, unless its address is registered already."""
+        if listed.presence != Presence.READY or Engine.objects.filter(url=listed.url).exists():
             return
         register_for_preflight(
             self._pool,
-            found.name,
-            found.url,
+            listed.name,
+            listed.url,
             actor=ACTOR,
-            kv_events_endpoint=found.events,
-            kv_replay_endpoint=found.replay,
-            speed=found.speed,
-            role=found.role,
+            kv_events_endpoint=listed.events,
+            kv_replay_endpoint=listed.replay,
+            speed=listed.speed,
+            role=listed.role,
             source=self._source,
             why=f"Listed by {self._source}",
         )
 
     def _miss(self, engine: Engine) -> None:
-        looks = self.done.missed[engine.engine_id] = self.done.missed.get(engine.engine_id, 0) + 1
+        scans = self.done.missed[engine.engine_id] = self.done.missed.get(engine.engine_id, 0) + 1
+        # A complete list needs no second scan before the drain; deleting waits for it.
         stops = self._complete and engine.desired_state == DesiredState.READY
-        if looks >= VANISHED_LOOKS or stops:
+        if scans >= VANISHED_SCANS or stops:
             try:
                 _leave(engine, f"No longer listed by {self._source}")
             except (StaleRevisionError, Engine.DoesNotExist):
@@ -132,14 +140,14 @@ class Reconciliation:
 
 
 def _leave(engine: Engine, why: str) -> None:
-    """Drain an engine that serves; delete one that is drained, by the rules that hold for people."""
+    """Drain an engine that serves; delete one that is drained, by the same rules as for people."""
     if engine.desired_state == DesiredState.READY:
         _drain(engine, why)
         return
     try:
         delete_idle_engine(engine, actor=ACTOR, expected=engine.revision, why=why)
     except EngineNotEmptyError:
-        # It has work, or nobody knows yet; the next look asks again.
+        # It has work, or its work is unknown yet; the next scan checks again.
         return
 
 
@@ -149,7 +157,7 @@ def _drain(engine: Engine, why: str) -> None:
 
 
 def _move(engine: Engine, url: str) -> None:
-    """Take over another address: behind it is another process, so it is checked before it serves again."""
+    """Store another address: another process has it, so it is checked before it serves again."""
     with transaction.atomic():
         moved = {"url": url, "kv_events_endpoint": "", "kv_replay_endpoint": ""}
         engine = change_engine(engine, moved, actor=ACTOR, expected=engine.revision, why="It has another address")
@@ -158,7 +166,7 @@ def _move(engine: Engine, url: str) -> None:
 
 
 def _return(engine: Engine, now: datetime) -> None:
-    """Check an engine again that discovery drained and that is back, or whose preflight failed a while ago."""
+    """Check an engine again that discovery drained and that is listed again, or whose preflight failed a while ago."""
     if engine.desired_state == DesiredState.DRAINING and _drained_by_us(engine):
         with transaction.atomic():
             set_desired_state(
@@ -173,7 +181,7 @@ def _return(engine: Engine, now: datetime) -> None:
 
 
 def _drained_by_us(engine: Engine) -> bool:
-    """Return whether the last wish for the engine was discovery's; what a person drained stays drained."""
+    """Return whether discovery set the engine's present state; an engine drained by a person stays drained."""
     moves = AuditEvent.objects.filter(object_kind="engine", object_id=engine.engine_id, verb__in=_MOVES)
     last = moves.order_by("-pk").first()
     return last is not None and last.verb == "engine.drain" and last.actor_name == ACTOR.name

@@ -1,4 +1,4 @@
-"""HEADWAY_DISCOVERY: which pools are filled from where. Needs no Django."""
+"""HEADWAY_DISCOVERY: the sources of pools. Needs no Django."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DiscoverySource:
     pool: str
     kind: str
     """FILE, DNS, SRV, KUBERNETES or INFERENCE_POOL."""
-    place: str
+    location: str
     """Path, host, or namespace."""
     what: str = ""
     """Label selector, or name of the InferencePool."""
@@ -36,12 +36,12 @@ class DiscoverySource:
 
     @property
     def name(self) -> str:
-        """The source as it was written, without its pool; engines keep it, to be known as this source's."""
+        """The source as written, without its pool; engines store it as their source."""
         if self.kind == DNS:
-            return f"dns://{self.place}:{self.port}"
+            return f"dns://{self.location}:{self.port}"
         if self.kind in (FILE, SRV):
-            return f"{self.kind}://{self.place}"
-        return f"{self.kind}://{self.place}/{self.what}" + (f":{self.port}" if self.port else "")
+            return f"{self.kind}://{self.location}"
+        return f"{self.kind}://{self.location}/{self.what}" + (f":{self.port}" if self.port else "")
 
 
 def parse_discovery(text: str) -> tuple[DiscoverySource, ...]:

@@ -10,21 +10,23 @@ from controlplane.fleet.discovery.found_engine import DiscoveryOutageError, Foun
 from controlplane.fleet.discovery.setting import DiscoverySource
 
 ANSWER_S = 3.0
-"""Longest that name servers are asked, all together."""
+"""Limit for all queries to name servers together."""
 
 
 def engines_of_service(source: DiscoverySource, resolver: dns.resolver.Resolver | None = None) -> list[FoundEngine]:
     """Return an engine per SRV record; raises DiscoveryOutageError where there is none.
 
-    Priority and weight are left alone: which engine serves is the router's choice.
+    Priority and weight are ignored: choosing engines is the router's task.
     """
     try:
         asked = resolver or dns.resolver.Resolver()
-        answer = asked.resolve(source.place, "SRV", search=False, lifetime=ANSWER_S)
+        answer = asked.resolve(source.location, "SRV", search=False, lifetime=ANSWER_S)
     except (dns.exception.DNSException, OSError) as error:
-        raise DiscoveryOutageError(f"{source.place} has no SRV record: {str(error) or type(error).__name__}") from error
+        raise DiscoveryOutageError(
+            f"{source.location} has no SRV record: {str(error) or type(error).__name__}"
+        ) from error
     records = [record for record in answer if record.target != dns.name.root]
     if not records:
-        raise DiscoveryOutageError(f"{source.place} says that there is no such service")
-    places = sorted({(record.target.to_text(omit_final_dot=True).lower(), record.port) for record in records})
-    return [FoundEngine(plain_name(f"{host}-{port}"), f"http://{host}:{port}") for host, port in places]
+        raise DiscoveryOutageError(f"{source.location} says that there is no such service")
+    addresses = sorted({(record.target.to_text(omit_final_dot=True).lower(), record.port) for record in records})
+    return [FoundEngine(plain_name(f"{host}-{port}"), f"http://{host}:{port}") for host, port in addresses]

@@ -32,16 +32,16 @@ from routing.values.counted import count
 logger = logging.getLogger(__name__)
 
 JOB = "probe"
-# With a look each half second, a dead holder's work goes on within LEASE + RENEW_S, below 2 s.
+# With an attempt each half second, a dead holder's work goes on within LEASE + RENEW_S, below 2 s.
 LEASE = timedelta(seconds=1.3)
 RENEW_S = 0.5
 PREFERRED_SHARDS = 5
-"""A process takes so many shards as soon as they are free: 500 engines."""
+"""A process takes this many shards as soon as they are free: 500 engines."""
 SPARE_S = 3.0
-"""Shards beyond that it takes when nobody else wanted them for this long."""
-_LOOK_S = 0.05
+"""It takes shards beyond that once they have been free for this long."""
+_POLL_S = 0.05
 _END_S = 2.0
-"""A read that does not end within this time is left behind."""
+"""A read that does not end within this time is abandoned."""
 
 Targets = Callable[[], Sequence[EngineEntry]]
 
@@ -58,14 +58,14 @@ def probe() -> None:
 
 @dataclass(slots=True)
 class _Held:
-    """One shard in our hands. Mutable: written by the thread that renews, read by the one that probes."""
+    """One shard that this process holds. Mutable: written by the thread that renews, read by the one that probes."""
 
     shard: int
     lease: Lease
     until_s: float
-    """The lease's end on this process's monotonic clock; probing ends by itself then, also while a renewal hangs."""
+    """The lease's end on this process's monotonic clock; probing stops then, even while a renewal hangs."""
     done: threading.Event = field(default_factory=threading.Event)
-    """Set when no read of this shard is under way any more."""
+    """Set when no read of this shard is under way."""
 
 
 class ShardHolder:
@@ -80,11 +80,11 @@ class ShardHolder:
         self._owner = owner
         self._targets = snapshot_targets(bus)
         self._free_since: dict[int, float] = {}
-        # Two threads ask: one replaceable tuple keeps engines and what was made of them together.
+        # Two threads read it: one replaceable tuple keeps engines and their shards together.
         self._split: tuple[Sequence[EngineEntry] | None, dict[int, list[EngineEntry]]] = (None, {})
 
     def take(self, now_s: float) -> None:
-        """Take free shards: the preferred number at once, others where nobody else wanted them for SPARE_S.
+        """Take free shards: the preferred number at once, others once they have been free for SPARE_S.
 
         `now_s` is monotonic seconds.
         """
@@ -100,7 +100,7 @@ class ShardHolder:
                 self.held[shard] = _Held(shard, lease, asked_s + LEASE.total_seconds())
 
     def hold(self, stop: threading.Event) -> None:
-        """Probe until no shard is left or `stop` is set; a database that is gone ends it, too."""
+        """Probe until no shard is left or `stop` is set; an unreachable database ends it, too."""
         loop = uvloop.new_event_loop()
         prober = threading.Thread(target=_run_loop, args=(loop,), name="probe", daemon=True)
         prober.start()
@@ -114,7 +114,7 @@ class ShardHolder:
                 for shard in self.held.keys() - before:
                     self._start(self.held[shard], loop)
         except DatabaseError as error:
-            # The database is gone for a while; gateways probe by themselves meanwhile.
+            # The database is away for a while; gateways probe by themselves meanwhile.
             logger.warning("the probe leases cannot be renewed", extra={"error": type(error).__name__})
             self._drop_all()
         else:
@@ -125,7 +125,7 @@ class ShardHolder:
             prober.join(_END_S)
 
     def _renew(self) -> None:
-        """Renew all leases in one transaction, and let go of what is lost, no more, or not probed any more."""
+        """Renew all leases in one transaction, and drop shards that are lost, surplus, or no longer probed."""
         shards = shard_count(len(self._targets()))
         asked_s = time.monotonic()
         with transaction.atomic():
@@ -141,14 +141,14 @@ class ShardHolder:
                 self._let_go(held, lease, shards)
 
     def _let_go(self, held: _Held, lease: Lease | None, shards: int) -> None:
-        """Drop one shard, whose lease is lost (None), or whose probing has ended, or which is one too many."""
+        """Drop one shard: its lease is lost (None), its probing has ended, or it is surplus."""
         broke_off = held.done.is_set()
         self._end(held)
         del self.held[held.shard]
         if lease is None:
             logger.warning("a probe lease went to another holder", extra={"shard": held.shard})
         elif broke_off:
-            # Its term ran out while the database kept us waiting, or it failed: the next look takes it anew.
+            # Its term ran out while the database kept us waiting, or it failed: the next attempt takes it again.
             release(lease)
         else:
             finish(
@@ -157,7 +157,7 @@ class ShardHolder:
             )
 
     def _free(self, shards: int) -> list[int]:
-        """Return the shards that nobody holds, lowest first."""
+        """Return the free shards, lowest first."""
         taken = set(
             JobRun.objects.filter(held_at(timezone.now()), job=JOB, state=JobState.ACTIVE).values_list(
                 "shard", flat=True
@@ -203,7 +203,7 @@ class ShardHolder:
         )
         try:
             while time.monotonic() < held.until_s and not probing.done():  # noqa: ASYNC110 - the end moves in another thread
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_S)
             stop.set()
             await probing
         finally:
@@ -225,10 +225,10 @@ class ShardHolder:
 def _split(targets: Sequence[EngineEntry]) -> dict[int, list[EngineEntry]]:
     """Return the engines by shard."""
     shards = shard_count(len(targets))
-    found: dict[int, list[EngineEntry]] = {}
+    entries: dict[int, list[EngineEntry]] = {}
     for entry in targets:
-        found.setdefault(shard_of(entry.engine_id, shards), []).append(entry)
-    return found
+        entries.setdefault(shard_of(entry.engine_id, shards), []).append(entry)
+    return entries
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
@@ -239,11 +239,11 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def snapshot_targets(bus: Bus) -> Targets:
-    """Return a call that gives the engines of the newest snapshot, those in maintenance excepted.
+    """Return a call that yields the engines of the newest snapshot, except those in maintenance.
 
     It decodes a snapshot once, so that it may be called often.
     """
-    # Two threads ask: one replaceable tuple keeps what they see of one snapshot together.
+    # Two threads read it: one replaceable tuple keeps the parts of one snapshot together.
     seen: tuple[bytes | None, tuple[EngineEntry, ...]] = (None, ())
 
     def targets() -> Sequence[EngineEntry]:

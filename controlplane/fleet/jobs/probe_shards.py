@@ -1,11 +1,11 @@
-"""Which shard of the probe job an engine belongs to: stable, even, and moved as little as possible by growth."""
+"""Maps engines to shards of the probe job: stable, even, and moved as little as possible by growth."""
 
 from __future__ import annotations
 
 import xxhash
 
 SHARD_ENGINES = 100
-"""Engines per shard on average; with hashing hardly a shard exceeds 125."""
+"""Engines per shard on average; with hashing a shard hardly ever exceeds 125."""
 MAX_SHARDS = 4096
 
 _MULTIPLIER = 2862933555777941757
@@ -13,7 +13,7 @@ _WORD = (1 << 64) - 1
 
 
 def shard_count(engines: int) -> int:
-    """Return how many shards so many engines make; one at least."""
+    """Return the number of shards for this many engines; one at least."""
     return min(MAX_SHARDS, max(1, -(-engines // SHARD_ENGINES)))
 
 

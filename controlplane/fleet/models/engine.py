@@ -15,7 +15,7 @@ ENGINE_KIND = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,31}$"
 
 
 class DesiredState(models.TextChoices):
-    """What the operator wants of an engine."""
+    """Desired state of an engine, set by operators."""
 
     READY = "ready", "Serving"
     DRAINING = "draining", "Draining"
@@ -23,7 +23,7 @@ class DesiredState(models.TextChoices):
 
 
 class EngineRole(models.TextChoices):
-    """What an engine does of each request (Mooncake §3)."""
+    """The part of each request that an engine does (Mooncake §3)."""
 
     MIXED = "mixed", "Prefill and decode"
     PREFILL = "prefill", "Prefill only"
@@ -47,7 +47,9 @@ class Engine(models.Model):
     url = models.CharField(max_length=300, unique=True)
     """As the operator wrote it, for example http://engine-3.internal:8000; with #1 it is that data-parallel rank."""
     connect_url = models.CharField(max_length=300)
-    """Where gateways connect: http addresses are resolved once, so that a name cannot move elsewhere later."""
+    """The address that gateways connect to: http addresses are resolved once, so that a name cannot move elsewhere
+    later.
+    """
     kv_events_endpoint = models.CharField(max_length=200, blank=True)
     kv_replay_endpoint = models.CharField(max_length=200, blank=True)
     speed = models.FloatField(default=1.0, validators=[MinValueValidator(0.001), MaxValueValidator(1000)])
@@ -57,16 +59,16 @@ class Engine(models.Model):
     )
     """Engines of one kind (accelerator, build) share a learned cost; empty: the pool's common kind."""
     role = models.CharField(max_length=8, choices=EngineRole.choices, default=EngineRole.MIXED)
-    """What it does in a pool with prefill and decode engines; mixed ones do both by themselves."""
+    """Its role in a pool with prefill and decode engines; mixed ones do both."""
     kv_node = models.CharField(
         max_length=64, blank=True, default="", validators=[RegexValidator(KV_NODE, "Use A-Z, a-z, 0-9, . _ -")]
     )
-    """Name of the node manager that keeps what it computes; empty: none does."""
+    """Name of the node manager that keeps its KV blocks; empty: none."""
     desired_state = models.CharField(max_length=16, choices=DesiredState.choices, default=DesiredState.READY)
     supervised = models.BooleanField(default=False)
     """Our own supervisor starts and stops its process."""
     source = models.CharField(max_length=200, blank=True, default="")
-    """The discovery source that lists it; empty: a person or an automation registered it."""
+    """The discovery source that lists it; empty: registered by a person or an automation."""
     registered_at = models.DateTimeField(auto_now_add=True)
     revision = models.PositiveIntegerField(default=1)
     """Rises with each change; the ETag of the API."""
@@ -89,5 +91,5 @@ class Engine(models.Model):
 
     @property
     def rank(self) -> int | None:
-        """Which data-parallel rank of the process behind its URL it is; None: all of it."""
+        """The data-parallel rank in the process behind its URL; None: all ranks."""
         return rank_of(self.url)

@@ -1,4 +1,4 @@
-"""What gateways learned about the cost of one kind of engine in a pool: the latest, not its history."""
+"""The cost of one kind of engine in a pool as learned by gateways: the latest, not its history."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from controlplane.fleet.models.pool import Pool
 
 
 class LearnedCost(models.Model):
-    """One kind's learned cost; goes with its pool."""
+    """One kind's learned cost; deleted with its pool."""
 
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="learned_costs")
     kind = models.CharField(max_length=32, blank=True)

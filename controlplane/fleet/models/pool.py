@@ -15,21 +15,21 @@ from gateway.base.engine_api_keys import OWN_KEY
 
 
 class KeySource(models.TextChoices):
-    """Where a pool's block keys come from."""
+    """Source of a pool's block keys."""
 
     EXACT = "exact", "Token blocks, indexed from engines' KV events"
     APPROXIMATE = "approximate", "Byte blocks, indexed from our own dispatches"
 
 
 class PoolMode(models.TextChoices):
-    """Who decides where a pool's requests go."""
+    """Whether Headway or another router decides a pool's requests."""
 
     ROUTE = "route", "Headway routes"
     OBSERVE = "observe", "Observe only: another router routes and reports"
 
 
 class ActuatorKind(models.TextChoices):
-    """Who starts and stops a pool's engines."""
+    """Kind of actuator that starts and stops a pool's engines."""
 
     MANUAL = "manual", "An operator, by hand"
     PROCESS = "process", "Headway, as processes on this host"
@@ -69,11 +69,11 @@ class Pool(models.Model):
         default=131_072, validators=[MinValueValidator(1), MaxValueValidator(100_000_000)]
     )
     weight = models.PositiveSmallIntegerField(default=100, validators=[MaxValueValidator(1000)])
-    """Its part of the requests for the model, relative to other pools that serve it; 0: only where no other can."""
+    """Its share of the model's requests, relative to other pools that serve it; 0: only if no other can."""
     policy = models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="pools")
     mode = models.CharField(max_length=16, choices=PoolMode.choices, default=PoolMode.ROUTE)
     actuator = models.CharField(max_length=16, choices=ActuatorKind.choices, default=ActuatorKind.MANUAL)
-    """Who starts and stops engines for the automations."""
+    """Starts and stops engines for the automations."""
     actuator_settings = models.JSONField(default=dict, blank=True)
     """controlplane.fleet.actuator_settings as JSON, validated before it was stored; holds no secret."""
     engine_networks = models.CharField(max_length=500, blank=True, default="", validators=[check_networks])
@@ -86,7 +86,7 @@ class Pool(models.Model):
     )
     """Name of the environment variable that holds its engines' key; empty: the installation's, within its networks."""
     production = models.BooleanField(default=True)
-    """People type a name before they change which policy version is live here."""
+    """People type a name before they change the live policy version here."""
     revision = models.PositiveIntegerField(default=1)
     """Rises with each change; the ETag of the API."""
 

@@ -1,4 +1,4 @@
-"""A place where engines stand, with one network distance inside it."""
+"""A location with engines, with one network distance inside it."""
 
 from __future__ import annotations
 

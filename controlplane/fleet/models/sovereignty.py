@@ -12,7 +12,7 @@ from routing.regions.sovereignty import SovereigntyDocument
 
 
 def as_json(document: SovereigntyDocument) -> dict[str, Any]:
-    """Return the document as it is stored."""
+    """Return the document in its stored form."""
     return msgspec.json.decode(msgspec.json.encode(document))
 
 

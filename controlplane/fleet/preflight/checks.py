@@ -18,7 +18,7 @@ import aiohttp
 from controlplane.fleet.engine_url import EngineUrlRules, RejectedUrlError, check_engine_url, check_kv_endpoint
 from controlplane.fleet.preflight.engine import EngineUnderTest
 from controlplane.fleet.preflight.engine_flags import block_size_flag, events_flag
-from controlplane.fleet.preflight.events import HANDSHAKE_S, AnnouncedBlocks, EventEar
+from controlplane.fleet.preflight.events import HANDSHAKE_S, AnnouncedBlocks, EventSubscriber
 from controlplane.fleet.preflight.steps import FAILED, OK, SKIPPED, Step
 from controlplane.platform.format import some_names
 from gateway.engines.health_probe import EngineAnswerError, EngineUnreachableError
@@ -26,13 +26,13 @@ from kvstore.keys.block_keys import key_seed, token_block_keys
 from routing.values.counted import count
 
 STEP_S = 25.0
-"""Longest that one step may take: two texts are tokenised, answered and listened for."""
+"""Limit for one step: two texts are tokenized and answered, and their events awaited."""
 ANSWER_S = 2.0
 SETTLE_S = 0.1
 """A subscription reaches the publisher shortly after the handshake."""
-HEAR_S = 3.0
+EVENTS_S = 3.0
 PROBES = 2
-"""Texts sent at most: the first may go before the subscription has arrived."""
+"""Texts sent at most: the first may be sent before the subscription is effective."""
 PROBE_BLOCKS = 2
 MAX_PROBE_CHARS = 2 << 20
 _LISTED_MODELS = 5
@@ -41,10 +41,10 @@ _NARROW = "\u202f"
 
 @dataclass(frozen=True, slots=True)
 class PreflightSubject:
-    """The engine and what its pool expects of it."""
+    """The engine, and its pool's requirements."""
 
     url: str
-    """As the operator wrote it; what sentences name."""
+    """As the operator wrote it; sentences name it."""
     connect_url: str
     served_model: str
     exact: bool
@@ -52,17 +52,17 @@ class PreflightSubject:
     block_tokens: int
     max_prompt_tokens: int
     alone: bool = False
-    """No other engine of the pool is in use, so that its blocks are those of this engine."""
+    """No other engine of the pool is in use, so that its block size follows this engine's."""
     events_endpoint: str = ""
     replay_endpoint: str = ""
     revision: int = 0
-    """Of the stored engine, as it was when the look began."""
+    """Of the stored engine, as it was when the check began."""
     rules: EngineUrlRules = field(default_factory=lambda: EngineUrlRules(()))
-    """Where the pool's engines may be."""
+    """Allowed addresses of the pool's engines."""
     key_variable: str = ""
     """Name of the variable whose key the engine is sent."""
     rank: int | None = None
-    """The data-parallel rank to look at; None: the whole engine."""
+    """The data-parallel rank to check; None: the whole engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,11 @@ class EventSource:
     endpoint: str = ""
     replay_endpoint: str = ""
     discovered: bool = False
-    """The engine named them, the topology did not."""
+    """Reported by the engine, not set in the topology."""
 
 
 class PreflightFailedError(Exception):
-    """A step failed: what was found, and what to do."""
+    """A step failed: the problem and its fix."""
 
     def __init__(self, sentence: str, remedy: str) -> None:
         super().__init__(sentence)
@@ -85,7 +85,7 @@ class PreflightFailedError(Exception):
 
 
 class EnginePreflight:
-    """One preflight. Mutable state: `source` and `block_tokens`, which the steps of their names find out."""
+    """One preflight. Mutable state: `source` and `block_tokens`, which the steps of these names determine."""
 
     def __init__(self, subject: PreflightSubject, session: aiohttp.ClientSession, *, bearer: str = "") -> None:
         self.source = EventSource(subject.events_endpoint, subject.replay_endpoint)
@@ -111,17 +111,17 @@ class EnginePreflight:
         )
 
     async def run(self) -> AsyncIterator[Step]:
-        """Give each step as it is decided; ends with the first failure."""
-        for key, look in self._steps:
-            step = await self._decided(key, look)
+        """Yield each step as it is decided; ends with the first failure."""
+        for key, check in self._steps:
+            step = await self._decided(key, check)
             yield step
             if step.state == FAILED:
                 return
 
-    async def _decided(self, key: str, look: Callable[[], Awaitable[Step]]) -> Step:
+    async def _decided(self, key: str, check: Callable[[], Awaitable[Step]]) -> Step:
         try:
             async with asyncio.timeout(STEP_S):
-                return await look()
+                return await check()
         except TimeoutError:
             sentence = f"The engine needs more than {STEP_S:g}{_NARROW}s for this step."
             return Step(key=key, state=FAILED, sentence=sentence, remedy="Check again when it is less busy.")
@@ -162,7 +162,7 @@ class EnginePreflight:
                 "Check that the engine listens on this address and that this host can reach it.",
             ) from None
         except EngineAnswerError:
-            # Something answers; whether it is well is the next step's question.
+            # A server answers; the next step checks whether it is healthy.
             pass
         taken_ms = max(1, round((time.monotonic() - started) * 1000))
         return Step(key="reachable", state=OK, sentence=f"Reachable in {taken_ms}{_NARROW}ms.")
@@ -193,16 +193,16 @@ class EnginePreflight:
     async def _context(self) -> Step:
         wanted = self._subject.max_prompt_tokens
         cards = await self._engine.models()
-        told = next((card.max_model_len for card in cards if card.id == self._subject.served_model), None)
-        if told is None:
+        reported = next((card.max_model_len for card in cards if card.id == self._subject.served_model), None)
+        if reported is None:
             return Step(key="context", state=SKIPPED, sentence="The engine does not report its context length.")
-        if told < wanted:
+        if reported < wanted:
             raise PreflightFailedError(
-                f"Its context length is {count(told, 'token')}; the pool accepts prompts of up to {wanted:,}.",
-                f"Start it with --max-model-len {wanted} or more, or lower the pool's prompt limit to {told}.",
+                f"Its context length is {count(reported, 'token')}; the pool accepts prompts of up to {wanted:,}.",
+                f"Start it with --max-model-len {wanted} or more, or lower the pool's prompt limit to {reported}.",
             )
         return Step(
-            key="context", state=OK, sentence=f"Context length {count(told, 'token')}, the pool needs {wanted:,}."
+            key="context", state=OK, sentence=f"Context length {count(reported, 'token')}, the pool needs {wanted:,}."
         )
 
     async def _block_size(self) -> Step:
@@ -218,20 +218,23 @@ class EnginePreflight:
                 else f"Register each rank: {self._subject.url}#0 to {self._subject.url}#{ranks - 1}.",
             )
         remark = "" if metrics else "Its metrics are not read: its load is what is dispatched to it."
-        wanted, told = self._subject.block_tokens, info.page_size if info else metrics.block_size if metrics else None
-        if told is None:
+        wanted, reported = (
+            self._subject.block_tokens,
+            info.page_size if info else metrics.block_size if metrics else None,
+        )
+        if reported is None:
             sentence = "It does not report a block size; the last step checks it."
             return Step(key="block_size", state=SKIPPED, sentence=sentence, remedy=remark)
-        if told != wanted and self._subject.alone:
-            self.block_tokens = told
-            sentence = f"Block size {told}, which becomes the pool's: no other engine of it is in use."
+        if reported != wanted and self._subject.alone:
+            self.block_tokens = reported
+            sentence = f"Block size {reported}, which becomes the pool's: no other engine of it is in use."
             return Step(key="block_size", state=OK, sentence=sentence, remedy=remark)
-        if told != wanted:
+        if reported != wanted:
             raise PreflightFailedError(
-                f"Its blocks have {count(told, 'token')}, the pool's {wanted}.",
-                f"Start it with {block_size_flag(wanted)}, or register it in a pool with blocks of {told}.",
+                f"Its blocks have {count(reported, 'token')}, the pool's {wanted}.",
+                f"Start it with {block_size_flag(wanted)}, or register it in a pool with blocks of {reported}.",
             )
-        return Step(key="block_size", state=OK, sentence=f"Block size {told}, same as the pool's.", remedy=remark)
+        return Step(key="block_size", state=OK, sentence=f"Block size {reported}, same as the pool's.", remedy=remark)
 
     async def _events(self) -> Step:
         if not self._subject.exact:
@@ -240,7 +243,7 @@ class EnginePreflight:
             self.source = await self._discovered()
         if self.source.replay_endpoint:
             self._checked_endpoint(self.source.replay_endpoint)
-        async with EventEar(self._checked_endpoint(self.source.endpoint)) as ear:
+        async with EventSubscriber(self._checked_endpoint(self.source.endpoint)) as ear:
             if not await ear.connect(HANDSHAKE_S):
                 raise PreflightFailedError(
                     f"No publisher answers at {self.source.endpoint} within {HANDSHAKE_S:g}{_NARROW}s.",
@@ -251,8 +254,8 @@ class EnginePreflight:
         return Step(key="events", state=OK, sentence=f"Event socket {self.source.endpoint} {how}.", remedy=remark)
 
     async def _discovered(self) -> EventSource:
-        found, _ = await self._engine.event_sources((self._subject.rank or 0) + 1)
-        sources = [item for item in found if self._subject.rank in (None, item.data_parallel_rank)]
+        reported, _ = await self._engine.event_sources((self._subject.rank or 0) + 1)
+        sources = [item for item in reported if self._subject.rank in (None, item.data_parallel_rank)]
         if not sources:
             raise PreflightFailedError(
                 "The engine reports no KV event socket, and none is entered.",
@@ -262,7 +265,7 @@ class EnginePreflight:
         return EventSource(first.endpoint, first.replay_endpoint, discovered=True)
 
     def _checked_endpoint(self, endpoint: str) -> str:
-        """Return where to connect; engines may name any address, so it is held to the rules for ours."""
+        """Return the address to connect to; an engine may name any address, so the rules for engines apply to it."""
         try:
             return check_kv_endpoint(endpoint, self._rules).connect_url
         except RejectedUrlError as error:
@@ -275,24 +278,25 @@ class EnginePreflight:
         if not self._subject.exact:
             return await self._answers()
         seed = key_seed(secrets.token_bytes(16), self._subject.served_model)
-        heard: AnnouncedBlocks | None = None
-        async with EventEar(self._checked_endpoint(self.source.endpoint)) as ear:
-            if not await ear.connect(HANDSHAKE_S):
+        announced: AnnouncedBlocks | None = None
+        async with EventSubscriber(self._checked_endpoint(self.source.endpoint)) as events:
+            if not await events.connect(HANDSHAKE_S):
                 raise PreflightFailedError(f"{self.source.endpoint} stopped answering.", _AGAIN)
-            await ear.settle(SETTLE_S)
+            await events.settle(SETTLE_S)
+            # The first text may be sent before the subscription is effective.
             for _ in range(PROBES):
                 text, tokens = await self._probe_text()
                 wanted = token_block_keys(seed, tokens, self.block_tokens)
-                heard = AnnouncedBlocks(seed, wanted, self.block_tokens)
+                announced = AnnouncedBlocks(seed, wanted, self.block_tokens)
                 await self._engine.complete(text)
-                await ear.hear(heard, HEAR_S)
-                if heard.complete:
+                await events.receive(announced, EVENTS_S)
+                if announced.complete:
                     return Step(
                         key="keys",
                         state=OK,
                         sentence=f"Same text, same blocks: all {count(len(wanted), 'block')} of a random text match.",
                     )
-        raise self._disagreement(heard)
+        raise self._disagreement(announced)
 
     async def _answers(self) -> Step:
         text, _ = await self._probe_text()
@@ -301,7 +305,7 @@ class EnginePreflight:
         return Step(key="keys", state=OK, sentence="It answers a request; keys come from its text.", remedy=remark)
 
     async def _probe_text(self) -> tuple[str, array[int]]:
-        """Return a text nobody has sent before and its tokens, at least PROBE_BLOCKS full blocks of them."""
+        """Return a text never sent before and its tokens, at least PROBE_BLOCKS full blocks of them."""
         wanted = PROBE_BLOCKS * self.block_tokens + 1
         words = wanted // 2 + 8
         while True:
@@ -316,20 +320,20 @@ class EnginePreflight:
                     "Check the engine's tokenizer; this text should have many more tokens.",
                 )
 
-    def _disagreement(self, heard: AnnouncedBlocks | None) -> PreflightFailedError:
+    def _disagreement(self, announced: AnnouncedBlocks | None) -> PreflightFailedError:
         wanted = self.block_tokens
-        if heard is None or (not heard.events and not heard.unreadable):
+        if announced is None or (not announced.events and not announced.unreadable):
             return PreflightFailedError(
-                f"No event within {HEAR_S:g}{_NARROW}s of a request with {PROBE_BLOCKS} new blocks.",
+                f"No event within {EVENTS_S:g}{_NARROW}s of a request with {PROBE_BLOCKS} new blocks.",
                 "Check that prefix caching is on and that the event endpoint belongs to this engine.",
             )
-        if heard.foreign_sizes:
-            told = min(heard.foreign_sizes)
+        if announced.foreign_sizes:
+            reported = min(announced.foreign_sizes)
             return PreflightFailedError(
-                f"Same text gives different blocks (events: {count(told, 'token')} per block, pool: {wanted}).",
-                f"Set the engine's block size to {wanted}, or register it in a pool with blocks of {told}.",
+                f"Same text gives different blocks (events: {count(reported, 'token')} per block, pool: {wanted}).",
+                f"Set the engine's block size to {wanted}, or register it in a pool with blocks of {reported}.",
             )
-        if not heard.events:
+        if not announced.events:
             return PreflightFailedError(
                 "Its events are unreadable.", "Use an engine version whose KV events Headway supports."
             )

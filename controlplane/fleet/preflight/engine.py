@@ -14,21 +14,21 @@ from gateway.engines.vllm_adapter import MAX_INFO_BYTES, KvEventSource, VllmAdap
 from routing.values.prepared_struct import prepared
 
 COMPLETION_S = 12.0
-"""A busy engine may let the probe wait; longer than this says that it is too busy to be judged."""
+"""A busy engine may let the probe wait; beyond this it is too busy to be judged."""
 MAX_COMPLETION_BYTES = 256 << 10
 
 Wanted = TypeVar("Wanted")
 
 
 class ServerInfo(msgspec.Struct, frozen=True):
-    """What SGLang tells of its arguments; its pages are blocks."""
+    """SGLang's arguments as it reports them; its pages are blocks."""
 
     page_size: int | None = None
     dp_size: int = 1
     max_total_num_tokens: int | None = None
     kv_events_config: str | None = None
     disaggregation_mode: str | None = None
-    """prefill, decode, or null: what it does of each request."""
+    """prefill, decode, or null: the part of each request that it does."""
     version: str = ""
 
 
@@ -42,18 +42,18 @@ class _Usage(msgspec.Struct):
 
 
 class TestCompletion(msgspec.Struct, frozen=True):
-    """What a completion tells about the prompt; its text is not read."""
+    """What a completion reports about the prompt; its text is not read."""
 
     usage: _Usage | None = None
 
     @property
     def prompt_tokens(self) -> int | None:
-        """Prompt tokens as the engine counts them; None where it does not."""
+        """Prompt tokens as the engine counts them; None if it does not."""
         return self.usage.prompt_tokens if self.usage else None
 
     @property
     def reports_cached_tokens(self) -> bool:
-        """Whether the engine says how much of the prompt it had cached."""
+        """Whether the engine reports how much of the prompt it had cached."""
         details = self.usage.prompt_tokens_details if self.usage else None
         return details is not None and details.cached_tokens is not None
 
@@ -62,33 +62,33 @@ class EngineUnderTest(VllmAdapter):
     """One engine before it serves; calls raise EngineUnreachableError or EngineAnswerError."""
 
     async def sizes(self) -> tuple[EngineMetrics | None, ServerInfo | None]:
-        """Return what metrics tell, else what SGLang's arguments do, whose metrics have names of their own."""
+        """Return sizes from the metrics, else from SGLang's arguments, whose metrics have names of their own."""
         metrics = None
         with contextlib.suppress(EngineAnswerError):
             metrics = await self.full_metrics()
         if metrics is not None and metrics.block_size is not None:
             return metrics, None
         for path in ("/server_info", "/get_server_info"):
-            if (info := await self.told(path, ServerInfo)) and info.page_size:
+            if (info := await self.optional_answer(path, ServerInfo)) and info.page_size:
                 return metrics, info
         return metrics, None
 
     async def event_sources(self, ranks: int) -> tuple[tuple[KvEventSource, ...], bool]:
-        """Return its event sockets by rank, and whether it reports them; else they are those at the usual ports."""
+        """Return its event sockets by rank, and whether it reports them; if not, those at the usual ports."""
         reported = await self.kv_event_sources()
         if reported is not None:
             return reported, True
         return await sources_at_usual_ports(self.url, ranks), False
 
-    async def told(self, path: str, kind: type[Wanted]) -> Wanted | None:
-        """Return the answer of a path that not every engine has; None where it has none for us."""
+    async def optional_answer(self, path: str, kind: type[Wanted]) -> Wanted | None:
+        """Return the answer of a path that not every engine has; None if this one does not."""
         try:
             return _decode(await self._get(path, path, limit=MAX_INFO_BYTES), kind, path)
         except EngineAnswerError:
             return None
 
     async def complete(self, prompt: str) -> TestCompletion:
-        """Have the engine prefill the prompt: answer one token, or embed it where it generates nothing."""
+        """Have the engine prefill the prompt: generate one token, or embed the prompt if it generates nothing."""
         answer = await self._prefill(prompt, "completions", timeout_s=COMPLETION_S, limit=MAX_COMPLETION_BYTES)
         return _decode(answer, TestCompletion, "completions")
 

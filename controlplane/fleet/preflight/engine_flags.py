@@ -1,4 +1,4 @@
-"""The flags of an engine's start line that make its cache knowable: KV events and block size."""
+"""The flags of an engine's start command that make its cache knowable: KV events and block size."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def block_size_flag(tokens: int, *, sglang: bool = False) -> str:
 
 
 def usual_ports(url: str) -> list[tuple[int, int]]:
-    """Return the ports for events and replay that an engine at `url` may have: those of our flag, then vLLM's default.
+    """Return the possible ports for events and replay of an engine at `url`: those of our flag, then vLLM's default.
 
     Ours differ between engines of one host as their HTTP ports do.
     """

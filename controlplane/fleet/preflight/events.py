@@ -1,4 +1,4 @@
-"""Listens to an engine's event socket for the blocks of one text."""
+"""Subscribes to an engine's event socket for the blocks of one text."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _FRAMES = 3
 
 
 class AnnouncedBlocks:
-    """Which of the wanted block keys were seen in events. Mutable state: everything that was heard."""
+    """Which of the wanted block keys were seen in events. Mutable state: all that was received."""
 
     def __init__(self, seed: int, wanted: Sequence[int], block_tokens: int) -> None:
         self.events = 0
-        """BlockStored events heard, of whatever text."""
+        """BlockStored events received, of any text."""
         self.foreign_sizes: set[int] = set()
-        """Tokens per block of events that are not cut as the pool's keys are."""
+        """Tokens per block of events with another block size than the pool's keys."""
         self.unreadable = 0
         self._seed = seed
         self._block_tokens = block_tokens
@@ -41,7 +41,7 @@ class AnnouncedBlocks:
 
     @property
     def complete(self) -> bool:
-        """Whether every wanted block was stored by the engine."""
+        """Whether the engine stored every wanted block."""
         return not self._missing
 
     def take(self, payload: bytes) -> None:
@@ -60,7 +60,7 @@ class AnnouncedBlocks:
             self._missing.difference_update(self._blocks.stored(event, self._seed))
 
 
-class EventEar:
+class EventSubscriber:
     """A subscription to one event socket, as an async context; with DEALER, a connection to a replay socket."""
 
     def __init__(self, endpoint: str, kind: int = zmq.SUB) -> None:
@@ -99,7 +99,7 @@ class EventEar:
         """Give the subscription time to reach the publisher."""
         await asyncio.sleep(seconds)
 
-    async def hear(self, blocks: AnnouncedBlocks, timeout_s: float) -> None:
+    async def receive(self, blocks: AnnouncedBlocks, timeout_s: float) -> None:
         """Take in events until all wanted blocks were seen or the time is up."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
@@ -112,16 +112,16 @@ class EventEar:
 async def sources_at_usual_ports(url: str, ranks: int) -> tuple[KvEventSource, ...]:
     """Return the event sockets of an engine that does not report them, if all its ranks publish at the usual ports.
 
-    vLLM reports them since 0.31. A rank's ports are those of rank 0 plus its number. That a publisher answers does not
-    prove that it is this engine's; the preflight does, by the blocks of a random text.
+    vLLM reports them since 0.31. A rank's ports are those of rank 0 plus its number. An answering publisher need not be
+    this engine's; the preflight proves it by the blocks of a random text.
     """
     for events, replay in usual_ports(url):
-        found: list[KvEventSource] = []
-        # One that is missing ends the search there: behind a firewall each takes as long as a handshake may.
-        while len(found) < ranks and (source := await _source(url, events, replay, len(found))):
-            found.append(source)
-        if len(found) == ranks:
-            return tuple(found)
+        sources: list[KvEventSource] = []
+        # A missing one ends the search there: behind a firewall each takes as long as a handshake may.
+        while len(sources) < ranks and (source := await _source(url, events, replay, len(sources))):
+            sources.append(source)
+        if len(sources) == ranks:
+            return tuple(sources)
     return ()
 
 
@@ -135,11 +135,11 @@ async def _source(url: str, events: int, replay: int, rank: int) -> KvEventSourc
 
 async def _answers(endpoint: str, kind: int) -> bool:
     try:
-        # ZeroMQ would go on trying where nobody listens.
+        # ZeroMQ would go on trying where no process listens.
         async with asyncio.timeout(HANDSHAKE_S):
             _, writer = await asyncio.open_connection(urlsplit(endpoint).hostname, urlsplit(endpoint).port)
     except (OSError, TimeoutError):
         return False
     writer.close()
-    async with EventEar(endpoint, kind) as ear:
+    async with EventSubscriber(endpoint, kind) as ear:
         return await ear.connect(HANDSHAKE_S)

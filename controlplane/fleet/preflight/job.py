@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 LEASE = timedelta(seconds=STEP_S + 10)
 AT_ONCE = 16
-LOOK_S = 0.2
+POLL_S = 0.2
 _IDLE_S = 4.0
 """Engines close connections that are idle for longer."""
 
@@ -33,7 +33,7 @@ _IDLE_S = 4.0
 @shared_task(name="controlplane.preflight", ignore_result=True)
 @one_at_a_time
 def preflight() -> None:
-    """Look at all engines that wait for it, in one loop."""
+    """Check all engines that wait for a preflight, in one loop."""
     if waiting(JOB).exists():
         async_to_sync(_serve)()
 
@@ -43,10 +43,10 @@ async def _serve() -> None:
     try:
         while not stop_requested.is_set():
             for lease in await sync_to_async(take_waiting)(JOB, LEASE, AT_ONCE - len(running)):
-                running[asyncio.create_task(_look(lease))] = lease
+                running[asyncio.create_task(_run_checks(lease))] = lease
             if not running:
                 return
-            done, _ = await asyncio.wait(running, timeout=LOOK_S)
+            done, _ = await asyncio.wait(running, timeout=POLL_S)
             for task in done:
                 await _account(task, running.pop(task))
     finally:
@@ -56,15 +56,15 @@ async def _serve() -> None:
 
 
 async def _account(task: asyncio.Task[None], lease: Lease) -> None:
-    """End the run of a look that broke off: repeated for ever it would break off for ever."""
+    """End the run of a check that broke off: repeated, it would break off for ever."""
     if error := task.exception():
         logger.error("a preflight failed", exc_info=error)
         outcome = {"result": "ended", "reason": f"the preflight itself failed ({type(error).__name__})"}
         await sync_to_async(finish)(lease, outcome=outcome, state=JobState.ABANDONED)
 
 
-async def _look(lease: Lease) -> None:
-    """Go through the checklist of one run; a lease that is lost on the way ends it without a word."""
+async def _run_checks(lease: Lease) -> None:
+    """Run the checklist of one run; a lease that is lost on the way ends it silently."""
     subject = await sync_to_async(preflight_subject)(lease.run_id)
     if subject is None:
         outcome = {"result": "ended", "reason": "the engine was deleted"}
@@ -77,6 +77,7 @@ async def _look(lease: Lease) -> None:
         async for step in check.run():
             steps = replaced(steps, step)
             held = await sync_to_async(renew)(lease, LEASE, progress=to_progress(steps))
+            # Another process has taken the run, or it was cancelled.
             if held is None:
                 return
             lease = held

@@ -1,7 +1,7 @@
 """Requests preflights of engines and reads their state. The job controlplane.fleet.preflight.job runs them.
 
-A preflight is a job run whose shard is the engine's row, so that each engine has one at a time, and it
-survives reloads and restarts. An engine that is registered here takes no work before it has passed.
+A preflight is a job run whose shard is the engine's row, so that each engine has one at a time, and it survives reloads
+and restarts. An engine that is registered here takes no work before it has passed.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ class Preflight:
 
     run_id: int
     state: str
-    """waiting, running, passed, failed or ended (nobody finished it)."""
+    """waiting, running, passed, failed, or ended (without a result)."""
     steps: tuple[Step, ...]
     started_at: datetime
     finished_at: datetime | None
     remark: str
-    """What followed from it, or why it ended early."""
+    """Its consequence, or why it ended early."""
     then_ready: bool
     """The engine takes work as soon as it has passed."""
 
     @property
     def unfinished(self) -> bool:
-        """Whether more is to come."""
+        """Whether it waits or runs."""
         return self.state in ("waiting", "running")
 
     @property
@@ -64,11 +64,11 @@ class Preflight:
     @property
     def stopped_at(self) -> int:
         """The number of the step that failed, from 1; 0 where none did."""
-        return next((place for place, step in enumerate(self.steps, start=1) if step.state == FAILED), 0)
+        return next((number for number, step in enumerate(self.steps, start=1) if step.state == FAILED), 0)
 
 
 def start_preflight(engine: Engine, *, actor: Actor, then_ready: bool = False) -> JobRun:
-    """Have the engine looked at soon; a preflight of it that still runs gives way. Raises NotAllowedError."""
+    """Start a preflight of the engine; one that still runs is ended. Raises NotAllowedError."""
     require(actor, Role.OPERATOR, engine.pool)
     now = timezone.now()
     runs = JobRun.objects.filter(job=JOB, shard=engine.pk)
@@ -86,7 +86,7 @@ def start_preflight(engine: Engine, *, actor: Actor, then_ready: bool = False) -
             shard=engine.pk,
             inputs=_inputs(engine, actor, then_ready=then_ready),
             progress=to_progress(fresh_steps()),
-            # A lease that has run out already: the next look for work takes the run.
+            # A lease that has run out already: the next search for work takes the run.
             lease_until=now,
             fencing_token=last + 1,
             started_at=now,
@@ -98,7 +98,7 @@ def register_for_preflight(
 ) -> Engine:
     """Register an engine that takes no work until its preflight, which starts now, has passed.
 
-    `fields` are the further arguments of register_engine, which also names the errors.
+    `fields` are the further arguments of register_engine, which also lists the errors.
     """
     with transaction.atomic():
         engine = register_engine(pool, name, url, actor=actor, why=why, **fields)
@@ -114,7 +114,7 @@ def preflight_of(engine: Engine) -> Preflight | None:
 
 
 def failed_engines(engine_pks: Iterable[int]) -> dict[int, Preflight]:
-    """Return, by engine row, the newest preflights among these engines that did not pass."""
+    """Return, by engine row, the newest preflights of these engines that did not pass."""
     newest = models.Subquery(
         JobRun.objects.filter(job=JOB, shard=models.OuterRef("shard")).order_by("-pk").values("pk")[:1]
     )

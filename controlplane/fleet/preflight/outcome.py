@@ -1,4 +1,4 @@
-"""Draws the consequence of a preflight: what was found out is stored, and the engine takes work if that was wished."""
+"""Applies the results of a preflight: discovered facts are stored, and the engine takes work if requested."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BLOCK_SIZE = "as its only engine reports"
 
 
 def preflight_subject(run_id: int) -> PreflightSubject | None:
-    """Return what the run is to look at, as stored now; None when the engine is gone."""
+    """Return what the run is to check, as stored now; None when the engine is gone."""
     run = JobRun.objects.get(pk=run_id)
     engine = _engine_of(run)
     if engine is None:
@@ -54,9 +54,10 @@ def preflight_subject(run_id: int) -> PreflightSubject | None:
 def conclude(
     run_id: int, revision: int, steps: Sequence[Step], source: EventSource, block_tokens: int | None = None
 ) -> dict[str, Any]:
-    """Return the run's outcome, after storing event sockets and block size as found and putting the engine to work.
+    """Return the run's outcome, after storing event sockets and block size as discovered and setting the engine to
+    ready.
 
-    Nothing is changed when somebody else changed the engine since the look began, at `revision`.
+    Nothing is changed if the engine was changed since the check began, at `revision`.
     """
     failure = failed_step(steps)
     if failure is not None:
@@ -83,12 +84,14 @@ def _apply(run: JobRun, expected: int, source: EventSource, block_tokens: int | 
         if block_tokens not in (None, engine.pool.block_tokens):
             if others_in_use(engine.pool, engine):
                 return "Another engine came into use meanwhile, so the block size is unchanged. Check it again."
-            # What an engine is, is no wish of anybody's: an operator may put it right by registering the first one.
+            # A block size is a fact, not a wish: an operator may correct the pool's by registering the first engine.
             change_pool(engine.pool, {"block_tokens": block_tokens}, actor=program("preflight"), why=BLOCK_SIZE)
             done.append(f"The pool's block size is now {block_tokens}.")
         if source.discovered:
-            found = {"kv_events_endpoint": source.endpoint, "kv_replay_endpoint": source.replay_endpoint}
-            engine = change_engine(engine, found, actor=actor, expected=expected, why=f"{WHY}; reported by the engine")
+            sockets = {"kv_events_endpoint": source.endpoint, "kv_replay_endpoint": source.replay_endpoint}
+            engine = change_engine(
+                engine, sockets, actor=actor, expected=expected, why=f"{WHY}; reported by the engine"
+            )
             expected = engine.revision
             done.append("Its event socket is stored.")
         if run.inputs.get("then_ready"):
@@ -102,7 +105,7 @@ def _engine_of(run: JobRun) -> Engine | None:
 
 
 def _actor_of(run: JobRun) -> Actor:
-    """Return whoever asked for the preflight, with their roles of now."""
+    """Return the requester of the preflight, with their present roles."""
     user_pk = run.inputs.get("user")
     if user_pk is None:
         return program("preflight")

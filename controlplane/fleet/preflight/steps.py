@@ -20,7 +20,7 @@ NAMES = {
     "events": "Event socket",
     "keys": "Same text, same blocks",
 }
-"""Steps in the order in which they are taken; each needs the ones before it."""
+"""Steps in order; each needs the ones before it."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,27 +31,27 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     state: str = PENDING
     """pending, ok, failed or skipped."""
     sentence: str = ""
-    """What was found; empty while pending."""
+    """The result; empty while pending."""
     remedy: str = ""
-    """What to do about a failure; for an ok step a remark worth reading, or empty."""
+    """The fix for a failure; for an ok step a remark, or empty."""
 
     @property
     def name(self) -> str:
-        """What the step looks at."""
+        """What the step checks."""
         return NAMES.get(self.key, self.key)
 
 
 def fresh_steps() -> tuple[Step, ...]:
-    """Return the checklist before anything was looked at."""
+    """Return the checklist before any check."""
     return tuple(Step(key=key) for key in NAMES)
 
 
 def replaced(steps: Sequence[Step], news: Step) -> tuple[Step, ...]:
-    """Return the checklist with one step told; after a failure the rest is skipped."""
-    told = tuple(news if step.key == news.key else step for step in steps)
+    """Return the checklist with one step replaced; after a failure the rest is skipped."""
+    checklist = tuple(news if step.key == news.key else step for step in steps)
     if news.state != FAILED:
-        return told
-    return tuple(msgspec.structs.replace(step, state=SKIPPED) if step.state == PENDING else step for step in told)
+        return checklist
+    return tuple(msgspec.structs.replace(step, state=SKIPPED) if step.state == PENDING else step for step in checklist)
 
 
 def failed_step(steps: Iterable[Step]) -> Step | None:
@@ -60,7 +60,7 @@ def failed_step(steps: Iterable[Step]) -> Step | None:
 
 
 def to_progress(steps: Sequence[Step]) -> dict[str, Any]:
-    """Return what a job run stores as its progress."""
+    """Return the progress in its stored form."""
     done = sum(1 for step in steps if step.state != PENDING)
     return {"done": done, "of": len(steps), "steps": msgspec.to_builtins(list(steps))}
 

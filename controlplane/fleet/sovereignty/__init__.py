@@ -1,1 +1,1 @@
-"""Sovereignty rules: stored and replaced, and what they cost."""
+"""Sovereignty rules: stored and replaced, and their cost."""

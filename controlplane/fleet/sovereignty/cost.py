@@ -1,4 +1,4 @@
-"""What sovereignty rules would cost, simulated in a child process on the installation's regions."""
+"""The cost of sovereignty rules, simulated in a child process on the installation's regions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CostUnknownError(ConflictError):
 
 
 def sovereignty_cost(document: SovereigntyDocument) -> SovereigntyCost:
-    """Simulate the rules with the engines that are registered; raises CostUnknownError. One runs at a time."""
+    """Simulate the rules with the registered engines; raises CostUnknownError. One simulation runs at a time."""
     engines = dict(
         Engine.objects.values_list("pool__region__slug").annotate(count=Count("pk")).order_by("pool__region__slug")
     )

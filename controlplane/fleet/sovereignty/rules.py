@@ -39,20 +39,20 @@ def checked_document(given: Mapping[str, Any]) -> SovereigntyDocument:
         document = msgspec.convert(dict(given), prepared(SovereigntyDocument))
     except msgspec.ValidationError as error:
         text = str(error)
-        found = _PATH.search(text)
-        path = found["path"] if found else ""
+        match = _PATH.search(text)
+        path = match["path"] if match else ""
         raise InvalidFieldsError([FieldProblem(path, f"{_PATH.sub('', text)}.")]) from error
     regions = set(Region.objects.values_list("slug", flat=True))
     tenants = set(Tenant.objects.values_list("slug", flat=True))
-    if found_wrong := problems(document, regions, tenants):
-        raise InvalidFieldsError(FieldProblem(item.path, f"{item.message}.") for item in found_wrong)
+    if faults := problems(document, regions, tenants):
+        raise InvalidFieldsError(FieldProblem(item.path, f"{item.message}.") for item in faults)
     return document
 
 
 def replace_sovereignty(
     row: Sovereignty, given: Mapping[str, Any], *, actor: Actor, expected: int | None = None, why: str = ""
 ) -> Sovereignty:
-    """Put other rules or another default in force everywhere at once; what is not given stays.
+    """Replace the rules or the default everywhere at once; an omitted part stays.
 
     Raises NotAllowedError, InvalidFieldsError, StaleRevisionError.
     """
@@ -63,7 +63,7 @@ def replace_sovereignty(
 
 
 def reject_while_named(name: str, *fields: str) -> None:
-    """Raise InUseError while a rule names the region or tenant in one of these fields."""
+    """Raise InUseError while one of these fields of a rule names the region or tenant."""
     naming = [rule.name for rule in document_in_force().rules if any(name in getattr(rule, field) for field in fields)]
     if naming:
         raise InUseError(f"Sovereignty rules name {name}: {', '.join(naming[:3])}; change these first.")

@@ -37,25 +37,30 @@ def rings_answer(pool: str, word: PoolWord | None, without: str) -> dict[str, An
 def _said_by(word: PoolWord | None) -> dict[str, Any]:
     if word is None:
         return {"at": None, "gateway": "", "placement": "", "requests": 0}
-    told = word.pool
-    return {"at": _moment(word.at), "gateway": word.gateway, "placement": told.placement, "requests": told.requests}
+    locality = word.pool
+    return {
+        "at": _moment(word.at),
+        "gateway": word.gateway,
+        "placement": locality.placement,
+        "requests": locality.requests,
+    }
 
 
 def cache_locality_answer(pool: str, word: PoolWord | None) -> dict[str, Any]:
-    """Return everything but the rings."""
-    told = word.pool if word is not None else None
+    """Return the answer without the rings."""
+    locality = word.pool if word is not None else None
     return {
         "pool": pool,
         **_said_by(word),
         "gateways": word.gateways if word is not None else 0,
-        "block_tokens": told.block_tokens if told is not None else 0,
-        "span_s": told.span_s if told is not None else 0.0,
-        "prefixes": _prefixes(told) if told is not None else [],
+        "block_tokens": locality.block_tokens if locality is not None else 0,
+        "span_s": locality.span_s if locality is not None else 0.0,
+        "prefixes": _prefixes(locality) if locality is not None else [],
         "engines": [
-            {**hits_answer(engine, told.pool_id, word), "requests": engine.requests, "ttft": engine.split}
-            for engine in told.engines
+            {**hits_answer(engine, locality.pool_id, word), "requests": engine.requests, "ttft": engine.split}
+            for engine in locality.engines
         ]
-        if told is not None
+        if locality is not None
         else [],
     }
 
@@ -88,19 +93,19 @@ def _ring_engine(line: RingLine) -> dict[str, Any]:
     }
 
 
-def _prefixes(told: PoolCacheLocality) -> list[dict[str, Any]]:
+def _prefixes(locality: PoolCacheLocality) -> list[dict[str, Any]]:
     return [
         {
             "key": prefix.key,
-            "parent": told.prefixes[prefix.parent].key if prefix.parent >= 0 else None,
+            "parent": locality.prefixes[prefix.parent].key if prefix.parent >= 0 else None,
             "first_block": prefix.first_block,
             "last_block": prefix.last_block,
             "requests": prefix.requests,
-            "share": prefix.requests / told.requests if told.requests else 0.0,
+            "share": prefix.requests / locality.requests if locality.requests else 0.0,
             "holders": list(prefix.holders),
             "key_blocks": prefix.key_blocks,
         }
-        for prefix in told.prefixes
+        for prefix in locality.prefixes
     ]
 
 

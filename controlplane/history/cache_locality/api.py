@@ -1,4 +1,4 @@
-"""`/api/v1/pools/…/rings`, `/api/v1/pools/…/cache_locality` and `/api/v1/engines/…/hits`: which prompts go where."""
+"""`/api/v1/pools/…/rings`, `/api/v1/pools/…/cache_locality` and `/api/v1/engines/…/hits`: where prompts are routed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RingEngineShape(serializers.Serializer):
 
 
 class PoolRingsShape(serializers.Serializer):
-    """The hash rings of one pool, and what would move if an engine left."""
+    """The hash rings of one pool, and the changes if an engine left."""
 
     pool = serializers.CharField()
     at = serializers.DateTimeField(allow_null=True, help_text="Time of the gateway's sample; null: none recently.")
@@ -73,7 +73,7 @@ class TtftPartsShape(serializers.Serializer):
 
 
 class TtftSpanShape(serializers.Serializer):
-    """Where one engine's time to first token went over a span."""
+    """Parts of one engine's time to first token over a span."""
 
     span_s = serializers.FloatField()
     requests = serializers.IntegerField()
@@ -82,7 +82,7 @@ class TtftSpanShape(serializers.Serializer):
 
 
 class EngineHitsShape(serializers.Serializer):
-    """Hits that were predicted for one engine's requests, and those that it reported."""
+    """Predicted and reported hits of one engine's requests."""
 
     engine = serializers.CharField()
     name = serializers.CharField()
@@ -100,14 +100,14 @@ class EngineHitsShape(serializers.Serializer):
 
 
 class EngineCacheLocalityShape(EngineHitsShape):
-    """One engine's part in its pool's traffic."""
+    """One engine's share of its pool's traffic."""
 
     requests = serializers.IntegerField(help_text="Observed requests.")
     ttft = TtftSpanShape(many=True)
 
 
 class PoolCacheLocalityShape(serializers.Serializer):
-    """Which prompts go where in one pool."""
+    """Shared prefixes of one pool, and the engines that serve them."""
 
     pool = serializers.CharField()
     at = serializers.DateTimeField(allow_null=True, help_text="Time of the gateway's sample; null: none recently.")
@@ -126,10 +126,10 @@ class PoolCacheLocalityShape(serializers.Serializer):
 class _OfPool(ApiView):
     noun = "pools"
 
-    def told(self, slug: str) -> tuple[str, PoolWord | None]:
-        """Return the pool's slug, if the actor may see it, and what a gateway said of it."""
-        found: str = visible_pools(self.actor).get(slug=slug).slug
-        return found, cache_locality_intake().of(found, time.time())
+    def reported(self, slug: str) -> tuple[str, PoolWord | None]:
+        """Return the pool's slug, if the actor may see it, and a gateway's report on it."""
+        pool_slug: str = visible_pools(self.actor).get(slug=slug).slug
+        return pool_slug, cache_locality_intake().of(pool_slug, time.time())
 
 
 class PoolRings(_OfPool):
@@ -144,7 +144,7 @@ class PoolRings(_OfPool):
 
     def get(self, request: Request, *, slug: str) -> Response:
         """Return each engine's exact share of the keys, and with `without` what would move if that engine left."""
-        pool, word = self.told(slug)
+        pool, word = self.reported(slug)
         try:
             return self.show(rings_answer(pool, word, request.query_params.get("without", "")))
         except UnknownEngineError as error:
@@ -152,27 +152,27 @@ class PoolRings(_OfPool):
 
 
 class PoolCacheLocalityView(_OfPool):
-    """Prefixes, engines, and where time goes."""
+    """Prefixes, engines, and the parts of time to first token."""
 
     shape = PoolCacheLocalityShape
 
     def get(self, request: Request, *, slug: str) -> Response:
-        """Return the prefixes that requests share with their holders, TTFT by part, and hits as reported."""
-        return self.show(cache_locality_answer(*self.told(slug)))
+        """Return the shared prefixes with their holders, TTFT by part, and hits as reported."""
+        return self.show(cache_locality_answer(*self.reported(slug)))
 
 
 class OneEngineHits(ApiView):
-    """What an engine's index is worth."""
+    """Accuracy of an engine's index."""
 
     noun = "engines"
     shape = EngineHitsShape
 
     def get(self, request: Request, *, engine_id: str) -> Response:
-        """Return the hits that were predicted and reported, the trust in the engine's index, and its reason."""
+        """Return the predicted and reported hits, the trust in the engine's index, and its reason."""
         engine = visible_engines(self.actor).select_related("pool").get(engine_id=engine_id)
         word = cache_locality_intake().of(engine.pool.slug, time.time())
-        told = [item for item in word.pool.engines if item.engine_id == engine_id] if word is not None else []
-        if not told:
+        localities = [item for item in word.pool.engines if item.engine_id == engine_id] if word is not None else []
+        if not localities:
             word = None
-            told = [EngineCacheLocality(engine_id=engine_id, name=engine.name, accepts=False)]
-        return self.show(hits_answer(told[0], engine.pool.slug, word))
+            localities = [EngineCacheLocality(engine_id=engine_id, name=engine.name, accepts=False)]
+        return self.show(hits_answer(localities[0], engine.pool.slug, word))

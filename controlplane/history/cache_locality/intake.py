@@ -14,7 +14,7 @@ from gateway.contracts.cache_locality_sample import TOPIC, CacheLocalitySample, 
 from gateway.contracts.wire import UnreadableMessageError
 
 MAX_AGE_S = 15.0
-"""An older sample says nothing about now; samples come every two seconds."""
+"""An older sample says nothing about the present; samples come every two seconds."""
 MAX_GATEWAYS = 64
 
 logger = logging.getLogger(__name__)
@@ -22,15 +22,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PoolWord:
-    """What one gateway said last of a pool."""
+    """One gateway's last report on a pool."""
 
     pool: PoolCacheLocality
     at: float
     """Unix seconds."""
     gateway: str
-    """Empty: the one of this process."""
+    """Empty: this process's gateway."""
     gateways: int
-    """That were heard of lately, this one among them."""
+    """How many reported recently, this one included."""
 
 
 class CacheLocalityIntake:
@@ -39,11 +39,11 @@ class CacheLocalityIntake:
     def __init__(self, bus: Bus) -> None:
         self._lock = threading.Lock()
         self._samples: dict[str, CacheLocalitySample] = {}
-        self.stop = hear_gateways(bus, TOPIC, self._hear)
-        """Call it to hear no more."""
+        self.stop = hear_gateways(bus, TOPIC, self._receive)
+        """Call it to unsubscribe."""
 
     def of(self, pool_id: str, now: float) -> PoolWord | None:
-        """Return the word of the gateway that had most of the pool's requests; None where none was heard lately.
+        """Return the report of the gateway that had most of the pool's requests; None where none reported recently.
 
         `now` is unix seconds.
         """
@@ -61,7 +61,7 @@ class CacheLocalityIntake:
         pool, at, name = max(words, key=lambda word: (word[0].requests, word[2]))
         return PoolWord(pool, at, name, len(words))
 
-    def _hear(self, gateway: str, value: bytes) -> None:
+    def _receive(self, gateway: str, value: bytes) -> None:
         try:
             sample = decode_cache_locality(value)
         except UnreadableMessageError as error:
@@ -76,5 +76,5 @@ class CacheLocalityIntake:
 
 @cache
 def cache_locality_intake() -> CacheLocalityIntake:
-    """Return this process's hearing, following the control plane's bus."""
+    """Return this process's intake, following the control plane's bus."""
     return CacheLocalityIntake(get_bus())

@@ -1,4 +1,4 @@
-"""A pool's rings as its gateway builds them, or its engines' shares of requests if it has none."""
+"""A pool's rings as its gateway builds them, or its engines' shares of requests without rings."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from routing.rings.ring_shares import EngineShare, RingShares, UnknownEngineErro
 
 @dataclass(frozen=True, slots=True)
 class RingLine:
-    """One engine: its name, its place on the rings (None: there are none, or it takes no work), and its requests."""
+    """One engine: its name, its share of the rings (None: no rings, or it takes no work), and its requests."""
 
     engine_id: str
     name: str
     on_rings: EngineShare | None
     requests: int
     dispatched: float | None
-    """Its share of the requests that were seen, 0..1; None: none was."""
+    """Its share of the observed requests, 0..1; None: there were none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class RingsReading:
 
 
 def rings_reading(word: PoolWord, without: str = "") -> RingsReading:
-    """Return shares of keys and of requests; `without` is the id or the name of an engine to be taken out.
+    """Return shares of keys and of requests; `without` is the id or the name of an engine to leave out.
 
     Raises UnknownEngineError for an engine that is not on the rings.
     """
@@ -59,6 +59,6 @@ def rings_reading(word: PoolWord, without: str = "") -> RingsReading:
 
 
 def engine_id_of(pool: PoolCacheLocality, wanted: str) -> str:
-    """Return the id of the engine that is meant by its id or its name; what is neither as it is."""
+    """Return the id of the engine with this id or name; an unknown text is returned unchanged."""
     by_name = {engine.name: engine.engine_id for engine in pool.engines}
     return wanted if wanted in pool.accepting else by_name.get(wanted, wanted)

@@ -7,7 +7,7 @@ from typing_extensions import override
 
 
 class RollupRoster(models.Model):
-    """One pool with its engines in the order of the arrays; never changed, forgotten with its last roll-up."""
+    """One pool with its engines in the order of the arrays; never changed, deleted with its last roll-up."""
 
     digest = models.CharField(max_length=64, unique=True)
     """SHA-256 of `data`."""

@@ -7,7 +7,9 @@ from typing_extensions import override
 
 
 class KvMoveRecord(models.Model):
-    """As the gateway that asked told it last (gateway.contracts.kv_move); not audited, and nothing depends on it."""
+    """As reported last by the gateway that asked (gateway.contracts.kv_move); not audited, and no decision depends on
+    it.
+    """
 
     public_id_field = "order_id"
 
@@ -16,7 +18,7 @@ class KvMoveRecord(models.Model):
     pool_id = models.CharField(max_length=128)
     planner = models.CharField(max_length=32)
     source = models.CharField(max_length=64)
-    """Name of the node that the blocks came from."""
+    """Name of the source node of the blocks."""
     target = models.CharField(max_length=64)
     asked_blocks = models.BigIntegerField(default=0)
     blocks = models.BigIntegerField(default=0)

@@ -1,4 +1,4 @@
-"""One node manager, and what it said of itself last."""
+"""One node manager, and its last report."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class KvNode(models.Model):
         max_length=64, unique=True, validators=[RegexValidator(KV_NODE, "Use A-Z, a-z, 0-9, . _ -")]
     )
     incarnation = models.BigIntegerField(default=0, validators=[MinValueValidator(0)])
-    """Nanoseconds since the epoch at its last start; words of an earlier one count no more."""
+    """Nanoseconds since the epoch at its last start; reports of an earlier start no longer count."""
     address = models.CharField(max_length=200, validators=[RegexValidator(_ADDRESS, "Write host:port.")])
-    """Where engines and gateways reach it, checked as engines' addresses are."""
+    """Address for engines and gateways, checked as engines' addresses are."""
     events_endpoint = models.CharField(max_length=200, blank=True)
     replay_endpoint = models.CharField(max_length=200, blank=True)
     metrics_url = models.CharField(max_length=200, blank=True)
@@ -45,7 +45,7 @@ class KvNode(models.Model):
     slot_bytes = models.BigIntegerField(default=0, validators=[MinValueValidator(0)])
     state = models.CharField(max_length=16, choices=KvNodeState.choices, default=KvNodeState.GONE)
     revision = models.PositiveIntegerField(default=1)
-    """Rises with each change of what is published, not with each report; the ETag of the API."""
+    """Rises with each change of the published fields, not with each report; the ETag of the API."""
 
     class Meta:
         ordering = ("name",)
@@ -59,16 +59,16 @@ class KvNode(models.Model):
 
 
 class KvNodeReport(models.Model):
-    """A node's last report: counters that change all the time, apart from what is published and audited."""
+    """A node's last report: counters that change all the time, apart from the published and audited fields."""
 
     node = models.OneToOneField(KvNode, on_delete=models.CASCADE, related_name="report")
-    heard_at = models.DateTimeField()
-    """When it came, by our clock."""
+    received_at = models.DateTimeField()
+    """Time of receipt, by our clock."""
     content = models.JSONField(default=dict)
     """kvstore.node.node_report.NodeReport as JSON, checked before it was stored."""
     unpin = models.JSONField(default=list)
-    """Pins (name, tenant) that operators have ended; the node is told with each answer until a report is without."""
+    """Pins (name, tenant) that operators have ended; each answer lists them to the node until a report is without."""
 
     @override
     def __str__(self) -> str:
-        return f"{self.node} at {self.heard_at:%H:%M:%S}"
+        return f"{self.node} at {self.received_at:%H:%M:%S}"

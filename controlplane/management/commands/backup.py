@@ -1,4 +1,4 @@
-"""`manage.py backup FOLDER`: what another machine needs to go on, of an installation on SQLite."""
+"""`manage.py backup FOLDER`: copies an installation on SQLite for another machine."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ DATABASE = "headway.sqlite3"
 
 
 class Command(BaseCommand):
-    """Copies the database as of one moment, and the generated secrets; the program may be running."""
+    """Copies the database at one moment, and the generated secrets; the program may be running."""
 
     help = "Copy the SQLite database and the generated secrets into a new folder (PostgreSQL: pg_dump)."
 
     @override
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take the folder."""
+        """Declare the folder argument."""
         parser.add_argument("folder", type=Path, help="folder to create; copy its files into an empty state directory")
 
     @override

@@ -41,9 +41,9 @@ from controlplane.project.checks import OURS
 from gateway.base.engine_api_keys import key_remedy
 
 ACTOR = command("connect")
-LOOK_S = 0.2
+POLL_S = 0.2
 LONGEST_S = 240.0
-"""A preflight has seven bounded steps; one that somebody else holds may have to wait for its lease."""
+"""A preflight has seven bounded steps; one that another process holds may have to wait for its lease."""
 _SIGNS = {FAILED: "✗", SKIPPED: "–"}
 
 
@@ -69,10 +69,10 @@ class Connecting:
         for line in fact_lines(facts):
             self.say(line)
         made: list[tuple[Engine, EngineConnection]] = []
-        for told, place in targets(facts, address):
-            plan = plan_connection(told, place, self._wishes)
+        for target_facts, target in targets(facts, address):
+            plan = plan_connection(target_facts, target, self._wishes)
             if plan.networks and not consented:
-                # Another pool may have engines there; that says nothing of this pool's prompts.
+                # Another pool may have engines there; that does not cover this pool's prompts.
                 self._require_consent(address)
                 consented = True
             made.append((_made(plan), plan))
@@ -81,11 +81,11 @@ class Connecting:
         return all(served)
 
     def say(self, text: str) -> None:
-        """Write a line; what engines say of themselves moves no cursor."""
+        """Write a line; control characters in an engine's texts have no effect."""
         self._out.write(f"  {one_line(text)}")
 
     def _require_consent(self, address: CheckedUrl) -> None:
-        """Ask whether the address may be sent prompts; raises ConnectRejectedError unless somebody says yes."""
+        """Ask whether the address may be sent prompts; raises ConnectRejectedError unless the answer is yes."""
         what = f"Allow {', '.join(address.addresses)}? Prompts and the engine key are sent there."
         if self._yes:
             self._out.write(f"  {what} Yes (--yes).")
@@ -113,23 +113,23 @@ class Connecting:
         return True
 
     def _followed(self, engine: Engine) -> Preflight:
-        """Tell each step of the preflight as it is decided, whoever takes it: we, or the server that runs beside us."""
+        """Print each step of the preflight as it is decided, whether this process or a running server takes it."""
         ours = threading.Thread(target=_take_preflights, name="preflight", daemon=True)
         ours.start()
-        told: set[str] = set()
+        printed: set[str] = set()
         until_s = time.monotonic() + LONGEST_S
         while True:
             seen = preflight_of(engine)
             if seen is None:
                 raise CommandError(f"{engine.name} was deleted meanwhile.")
             for step in seen.steps:
-                if step.state != PENDING and step.key not in told:
-                    told.add(step.key)
+                if step.state != PENDING and step.key not in printed:
+                    printed.add(step.key)
                     self.say(f"{_SIGNS.get(step.state, '✓')} {step.sentence or f'{step.name}: not checked'}")
             self._out.flush()
             if not seen.unfinished or time.monotonic() > until_s:
                 return seen
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
 
 
 def _made(plan: EngineConnection) -> Engine:
@@ -154,14 +154,14 @@ _OTHER_SOCKET = "Have it name an address of its own in --kv-events-config, such 
 
 SERVED_S = 60.0
 """A snapshot reaches the gateway within a second, and its first probe follows at once; a busy machine takes longer."""
-_LOOK_S = 0.3
+_POLL_S = 0.3
 _KEY = "$HEADWAY_API_KEY"
 
 
 def ready_to_ask(out: OutputWrapper, engines: Sequence[Engine], port: int) -> bool:
-    """Say whether the gateway serves the engines, make the first API key where there is none, and print a request.
+    """Report whether the gateway serves the engines, create the first API key if there is none, and print a request.
 
-    Returns False if the running gateway's key is not the engines'; this command's own key was asked before.
+    Returns False if the running gateway's key is not the engines'; this command's own key was checked before.
     """
     here = Installation(settings.STATE_DIR, "127.0.0.1", port, settings.REDIS_URL, timezone.now())
     missing, rejecting = _missing(here, {engine.engine_id for engine in engines})
@@ -199,7 +199,7 @@ def _missing(here: Installation, wanted: set[str]) -> tuple[set[str] | None, set
         missing, rejecting = wanted - _serving(metrics.decode()), wanted & rejecting_key(metrics)
         if not missing or rejecting or time.monotonic() > until_s:
             return missing, rejecting
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return None, set()
 
 
@@ -207,16 +207,16 @@ def _wait_until_known(here: Installation, key: str) -> None:
     """Return once the gateway knows the key, so that the printed request is not rejected, or when it takes too long."""
     until_s = time.monotonic() + SERVED_S
     while answer_of(here, "/v1/models", key=key) is None and time.monotonic() < until_s:
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
 def _serving(metrics: str) -> set[str]:
-    found = re.findall(r"^headway_engine_state\{([^}]*)\} 1(?:\.0)?$", metrics, re.MULTILINE)
-    return {name[1] for labels in found if 'state="serving"' in labels and (name := _ENGINE.search(labels))}
+    label_sets = re.findall(r"^headway_engine_state\{([^}]*)\} 1(?:\.0)?$", metrics, re.MULTILINE)
+    return {name[1] for labels in label_sets if 'state="serving"' in labels and (name := _ENGINE.search(labels))}
 
 
 def _first_key() -> str:
-    """Make a key where there is none yet; empty otherwise."""
+    """Create a key if there is none yet, and return its text; empty otherwise."""
     if ApiKey.objects.filter(revoked_at=None).exists():
         return ""
     actor = command("connect")
@@ -228,7 +228,7 @@ _ENGINE = re.compile(r'engine="([^"]*)"')
 
 
 class Command(BaseCommand):
-    """Ends with 1 unless every engine is routed to. Connecting an engine again only checks it again."""
+    """Ends with 1 unless every engine is routed to. Connecting an engine a second time only checks it again."""
 
     requires_system_checks = OURS
     help = "Connect running vLLM or SGLang engines: ask each what it is, create pool and engine, and check both."

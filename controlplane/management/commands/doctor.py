@@ -1,4 +1,4 @@
-"""`manage.py doctor`: what is fine, what is wrong, and what to do about it."""
+"""`manage.py doctor`: checks the installation, and names each problem with its fix."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from controlplane.doctor.questions import examine
 
 
 class Command(BaseCommand):
-    """Ends with 1 where something keeps the program from serving; warnings leave the exit status at 0."""
+    """Ends with 1 if a problem keeps the program from serving; warnings leave the exit status at 0."""
 
     help = "Check this installation and say what to do; --json for machines. Secrets are never printed."
     requires_system_checks = ()
@@ -33,24 +33,30 @@ class Command(BaseCommand):
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
-        """Ask all questions and print the answers."""
-        found = examine(
+        """Run all checks and print the findings."""
+        findings_by_check = examine(
             Installation(settings.STATE_DIR, options["host"], options["port"], settings.REDIS_URL, timezone.now())
         )
-        healthy = not any(finding.state is State.PROBLEM for findings in found.values() for finding in findings)
-        self.stdout.write(_as_json(found, healthy) if options["json"] else _as_text(found, healthy))
+        healthy = not any(
+            finding.state is State.PROBLEM for findings in findings_by_check.values() for finding in findings
+        )
+        self.stdout.write(
+            _as_json(findings_by_check, healthy) if options["json"] else _as_text(findings_by_check, healthy)
+        )
         if not healthy:
             sys.exit(1)
 
 
-def _as_json(found: Mapping[str, Sequence[Finding]], healthy: bool) -> str:
-    checks = [{"check": name, **asdict(finding)} for name, findings in found.items() for finding in findings]
+def _as_json(findings_by_check: Mapping[str, Sequence[Finding]], healthy: bool) -> str:
+    checks = [
+        {"check": name, **asdict(finding)} for name, findings in findings_by_check.items() for finding in findings
+    ]
     return json.dumps({"healthy": healthy, "checks": checks}, indent=2)
 
 
-def _as_text(found: Mapping[str, Sequence[Finding]], healthy: bool) -> str:
+def _as_text(findings_by_check: Mapping[str, Sequence[Finding]], healthy: bool) -> str:
     lines = []
-    for name, findings in found.items():
+    for name, findings in findings_by_check.items():
         for finding in findings:
             lines.append(f"{finding.state:>8}  {name:<15}  {finding.says}")
             if finding.do:

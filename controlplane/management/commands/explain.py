@@ -24,7 +24,7 @@ ACTOR = program("explain")
 
 
 class Command(BaseCommand):
-    """Explains one decision: why it went there, what happened, what it cost, what to do."""
+    """Explains one decision: its reasons, its outcome, its cost, and what to do."""
 
     help = (
         "Explain one recorded decision: manage.py explain ID (the header x-headway-decision of an answer, or the "
@@ -41,16 +41,16 @@ class Command(BaseCommand):
     @override
     def handle(self, *args: Any, **options: Any) -> None:
         """Print the explanation."""
-        found = find_decision(ACTOR, options["decision_id"])
-        if found is None:
+        decision = find_decision(ACTOR, options["decision_id"])
+        if decision is None:
             raise CommandError("No recorded decision has this id; sampling may have skipped it, or it was dropped.")
-        if found.record is None:
-            raise CommandError(f"The record of this decision is gone: {found.gone}.")
+        if decision.record is None:
+            raise CommandError(f"The record of this decision is gone: {decision.gone}.")
         if options["json"]:
-            document = msgspec.json.encode(detail(found.record, stored=found.row is not None))
+            document = msgspec.json.encode(detail(decision.record, stored=decision.row is not None))
             self.stdout.write(msgspec.json.format(document, indent=2).decode())
             return
-        self.stdout.write("\n".join(explained(found.record)))
+        self.stdout.write("\n".join(explained(decision.record)))
 
 
 def explained(stored: StoredDecision) -> list[str]:
@@ -78,15 +78,16 @@ def _candidates(stored: StoredDecision) -> list[str]:
     heads = "".join(f"{head:>10}" for head in ("Hit, tok", "Wait", "Prefill", "Decode", "Cost", "Trust"))
     lines = [f"{'Engine':20}{heads}{'Report age':>12}"]
     known = {item.engine_id: item for item in stored.known}
-    for place, each in enumerate(stored.decision.candidates):
-        then = known.get(each.engine_id)
-        chosen = " *" if place == 0 and stored.decision.engine_id else ""
+    for rank, candidate in enumerate(stored.decision.candidates):
+        then = known.get(candidate.engine_id)
+        chosen = " *" if rank == 0 and stored.decision.engine_id else ""
+        name = name_of(stored, candidate.engine_id) + chosen
         lines.append(
-            f"{name_of(stored, each.engine_id) + chosen:20}{whole(each.hit_tokens):>10}{duration(each.wait_s):>10}"
-            f"{duration(each.compute_s):>10}{duration(each.sharing_s):>10}{plain(each.cost):>10}"
+            f"{name:20}{whole(candidate.hit_tokens):>10}{duration(candidate.wait_s):>10}"
+            f"{duration(candidate.compute_s):>10}{duration(candidate.sharing_s):>10}{plain(candidate.cost):>10}"
             f"{then.trust if then else '':>10}{duration(then.report_age_s if then else None):>12}"
         )
-        if loads := own_load(each):
+        if loads := own_load(candidate):
             lines.append(f"  loads {loads}")
     return lines
 

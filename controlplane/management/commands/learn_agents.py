@@ -1,4 +1,4 @@
-"""`manage.py learn_agents`: which agents call which, from the request log, as a file that gateways read."""
+"""`manage.py learn_agents`: derives from the request log which agents call which, as a file for gateways."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from routing.advisories.call_graph import AgentCall, CallGraph, learn_call_graph
 def recorded_call_graph(begin: float, end: float, pool: str = "") -> CallGraph:
     """Return the graph of the calls recorded within [begin, end) in unix seconds, in all pools or in one.
 
-    Raises ValueError where names of agents are too many to be names.
+    Raises ValueError where agents' names are too many to be plausible.
     """
     rows = recorded_traffic(begin, end)
     return learn_call_graph(
@@ -58,6 +58,6 @@ class Command(BaseCommand):
 def _lines(graph: CallGraph) -> list[str]:
     lines = [f"{'Agent':24}{'Calls':>8}  Next agents: share, seconds later"]
     for agent, following in graph.agents.items():
-        told = ", ".join(f"{item.agent} {item.probability:.0%} {item.after_s:.1f} s" for item in following)
-        lines.append(f"{agent:24}{graph.calls[agent]:>8}  {told or '(ends)'}")
+        successors = ", ".join(f"{item.agent} {item.probability:.0%} {item.after_s:.1f} s" for item in following)
+        lines.append(f"{agent:24}{graph.calls[agent]:>8}  {successors or '(ends)'}")
     return lines

@@ -1,4 +1,4 @@
-"""`manage.py observe`: tells a gateway what another proxy has routed, from its access log."""
+"""`manage.py observe`: reports to a gateway what another proxy has routed, from its access log."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ _TRIES = 5
 
 
 class GatewayRejectsError(RuntimeError):
-    """The gateway takes no observations; the message says why."""
+    """The gateway accepts no observations; the message says why."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the lines."""
+    """Counts of lines by outcome."""
 
     accepted: int = 0
     rejected: int = 0
     skipped: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
-    """Why lines were skipped or rejected, counted."""
+    """Counted reasons why lines were skipped or rejected."""
 
     def note(self, reason: str) -> None:
-        """Count one reason; a few dozen are kept apart."""
+        """Count one reason; a few dozen are counted separately."""
         if reason in self.reasons or len(self.reasons) < 50:
             self.reasons[reason] = self.reasons.get(reason, 0) + 1
 
 
 def observe_log(path: Path, url: str, key: str, model: str, *, follow: bool = False) -> Iterator[Tally]:
-    """Tell the gateway of the log's requests, and yield the counts after each batch; `follow` goes on as it grows.
+    """Send the log's requests to the gateway, and yield the counts after each batch; `follow` goes on as it grows.
 
-    A log that is rotated is opened anew. Raises GatewayRejectsError, and OSError for a log that cannot be read.
+    A log that is rotated is opened again. Raises GatewayRejectsError, and OSError for a log that cannot be read.
     """
     tally = Tally()
     batch: list[bytes] = []
@@ -68,7 +68,7 @@ def observe_log(path: Path, url: str, key: str, model: str, *, follow: bool = Fa
 
 
 def _send(batch: list[bytes], url: str, key: str, tally: Tally) -> None:
-    """Send one batch; a gateway that is away, or over a limit, is sent the rest after a pause, a few times."""
+    """Send one batch; retry the rest a few times, after a pause, if the gateway is away or over a limit."""
     failures = 0
     while batch:
         try:
@@ -104,7 +104,7 @@ def _post(batch: list[bytes], url: str, key: str) -> tuple[dict[str, Any], float
 
 
 def _count_answer(batch: list[bytes], said: dict[str, Any], tally: Tally) -> list[bytes]:
-    """Count what became of the lines, and return those that the gateway did not read."""
+    """Count the lines by outcome, and return those that the gateway did not read."""
     read = said.get("resend_from", len(batch) + 1) - 1
     tally.accepted += said["accepted"]
     tally.rejected += read - said["accepted"]
@@ -127,7 +127,7 @@ def _message(error: urllib.error.HTTPError) -> str:
 
 
 def _lines(path: Path, *, follow: bool) -> Iterator[bytes | None]:
-    """Yield the log's lines; None where it pauses, which with `follow` is not its end."""
+    """Yield the log's lines; None at its present end, where `follow` waits for more."""
     file = path.open("rb")
     try:
         rest = b""
@@ -159,7 +159,7 @@ def _is_rotated(path: Path, file: BinaryIO) -> bool:
 
 
 class Command(BaseCommand):
-    """Reads the log and posts to /api/v1/observe. The API key comes from HEADWAY_API_KEY, never as an argument."""
+    """Reads the log and posts to /api/v1/observe. The API key comes from HEADWAY_API_KEY, never from an argument."""
 
     help = "Report requests that a proxy routed to an observe-only pool, from the proxy's access log (docs/observe.md)."
     requires_system_checks = ()
@@ -175,7 +175,7 @@ class Command(BaseCommand):
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
-        """Read and tell until the log ends."""
+        """Read and report until the log ends."""
         key = os.environ.get("HEADWAY_API_KEY", "")
         if not key:
             raise CommandError("Set HEADWAY_API_KEY to an API key with the scope route.")

@@ -1,4 +1,4 @@
-"""`manage.py plan-capacity`: what sharing engines over regions would save, from the request log."""
+"""`manage.py plan-capacity`: the saving from sharing engines over regions, from the request log."""
 
 from __future__ import annotations
 
@@ -42,39 +42,39 @@ class Command(BaseCommand):
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
-        """Read the log and print."""
+        """Read the log and print the plan."""
         if not 0 < options["days"] <= MAX_DAYS:
             raise CommandError(f"--days must be above 0 and at most {MAX_DAYS}.")
         asked = Prices(options["reserved"], options["on_demand"], options["utilization"], options["days"])
         try:
-            found = installation_plan(time.time(), asked)
+            plan = installation_plan(time.time(), asked)
         except ValueError as error:
             raise CommandError(f"{error}.") from error
-        if found is None:
+        if plan is None:
             raise CommandError("The request log has no full 15-minute interval yet. Send traffic and try again.")
-        self.stdout.write("\n".join(lines(found)))
+        self.stdout.write("\n".join(lines(plan)))
         if options["json"] is not None:
-            options["json"].write_bytes(msgspec.json.format(msgspec.json.encode(found.plan)) + b"\n")
+            options["json"].write_bytes(msgspec.json.format(msgspec.json.encode(plan.plan)) + b"\n")
 
 
-def lines(found: InstallationPlan) -> list[str]:
+def lines(installation: InstallationPlan) -> list[str]:
     """Return the plan as text."""
-    plan = found.plan
+    plan = installation.plan
     rows = [
-        f"{region:<20}{found.present.get(region, 0):>9}{peak.own:>10.2f}{peak.at_shared_peak:>16.2f}"
+        f"{region:<20}{installation.present.get(region, 0):>9}{peak.own:>10.2f}{peak.at_shared_peak:>16.2f}"
         for region, peak in plan.regions.items()
     ]
     return [
-        f"{found.demand.requests:,} requests of {found.span_s / 3600:.1f} h, in steps of 15 minutes",
+        f"{installation.demand.requests:,} requests of {installation.span_s / 3600:.1f} h, in steps of 15 minutes",
         "",
         f"{'region':<20}{'engines':>9}{'own peak':>10}{'at shared peak':>16}",
         *rows,
-        f"{'all':<20}{sum(found.present.values()):>9}{plan.own_peaks:>10.2f}{plan.shared_peak:>16.2f}",
+        f"{'all':<20}{sum(installation.present.values()):>9}{plan.own_peaks:>10.2f}{plan.shared_peak:>16.2f}",
         "",
         f"saving              {plan.saving:.1%}; {range_words(plan.range)}",
         f"reserved, own peaks {plan.own_cost:>12,.2f} per hour",
         f"reserved, shared    {plan.shared_cost:>12,.2f} per hour",
         f"on demand, perfect  {plan.on_demand_cost:>12,.2f} per hour",
         f"cheapest mix        {plan.mixed_cost:>12,.2f} per hour, with {plan.mixed_reserved:.2f} reserved",
-        *([found.caveat] if found.caveat else []),
+        *([installation.caveat] if installation.caveat else []),
     ]

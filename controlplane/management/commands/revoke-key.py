@@ -45,7 +45,7 @@ class Command(BaseCommand):
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
-        """Publish the revocation, and print who received it."""
+        """Publish the revocation, and print how many processes received it."""
         bus, why = _bus(), options["why"][:MAX_WHY]
         revocations = BusRevocations(bus)
         sha256, entry = _wanted(options["key"], bus)
@@ -74,30 +74,30 @@ def _bus() -> Bus:
 
 
 def _wanted(name: str, bus: Bus) -> tuple[str, ApiKeyEntry | None]:
-    """Return the SHA-256 of the key that is meant, and its published entry, if there is one."""
+    """Return the SHA-256 of the named key, and its published entry, if there is one."""
     entries = _published(bus)
     text = input().strip() if name == "-" else name
     if name == "-" or (text.startswith(KEY_START) and len(text) > PREFIX_LENGTH):
         sha256 = hash_api_key(text)
         return sha256, next((entry for entry in entries if entry.sha256 == sha256), None)
     if name.startswith(KEY_START):
-        found = [entry for entry in entries if entry.prefix and entry.prefix == name]
+        matches = [entry for entry in entries if entry.prefix and entry.prefix == name]
     else:
-        found = [entry for entry in entries if entry.key_id == name]
-    if len(found) > 1:
+        matches = [entry for entry in entries if entry.key_id == name]
+    if len(matches) > 1:
         raise CommandError(
-            f"Several keys begin with {name}: {', '.join(item.key_id for item in found)}. Name one by id."
+            f"Several keys begin with {name}: {', '.join(item.key_id for item in matches)}. Name one by id."
         )
-    if not found:
+    if not matches:
         raise CommandError(
             f"No published key has this id, or these first {PREFIX_LENGTH} characters. Give the id, or - and the whole "
             "key on standard input."
         )
-    return found[0].sha256, found[0]
+    return matches[0].sha256, matches[0]
 
 
 def _published(bus: Bus) -> tuple[ApiKeyEntry, ...]:
-    """Return the keys of the published snapshot, else of the one that a gateway keeps on this machine."""
+    """Return the keys of the published snapshot, else of a gateway's stored one on this machine."""
     latest = bus.latest(SNAPSHOT)
     try:
         snapshot = decode_snapshot(latest) if latest is not None else None

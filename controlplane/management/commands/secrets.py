@@ -1,4 +1,4 @@
-"""`manage.py secrets`: which process uses which secret, and the steps of a rotation."""
+"""`manage.py secrets`: shows which process uses which secret, and takes the steps of a rotation."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class PreventedError(CommandError):
 
 
 class Command(BaseCommand):
-    """Reads the answers of all processes; changes `first_run.json` only, and never the environment."""
+    """Reads the answers of all processes; changes `first_run.json` only, never the environment."""
 
     help = _HELP
     requires_system_checks = ()
@@ -92,8 +92,8 @@ class Command(BaseCommand):
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
-        """Ask all processes, and take the step."""
-        # That it connects to the bus is of no interest here.
+        """Query all processes, and take the step."""
+        # Log lines about the bus connection would clutter the output.
         logger = logging.getLogger("gateway")
         before = logger.level
         logger.setLevel(logging.WARNING)
@@ -191,7 +191,7 @@ def _first_run() -> FirstRunSecrets | None:
 
 
 def _asked(own: FirstRunSecrets | None) -> tuple[Holders, list[Rotation]]:
-    """Return what all processes hold. A program that does not run holds nothing."""
+    """Return the secrets of all processes. A program that does not run holds none."""
     if not bus_url():
         hub = socket_path(settings.STATE_DIR, BUS_SOCKET)
         if holder_of_state(settings.STATE_DIR) is None or not hub.exists():
@@ -236,7 +236,7 @@ def _instructions(kinds: list[Rotation]) -> str:
 
 
 def _keep(changed: FirstRunSecrets, step: str) -> None:
-    """Write the file, and the step to the audit."""
+    """Write the file, and record the step in the audit."""
     with transaction.atomic():
         audit.record(command("secrets"), f"secrets.{step}", "secrets", FILE_NAME)
         keep_secrets(settings.STATE_DIR, changed)

@@ -1,4 +1,4 @@
-"""`manage.py tap`: recorded decisions as they come, one line each."""
+"""`manage.py tap`: prints recorded decisions as they come, one line each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from routing.trials.arms import ARMS
 
 ACTOR = program("tap")
 MOST_AT_ONCE = 500
-LOOK_S = 1.0
+POLL_S = 1.0
 _FILTERS = ("pool", "engine", "tenant", "session", "reason", "arm", "cause", "mismatch")
 _HELP = {"arm": f"arm that chose, while policies are compared: {', '.join(ARMS)}"}
 
@@ -58,7 +58,7 @@ class Command(BaseCommand):
                     after = rows[-1].pk
                 if left and len(rows) < MOST_AT_ONCE:
                     close_old_connections()
-                    time.sleep(LOOK_S)
+                    time.sleep(POLL_S)
         except UnreadableFilterError as error:
             raise CommandError(str(error)) from error
         except KeyboardInterrupt:
@@ -73,7 +73,7 @@ class Command(BaseCommand):
 
 
 def newer(wanted: DecisionFilter, after: int) -> list[DecisionIndex]:
-    """Return the matching rows stored after a row, in the order of their storing, MOST_AT_ONCE at most."""
+    """Return the matching rows stored after a row, in stored order, MOST_AT_ONCE at most."""
     return list(search(ACTOR, wanted).filter(pk__gt=after).order_by("pk")[:MOST_AT_ONCE])
 
 

@@ -144,7 +144,7 @@ class Command(BaseCommand):
         answer_questions("supervisor", [fleet_keyring()])
         end = ProcessEnd(settings.DRAIN_S, supervisor.kill)
         end.handle_signals()
-        # The standard loop, for uvloop starts no process groups.
+        # The standard loop: uvloop starts no process groups.
         served = asyncio.run(serve(serving, end))
         if not served:
             sys.exit(1)
@@ -169,7 +169,7 @@ class Command(BaseCommand):
 
 
 def _reject_exposed(host: str) -> None:
-    """Reject an address that others reach under settings that are safe on this machine only."""
+    """Reject an address reachable by others under settings that are safe on this machine only."""
     if settings.LOOPBACK_ONLY and not is_loopback(host):
         raise CommandError(
             f"--host {host} admits other machines, but HEADWAY_ALLOWED_HOSTS names only this machine, which allows "
@@ -179,9 +179,9 @@ def _reject_exposed(host: str) -> None:
 
 
 def _seeded(*, demo: bool) -> FirstRunSecrets:
-    """Fill what is empty, leave no secret in clear text that nobody needs there, and return those that open something.
+    """Fill what is empty, remove clear-text secrets that are not needed, and return those that open something.
 
-    A password takes a quarter of a second to check, so that this happens once.
+    A password takes a quarter of a second to check, so this happens once.
     """
     secrets = keep_secrets(settings.STATE_DIR, refilled(secrets_of(settings.STATE_DIR), demo=demo))
     seed(secrets, demo=demo)

@@ -15,14 +15,14 @@ from controlplane.project.json_log import logging_settings
 from controlplane.project.pre_release import reject
 from gateway.process.shutdown import ProcessEnd
 
-_LOOK_S = 0.1
+_POLL_S = 0.1
 
 
 class Command(BaseCommand):
     """Runs jobs and their schedule until SIGINT or SIGTERM.
 
-    Any number of workers may run: each wakes jobs up, and a job's lease lets one of them act. The schedule
-    (beat) and the jobs can run apart: `--only beat` in one process or more, `--only jobs` in others.
+    Any number of workers may run: each wakes jobs up, and a job's lease lets one of them act. The schedule (beat) and
+    the jobs can run apart: `--only beat` in one process or more, `--only jobs` in others.
     """
 
     requires_system_checks = OURS
@@ -30,12 +30,12 @@ class Command(BaseCommand):
 
     @override
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take which part to run."""
+        """Declare the option for the part to run."""
         parser.add_argument("--only", choices=("jobs", "beat"), help="run only the jobs, or only their schedule")
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
-        """Start the jobs' threads and wait to be told to stop."""
+        """Start the jobs' threads and wait for the signal to stop."""
         if not settings.REDIS_URL:
             raise CommandError(
                 "Without REDIS_URL, jobs run inside `manage.py up`. Set REDIS_URL to run them separately."
@@ -58,7 +58,7 @@ class Command(BaseCommand):
         self.stdout.write("The worker is running and logs to stderr.")
         self.stdout.flush()
         while not end.asked:
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         jobs.stop()
         if end.status:
             raise CommandError(f"The worker stopped because {end.why}.")

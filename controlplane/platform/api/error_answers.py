@@ -29,7 +29,7 @@ _WRONG_FIELDS = "Some values are invalid; see errors."
 
 
 def answer_error(error: Exception, context: dict[str, Any]) -> Response:
-    """Return the answer to an exception; what nobody foresaw is logged by type and place and answered 500."""
+    """Return the answer to an exception; an unforeseen one is logged by type and place and answered 500."""
     request, view = context["request"], context["view"]
     set_rollback()
     problem = _problem(error, view)
@@ -42,7 +42,7 @@ def answer_error(error: Exception, context: dict[str, Any]) -> Response:
 
 
 def answer_with(kind: type[Exception], make: Callable[[Any, Any], ProblemError]) -> None:
-    """Let a feature answer an error of its own by itself; `make` gets the error and the view."""
+    """Register a feature's own answer to an error; `make` gets the error and the view."""
     _MAKERS.append(((kind,), make))
 
 
@@ -55,7 +55,7 @@ _UNWRITABLE = {
 
 
 def database_away(cause: Cause = Cause.AWAY) -> ProblemError:
-    """Return the answer while the database does not answer, or cannot be written."""
+    """Return the answer while the database is away or cannot be written."""
     return ProblemError(503, _UNWRITABLE[cause], headers={"Retry-After": "2"})
 
 

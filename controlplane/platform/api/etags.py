@@ -1,4 +1,4 @@
-"""Revisions as entity tags: what a client saw, and whether it is current."""
+"""Revisions as entity tags: the client's version, and whether it is current."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def is_unchanged(request: Request, etag: str) -> bool:
 
 
 def expected_revision(request: Request, thing: Any, *, required: bool = True) -> int | None:
-    """Return the revision that the client saw, for the service to compare under its lock.
+    """Return the client's revision, for the service to compare under its lock.
 
-    Raises ProblemError 428 without If-Match where it is required, and StaleRevisionError when the
-    client saw another version than the one just read.
+    Raises ProblemError 428 without If-Match where it is required, and StaleRevisionError when the client's version is
+    not the one just read.
     """
     given = parse_etags(request.headers.get("If-Match", ""))
     if not given:

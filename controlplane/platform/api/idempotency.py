@@ -1,4 +1,4 @@
-"""Repeating a POST under the same Idempotency-Key changes nothing and is answered alike."""
+"""A repeated POST under the same Idempotency-Key changes nothing and gets the same answer."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ Answer = Callable[[], Response]
 
 
 def answer_once(request: Request, caller: str, shown_once: frozenset[str], make: Answer) -> Response:
-    """Return the answer of `make`, or the stored one where this caller's key was used before.
+    """Return the answer of `make`, or the stored one if this caller's key was used before.
 
-    Members of the answer in `shown_once` are not stored and are null in a repetition. Raises
-    ProblemError 400, 409 while the first is under way, 422 for the same key on another request, and ConflictError.
+    Members of the answer in `shown_once` are not stored and are null in a repetition. Raises ProblemError 400, 409
+    while the first is under way, 422 for the same key on another request, and ConflictError.
     """
     key = request.headers.get(HEADER)
     if key is None:
@@ -57,7 +57,7 @@ def answer_once(request: Request, caller: str, shown_once: frozenset[str], make:
 
 def _made(claimed: Claim, shown_once: frozenset[str], make: Answer) -> Response:
     with ExitStack() as on_failure:
-        # What failed has changed nothing, so that the same key may be tried again.
+        # A failed request has changed nothing, so that the same key may be tried again.
         on_failure.callback(forget, claimed)
         with under(claimed):
             response = make()
@@ -75,7 +75,7 @@ def _without(data: Any, shown_once: frozenset[str]) -> Any:
 
 
 def _digest(request: Request) -> str:
-    """Return the hash of what is asked; layout and order of the JSON do not count."""
+    """Return the hash of the request; layout and order of the JSON do not count."""
     body = msgspec.json.encode(request.data, order="deterministic")
     asked = b"\n".join((str(request.method).encode(), request.get_full_path().encode(), body))
     return hashlib.sha256(asked).hexdigest()

@@ -17,7 +17,7 @@ MAX_KEY_LENGTH = 512
 
 
 class KeyAuthentication(BaseAuthentication):
-    """`Authorization: Bearer hw_…`; the key is looked up by its hash, and its text goes nowhere else."""
+    """`Authorization: Bearer hw_…`; the key is found by its hash, and its text is not passed on."""
 
     @override
     def authenticate(self, request: Request) -> tuple[AnonymousUser, ApiKey] | None:

@@ -1,7 +1,7 @@
 """Lists: narrowed by known filters, in a known order, a page at a time.
 
-A page continues after the last row of the one before (keyset), so that its cost does not grow with
-its number and rows that come or go meanwhile neither repeat nor hide others.
+A page continues after the last row of the one before (keyset), so that its cost does not grow with its number, and rows
+added or deleted meanwhile neither repeat nor hide others.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ MAX_LENGTH = 200
 
 
 class BadFilterError(ValueError):
-    """The value cannot be used; the message says which would do."""
+    """The value cannot be used; the message names valid ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """One query parameter: which look-up it makes, how its text is read, and what it means."""
+    """One query parameter: its lookup, how its text is read, and its meaning."""
 
     lookup: str
-    """Of the field, without the `__in` that repeated values make."""
+    """Django lookup of the field, without the `__in` for repeated values."""
     sentence: str
     read: Callable[[str], Any] = str
     """A list means any of its values."""
@@ -117,7 +117,7 @@ _CONTROLS = ("limit", "cursor", "ordering")
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """Some rows, and how to ask for those after them (empty: there are none)."""
+    """Some rows, and the cursor of those after them (empty: there are none)."""
 
     rows: list[Any]
     next_cursor: str
@@ -125,10 +125,10 @@ class ListPage:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """How one kind of object is listed."""
+    """Filters and orders of a list of one kind of object."""
 
     orders: Mapping[str, tuple[str, ...]]
-    """Orders by name: the fields of each, rising, the last of them unique. A minus before the name turns it round."""
+    """Orders by name: the fields of each, ascending, the last of them unique. A minus before the name reverses it."""
     default: str
     filters: Mapping[str, Filter] = field(default_factory=dict)
 
@@ -140,10 +140,10 @@ class Listing:
             for name in query
             if name not in self.filters and name not in _CONTROLS
         ]
-        for name, each in self.filters.items():
+        for name, rule in self.filters.items():
             if name in query:
                 try:
-                    rows = each.apply(rows, query.getlist(name))
+                    rows = rule.apply(rows, query.getlist(name))
                 except BadFilterError as error:
                     problems.append(FieldProblem(name, str(error)))
         limit = _limit(query.get("limit", str(DEFAULT_LIMIT)), problems)
@@ -151,11 +151,11 @@ class Listing:
         after = _after(rows.model, order, query.get("cursor"), problems)
         if problems:
             raise ProblemError(400, "Some parameters are invalid; see errors.", problems)
-        found = list(rows.filter(after).order_by(*order)[: limit + 1])
-        return ListPage(found[:limit], _cursor(found[limit - 1], order) if len(found) > limit else "")
+        rows_read = list(rows.filter(after).order_by(*order)[: limit + 1])
+        return ListPage(rows_read[:limit], _cursor(rows_read[limit - 1], order) if len(rows_read) > limit else "")
 
     def names(self) -> list[str]:
-        """Return the orders a client may ask for."""
+        """Return the names of the orders."""
         return [sign + name for name in self.orders for sign in ("", "-")]
 
     def _order(self, wanted: str, problems: list[FieldProblem]) -> tuple[str, ...]:
@@ -181,7 +181,7 @@ def _cursor(row: Any, order: tuple[str, ...]) -> str:
 
 
 class _Exact(DjangoJSONEncoder):
-    """Keeps microseconds, which Django's encoder cuts to milliseconds."""
+    """Keeps microseconds, which Django's encoder truncates to milliseconds."""
 
     def default(self, o: Any) -> Any:
         """Return a JSON value."""

@@ -1,4 +1,4 @@
-"""The one OpenAPI document: the management API as its views declare it, and the gateway's part."""
+"""The one OpenAPI document: the management API from its views' declarations, and the gateway's part."""
 
 from __future__ import annotations
 
@@ -51,18 +51,20 @@ def gateway_part() -> tuple[dict[str, dict[str, Operation]], dict[str, Any]]:
 
 def _paths() -> dict[str, dict[str, Operation]]:
     feedback, advisory = f"{feedback_api.PREFIX}{{id}}/", advisory_api.PREFIX + "{id}"
-    told, completion = _ref("Feedback"), _ref("Completion")
+    feedback_body, completion = _ref("Feedback"), _ref("Completion")
     paths = {
         ROUTE: {"post": _operation("route", _ROUTE, _ref("RouteRequest"), _ref("RouteAnswer"))},
         BATCH: {"post": _operation("routeBatch", "Choose engines for several requests.", _BATCH, _DECISIONS)},
         OBSERVE: {"post": _operation("observe", _OBSERVES, _ref("Observation"), _ref("ObserveAnswer"))},
-        feedback + "handed_over": {"post": _operation("handedOver", _HANDED_OVER, completion, told, body_needed=False)},
-        feedback + "first_token": {"post": _operation("firstToken", "Report the first token.", None, told)},
-        feedback + "complete": {
-            "post": _operation("complete", "Report completion.", completion, told, body_needed=False)
+        feedback + "handed_over": {
+            "post": _operation("handedOver", _HANDED_OVER, completion, feedback_body, body_needed=False)
         },
-        feedback + "fail": {"post": _operation("fail", "Report failure.", None, told)},
-        feedback + "cancel": {"post": _operation("cancel", "Report a cancellation.", None, told)},
+        feedback + "first_token": {"post": _operation("firstToken", "Report the first token.", None, feedback_body)},
+        feedback + "complete": {
+            "post": _operation("complete", "Report completion.", completion, feedback_body, body_needed=False)
+        },
+        feedback + "fail": {"post": _operation("fail", "Report failure.", None, feedback_body)},
+        feedback + "cancel": {"post": _operation("cancel", "Report a cancellation.", None, feedback_body)},
         explain_api.PREFIX + "{id}": {"get": _operation("explain", _EXPLAINS, None, _ref("Explanation"))},
         advisory_api.ADVISORIES: {"post": _operation("advise", _ADVISES, _ADVICE, _ADVISED, status=202)},
         advisory_api.TOKENS: {
@@ -142,7 +144,7 @@ def _ref(name: str) -> dict[str, str]:
 
 
 def _object(named: dict[str, str] | None = None, /, **members: Any) -> dict[str, Any]:
-    """Return an object that has all these members."""
+    """Return the schema of an object with all these members required."""
     return {"type": "object", **(named or {}), "required": list(members), "properties": members}
 
 

@@ -1,4 +1,4 @@
-"""Describes the views in OpenAPI by what they declare."""
+"""Describes the views in OpenAPI from their declarations."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class KeyScheme(OpenApiAuthenticationExtension):
 
 
 class FieldProblemShape(serializers.Serializer):
-    """One thing that is wrong."""
+    """One problem of a field."""
 
     path = serializers.CharField(allow_blank=True)
     message = serializers.CharField()
@@ -64,7 +64,7 @@ class ProblemShape(serializers.Serializer):
 
 
 class OperationSchema(AutoSchema):
-    """What a view declares, as one operation."""
+    """A view's declaration as one operation."""
 
     @override
     def get_tags(self) -> list[str]:
@@ -73,7 +73,7 @@ class OperationSchema(AutoSchema):
 
     @override
     def get_operation_id(self) -> str:
-        """Name after method and view, of which there is one per address."""
+        """Name after method and view; each address has its own view."""
         return f"{self.method.lower()}{type(self.view).__name__}"
 
     @override
@@ -83,23 +83,23 @@ class OperationSchema(AutoSchema):
 
     @override
     def get_description(self) -> str:
-        """Return what the view says of the method, else the method's docstring."""
+        """Return the view's text for the method, else the method's docstring."""
         return self.view.says.get(self.method) or str(super().get_description())
 
     @override
     def get_request_serializer(self) -> Any:
-        """Return the body's shape."""
+        """Return the serializer of the body."""
         return self.view.bodies.get(self.method)
 
     @override
     def get_override_parameters(self) -> list[Any]:
-        """Return the parameters beside those of the path."""
+        """Return the parameters other than those of the path."""
         own = self.view.parameters
         return [*self._path_parameters(), *own, *self._list_parameters(), *self._header_parameters()]
 
     @override
     def get_response_serializers(self) -> Any:
-        """Return what may come back."""
+        """Return the possible answers."""
         declared = self.view.answers.get(self.method)
         usual = 201 if self.method == "POST" and self.view.listing is not None else 200
         status, shape = declared or (usual, getattr(self.view, "shape", None))
@@ -139,8 +139,8 @@ class OperationSchema(AutoSchema):
         return sorted(codes)
 
     def _path_parameters(self) -> list[OpenApiParameter]:
-        known = {name: each for name, each in _IDS.items() if f"{{{name}}}" in self.path}
-        return [OpenApiParameter(name, each, OpenApiParameter.PATH) for name, each in known.items()]
+        known = {name: kind for name, kind in _IDS.items() if f"{{{name}}}" in self.path}
+        return [OpenApiParameter(name, kind, OpenApiParameter.PATH) for name, kind in known.items()]
 
     def _list_parameters(self) -> list[OpenApiParameter]:
         listing = self.view.listing
@@ -151,8 +151,8 @@ class OperationSchema(AutoSchema):
             "cursor": ({"type": "string", "maxLength": 2000}, "Cursor of the page, from `next`."),
             "ordering": ({"type": "string", "enum": listing.names(), "default": listing.default}, "Sort order."),
         }
-        found = [_query(name, dict(each.schema), each.sentence) for name, each in listing.filters.items()]
-        return found + [_query(name, *each) for name, each in controls.items()]
+        parameters = [_query(name, dict(rule.schema), rule.sentence) for name, rule in listing.filters.items()]
+        return parameters + [_query(name, *control) for name, control in controls.items()]
 
     def _header_parameters(self) -> list[OpenApiParameter]:
         headers = []

@@ -32,7 +32,7 @@ _TYPES = {
 
 
 class ProblemError(Exception):
-    """An answer that is an error; `members` are further members of the problem, `headers` of the answer."""
+    """An error answer; `members` are further members of the problem, `headers` of the answer."""
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ class Text(serializers.CharField):
 
     @override
     def to_internal_value(self, data: Any) -> str:
-        """Return the string; anything else is wrong."""
+        """Return the string; anything else is an error."""
         if not isinstance(data, str):
             self.fail("invalid")
         return super().to_internal_value(data)
@@ -28,7 +28,7 @@ class WholeNumber(serializers.IntegerField):
 
     @override
     def to_internal_value(self, data: Any) -> int:
-        """Return the number; anything else is wrong."""
+        """Return the number; anything else is an error."""
         if not isinstance(data, int) or isinstance(data, bool):
             self.fail("invalid")
         return super().to_internal_value(data)
@@ -39,7 +39,7 @@ class Number(serializers.FloatField):
 
     @override
     def to_internal_value(self, data: Any) -> float:
-        """Return the number; anything else is wrong."""
+        """Return the number; anything else is an error."""
         if not isinstance(data, int | float) or isinstance(data, bool):
             self.fail("invalid")
         try:
@@ -53,32 +53,32 @@ class Truth(serializers.BooleanField):
 
     @override
     def to_internal_value(self, data: Any) -> bool:
-        """Return the truth; anything else is wrong."""
+        """Return the value; anything else is an error."""
         if not isinstance(data, bool):
             self.fail("invalid", input=str(data)[:50])
         return data
 
 
 class Document(serializers.DictField):
-    """A JSON object whose content somebody else checks."""
+    """A JSON object whose content is checked elsewhere."""
 
 
 class Named(serializers.SlugRelatedField):
     """Another object by its slug."""
 
     def to_internal_value(self, data: object) -> object:
-        """Return the object; anything but a known slug is wrong."""
+        """Return the object; anything but a known slug is an error."""
         if not isinstance(data, str) or len(data) > 64:
             self.fail("invalid")
         return super().to_internal_value(data)
 
 
 class ModelShape(serializers.ModelSerializer):
-    """How a stored object looks: nothing of it is written here, and relations are shown by their public ids."""
+    """Read-only form of a stored object; relations are shown by their public ids."""
 
     @override
     def get_extra_kwargs(self) -> dict[str, dict[str, Any]]:
-        """Return that every field is read-only."""
+        """Return keyword arguments that make every field read-only."""
         return {name: {"read_only": True} for name in self.Meta.fields}
 
     @override
@@ -91,7 +91,7 @@ class ModelShape(serializers.ModelSerializer):
 
 
 class Input(serializers.Serializer):
-    """A request body. Unknown members are wrong, each by its name."""
+    """A request body. Each unknown member is an error."""
 
     @override
     def to_internal_value(self, data: Any) -> Any:
@@ -110,6 +110,6 @@ class Input(serializers.Serializer):
 
 
 class ChangeBody(Input):
-    """The body of a change: why it is made, for the audit, beside the new values."""
+    """The body of a change: the new values, and the reason, for the audit."""
 
     why = Text(required=False, allow_blank=True, default="", help_text="Why, for the audit; at most 200 characters.")

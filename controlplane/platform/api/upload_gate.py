@@ -1,4 +1,4 @@
-"""Accepts long bodies only from callers who may change something: Django reads a body before authentication."""
+"""Accepts long bodies only from callers with write permission: Django reads a body before authentication."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gateway.base.asgi_types import AsgiApp, Message, Receive, Scope, Send
 class UploadGate:
     """Wraps Django; at the paths of `long_bodies`, requests of others than operators arrive without their body.
 
-    Django then says itself what such a request lacks.
+    Django then answers with what such a request lacks.
     """
 
     def __init__(self, pages: AsgiApp, long_bodies: Collection[str]) -> None:
@@ -40,7 +40,7 @@ class UploadGate:
 
 
 def _may_upload(scope: Scope) -> bool:
-    """Return whether the head alone says that an operator asks."""
+    """Return whether the headers alone authenticate an operator."""
     request = ASGIRequest(scope, io.BytesIO())
     try:
         keyed = KeyAuthentication().authenticate(cast("Request", request))
@@ -55,16 +55,16 @@ def _may_upload(scope: Scope) -> bool:
 
 
 def _without_body(receive: Receive) -> Receive:
-    told = False
+    sent = False
 
     async def receive_head() -> Message:
-        nonlocal told
-        if told:
-            # Nothing but the end of the connection is for an app that has its body.
+        nonlocal sent
+        if sent:
+            # An app that has its body receives only the end of the connection.
             while (message := await receive())["type"] != "http.disconnect":
                 pass
             return message
-        told = True
+        sent = True
         return {"type": "http.request", "body": b"", "more_body": False}
 
     return receive_head

@@ -38,12 +38,12 @@ Shape = type[BaseSerializer[Any]]
 
 
 def by_method(**declared: Any) -> Mapping[str, Any]:
-    """Return what a view declares for some of its methods."""
+    """Return a view's declarations by method."""
     return MappingProxyType(declared)
 
 
 class ApiView(APIView):
-    """One address. Who has no role at all gets nothing; a method that is not declared does not exist."""
+    """One address. A caller without any role is rejected; an undeclared method does not exist."""
 
     authentication_classes = (KeyAuthentication, SessionAuthentication)
     permission_classes = ()
@@ -54,25 +54,25 @@ class ApiView(APIView):
     """None: not in the OpenAPI document."""
 
     noun: ClassVar[str] = ""
-    """What it is about; groups the operations of the OpenAPI document."""
+    """Its subject; groups the operations of the OpenAPI document."""
     shape: ClassVar[Shape]
-    """How the objects look."""
+    """Serializer of the objects."""
     bodies: ClassVar[Mapping[str, Shape]] = MappingProxyType({})
-    """How the body looks, by method."""
+    """Serializer of the body, by method."""
     answers: ClassVar[Mapping[str, tuple[int, Any]]] = MappingProxyType({})
-    """Status and look of the answer, by method, where it is not `shape` with 200, or 201 for a POST beside a list."""
+    """Status and serializer of the answer, by method, unless it is `shape` with 200, or 201 for a POST to a list."""
     says: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """What it does, by method, where the method is one that views share."""
+    """Its effect, by method, for methods that views share."""
     changes_need: ClassVar[Role] = Role.OPERATOR
-    """The role, somewhere at least, without which no change is even looked at; services decide in detail."""
+    """The role, in some pool at least, without which every change is rejected; services decide in detail."""
     whole_fleet: ClassVar[bool] = False
     """The objects belong to no pool: seeing them needs a role everywhere."""
     listing: ClassVar[Listing | None] = None
     parameters: ClassVar[tuple[Any, ...]] = ()
-    """Query parameters (OpenApiParameters) beside those of a list."""
+    """Query parameters (OpenApiParameters) in addition to those of a list."""
     has_etag: ClassVar[bool] = False
     only_asks: ClassVar[bool] = False
-    """Its POST changes nothing, so that it need not be kept from happening twice."""
+    """Its POST changes nothing, so that it may happen twice."""
     answers_later: ClassVar[bool] = False
     """Its POST may be answered 202: done, but not stored yet."""
     shown_once: ClassVar[frozenset[str]] = frozenset()
@@ -80,7 +80,7 @@ class ApiView(APIView):
 
     @override
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Reject whoever may not use the address at all."""
+        """Reject a caller that may not use the address at all."""
         super().initial(request, *args, **kwargs)
         if not request.user.is_authenticated and not isinstance(request.auth, ApiKey):
             raise NotAuthenticated
@@ -92,24 +92,24 @@ class ApiView(APIView):
                 raise MethodNotAllowed(str(request.method))
             require_somewhere(self.actor, self.changes_need)
             if method == "post" and not self.only_asks:
-                # What dispatch calls next: a POST happens once per Idempotency-Key, and no view can forget it.
+                # Dispatch calls this next: a POST happens once per Idempotency-Key, and no view can forget it.
                 setattr(self, method, partial(self._once, handler))
 
     @override
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
-        """Mark the answer as nobody else's: caches may keep it only to ask whether it is still so."""
+        """Mark the answer as private to its caller: caches may keep it only to revalidate it."""
         answer = super().finalize_response(request, response, *args, **kwargs)
         answer["Cache-Control"] = "private, no-cache"
         return answer
 
     @override
     def get_exception_handler(self) -> Any:
-        """Return what turns exceptions into problems."""
+        """Return the handler that turns exceptions into problems."""
         return answer_error
 
     @property
     def actor(self) -> Actor:
-        """Who asks."""
+        """The actor of the request."""
         key = self.request.auth
         if isinstance(key, ApiKey):
             return machine(key, request_id=request_id_of(self.request._request))
@@ -117,7 +117,7 @@ class ApiView(APIView):
 
     @property
     def caller(self) -> str:
-        """A name of who asks that no other has."""
+        """A unique name of the caller."""
         key = self.request.auth
         return f"key:{key.key_id}" if isinstance(key, ApiKey) else f"person:{self.request.user.pk}"
 
@@ -126,11 +126,11 @@ class ApiView(APIView):
         return self.shaped(thing).data
 
     def shaped(self, thing: Any, *, many: bool = False, shape: Shape | None = None) -> Any:
-        """Return the serializer of an object or of several, which knows who asks."""
+        """Return the serializer of an object or of several, with the actor in its context."""
         return (shape or self.shape)(thing, many=many, context={"actor": self.actor})
 
     def body(self, current: Any = None) -> dict[str, Any]:
-        """Return the checked body. A change may repeat what cannot change, as long as it is as stored."""
+        """Return the checked body. A change may repeat read-only values, as long as they equal the stored ones."""
         method = str(self.request.method)
         data = self.request.data
         form = self.bodies[method]
@@ -150,7 +150,7 @@ class ApiView(APIView):
         return {name: value for name, value in data.items() if name not in fixed}
 
     def show(self, thing: Any, status: int = 200, *, shape: Shape | None = None) -> Response:
-        """Answer with one object and, where it has one, its ETag; 304 where the client has it already."""
+        """Answer with one object and its ETag, if any; 304 if the client has it already."""
         if not self.has_etag:
             return Response(self.shaped(thing, shape=shape).data, status=status)
         etag = etag_of(thing)
@@ -159,7 +159,7 @@ class ApiView(APIView):
         return Response(self.shaped(thing, shape=shape).data, status=status, headers={"ETag": etag})
 
     def show_page(self, rows: Any) -> Response:
-        """Answer with the page of rows that the query asks for."""
+        """Answer with the requested page of rows."""
         if self.listing is None:
             raise TypeError(f"{type(self).__name__} declares no listing")
         page = self.listing.page(self.request, rows)
@@ -185,7 +185,7 @@ def why_of(request: Request) -> str:
 
 
 class Objects(ApiView):
-    """What all addresses of one kind of object share."""
+    """Shared by all addresses of one kind of object."""
 
     rows: Callable[[Actor], Any]
     """The objects that an actor may see, as a query."""
@@ -194,7 +194,7 @@ class Objects(ApiView):
 
 
 class Listed(Objects):
-    """All objects of a kind, as `listing` says. The docstring of a subclass describes the GET."""
+    """All objects of a kind, filtered by `listing`. The docstring of a subclass describes the GET."""
 
     @override
     def __init_subclass__(cls) -> None:
@@ -202,18 +202,18 @@ class Listed(Objects):
             cls.says = by_method(GET=getdoc(cls))
 
     def get(self, request: Request) -> Response:
-        """List them."""
+        """List the objects."""
         return self.show_page(self.rows(self.actor))
 
 
 class Creatable(Listed):
-    """The same, and new ones."""
+    """The same, with a POST that creates one."""
 
     created: Callable[..., Any]
-    """The service that makes an object of a body and returns it."""
+    """The service that makes an object from a body and returns it."""
 
     def post(self, request: Request) -> Response:
-        """Make one."""
+        """Create one."""
         return self.show(self.created(**self.body(), actor=self.actor), 201)
 
 
@@ -224,7 +224,7 @@ class _OfObject(Objects):
 
 
 class ObjectView(_OfObject):
-    """One object; PUT, PATCH and DELETE come with the classes below."""
+    """One object; the classes below add PUT, PATCH and DELETE."""
 
     def get(self, request: Request, **names: Any) -> Response:
         """Return the object."""
@@ -239,11 +239,11 @@ class Changeable(ObjectView):
     """The service that changes the object and returns it."""
 
     def put(self, request: Request, **names: Any) -> Response:
-        """Replace all values that can change; what is left out takes its default."""
+        """Replace all writable values; an omitted one takes its default."""
         return self._change(**names)
 
     def patch(self, request: Request, **names: Any) -> Response:
-        """Change the values given."""
+        """Change the given values."""
         return self._change(**names)
 
     def _change(self, **names: Any) -> Response:
@@ -263,7 +263,7 @@ class Deletable(ObjectView):
     """The service that deletes the object."""
 
     def remove(self, thing: Any, *, expected: int | None, why: str) -> None:
-        """Call the service; a subclass may tell it more."""
+        """Call the service; a subclass may pass it more."""
         self.deleted(thing, actor=self.actor, expected=expected, why=why)
 
     def delete(self, request: Request, **names: Any) -> Response:
@@ -274,9 +274,9 @@ class Deletable(ObjectView):
 
 
 class Verb(_OfObject):
-    """What a POST does to one object; the docstring of a subclass says what.
+    """A POST that acts on one object; the docstring of a subclass describes the action.
 
-    Of an object with an ETag, If-Match is heeded where it is sent.
+    For an object with an ETag, If-Match is optional.
     """
 
     @override
@@ -284,10 +284,10 @@ class Verb(_OfObject):
         cls.says = by_method(POST=getdoc(cls))
 
     verb: Callable[..., Any]
-    """The service; it gets the object, who asks, why, and what else the body says."""
+    """The service; it gets the object, the actor, the reason, and the rest of the body."""
 
     def post(self, request: Request, **names: Any) -> Response:
-        """Do it."""
+        """Carry out the action."""
         thing = self.thing(**names)
         asked: dict[str, Any] = {"actor": self.actor}
         if self.has_etag:
@@ -296,6 +296,6 @@ class Verb(_OfObject):
         return self.show(self.carry_out(thing, **asked), self.answers.get("POST", (200,))[0])
 
     def carry_out(self, thing: Any, **asked: Any) -> Any:
-        """Call the service and return what is shown: the object as it then is, or what came of it."""
+        """Call the service and return what to show: the object's new state, or the result."""
         done = self.verb(thing, **asked)
         return thing if done is None or isinstance(done, bool) else done

@@ -1,1 +1,1 @@
-"""How a job runs: leases and cooperative stops."""
+"""Leases and cooperative stops of jobs."""

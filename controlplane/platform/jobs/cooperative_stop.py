@@ -5,4 +5,4 @@ from __future__ import annotations
 import threading
 
 stop_requested = threading.Event()
-"""Set when the process shuts its jobs down; long jobs look at it several times a second."""
+"""Set when the process shuts its jobs down; long jobs check it several times a second."""

@@ -1,11 +1,10 @@
 """Leases on job runs: which process may act now, decided by conditional updates of one row.
 
 A holder acts only until the end that it wrote itself. A later process takes over the row by raising the fencing token.
-While clocks agree, two holders never believe in their lease at the same time. An update with an old token never changes
-anything.
+While clocks agree, a run never has two holders at the same time. An update with an old token never changes anything.
 
-Cancellation is cooperative: a run that a person asked to cancel cannot be renewed or taken any more. Its holder stops
-as if the lease were lost, and the run ends as cancelled.
+Cancellation is cooperative: a run that a person asked to cancel can no longer be renewed or taken. Its holder stops as
+if the lease were lost, and the run ends as cancelled.
 """
 
 from __future__ import annotations
@@ -28,37 +27,38 @@ Clock = Callable[[], datetime]
 
 CANCELLED = "the run was cancelled"
 _SPARE = 20
-"""Waiting runs beyond those wanted that are tried: others take them too."""
+"""Waiting runs tried beyond those wanted: other processes take them too."""
 LONGEST = timedelta(seconds=90)
 """No lease and no rest between rounds is longer, clocks of machines that differ by seconds included.
 
-One that ends later was written before the clock went back, and counts as ended: nobody waits the hour out.
+One that ends later was written before the clock was set back, and counts as ended: its hour is not waited out.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to act for one job run until `until`; renewing makes a new one."""
+    """The right to act for one job run until `until`; a renewal returns a new one."""
 
     run_id: int
     owner: str
     fencing_token: int
     until: datetime
     went_back: timedelta = timedelta()
-    """How far the clock went back since the run was last written, within seconds; 0 where it did not."""
+    """How far the clock was set back since the run was last written, to within seconds; 0 if it was not."""
 
 
 def this_owner() -> str:
-    """Return a name of this thread that no other one has at the same time."""
+    """Return a name of this thread that is unique at any time."""
     return f"{socket.gethostname()}:{os.getpid()}:{threading.get_ident()}"
 
 
 def acquire(job: str, owner: str, duration: timedelta, *, shard: int = 0, clock: Clock = timezone.now) -> Lease | None:
-    """Take the job's active run, starting one where there is none; None while somebody else holds it."""
+    """Take the job's active run, starting one where there is none; None while another process holds it."""
     if duration > LONGEST:
         raise ValueError(f"a lease of {duration} is too long; {LONGEST} is the most")
     now = clock()
     run = _active_run(job, shard, now)
+    # A lease beyond LONGEST was written before the clock was set back, so it counts as ended.
     if run is None or (run.lease_until is not None and now < run.lease_until <= now + LONGEST):
         return None
     ahead = run.lease_until - now if run.lease_until is not None else timedelta()
@@ -66,6 +66,7 @@ def acquire(job: str, owner: str, duration: timedelta, *, shard: int = 0, clock:
         _end_cancelled(JobRun.objects.filter(pk=run.pk, fencing_token=run.fencing_token), now)
         return None
     until = now + duration
+    # The condition on the token lets only one of several processes win.
     taken = JobRun.objects.filter(
         pk=run.pk, state=JobState.ACTIVE, fencing_token=run.fencing_token, lease_until=run.lease_until
     ).update(lease_owner=owner, lease_until=until, fencing_token=run.fencing_token + 1)
@@ -73,40 +74,42 @@ def acquire(job: str, owner: str, duration: timedelta, *, shard: int = 0, clock:
 
 
 def waiting(job: str) -> models.QuerySet[JobRun]:
-    """Return the job's runs that nobody holds, the oldest first."""
+    """Return the job's runs without a holder, the oldest first."""
     runs = JobRun.objects.filter(~held_at(timezone.now()), job=job, state=JobState.ACTIVE)
     return runs.order_by("started_at", "pk")
 
 
 def take_waiting(job: str, duration: timedelta, most: int = 1) -> list[Lease]:
-    """Take runs that wait, up to `most`."""
+    """Take waiting runs, up to `most`."""
+    # Other processes may take some of them first.
     shards = waiting(job).values_list("shard", flat=True)[: most + _SPARE]
     leases = (acquire(job, this_owner(), duration, shard=shard) for shard in shards)
     return list(islice((lease for lease in leases if lease is not None), most))
 
 
 def held_at(now: datetime) -> models.Q:
-    """Return the condition on job runs that somebody holds, or that rest until their next round."""
+    """Return the condition on job runs that have a holder, or that rest until their next round."""
     return models.Q(lease_until__gt=now, lease_until__lte=now + LONGEST)
 
 
 def renew(
     lease: Lease, duration: timedelta, *, progress: Mapping[str, Any] | None = None, clock: Clock = timezone.now
 ) -> Lease | None:
-    """Extend the lease from now on, and store the run's progress; None when it is lost or the run was cancelled.
+    """Extend the lease, counted from now, and store the run's progress; None when it is lost or the run was cancelled.
 
-    A lease that ran out may be renewed as long as nobody took it; its holder must not have acted in between.
+    A lease that ran out may be renewed as long as no process took it; its holder must not have acted in between.
     """
     until = clock() + duration
     news = {} if progress is None else {"progress": dict(progress)}
     if _held(lease).filter(cancel_requested_at=None).update(lease_until=until, **news):
         return replace(lease, until=until)
+    # The update may have failed because of a request to cancel, which ends the run here.
     _end_cancelled(_held(lease), clock())
     return None
 
 
 def release(lease: Lease, *, progress: Mapping[str, Any] | None = None, clock: Clock = timezone.now) -> bool:
-    """Give the run back for the next holder to take at once; False when the lease was lost before."""
+    """Release the run for the next holder at once; False when the lease was lost before."""
     news = {} if progress is None else {"progress": dict(progress)}
     return bool(_held(lease).update(lease_until=clock(), lease_owner="", **news))
 
@@ -118,13 +121,13 @@ def finish(
     state: JobState = JobState.DONE,
     clock: Clock = timezone.now,
 ) -> bool:
-    """End the run for good; False when the lease was lost before."""
+    """End the run permanently; False when the lease was lost before."""
     ended = _held(lease).update(state=state, outcome=dict(outcome), finished_at=clock(), lease_owner="")
     return bool(ended)
 
 
 def _end_cancelled(runs: models.QuerySet[JobRun], now: datetime) -> None:
-    """End those runs that somebody asked to end."""
+    """End those runs whose end was requested."""
     asked = runs.filter(state=JobState.ACTIVE).exclude(cancel_requested_at=None)
     asked.update(state=JobState.CANCELLED, finished_at=now, lease_owner="", outcome={"reason": CANCELLED})
 
@@ -146,9 +149,10 @@ def _active_run(job: str, shard: int, now: datetime) -> JobRun | None:
                 job=job,
                 shard=shard,
                 started_at=now,
+                # Tokens rise across the runs of a shard.
                 fencing_token=last.fencing_token if last is not None else 0,
                 memory=last.memory if last is not None else {},
             )
     except IntegrityError:
-        # Another process started the run between our look and our insert; it takes it, too.
+        # Another process started the run between our query and our insert; it takes it, too.
         return None

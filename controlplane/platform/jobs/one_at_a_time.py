@@ -1,4 +1,4 @@
-"""A job of which one run at a time is enough in each process."""
+"""Decorator for jobs that need one run at a time in each process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 def one_at_a_time(job: Callable[[], None]) -> Callable[[], None]:
-    """Return the job so that a second wake-up returns at once: it would only take a thread away from other jobs."""
+    """Return the job with second wake-ups returning at once, so that they occupy no thread."""
     running = threading.Lock()
 
     @functools.wraps(job)

@@ -1,4 +1,4 @@
-"""Gateways that decide alone about a pool although there are others: each knows its own requests only."""
+"""Gateways that decide alone about a pool with several gateways: each knows its own requests only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from controlplane.platform.format import some_names
 from gateway.contracts.fleet_sample import PoolRole
 
 LONG_S = 10.0
-"""An election takes two seconds; gateways that disagree for longer have another reason."""
+"""An election takes two seconds; a longer disagreement has another cause."""
 _NAMED = 4
 REMEDY = "Let the gateways reach each other's HEADWAY_PEER_LISTEN, and Redis."
 

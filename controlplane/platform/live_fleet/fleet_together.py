@@ -16,53 +16,54 @@ _Tokens = tuple[int, int, int]
 
 
 class FleetTogether:
-    """Makes one sample of many. Mutable state: the token counters of each engine, the smoothed loads, the number.
+    """Merges the samples of many gateways. Mutable state: the token counters of each engine, the smoothed loads, the
+    number.
 
-    A gateway's counters begin anew when it starts, and gateways come and go; those of the engines together only rise.
+    A gateway's counters restart with it, and gateways join and leave; those of the engines together only rise.
     """
 
     def __init__(self) -> None:
-        self._told: dict[tuple[str, str], _Tokens] = {}
+        self._counters: dict[tuple[str, str], _Tokens] = {}
         self._totals: dict[str, _Tokens] = {}
         self._smoother = LoadSmoother()
         self._seq = 0
 
-    def sample(self, told: Mapping[str, FleetSample]) -> FleetSample | None:
-        """Return what the gateways, by name, say together; None of no gateway."""
-        if not told:
+    def sample(self, by_gateway: Mapping[str, FleetSample]) -> FleetSample | None:
+        """Return the gateways' samples, by name, as one; None without gateways."""
+        if not by_gateway:
             return None
-        self._count(told)
-        newest = max(told.values(), key=lambda item: item.at)
-        if len(told) == 1:
+        self._count(by_gateway)
+        newest = max(by_gateway.values(), key=lambda item: item.at)
+        if len(by_gateway) == 1:
             return msgspec.structs.replace(newest, engines=tuple([self._counted(engine) for engine in newest.engines]))
         self._seq += 1
-        engines = self._engines(told)
-        lateness = [item.lateness for item in told.values() if item.lateness is not None]
+        engines = self._engines(by_gateway)
+        lateness = [item.lateness for item in by_gateway.values() if item.lateness is not None]
         return FleetSample(
             seq=self._seq,
             at=newest.at,
             window_s=newest.window_s,
-            snapshot_version=min(item.snapshot_version for item in told.values()),
+            snapshot_version=min(item.snapshot_version for item in by_gateway.values()),
             engines=engines,
-            pools=self._pools(told, engines, newest.at),
+            pools=self._pools(by_gateway, engines, newest.at),
             lateness=max(lateness, key=lambda item: item.away_s) if lateness else None,
-            regions=tuple(region for item in told.values() for region in item.regions),
+            regions=tuple(region for item in by_gateway.values() for region in item.regions),
         )
 
-    def _engines(self, told: Mapping[str, FleetSample]) -> tuple[EngineSample, ...]:
+    def _engines(self, by_gateway: Mapping[str, FleetSample]) -> tuple[EngineSample, ...]:
         seen: dict[str, dict[str, EngineSample]] = {}
-        for name, sample in told.items():
+        for name, sample in by_gateway.items():
             for engine in sample.engines:
                 seen.setdefault(engine.engine_id, {})[name] = engine
-        pools = {pool.pool_id: pool.name for sample in told.values() for pool in sample.pools}
+        pools = {pool.pool_id: pool.name for sample in by_gateway.values() for pool in sample.pools}
         engines = [self._counted(engine_together(item)) for item in seen.values()]
         return tuple(sorted(engines, key=lambda item: (pools.get(item.pool_id, ""), item.pool_id, item.name)))
 
     def _pools(
-        self, told: Mapping[str, FleetSample], engines: tuple[EngineSample, ...], at: float
+        self, by_gateway: Mapping[str, FleetSample], engines: tuple[EngineSample, ...], at: float
     ) -> tuple[PoolSample, ...]:
         seen: dict[str, list[PoolSample]] = {}
-        for sample in told.values():
+        for sample in by_gateway.values():
             for pool in sample.pools:
                 seen.setdefault(pool.pool_id, []).append(pool)
         pending: dict[str, dict[str, float]] = {}
@@ -72,26 +73,29 @@ class FleetTogether:
             else:
                 self._smoother.forget(engine.engine_id)
         pools = [
-            pool_together(each, load_cv(self._smoother.update(pending.get(pool_id, {}), at)))
-            for pool_id, each in seen.items()
+            pool_together(pool_samples, load_cv(self._smoother.update(pending.get(pool_id, {}), at)))
+            for pool_id, pool_samples in seen.items()
         ]
         return tuple(sorted(pools, key=lambda item: (item.name, item.pool_id)))
 
-    def _count(self, told: Mapping[str, FleetSample]) -> None:
-        heard = {
-            (name, engine.engine_id): _tokens(engine) for name, sample in told.items() for engine in sample.engines
+    def _count(self, by_gateway: Mapping[str, FleetSample]) -> None:
+        counted = {
+            (name, engine.engine_id): _tokens(engine)
+            for name, sample in by_gateway.items()
+            for engine in sample.engines
         }
-        for key, now in heard.items():
-            # The first word of a gateway, and the first after its restart, is where counting begins; of a gateway
-            # that was always alone the counters stay what it says.
-            before = self._told.get(key) or (now if key[1] in self._totals else (0, 0, 0))
+        for key, now in counted.items():
+            # A gateway's first sample, and the first after its restart, is its baseline; the counters of a gateway
+            # that was always alone stay as it reports them.
+            before = self._counters.get(key) or (now if key[1] in self._totals else (0, 0, 0))
             added = tuple(new - old for new, old in zip(now, before, strict=True))
+            # A negative difference means that the gateway restarted.
             if min(added) >= 0:
                 total = self._totals.get(key[1], (0, 0, 0))
                 self._totals[key[1]] = (total[0] + added[0], total[1] + added[1], total[2] + added[2])
-        self._told = heard
-        engine_ids = {engine_id for _, engine_id in heard}
-        self._totals = {engine_id: each for engine_id, each in self._totals.items() if engine_id in engine_ids}
+        self._counters = counted
+        engine_ids = {engine_id for _, engine_id in counted}
+        self._totals = {engine_id: tokens for engine_id, tokens in self._totals.items() if engine_id in engine_ids}
 
     def _counted(self, engine: EngineSample) -> EngineSample:
         prompt, cached, predicted = self._totals[engine.engine_id]

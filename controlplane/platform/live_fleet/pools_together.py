@@ -1,4 +1,4 @@
-"""One pool as several gateways see it."""
+"""Merges several gateways' samples of one pool."""
 
 from __future__ import annotations
 
@@ -12,53 +12,55 @@ from gateway.contracts.fleet_sample import PoolSample, PrefixCounts
 MAX_PREFIXES = 64
 
 
-def pool_together(told: Sequence[PoolSample], load_cv: float) -> PoolSample:
+def pool_together(samples: Sequence[PoolSample], load_cv: float) -> PoolSample:
     """Return one pool: rates and queues add up, shares and percentiles are of all requests together.
 
-    `load_cv` is that of the engines together. What the policy says is the newest gateway's.
+    `load_cv` is that of the merged engines. The policy's values are the newest gateway's.
     """
-    newest = max(told, key=lambda item: item.policy_version)
-    p50_s, p90_s, p99_s = (_percentile(told, share) for share in (0.50, 0.90, 0.99))
+    newest = max(samples, key=lambda item: item.policy_version)
+    p50_s, p90_s, p99_s = (_percentile(samples, share) for share in (0.50, 0.90, 0.99))
     return msgspec.structs.replace(
         newest,
-        unbound=sum(item.unbound for item in told),
-        unbound_tokens=sum(item.unbound_tokens for item in told),
-        oldest_wait_s=max(item.oldest_wait_s for item in told),
+        unbound=sum(item.unbound for item in samples),
+        unbound_tokens=sum(item.unbound_tokens for item in samples),
+        oldest_wait_s=max(item.oldest_wait_s for item in samples),
         load_cv=load_cv,
-        requests_per_s=math.fsum(item.requests_per_s for item in told),
-        prompt_tokens_per_s=math.fsum(item.prompt_tokens_per_s for item in told),
+        requests_per_s=math.fsum(item.requests_per_s for item in samples),
+        prompt_tokens_per_s=math.fsum(item.prompt_tokens_per_s for item in samples),
         ttft_p50_s=p50_s,
         ttft_p90_s=p90_s,
         ttft_p99_s=p99_s,
-        on_time_share=_mean([(item.on_time_share, item.judged) for item in told]),
-        hit_share=_mean([(item.hit_share, item.prompt_tokens_per_s) for item in told]),
-        approximate_share=_mean([(item.approximate_share, item.requests_per_s) for item in told]),
-        late=sum(item.late for item in told),
-        judged=sum(item.judged for item in told),
-        ttft_count=sum(item.ttft_count for item in told),
+        on_time_share=_mean([(item.on_time_share, item.judged) for item in samples]),
+        hit_share=_mean([(item.hit_share, item.prompt_tokens_per_s) for item in samples]),
+        approximate_share=_mean([(item.approximate_share, item.requests_per_s) for item in samples]),
+        late=sum(item.late for item in samples),
+        judged=sum(item.judged for item in samples),
+        ttft_count=sum(item.ttft_count for item in samples),
         ttft_points=(),
-        observes=all(item.observes for item in told),
-        bound=sum(item.bound or 0 for item in told),
-        dispatched_at_once_per_s=_sum([item.dispatched_at_once_per_s for item in told]),
-        dispatched_waited_per_s=_sum([item.dispatched_waited_per_s for item in told]),
-        queue_wait_mean_s=_mean([(item.queue_wait_mean_s, _dispatches_per_s(item)) for item in told]),
+        observes=all(item.observes for item in samples),
+        bound=sum(item.bound or 0 for item in samples),
+        dispatched_at_once_per_s=_sum([item.dispatched_at_once_per_s for item in samples]),
+        dispatched_waited_per_s=_sum([item.dispatched_waited_per_s for item in samples]),
+        queue_wait_mean_s=_mean([(item.queue_wait_mean_s, _dispatches_per_s(item)) for item in samples]),
         # Only the gateways know each wait; the slowest gateway's figure is not below the true one of all.
         queue_wait_p90_s=max(
-            (item.queue_wait_p90_s for item in told if item.queue_wait_p90_s is not None), default=None
+            (item.queue_wait_p90_s for item in samples if item.queue_wait_p90_s is not None), default=None
         ),
-        migrations_per_s=_sum([item.migrations_per_s for item in told]),
-        overtaken_per_s=_sum([item.overtaken_per_s for item in told]),
-        rejections_per_s=_rejections(told),
+        migrations_per_s=_sum([item.migrations_per_s for item in samples]),
+        overtaken_per_s=_sum([item.overtaken_per_s for item in samples]),
+        rejections_per_s=_rejections(samples),
         totals=None,
-        prefixes=_busiest(prefixes_together(told)),
-        usual_d=max(item.usual_d for item in told),
-        queued_s=_sum([item.queued_s for item in told]),
-        roles=tuple(role for item in told for role in item.roles),
+        prefixes=_busiest(prefixes_together(samples)),
+        usual_d=max(item.usual_d for item in samples),
+        queued_s=_sum([item.queued_s for item in samples]),
+        roles=tuple(role for item in samples for role in item.roles),
     )
 
 
-def _percentile(told: Sequence[PoolSample], share: float) -> float | None:
-    weighted = sorted((value, pool.ttft_count / len(pool.ttft_points)) for pool in told for value in pool.ttft_points)
+def _percentile(samples: Sequence[PoolSample], share: float) -> float | None:
+    weighted = sorted(
+        (value, pool.ttft_count / len(pool.ttft_points)) for pool in samples for value in pool.ttft_points
+    )
     wanted, passed = share * math.fsum(weight for _, weight in weighted), 0.0
     for value, weight in weighted:
         passed += weight
@@ -67,14 +69,14 @@ def _percentile(told: Sequence[PoolSample], share: float) -> float | None:
     return None
 
 
-def _mean(told: Sequence[tuple[float | None, float]]) -> float | None:
-    known = [(value, weight) for value, weight in told if value is not None and weight > 0]
+def _mean(weighted: Sequence[tuple[float | None, float]]) -> float | None:
+    known = [(value, weight) for value, weight in weighted if value is not None and weight > 0]
     weights = math.fsum(weight for _, weight in known)
     return math.fsum(value * weight for value, weight in known) / weights if known else None
 
 
-def _sum(told: Sequence[float | None]) -> float | None:
-    known = [item for item in told if item is not None]
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [item for item in values if item is not None]
     return math.fsum(known) if known else None
 
 
@@ -82,19 +84,19 @@ def _dispatches_per_s(pool: PoolSample) -> float:
     return (pool.dispatched_at_once_per_s or 0.0) + (pool.dispatched_waited_per_s or 0.0)
 
 
-def _rejections(told: Sequence[PoolSample]) -> dict[str, float] | None:
-    known = [item.rejections_per_s for item in told if item.rejections_per_s is not None]
+def _rejections(samples: Sequence[PoolSample]) -> dict[str, float] | None:
+    known = [item.rejections_per_s for item in samples if item.rejections_per_s is not None]
     codes = sorted({code for item in known for code in item})
     return {code: math.fsum(item.get(code, 0.0) for item in known) for code in codes} if known else None
 
 
-def prefixes_together(told: Sequence[PoolSample]) -> list[PrefixCounts]:
-    """Return each prefix once, in the order in which they are named; its candidates are those named last."""
-    found: dict[str, PrefixCounts] = {}
-    for prefix in (item for pool in told for item in pool.prefixes):
-        before = found.get(prefix.key)
-        found[prefix.key] = prefix if before is None else _prefix_together(before, prefix)
-    return list(found.values())
+def prefixes_together(samples: Sequence[PoolSample]) -> list[PrefixCounts]:
+    """Return each prefix once, in the order of first mention; its candidates are the last ones named."""
+    by_key: dict[str, PrefixCounts] = {}
+    for prefix in (item for pool in samples for item in pool.prefixes):
+        before = by_key.get(prefix.key)
+        by_key[prefix.key] = prefix if before is None else _prefix_together(before, prefix)
+    return list(by_key.values())
 
 
 def _busiest(prefixes: list[PrefixCounts]) -> tuple[PrefixCounts, ...]:

@@ -18,13 +18,13 @@ from gateway.contracts.wire import UnreadableMessageError
 
 MAX_GATEWAYS = 256
 MAX_AGE_S = 5.0
-"""A gateway that has been silent for longer says nothing about now; samples come twice a second."""
+"""A gateway that is silent for longer says nothing about the present; samples come twice a second."""
 TOGETHER_EVERY_S = 0.4
-"""Samples of several gateways arrive between each other's; one picture for each round of them is enough."""
+"""Samples of several gateways arrive interleaved; one merged sample per round of them is enough."""
 
 logger = logging.getLogger(__name__)
 
-Heard = Callable[[str, FleetSample], None]
+OnSample = Callable[[str, FleetSample], None]
 """Called with a gateway's name (empty: the only one) and its sample."""
 Shown = Callable[[FleetSample], None]
 
@@ -34,13 +34,13 @@ class _Gateway:
     sample: FleetSample
     arrived_s: float
     again: bool = False
-    """It spoke more than once: its first word may be what the bus kept of a gateway that ended long ago."""
+    """More than one sample arrived: the first may be the bus's stored value of a gateway that ended long ago."""
 
 
 class FleetSamples:
     """Follows the gateways. Thread-safe; callbacks run in the publisher's thread, outside the lock.
 
-    Mutable state: the newest sample of each gateway, the newest of all together, and who follows.
+    Mutable state: the newest sample of each gateway, the newest merged one, and the subscribers.
     """
 
     def __init__(self, bus: Bus, clock: Callable[[], float] = time.monotonic) -> None:
@@ -50,31 +50,31 @@ class FleetSamples:
         self._together = FleetTogether()
         self._latest: FleetSample | None = None
         self._shown_s = 0.0
-        self._each: list[Heard] = []
+        self._on_gateway: list[OnSample] = []
         self._all: list[Shown] = []
-        hear_gateways(bus, TOPIC, self._hear)
+        hear_gateways(bus, TOPIC, self._receive)
 
     @property
     def latest(self) -> FleetSample | None:
-        """The newest picture of all gateways together; None before the first sample."""
+        """The newest merged sample of all gateways; None before the first."""
         with self._lock:
             if not self._all:
                 self._latest = self._together.sample(self._counted(self._clock())) or self._latest
             return self._latest
 
     def newest_snapshot(self) -> int:
-        """Return the highest snapshot version that a gateway serves now; 0: none speaks."""
+        """Return the highest snapshot version that a gateway serves now; 0: no gateway reports."""
         with self._lock:
             served = self._counted(self._clock()).values()
         return max((item.snapshot_version for item in served), default=0)
 
     def newest(self) -> list[FleetSample]:
-        """Return the last sample of each gateway that is followed, however old."""
+        """Return the last sample of each known gateway, however old."""
         with self._lock:
             return [gateway.sample for gateway in self._gateways.values()]
 
     def subscribe(self, shown: Shown) -> Callable[[], None]:
-        """Hear each picture of all gateways together, the newest at once; returns the call that ends it."""
+        """Subscribe to the merged samples of all gateways, the newest at once; returns the call that unsubscribes."""
         latest = self.latest
         with self._lock:
             self._all = [*self._all, shown]
@@ -87,21 +87,21 @@ class FleetSamples:
 
         return leave
 
-    def subscribe_each(self, heard: Heard) -> Callable[[], None]:
-        """Hear the samples of each gateway, the newest at once; returns the call that ends it."""
+    def subscribe_gateways(self, on_sample: OnSample) -> Callable[[], None]:
+        """Subscribe to the samples of each gateway, the newest at once; returns the call that unsubscribes."""
         with self._lock:
-            self._each = [*self._each, heard]
+            self._on_gateway = [*self._on_gateway, on_sample]
             known = self._counted(self._clock())
         for name, sample in known.items():
-            heard(name, sample)
+            on_sample(name, sample)
 
         def leave() -> None:
             with self._lock:
-                self._each = [item for item in self._each if item is not heard]
+                self._on_gateway = [item for item in self._on_gateway if item is not on_sample]
 
         return leave
 
-    def _hear(self, name: str, value: bytes) -> None:
+    def _receive(self, name: str, value: bytes) -> None:
         try:
             sample = decode_sample(value)
         except UnreadableMessageError as error:
@@ -111,10 +111,11 @@ class FleetSamples:
             now = self._clock()
             if not self._admit(name, sample, now):
                 return
-            each, shown = self._each, self._all
+            followers, shown = self._on_gateway, self._all
+            # Merging costs time, so it is done only for subscribers.
             picture = self._picture(now) if shown else None
-        for heard in each:
-            heard(name, sample)
+        for on_sample in followers:
+            on_sample(name, sample)
         if picture is not None:
             for follow in shown:
                 follow(picture)
@@ -122,24 +123,26 @@ class FleetSamples:
     def _admit(self, name: str, sample: FleetSample, now: float) -> bool:
         known = self._gateways.get(name)
         if known is None and len(self._gateways) >= MAX_GATEWAYS:
-            self._gateways = {key: each for key, each in self._gateways.items() if now - each.arrived_s <= MAX_AGE_S}
+            self._gateways = {
+                key: gateway for key, gateway in self._gateways.items() if now - gateway.arrived_s <= MAX_AGE_S
+            }
             if len(self._gateways) >= MAX_GATEWAYS:
                 return False
         self._gateways[name] = _Gateway(sample, now, again=known is not None)
         return True
 
     def _counted(self, now: float) -> Mapping[str, FleetSample]:
-        """Return, in the order of their names, the gateways that speak."""
-        speaking = {key: each for key, each in self._gateways.items() if now - each.arrived_s <= MAX_AGE_S}
+        """Return the samples of the gateways that report, ordered by name."""
+        speaking = {key: gateway for key, gateway in self._gateways.items() if now - gateway.arrived_s <= MAX_AGE_S}
         newest_at = max((item.sample.at for item in speaking.values()), default=0.0)
         return {
-            name: each.sample
-            for name, each in sorted(speaking.items())
-            if each.again or each.sample.at >= newest_at - MAX_AGE_S
+            name: gateway.sample
+            for name, gateway in sorted(speaking.items())
+            if gateway.again or gateway.sample.at >= newest_at - MAX_AGE_S
         }
 
     def _picture(self, now: float) -> FleetSample | None:
-        """Return the picture of now; None where one was made a moment ago."""
+        """Return a merged sample of now; None where one was made a moment ago."""
         counted = self._counted(now)
         if len(counted) > 1 and now - self._shown_s < TOGETHER_EVERY_S:
             return None

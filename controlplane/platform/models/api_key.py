@@ -1,4 +1,4 @@
-"""Credential of a sender of requests; only its SHA-256 is stored."""
+"""Credential of a client; only its SHA-256 is stored."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from controlplane.platform.role import Role
 SCOPES = ("infer", "route", "manage")
 """infer: the OpenAI-compatible proxy. route: the decision API. manage: the management API, with the key's role."""
 USUAL_SCOPES = ("infer",)
-"""What a key opens unless somebody says more."""
+"""The default scopes of a key."""
 
 KEY_START = "hw_"
-"""How the text of every key begins."""
+"""Prefix of every key's text."""
 
 SLO_CLASS = r"^[a-z0-9][a-z0-9_.-]{0,31}$"
 
 
 def new_key_id() -> str:
-    """Return an id that tells nothing about the key."""
+    """Return an id that reveals nothing about the key."""
     return f"key-{uuid_utils.uuid7().hex}"
 
 
 def usual_scopes() -> list[str]:
-    """Return what an ordinary key may do."""
+    """Return the default scopes of a key."""
     return list(USUAL_SCOPES)
 
 
 def hash_api_key(text: str) -> str:
-    """Return the lower-case hex SHA-256 by which keys are stored and looked up."""
+    """Return the lower-case hex SHA-256 by which keys are stored and found."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 class ApiKey(models.Model):
-    """One API key, shown once when it is made and never again."""
+    """One API key; its text is shown once, when it is created."""
 
     public_id_field = "key_id"
     in_snapshot = True
@@ -48,16 +48,17 @@ class ApiKey(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="api_keys")
     name = models.CharField(max_length=120)
     prefix = models.CharField(max_length=16)
-    """First characters, so that people can tell keys apart."""
+    """First characters, so that people can recognize a key."""
     sha256 = models.CharField(max_length=64, unique=True)
     """Lower-case hex of the whole key's SHA-256. The key has 256 random bits, so no salt is needed."""
     scopes = models.JSONField(default=usual_scopes)
     """A list of SCOPES."""
     role = models.CharField(max_length=16, choices=Role.choices, default=Role.VIEWER)
-    """What the scope manage allows; without that scope it means nothing."""
+    """What the scope manage allows; without that scope it has no effect."""
     pools = models.JSONField(default=list, blank=True)
     """Slugs of the pools that the scope manage opens, or ALL_POOLS alone; empty: none. An admin's key opens all. Slugs
-    of deleted pools stay and open nothing."""
+    of deleted pools stay and open nothing.
+    """
     rate_per_min = models.PositiveIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(1_000_000)]
     )
@@ -73,9 +74,9 @@ class ApiKey(models.Model):
     priority_ceiling = models.IntegerField(
         null=True, blank=True, validators=[MinValueValidator(-(2**31)), MaxValueValidator(2**31 - 1)]
     )
-    """Most urgent priority that requests may ask for (lower goes first); empty: any."""
+    """Most urgent priority that requests may ask for (lower is more urgent); empty: any."""
     origins = models.JSONField(default=list, blank=True)
-    """Web origins whose pages may send advisories with this key's tokens, beside the gateway's own."""
+    """Web origins whose pages may send advisories with this key's tokens, in addition to the gateway's own."""
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)

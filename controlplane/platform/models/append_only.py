@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class AppendOnlyError(RuntimeError):
-    """The row is stored, so it is never changed."""
+    """The row is stored and can never be changed."""

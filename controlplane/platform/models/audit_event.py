@@ -1,4 +1,4 @@
-"""One change: who, what, before and after, and why. Events are never changed, nor deleted early."""
+"""One change: its actor, its object before and after, and its reason. Events are never changed, nor deleted early."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from controlplane.platform.models.append_only import AppendOnlyError
 
 
 class AuditEvent(models.Model):
-    """One mutation. Written in the transaction of the change it tells of, with secrets left out."""
+    """One mutation. Written in the transaction of the change that it records, with secrets left out."""
 
     at = models.DateTimeField(db_index=True)
     actor = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
     )
     actor_name = models.CharField(max_length=150)
-    """As it was then; stays when the person is gone."""
+    """The name at that time; kept when the person is deleted."""
     via = models.CharField(max_length=16)
     """console, api, command or program."""
     verb = models.CharField(max_length=64)
-    """What was done, for example engine.drain or policy.publish."""
+    """The action, for example engine.drain or policy.publish."""
     object_kind = models.CharField(max_length=32)
     object_id = models.CharField(max_length=128)
     pool_slug = models.CharField(max_length=64, blank=True)
@@ -54,5 +54,5 @@ class AuditEvent(models.Model):
 
     @override
     def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
-        """Raise AppendOnlyError: events go by their age only (platform.audit_retention)."""
+        """Raise AppendOnlyError: events are deleted by age only (platform.audit_retention)."""
         raise AppendOnlyError("an audit event is not deleted by hand")

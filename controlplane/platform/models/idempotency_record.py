@@ -10,13 +10,13 @@ class IdempotencyRecord(models.Model):
     """One named POST of one caller; without a status it is still under way."""
 
     caller = models.CharField(max_length=128)
-    """Whose name it is: names of different callers never meet."""
+    """Whose key it is: keys of different callers are independent."""
     key = models.CharField(max_length=128)
     request_sha256 = models.CharField(max_length=64)
-    """Of method, address and body: the same name with another request is a mistake."""
+    """Of method, address and body: the same key with another request is an error."""
     status = models.PositiveSmallIntegerField(null=True, blank=True)
     body = models.JSONField(null=True)
-    """The answer without what is shown only once."""
+    """The answer without the members that are shown only once."""
     headers = models.JSONField(default=dict)
     created_at = models.DateTimeField(db_index=True)
 

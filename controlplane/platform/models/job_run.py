@@ -1,4 +1,4 @@
-"""One background run: the truth about jobs, of which Celery is only the wake-up."""
+"""One background run: the source of truth about jobs; Celery only wakes them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing_extensions import override
 
 
 class JobState(models.TextChoices):
-    """Where a run stands."""
+    """State of a run."""
 
     ACTIVE = "active", "Active"
     DONE = "done", "Finished"
@@ -17,7 +17,7 @@ class JobState(models.TextChoices):
 
 
 class JobRun(models.Model):
-    """One run of a job on one shard. Its holder is whoever made the last conditional update on it."""
+    """One run of a job on one shard. Its holder made the last conditional update on it."""
 
     public_id_field = "pk"
 
@@ -29,13 +29,13 @@ class JobRun(models.Model):
     outcome = models.JSONField(default=dict)
     progress = models.JSONField(default=dict)
     memory = models.JSONField(default=dict)
-    """What the job's planner remembers from round to round; the shard's next run takes it over."""
+    """Memory of the job's planner from round to round; the shard's next run takes it over."""
     lease_owner = models.CharField(max_length=200, blank=True)
     lease_until = models.DateTimeField(null=True, blank=True)
     fencing_token = models.PositiveBigIntegerField(default=0)
-    """Rises with each new holder, also from one run of the same job and shard to the next."""
+    """Rises with each new holder, across all runs of the same job and shard."""
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
-    """Set when somebody asks the run to end; its holder hears of it when it renews its lease."""
+    """Set when a person asks the run to end; its holder learns of it when it renews its lease."""
     cancel_requested_by = models.CharField(max_length=150, blank=True)
     retry_of = models.ForeignKey("self", on_delete=models.SET_NULL, null=True, blank=True, related_name="retries")
     started_at = models.DateTimeField()

@@ -7,7 +7,7 @@ from typing_extensions import override
 
 
 class SnapshotVersion(models.Model):
-    """The one row that every change of topology, policies or API keys raises in its own transaction."""
+    """The one row whose version each change of topology, policies or API keys raises in its own transaction."""
 
     ONLY = 1
 

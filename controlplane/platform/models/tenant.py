@@ -16,7 +16,8 @@ class Tenant(models.Model):
     slug = models.SlugField(max_length=64, unique=True)
     name = models.CharField(max_length=120)
     unsalted = models.BooleanField(default=False)
-    """Its blocks carry no salt where a pool keeps tenants apart: of the first tenant, whose caches were warm before."""
+    """Its blocks carry no salt in pools that isolate tenants: set for the first tenant, whose caches were warm before.
+    """
     served_models = models.JSONField(default=list, blank=True)
     """Served models that it may use; empty: all."""
     revision = models.PositiveIntegerField(default=1)

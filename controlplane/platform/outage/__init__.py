@@ -1,1 +1,1 @@
-"""What goes on while the database cannot be written."""
+"""Services that keep working while the database cannot be written."""

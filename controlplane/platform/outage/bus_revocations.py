@@ -1,4 +1,4 @@
-"""API keys that were revoked over the bus because the database could not be written, until it has stored them."""
+"""API keys revoked over the bus because the database could not be written, until it has stored them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class BusRevocations:
-    """Thread-safe. Mutable state, under `_lock`: what the bus says, by the key's SHA-256."""
+    """Thread-safe. Mutable state, under `_lock`: the bus's revocations, by the key's SHA-256."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -51,7 +51,7 @@ class BusRevocations:
             return [item for item in self._known.values() if not item.stored_as_of]
 
     def publish(self, revocation: KeyRevocation) -> int:
-        """Have all gateways reject a key; returns how many processes received it. Raises BusAwayError."""
+        """Have all gateways reject a key; return how many processes received it. Raises BusAwayError."""
         if not self._bus.connected:
             raise BusAwayError("the bus cannot be reached")
         value = encode_revocation(revocation)
@@ -62,7 +62,7 @@ class BusRevocations:
             raise BusAwayError("the bus does not answer") from error
 
     def note_stored(self, revocation: KeyRevocation, version: int) -> None:
-        """Have gateways rely on snapshots again from this version on, which lacks the key."""
+        """Let gateways rely on snapshots again from this version on, which lacks the key."""
         stored = msgspec.structs.replace(revocation, stored_as_of=max(1, version))
         self._bus.publish(stored.topic, encode_revocation(stored))
 
@@ -98,7 +98,7 @@ def revocation_of(sha256: str, key_id: str, *, actor: Actor, why: str = "") -> K
 
 
 def bus_revocations() -> BusRevocations:
-    """Return what this process knows of them; it follows its bus from the first call on."""
+    """Return this process's view of them; it follows its bus from the first call on."""
     return _following(cast("Any", get_bus()))
 
 

@@ -1,4 +1,4 @@
-"""A database that cannot be written: why, and whether this process saw it lately."""
+"""A database that cannot be written: the cause, and whether this process met it lately."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from django.db import InterfaceError, InternalError, OperationalError, transacti
 CANNOT_WRITE = (OperationalError, InternalError, InterfaceError)
 """Raised by a database that is full, read-only, busy or away."""
 REMEMBERED_S = 90.0
-"""A failure is told so long; sessions try to write once a minute."""
+"""A failure is reported for this long; sessions try to write once a minute."""
 
 logger = logging.getLogger(__name__)
 
@@ -42,13 +42,13 @@ _SAID = {
 
 
 def cause_of(error: BaseException) -> Cause | None:
-    """Return why the database failed; None: not for a reason that waiting or an operator mends."""
+    """Return why the database failed; None: not for a cause that waiting or an operator can fix."""
     said = str(error).lower()
     if not isinstance(error, CANNOT_WRITE) or said.startswith("no such "):
-        # SQLite reports by the same class that a table or column is missing.
+        # SQLite uses the same class for a missing table or column.
         return None
-    found = next((cause for part, cause in _SAID.items() if part in said), Cause.AWAY)
-    return None if isinstance(error, InternalError) and found == Cause.AWAY else found
+    cause = next((known for part, known in _SAID.items() if part in said), Cause.AWAY)
+    return None if isinstance(error, InternalError) and cause == Cause.AWAY else cause
 
 
 class DatabaseWrites:
@@ -60,12 +60,12 @@ class DatabaseWrites:
 
     @property
     def failing(self) -> Cause | None:
-        """Why the last write failed; None: it did not, or that was long ago."""
+        """Cause of the last write's failure; None: it succeeded, or that was long ago."""
         failed = self._failed
         return failed[1] if failed is not None and self._clock() - failed[0] < REMEMBERED_S else None
 
     def failed(self, error: BaseException) -> None:
-        """Note a failure."""
+        """Record a failure."""
         cause = cause_of(error)
         if cause is None:
             return
@@ -76,12 +76,12 @@ class DatabaseWrites:
             logger.warning("the database cannot be written", extra={"cause": cause.value})
 
     def succeeded(self) -> None:
-        """Note a success."""
+        """Record a success."""
         self._failed = None
 
     @contextmanager
     def attempted(self) -> Iterator[None]:
-        """Do, all or nothing, what may be left undone while the database cannot be written."""
+        """Run the block, all or nothing; skip it while the database cannot be written."""
         try:
             with transaction.atomic():
                 yield
@@ -95,5 +95,5 @@ class DatabaseWrites:
 
 @functools.cache
 def database_writes() -> DatabaseWrites:
-    """Return what this process knows."""
+    """Return this process's record."""
     return DatabaseWrites()

@@ -17,7 +17,7 @@ from controlplane.policies.reading import visible_policies
 
 
 class Policies(Creatable):
-    """All policies, and new ones."""
+    """All policies; POST creates one."""
 
     noun = "policies"
     shape = PolicyShape
@@ -67,10 +67,10 @@ class PolicyCheck(ApiView):
     only_asks = True
 
     def post(self, request: Request) -> Response:
-        """Say everything that is wrong with a document; nothing is stored."""
+        """Report every problem of a document; nothing is stored."""
         try:
             policy = validated(self.body()["document"])
         except InvalidPolicyError as error:
-            found = [{"path": item.path, "message": item.message} for item in error.found]
-            return Response({"valid": False, "errors": found, "document": None})
+            errors = [{"path": item.path, "message": item.message} for item in error.field_problems]
+            return Response({"valid": False, "errors": errors, "document": None})
         return Response({"valid": True, "errors": [], "document": msgspec.to_builtins(policy)})

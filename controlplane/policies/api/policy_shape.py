@@ -33,7 +33,7 @@ class PolicyShape(ModelShape):
 
 
 class ReleaseStepShape(serializers.Serializer):
-    """One step of a version between draft and live, and out of force again."""
+    """One step of a version's release: from draft to live, and out of force again."""
 
     step = serializers.CharField(
         help_text="drafted, validated, what_if, shadow, canary, approved, scheduled, live, replaced or rolled_back."
@@ -61,13 +61,13 @@ class _VersionList(serializers.ListSerializer):
 
 
 class PolicyVersionShape(ModelShape):
-    """A whole policy as it was written once."""
+    """A whole policy as written once."""
 
     author = serializers.SlugRelatedField(slug_field="username", read_only=True, allow_null=True)
     document = serializers.JSONField(read_only=True)
     release_timeline = serializers.SerializerMethodField()
     timelines: Mapping[int, tuple[TimelineStep, ...]] | None = None
-    """By version id, where several versions are shown at once."""
+    """By version id, for an answer with several versions."""
 
     class Meta:
         model = PolicyVersion
@@ -96,7 +96,7 @@ class PolicyVersionShape(ModelShape):
 
 
 class ScheduledPublishShape(ModelShape):
-    """A version that is to go live at a chosen moment, or was to."""
+    """A scheduled publish of a version, past ones included."""
 
     version = serializers.SlugRelatedField(slug_field="number", read_only=True)
     by = serializers.CharField(source="by_name", read_only=True)
@@ -119,7 +119,7 @@ class ScheduledPublishShape(ModelShape):
 
 
 class PolicyChange(ChangeBody):
-    """What of a policy can change; its settings change by new versions."""
+    """Writable fields of a policy; its settings change by new versions."""
 
     name = Text(max_length=120)
     needs_approval = Truth(
@@ -130,13 +130,13 @@ class PolicyChange(ChangeBody):
 
 
 class NewPolicy(PolicyChange):
-    """A policy to be."""
+    """Body of POST /policies."""
 
     slug = Text(max_length=64, help_text="Its id; never changes.")
 
 
 class NewPolicyVersion(Input):
-    """A version to be; it changes nothing until it is published."""
+    """Body of a new version; it has no effect until it is published."""
 
     document = Document(help_text="As described by /policies/schema; omitted fields take their defaults.")
     message = Text(required=False, allow_blank=True, default="", help_text="What changes, and why.")
@@ -150,13 +150,13 @@ class NewPolicyVersion(Input):
 
 
 class PolicyDocument(Input):
-    """A document to look at."""
+    """A document to check."""
 
     document = Document()
 
 
 class CheckedDocument(serializers.Serializer):
-    """What is wrong with a document, and how it reads with its defaults written out."""
+    """Problems of a document, and the document with its defaults written out."""
 
     valid = serializers.BooleanField()
     errors = serializers.ListField(child=serializers.DictField(child=serializers.CharField()))
@@ -164,7 +164,7 @@ class CheckedDocument(serializers.Serializer):
 
 
 class Publication(ChangeBody):
-    """Which version the caller believes to be live; null: none is."""
+    """The version that the caller believes to be live; null: none."""
 
     instead_of = WholeNumber(allow_null=True, min_value=1, max_value=_LARGEST)
 
@@ -176,11 +176,11 @@ class Schedule(Publication):
 
 
 class Approval(ChangeBody):
-    """Somebody's word on a version."""
+    """Approval of a version."""
 
 
 class RollBack(Publication):
-    """Which version is to be live again, as a copy."""
+    """The version whose copy is to go live."""
 
     number = WholeNumber(min_value=1, max_value=_LARGEST)
 

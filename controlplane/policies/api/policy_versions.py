@@ -60,7 +60,7 @@ class _VersionVerb(Verb):
 
 
 class PolicyVersions(_VersionView):
-    """The versions of one policy, and new ones."""
+    """The versions of one policy; POST adds one."""
 
     bodies = by_method(POST=NewPolicyVersion)
     listing = Listing(
@@ -74,7 +74,7 @@ class PolicyVersions(_VersionView):
         return self.show_page(self.policy(slug).versions.select_related("policy__live_version", "author"))
 
     def post(self, request: Request, *, slug: str) -> Response:
-        """Store a document as the next version; it changes nothing until it is published."""
+        """Store a document as the next version; it has no effect until it is published."""
         policy, body = self.policy(slug), self.body()
         return self.show(policies.draft(policy, **body, actor=self.actor), 201)
 
@@ -88,14 +88,14 @@ class OnePolicyVersion(_VersionView):
 
 
 class PolicyPublication(_VersionVerb):
-    """Make the version live everywhere at once; 412 with the live one when it is not `instead_of`."""
+    """Make the version live everywhere at once; 412 with the live version if that is not `instead_of`."""
 
     verb = staticmethod(policies.publish_version)
     bodies = by_method(POST=Publication)
 
 
 class VersionApproval(_VersionVerb):
-    """Approve the version; 409 for its author and for API keys. Asked twice it changes nothing."""
+    """Approve the version; 409 for its author and for API keys. Repeating it changes nothing."""
 
     verb = staticmethod(policy_approvals.approve)
     bodies = by_method(POST=Approval)
@@ -108,14 +108,14 @@ class VersionApproval(_VersionVerb):
 
 
 class VersionApprovalWithdrawal(_VersionVerb):
-    """Take one's own approval back; 409 where there is none."""
+    """Withdraw one's own approval; 409 if there is none."""
 
     verb = staticmethod(policy_approvals.withdraw_approval)
     bodies = by_method(POST=Approval)
 
 
 class VersionSchedule(_VersionView):
-    """One version going live at a chosen moment."""
+    """The scheduled publish of one version."""
 
     shape = ScheduledPublishShape
     bodies = by_method(POST=Schedule)
@@ -123,18 +123,20 @@ class VersionSchedule(_VersionView):
     has_etag = True
 
     def newest(self, slug: str, number: int) -> ScheduledPublish:
-        """Return the version's newest appointment; raises DoesNotExist."""
-        found = scheduled_publishes.newest_schedules([self.version(slug, number)])
-        if not found:
+        """Return the version's newest scheduled publish; raises DoesNotExist."""
+        schedules = scheduled_publishes.newest_schedules([self.version(slug, number)])
+        if not schedules:
             raise ScheduledPublish.DoesNotExist
-        return next(iter(found.values()))
+        return next(iter(schedules.values()))
 
     def get(self, request: Request, *, slug: str, number: int) -> Response:
-        """Return the version's newest appointment, also one that has ended; 404 where it never had one."""
+        """Return the version's newest scheduled publish, even if it has ended; 404 if there was none."""
         return self.show(self.newest(slug, number))
 
     def post(self, request: Request, *, slug: str, number: int) -> Response:
-        """Have the version go live then, rejected or not as a publish at that moment; 409 while another one waits."""
+        """Schedule the version to go live, subject to the checks of a publish at that time; 409 while another one
+        waits.
+        """
         version, body = self.version(slug, number), self.body()
         made = scheduled_publishes.schedule_publish(
             version, body["at"], instead_of=body["instead_of"], actor=self.actor, why=taken_why(body)
@@ -142,7 +144,7 @@ class VersionSchedule(_VersionView):
         return self.show(made, 201)
 
     def delete(self, request: Request, *, slug: str, number: int) -> Response:
-        """Call the appointment off; 409 where it has ended already."""
+        """Cancel the scheduled publish; 409 if it has ended already."""
         schedule = self.newest(slug, number)
         expected = expected_revision(request, schedule)
         scheduled_publishes.cancel_schedule(schedule, actor=self.actor, expected=expected, why=why_of(request))
@@ -150,13 +152,13 @@ class VersionSchedule(_VersionView):
 
 
 class PolicyRollBack(_VersionView):
-    """One policy going back."""
+    """Rollback of one policy."""
 
     bodies = by_method(POST=RollBack)
     answers = by_method(POST=(201, PolicyVersionShape))
 
     def post(self, request: Request, *, slug: str) -> Response:
-        """Publish a copy of an earlier version; 412 with the live one when it is not `instead_of`."""
+        """Publish a copy of an earlier version; 412 with the live version if that is not `instead_of`."""
         policy, body = self.policy(slug), self.body()
         copy = policies.roll_back(
             policy, body["number"], instead_of=body["instead_of"], actor=self.actor, why=taken_why(body)

@@ -1,4 +1,4 @@
-"""Two policy documents line by line, in the form's order: what left, what came, and what stayed in between.
+"""Compares two policy documents line by line, in the form's order: removed, added, and unchanged lines.
 
 Pure: documents in, lines out. Equal numbers are equal however they are written.
 """
@@ -19,26 +19,26 @@ _CONTEXT = 3
 """Equal lines shown on each side of a change."""
 
 _SHORTEST_FOLD = 4
-"""Fewer equal lines than this are shown, because a fold would take as much room."""
+"""Fewer equal lines than this are shown, because a fold would take as much space."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiffLine:
-    """One line of the document; `old` and `new` are its numbers on both sides (None: not there)."""
+    """One line of the document; `old` and `new` are its line numbers on both sides (None: not there)."""
 
     kind: str
     path: str
     depth: int
     name: str
-    """The JSON name as it is written, empty for closing brackets and the outermost object."""
+    """The JSON name as written, empty for closing brackets and the outermost object."""
     text: str
     """The value, or a bracket."""
     tail: str
-    """A comma where more follows."""
+    """A comma if another line follows."""
     old: int | None
     new: int | None
     marked: bool
-    """Whether the value is what changed, rather than the whole line."""
+    """Whether only the value changed, rather than the whole line."""
 
     @property
     def indent(self) -> str:
@@ -47,12 +47,12 @@ class DiffLine:
 
     @property
     def sign(self) -> str:
-        """What tells added from removed without colour."""
+        """The sign that distinguishes added from removed without color."""
         return {ADDED: "+", REMOVED: "−"}.get(self.kind, " ")
 
     @property
     def quote(self) -> str:
-        """The quote around the value: only what is inside changed."""
+        """The quote around the value, unmarked: only the text inside changed."""
         return '"' if self.marked and len(self.text) >= 2 and self.text[0] == self.text[-1] == '"' else ""
 
     @property
@@ -63,7 +63,7 @@ class DiffLine:
 
 @dataclass(frozen=True, slots=True)
 class DiffRun:
-    """Neighbouring lines; a folded run is one of equal lines far from any change."""
+    """Adjacent lines; a folded run consists of equal lines far from any change."""
 
     folded: bool
     lines: tuple[DiffLine, ...]
@@ -104,7 +104,7 @@ def diff_lines(before: Any, after: Any) -> tuple[DiffLine, ...]:
 
 
 def diff_runs(before: Any, after: Any) -> tuple[DiffRun, ...]:
-    """Return the same lines in runs, with what is far from any change folded."""
+    """Return the same lines in runs, with those far from any change folded."""
     lines = diff_lines(before, after)
     near = _near_a_change([line.kind != EQUAL for line in lines])
     return tuple(_runs(lines, near))
@@ -117,9 +117,9 @@ def _compare(writer: _Writer, path: Path, name: str, before: Any, after: Any, *,
         writer.write(EQUAL, path, name, "{", more=False)
         names = [*after, *(item for item in before if item not in after)]
         names = list(ordered(dict.fromkeys(names))) if not path else _woven(list(before), list(after))
-        for place, each in enumerate(names, start=1):
-            inner = before.get(each, ABSENT), after.get(each, ABSENT)
-            _compare(writer, (*path, each), each, *inner, more=place < len(names))
+        for number, member in enumerate(names, start=1):
+            inner = before.get(member, ABSENT), after.get(member, ABSENT)
+            _compare(writer, (*path, member), member, *inner, more=number < len(names))
         writer.write(EQUAL, path, "", "}", more=more)
     elif same_value(before, after):
         writer.write(EQUAL, path, name, "{}", more=more)
@@ -137,34 +137,34 @@ def _write_whole(
         writer.write(kind, path, name, value_text(value), more=more, marked=marked)
         return
     writer.write(kind, path, name, "{", more=False)
-    for place, (each, item) in enumerate(value.items(), start=1):
-        _write_whole(writer, kind, (*path, each), each, item, more=place < len(value))
+    for number, (member, item) in enumerate(value.items(), start=1):
+        _write_whole(writer, kind, (*path, member), member, item, more=number < len(value))
     writer.write(kind, path, "", "}", more=more)
 
 
 def _woven(before: list[str], after: list[str]) -> list[str]:
-    """Return the names of both sides, each side in its own order where they allow it."""
+    """Return the names of both sides, keeping each side's order where possible."""
     names = list(after)
-    for place, name in enumerate(before):
+    for index, name in enumerate(before):
         if name not in names:
-            left = next((names.index(item) for item in reversed(before[:place]) if item in names), -1)
+            left = next((names.index(item) for item in reversed(before[:index]) if item in names), -1)
             names.insert(left + 1, name)
     return names
 
 
 def _near_a_change(changed: list[bool]) -> list[bool]:
     near = [False] * len(changed)
-    for place, is_changed in enumerate(changed):
+    for index, is_changed in enumerate(changed):
         if is_changed:
-            first, last = max(0, place - _CONTEXT), min(len(changed), place + _CONTEXT + 1)
+            first, last = max(0, index - _CONTEXT), min(len(changed), index + _CONTEXT + 1)
             near[first:last] = [True] * (last - first)
     return near
 
 
 def _runs(lines: tuple[DiffLine, ...], near: list[bool]) -> Iterator[DiffRun]:
     start = 0
-    for place in range(1, len(lines) + 1):
-        if place == len(lines) or near[place] != near[start]:
-            run = lines[start:place]
+    for index in range(1, len(lines) + 1):
+        if index == len(lines) or near[index] != near[start]:
+            run = lines[start:index]
             yield DiffRun(not near[start] and len(run) >= _SHORTEST_FOLD, run)
-            start = place
+            start = index

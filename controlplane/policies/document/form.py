@@ -1,8 +1,8 @@
-"""The policy as a form: its settings in groups, and back from what was typed to a document.
+"""The policy as a form: its settings in groups, and back from typed texts to a document.
 
-A field's title and help text are its `Meta` in routing.policy or planning.documents.
-Pure: documents and texts in, values out. A setting that is left empty is left out of the document, so that the
-program's default applies. What cannot be read stays as it was typed, with a problem beside it.
+A field's title and help text are its `Meta` in routing.policy or planning.documents. Pure: documents and texts in,
+values out. A setting left empty is omitted from the document, so that the program's default applies. An unreadable
+value is kept as typed, with its problem.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from controlplane.policies.document.schema import (
 from controlplane.policies.document.text import value_text
 
 CHOICE = "choice"
-"""A control beside those of the schema: one of several names."""
+"""A kind of control that the schema lacks: one of several names."""
 
 ON = "on"
 
 _NUMBER = re.compile(r"\s*-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d{1,3})?\s*")
 _NAMED = 8
-"""Names of a map that its line in the form lists."""
+"""Names of a map listed in its line of the form."""
 _HIDDEN = frozenset({"schema_version"})
 """Written by the program, never by people."""
 
@@ -56,13 +56,13 @@ class PolicyFormField:
     range_words: str
     usual_words: str
     default: str
-    """What applies when it is left empty; empty where it must be given."""
+    """The value that applies if it is left empty; empty for a required setting."""
     value: str
     live: str
-    """What the live version has here; empty where that has no such setting."""
+    """The live version's value; empty if it has no such setting."""
     choices: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
-    """What is wrong with what was typed."""
+    """Problems of the typed text."""
 
     @property
     def id(self) -> str:
@@ -71,13 +71,13 @@ class PolicyFormField:
 
     @property
     def changed(self) -> bool:
-        """Whether it differs from the live version; a setting the live version lacks counts as changed."""
+        """Whether it differs from the live version; a setting that the live version lacks counts as changed."""
         return self.value != self.live
 
 
 @dataclass(frozen=True, slots=True)
 class FormRule:
-    """The parameters of one name of a stage; only those of the chosen one are in force."""
+    """The parameters of one rule of a stage; only the chosen rule's apply."""
 
     name: str
     sentence: str
@@ -98,7 +98,7 @@ class FormGroup:
 
 
 def form_groups(document: Any, live: Any) -> tuple[FormGroup, ...]:
-    """Return the form for a document, which need not be valid; `live` is what "was" refers to."""
+    """Return the form for a document, which need not be valid; `live` is the reference for "was"."""
     return tuple(_groups(policy_schema(), document, live))
 
 
@@ -111,9 +111,9 @@ def form_group(document: Any, path: str) -> FormGroup:
 
 
 def typed_document(document: Any, shown: Any, posted: Mapping[str, str]) -> Any:
-    """Return the document with everything that was typed into the form since it showed `shown`.
+    """Return the document with the form's changes since it showed `shown`.
 
-    Fields that still say what they said are left alone, so that what the JSON says instead is kept.
+    Unchanged fields are left alone, so that the JSON's value is kept.
     """
     said, written = as_posted(shown), document
     for group in form_groups(shown, shown) if isinstance(document, dict) else ():
@@ -130,7 +130,7 @@ def typed_document(document: Any, shown: Any, posted: Mapping[str, str]) -> Any:
 
 
 def as_posted(document: Any) -> dict[str, str]:
-    """Return what a browser sends for the form of this document when nobody touches it."""
+    """Return what a browser sends for this document's form if it is not edited."""
     return {
         item.path: item.value
         for group in form_groups(document, document)
@@ -159,8 +159,8 @@ def _groups(schema: ObjectSchema, document: Any, live: Any) -> Iterator[FormGrou
 
 
 def _is_chapter(schema: ObjectSchema) -> bool:
-    """Return whether an object holds nothing but objects, so that each of them is a part of the form."""
-    return all(isinstance(each, ObjectSchema) for name, each in schema.members.items() if name not in _HIDDEN)
+    """Return whether an object holds only objects, so that each of them is a part of the form."""
+    return all(isinstance(member, ObjectSchema) for name, member in schema.members.items() if name not in _HIDDEN)
 
 
 def _object_group(schema: ObjectSchema, document: Any, live: Any) -> FormGroup:
@@ -170,18 +170,18 @@ def _object_group(schema: ObjectSchema, document: Any, live: Any) -> FormGroup:
 
 
 def _map_words(schema: MapSchema, document: Any) -> str:
-    """Return what a map is for, which names it holds and where they are changed: the form has no controls for them."""
+    """Return a map's purpose, its names, and where to change them: the form has no controls for them."""
     value = value_at(document, schema.path)
     names = some_names(sorted(value), _NAMED) if isinstance(value, dict) else ""
-    told = f"Set for {names}" if names else "None is set"
-    return f"{schema.title}: {schema.sentence} {told}; change them in the JSON, under {path_text(schema.path)}."
+    status = f"Set for {names}" if names else "None is set"
+    return f"{schema.title}: {schema.sentence} {status}; change them in the JSON, under {path_text(schema.path)}."
 
 
 def _stage_group(stage: StageSchema, document: Any, live: Any) -> FormGroup:
     default = _name_text(stage.default.get("name", "")) if isinstance(stage.default, dict) else ""
     absent = isinstance(value_at(document, stage.path), Absent)
     chosen = default if absent else _name_text(value_at(document, stage.name_path))
-    # A stage that is left out runs as the policy's default has it, which need not be the rule's own.
+    # An omitted stage runs as the policy's default, which need not be the rule's own.
     meant = with_value(document, stage.path, stage.default) if absent else document
     names = tuple(stage.rules)
     name = PolicyFormField(
@@ -201,7 +201,7 @@ def _stage_group(stage: StageSchema, document: Any, live: Any) -> FormGroup:
     rules = []
     for rule_name, rule in stage.rules.items():
         was = live if rule_name == name.live else {}
-        # A rule that is not chosen shows what choosing it would mean: the live settings, or its defaults.
+        # A rule that is not chosen shows its values if chosen: the live settings, or its defaults.
         source = meant if rule_name == chosen else was or ABSENT
         fields = tuple(_fields(rule, source, was, key=rule_name))
         rules.append(FormRule(rule_name, rule.sentence, rule_name == chosen, fields))
@@ -248,18 +248,18 @@ def _with_typed(
     *,
     by_form: bool = False,
 ) -> Any:
-    """Return the document with what the controls say; `by_form`: the form chose their rule, so the JSON lacks them."""
+    """Return the document with the controls' values; `by_form`: the form chose their rule, so the JSON lacks them."""
     for field in fields:
-        text, place = posted.get(field.path), tuple(field.path.split("."))
-        # An empty control says nothing of a place that the JSON leaves out, not even that a switch is off.
-        untold = not (text or by_form) and isinstance(value_at(document, place), Absent)
-        if text is not None and text != said.get(field.path) and not untold:
-            document = with_value(document, place, _read(text, field.kind))
+        text, path = posted.get(field.path), tuple(field.path.split("."))
+        # An empty control leaves an omitted path omitted; it does not even switch it off.
+        unstated = not (text or by_form) and isinstance(value_at(document, path), Absent)
+        if text is not None and text != said.get(field.path) and not unstated:
+            document = with_value(document, path, _read(text, field.kind))
     return document
 
 
 def _without_strangers(document: Any, shown: Any, stage: str) -> Any:
-    """Return the document without parameters of the rule that was chosen before."""
+    """Return the document without parameters of the formerly chosen rule."""
     name_path, params_path = (stage, "name"), (stage, "params")
     name = value_at(document, name_path)
     if same_value(name, value_at(shown, name_path)):
@@ -274,7 +274,7 @@ def _without_strangers(document: Any, shown: Any, stage: str) -> Any:
 
 
 def _read(text: str, kind: str) -> Any:
-    """Return the value that the text stands for; ABSENT for an empty one, the text itself where it is no number."""
+    """Return the value of the text; ABSENT for an empty one, the text itself where it is no number."""
     if kind == SWITCH:
         return text == ON
     if kind in (TEXT, CHOICE):

@@ -1,4 +1,4 @@
-"""Merges two changes of the same policy: changes of one side are merged, conflicts are left to the user.
+"""Merges two changes of the same policy: one-sided changes are merged, conflicts are left to the user.
 
 Pure: documents in, documents out. A rule (placement, queue order) whose name differs on a side is one value, because
 parameters belong to their rule. Under one name, parameters merge one by one.
@@ -19,7 +19,7 @@ BASE, THEIRS, MINE, BOTH, CONFLICT = "base", "theirs", "mine", "both", "conflict
 
 
 class UnresolvedConflictError(ValueError):
-    """Both sides changed the same places and nobody chose; `paths` are the places."""
+    """Both sides changed the same places and no choice was made; `paths` are the places."""
 
     def __init__(self, paths: tuple[str, ...]) -> None:
         self.paths = paths
@@ -28,7 +28,7 @@ class UnresolvedConflictError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class MergedPlace:
-    """One place that at least one side changed; values are ABSENT where a document has none."""
+    """One path that at least one side changed; values are ABSENT where a document has none."""
 
     path: Path
     base: Any
@@ -37,7 +37,7 @@ class MergedPlace:
 
     @property
     def side(self) -> str:
-        """Who changed it: THEIRS, MINE, BOTH alike, or CONFLICT when both did and differ."""
+        """The side that changed it: THEIRS, MINE, BOTH alike, or CONFLICT if both did and differ."""
         if same_value(self.theirs, self.mine):
             return BOTH
         if same_value(self.base, self.mine):
@@ -49,33 +49,33 @@ class MergedPlace:
         return {BASE: self.base, THEIRS: self.theirs, MINE: self.mine}[choice]
 
 
-def changed_places(base: Any, theirs: Any, mine: Any) -> tuple[MergedPlace, ...]:
-    """Return every place that a side changed, in the form's order."""
+def changed_entries(base: Any, theirs: Any, mine: Any) -> tuple[MergedPlace, ...]:
+    """Return every path that a side changed, in the form's order."""
     return tuple(_changed((), ordered(base), ordered(theirs), ordered(mine)))
 
 
 def merged(base: Any, theirs: Any, mine: Any, choices: Mapping[str, str] | None = None) -> Any:
-    """Return the document that holds both changes.
+    """Return the document with both changes.
 
-    `choices` maps paths to BASE, THEIRS or MINE and overrides what merges by itself; raises
-    UnresolvedConflictError with every conflict that has none.
+    `choices` maps paths to BASE, THEIRS or MINE and overrides the automatic merge; raises UnresolvedConflictError with
+    every conflict without a choice.
     """
     choices = choices or {}
-    places = changed_places(base, theirs, mine)
-    open_paths = [path_text(place.path) for place in places if place.side == CONFLICT]
+    entries = changed_entries(base, theirs, mine)
+    open_paths = [path_text(entry.path) for entry in entries if entry.side == CONFLICT]
     if unresolved := tuple(path for path in open_paths if choices.get(path) not in (BASE, THEIRS, MINE)):
         raise UnresolvedConflictError(unresolved)
     document = base
-    for place in places:
-        chosen = choices.get(path_text(place.path))
-        side = chosen if chosen in (BASE, THEIRS, MINE) else (THEIRS if place.side in (THEIRS, BOTH) else MINE)
-        document = with_value(document, place.path, place.value(side))
+    for entry in entries:
+        chosen = choices.get(path_text(entry.path))
+        side = chosen if chosen in (BASE, THEIRS, MINE) else (THEIRS if entry.side in (THEIRS, BOTH) else MINE)
+        document = with_value(document, entry.path, entry.value(side))
     return ordered(document)
 
 
 def changes_between(before: Any, after: Any) -> tuple[MergedPlace, ...]:
-    """Return the places in which two documents differ; `base` holds the old value, `mine` the new one."""
-    return changed_places(before, before, after)
+    """Return the paths in which two documents differ; `base` holds the old value, `mine` the new one."""
+    return changed_entries(before, before, after)
 
 
 def _changed(path: Path, base: Any, theirs: Any, mine: Any) -> list[MergedPlace]:
@@ -85,14 +85,14 @@ def _changed(path: Path, base: Any, theirs: Any, mine: Any) -> list[MergedPlace]
         return [MergedPlace(path, base, theirs, mine)]
     names = {**mine, **theirs, **base} if path else ordered({**mine, **theirs, **base})
     return [
-        place
+        entry
         for name in names
-        for place in _changed((*path, name), *(item.get(name, ABSENT) for item in (base, theirs, mine)))
+        for entry in _changed((*path, name), *(item.get(name, ABSENT) for item in (base, theirs, mine)))
     ]
 
 
 def _is_one_value(path: Path, *sides: Any) -> bool:
-    """Tell whether a stage's rule differs between the sides."""
+    """Return whether a stage's rule differs between the sides."""
     if len(path) != 1 or path[0] not in STAGES:
         return False
     names = [value_at(side, ("name",)) for side in sides]

@@ -1,11 +1,11 @@
-"""Numbers of a policy as JSON and as people write them."""
+"""Numbers of a policy in JSON and in sentences."""
 
 from __future__ import annotations
 
 from decimal import Decimal
 
 _PLAIN = (1e-6, 1e21)
-"""Numbers between these are written without an exponent, as browsers do it."""
+"""Numbers between these are written without an exponent, as browsers do."""
 
 _LONGEST_WHOLE = 1e15
 
@@ -28,5 +28,5 @@ def number_words(value: float) -> str:
     """Return the number for a sentence: 1,000,000; 0.05; 2e-9."""
     if not isinstance(value, int) and not value.is_integer():
         return json_number(value)
-    # Decimal takes whole numbers that are too large for a float.
+    # Decimal takes integers that are too large for a float.
     return f"{int(value):,}" if abs(value) < _LONGEST_WHOLE else f"{Decimal(value):.3g}"

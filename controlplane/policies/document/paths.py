@@ -1,4 +1,4 @@
-"""Reads and changes one place of a JSON document by its path, leaving the document itself as it is."""
+"""Reads and changes one value of a JSON document by its path, leaving the document itself unchanged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from controlplane.policies.document.schema import ABSENT, Absent, Path
 
 
 def value_at(document: Any, path: Path) -> Any:
-    """Return what stands at the path; ABSENT where the document has no such place."""
+    """Return the value at the path; ABSENT where the document has no such path."""
     for name in path:
         if not isinstance(document, dict) or name not in document:
             return ABSENT
@@ -17,7 +17,7 @@ def value_at(document: Any, path: Path) -> Any:
 
 
 def with_value(document: Any, path: Path, value: Any) -> Any:
-    """Return a copy with the value at the path; ABSENT removes it. Objects on the way are made where missing."""
+    """Return a copy with the value at the path; ABSENT removes it. Missing objects on the path are created."""
     if not path:
         return value
     inner = document if isinstance(document, dict) else {}

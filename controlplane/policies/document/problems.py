@@ -1,4 +1,4 @@
-"""Finds everything that is wrong with a policy document, not just the first thing."""
+"""Finds every problem of a policy document, not just the first."""
 
 from __future__ import annotations
 
@@ -39,43 +39,40 @@ from routing.values.counted import count
 from routing.values.prepared_struct import prepared
 
 _LONGEST_SHOWN = 60
-"""Characters of a wrong value or name that an error repeats."""
+"""Characters of a wrong value or name that an error quotes."""
 
 _LONGEST_NAME = 64
-"""Characters of a rule's name."""
+"""Limit of a rule's name, in characters."""
 
 
 class InvalidPolicyError(InvalidInputError):
-    """The document is no policy; `problems` are sentences that start with the path of their field.
-
-    `found` holds the same as pairs of path (empty: the whole document) and message.
-    """
+    """The document is not a policy; `problems` are sentences that start with the path of their field."""
 
     summary = "The document is not a valid policy."
 
-    def __init__(self, found: Iterable[FieldProblem]) -> None:
-        self.found = tuple(found)
-        self.problems = tuple(f"{_rooted(one.path)}: {one.message}" for one in self.found)
+    def __init__(self, problems: Iterable[FieldProblem]) -> None:
+        self._field_problems = tuple(problems)
+        self.problems = tuple(f"{_rooted(one.path)}: {one.message}" for one in self._field_problems)
         super().__init__("; ".join(self.problems))
 
     @property
     @override
     def field_problems(self) -> tuple[FieldProblem, ...]:
-        """The same as `found`."""
-        return self.found
+        """The same problems as pairs of path (empty: the whole document) and message."""
+        return self._field_problems
 
 
 def validated(document: object) -> WholePolicy:
     """Return the policy that the document describes, with the parameters of its rules written out.
 
-    A document of the schema before this program's is upgraded first. Raises InvalidPolicyError with all
-    problems at once, those of fields beside those of rules.
+    A document of the schema before this program's is upgraded first. Raises InvalidPolicyError with all problems of
+    fields and rules at once.
     """
-    if found := list(_schema_problems(document)):
-        raise InvalidPolicyError(found)
+    if problems := list(_schema_problems(document)):
+        raise InvalidPolicyError(problems)
     document = upgraded(document)
-    if found := list(_node_problems(document, policy_schema(), ())):
-        raise InvalidPolicyError(found)
+    if problems := list(_node_problems(document, policy_schema(), ())):
+        raise InvalidPolicyError(problems)
     try:
         policy = msgspec.convert(document, prepared(WholePolicy))
     except msgspec.ValidationError as error:
@@ -92,7 +89,7 @@ def problems_of(document: object) -> tuple[FieldProblem, ...]:
     try:
         validated(document)
     except InvalidPolicyError as error:
-        return error.found
+        return error.field_problems
     return ()
 
 
@@ -103,7 +100,7 @@ def _contradictions(automation: AutomationPolicy) -> Iterator[FieldProblem]:
 
 
 def _slice_problems(policy: WholePolicy) -> Iterator[FieldProblem]:
-    """Tell where the holdback's rule does not go with the queue order that it would share."""
+    """Yield a problem where the holdback's rule does not fit the queue order that it would share."""
     control = policy.automation.holdback
     if control.share and pair_problem(control.placement, policy.order.name):
         message = f"queue order {policy.order.name!r} lets engines pull unbound requests, so no rule places them"
@@ -111,7 +108,7 @@ def _slice_problems(policy: WholePolicy) -> Iterator[FieldProblem]:
 
 
 def _with_parameters(policy: WholePolicy) -> WholePolicy:
-    """Write out what a rule was not told: its defaults may differ in a later program."""
+    """Write out the parameters that a rule was not given: its defaults may differ in a later version of the program."""
     stages = {}
     for name, table in STAGES.items():
         stage = getattr(policy, name)
@@ -195,7 +192,7 @@ def _unknown_names(value: dict[str, Any], known: Collection[str], path: Path) ->
 
 
 def _suggestion(wrong: str, known: Collection[str]) -> str:
-    """Return what was probably meant, else everything that could have been."""
+    """Return the likeliest intended name, else all possible ones."""
     if close := difflib.get_close_matches(wrong[:_LONGEST_NAME], list(known), n=1):
         return f"did you mean {close[0]}?"
     return f"known are {', '.join(known)}" if known else "it has no settings"

@@ -1,8 +1,8 @@
 """The policy document's own schema as a tree that a form, a check and a diff can walk.
 
-It is read from the types of routing.policy, routing.registry and planning.documents,
-so that a new setting appears everywhere at once: in the form, in the errors, and in the order of a diff.
-A field's help is the `Meta(description=...)` of its type.
+It is derived from the types of routing.policy, routing.registry and planning.documents, so that a new setting appears
+everywhere at once: in the form, in the errors, and in the order of a diff. A field's help is the
+`Meta(description=...)` of its type.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Path = tuple[str, ...]
 
 
 class Absent:
-    """Stands for a value that a document does not have."""
+    """Represents a value that a document does not have."""
 
 
 ABSENT: Final = Absent()
@@ -33,7 +33,7 @@ NUMBER, WHOLE, SWITCH, TEXT = "number", "whole", "switch", "text"
 
 @dataclass(frozen=True, slots=True)
 class SettingSchema:
-    """One setting: its control, its words and its range (None: no bound on that side)."""
+    """One setting: its control, its texts and its range (None: no bound on that side)."""
 
     path: Path
     kind: str
@@ -42,22 +42,22 @@ class SettingSchema:
     sentence: str
     unit: str = ""
     group: str = ""
-    """The part of the form it stands in; empty: its object's own."""
+    """The part of the form that holds it; empty: its object's own."""
     low: float | None = None
     high: float | None = None
     above_low: bool = False
-    """Whether the low bound itself is out of range."""
+    """Whether the lower bound itself is out of range."""
     below_high: bool = False
     usual: tuple[float, float] | None = None
     choices: tuple[str, ...] = ()
-    """The texts that a TEXT setting can be; empty: any."""
+    """The possible values of a TEXT setting; empty: any."""
     default: Any = ABSENT
-    """ABSENT where the setting must be given."""
+    """ABSENT if the setting is required."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectSchema:
-    """An object whose members are known."""
+    """An object with a fixed set of members."""
 
     path: Path
     title: str
@@ -73,17 +73,17 @@ class StageSchema:
     title: str
     sentence: str
     rules: dict[str, ObjectSchema]
-    """By name; the members are the rule's parameters, the sentence says what it does."""
+    """By name; the members are the rule's parameters, the sentence describes it."""
     default: dict[str, Any] | Absent = field(default=ABSENT)
 
     @property
     def name_path(self) -> Path:
-        """Where the rule's name stands."""
+        """The path of the rule's name."""
         return (*self.path, "name")
 
     @property
     def params_path(self) -> Path:
-        """Where the rule's parameters stand."""
+        """The path of the rule's parameters."""
         return (*self.path, "params")
 
 
@@ -95,11 +95,11 @@ class MapSchema:
     title: str
     sentence: str
     entry: ObjectSchema | SettingSchema
-    """What stands under each name; the paths in it begin at the name."""
+    """The schema under each name; its paths begin at the name."""
     name_pattern: str
     """A regular expression that each whole name matches; empty: any name."""
     most: int | None
-    """Names at most."""
+    """Limit of names."""
     default: Any = ABSENT
 
 
@@ -113,7 +113,7 @@ def policy_schema() -> ObjectSchema:
 
 
 def path_text(path: Path) -> str:
-    """Return a path as people read it: placement.params.beta; empty for the whole document."""
+    """Return a path for display: placement.params.beta; empty for the whole document."""
     return ".".join(path)
 
 
@@ -125,15 +125,15 @@ def _object(kind: type[msgspec.Struct], path: Path, title: str, sentence: str) -
     return ObjectSchema(path, title, sentence, members)
 
 
-def _member(found: inspect.Field, path: Path) -> Node:
-    kind = found.type
+def _member(field_: inspect.Field, path: Path) -> Node:
+    kind = field_.type
     words: dict[str, Any] = {}
     while isinstance(kind, inspect.Metadata):
         words = {**(kind.extra_json_schema or {}), **words}
         kind = kind.type
     title = words.get("title") or _title_of(path[-1])
     sentence = words.get("description", "")
-    default = _default(found)
+    default = _default(field_)
     if isinstance(kind, inspect.StructType):
         if kind.cls is Stage:
             return StageSchema(path, title, sentence, _rules(path), default)
@@ -181,7 +181,7 @@ def _setting(kind: Any, path: Path, title: str, sentence: str, words: dict[str, 
 
 
 def _rules(path: Path) -> dict[str, ObjectSchema]:
-    """Return what each rule of the stage can be told; a rule's sentence is the first line of its docstring."""
+    """Return the parameters of each rule of the stage; a rule's sentence is the first line of its docstring."""
     params = (*path, "params")
     return {
         name: _object(kind, params, name, (kind.__doc__ or "").strip().partition("\n")[0])
@@ -189,14 +189,14 @@ def _rules(path: Path) -> dict[str, ObjectSchema]:
     }
 
 
-def _default(found: inspect.Field) -> Any:
-    if found.default is not msgspec.NODEFAULT:
-        return found.default
-    if found.default_factory is not msgspec.NODEFAULT:
-        return msgspec.to_builtins(found.default_factory())
+def _default(field_: inspect.Field) -> Any:
+    if field_.default is not msgspec.NODEFAULT:
+        return field_.default
+    if field_.default_factory is not msgspec.NODEFAULT:
+        return msgspec.to_builtins(field_.default_factory())
     return ABSENT
 
 
 def _title_of(name: str) -> str:
-    """Return a title for a setting that has none: look_ahead_ms becomes Look ahead ms."""
+    """Return a title for a setting that has none: prompt_tokens becomes Prompt tokens."""
     return re.sub(r"_+", " ", name).strip().capitalize()

@@ -1,4 +1,4 @@
-"""A policy document as text that people edit: written in the form's order, read with the place of an error."""
+"""A policy document as text that people edit: written in the form's order, read with the position of an error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from controlplane.policies.document.schema import (
 )
 
 MAX_TEXT_BYTES = 64 * 1024
-"""A policy takes about one kilobyte; more is no policy."""
+"""A policy takes about one kilobyte; more is not a policy."""
 
 _INDENT = "  "
 
@@ -36,7 +36,7 @@ def read_document(text: str) -> Any:
     try:
         document = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _unreadable(_place_of(text, str(error))) from error
+        raise _unreadable(_reading_error(text, str(error))) from error
     except RecursionError as error:
         raise _unreadable("is nested too deeply") from error
     twice: list[str] = []
@@ -52,7 +52,7 @@ def document_text(document: Any) -> str:
 
 
 def ordered(value: Any, schema: Node | None = None) -> Any:
-    """Return a copy whose names stand in the form's order; unknown ones follow, as they came."""
+    """Return a copy with names in the form's order; unknown ones follow, in their own order."""
     schema = policy_schema() if schema is None else schema
     if not isinstance(value, dict) or isinstance(schema, SettingSchema):
         return value
@@ -62,7 +62,7 @@ def ordered(value: Any, schema: Node | None = None) -> Any:
 
 
 def members_of(schema: ObjectSchema | StageSchema | MapSchema, value: Any) -> dict[str, Any]:
-    """Return the known members of an object; those of a rule and of a map depend on what the value names."""
+    """Return the known members of an object; a rule's and a map's depend on the names in the value."""
     if isinstance(schema, MapSchema):
         return dict.fromkeys(sorted(value) if isinstance(value, dict) else (), schema.entry)
     if isinstance(schema, ObjectSchema):
@@ -74,7 +74,7 @@ def members_of(schema: ObjectSchema | StageSchema | MapSchema, value: Any) -> di
 
 
 def completed(document: Any) -> Any:
-    """Return the document with every default written out, in the form's order; as it is where it is no policy."""
+    """Return the document with every default written out, in the form's order; unchanged if it is not a policy."""
     try:
         return ordered(msgspec.to_builtins(validated(document)))
     except InvalidPolicyError:
@@ -111,8 +111,8 @@ def _noting_repeats(pairs: list[tuple[str, Any]], twice: list[str]) -> dict[str,
     return seen
 
 
-def _place_of(text: str, message: str) -> str:
-    """Return where JSON reading broke off, by line and column, and why."""
+def _reading_error(text: str, message: str) -> str:
+    """Return the position of a JSON error, by line and column, and its reason."""
     reason = message.partition(" (byte ")[0].partition(" - at ")[0].removeprefix("JSON is malformed: ")
     if " (byte " not in message:
         ends = "truncated" in message

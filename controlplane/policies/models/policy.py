@@ -7,7 +7,7 @@ from typing_extensions import override
 
 
 class Policy(models.Model):
-    """One policy; pools refer to it, and follow whichever version is live."""
+    """One policy; pools refer to it, and follow its live version."""
 
     public_id_field = "slug"
 
@@ -17,7 +17,7 @@ class Policy(models.Model):
         "controlplane.PolicyVersion", on_delete=models.PROTECT, null=True, blank=True, related_name="+"
     )
     needs_approval = models.BooleanField(default=False)
-    """A version goes live only once somebody else than its author has approved it; rolling back needs no approval."""
+    """A version goes live only once another person than its author has approved it; rolling back needs no approval."""
     revision = models.PositiveIntegerField(default=1)
     """Rises with each change of the name, of the approval rule or of the live version; the ETag of the API."""
 

@@ -10,11 +10,11 @@ from controlplane.policies.models.policy_version import PolicyVersion
 
 
 class PolicyApproval(models.Model):
-    """The approval of one version by one person who did not write it; it is deleted when it is withdrawn."""
+    """The approval of one version by a person other than its author; deleted when it is withdrawn."""
 
     version = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="approvals")
     person = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
-    """Gone with the person: an approval counts only while its giver may publish."""
+    """Deleted with the person: an approval is valid only while its author may publish."""
     at = models.DateTimeField()
     why = models.CharField(max_length=200, blank=True)
 

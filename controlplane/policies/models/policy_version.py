@@ -13,7 +13,7 @@ from controlplane.policies.models.policy import Policy
 
 
 class PolicyVersion(models.Model):
-    """A whole policy as it was written once; a draft until it is published."""
+    """A whole policy as written once; a draft until it is published."""
 
     public_id_field = "number"
 
@@ -23,16 +23,16 @@ class PolicyVersion(models.Model):
     routing_document = models.JSONField()
     """routing.policy.policy_document.RoutingPolicy as JSON, validated before it was stored."""
     automation_document = models.JSONField(default=dict)
-    """AutomationPolicy (planning.documents) as JSON, validated likewise; what is left out takes its default."""
+    """AutomationPolicy (planning.documents) as JSON, validated likewise; omitted settings take their defaults."""
     author = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
     )
-    """Empty for versions that the program itself made."""
+    """Empty for versions made by the program itself."""
     message = models.CharField(max_length=200, blank=True)
     based_on = models.PositiveIntegerField(null=True, blank=True)
-    """Number of the version that was live when its author began to change it; empty: none was."""
+    """Number of the live version when its author began; empty: none was live."""
     copies = models.PositiveIntegerField(null=True, blank=True)
-    """Number of the version whose document a rollback copied; empty: it was written by its author."""
+    """Number of the version that a rollback copied; empty: it was written by its author."""
     created_at = models.DateTimeField(auto_now_add=True)
     published_at = models.DateTimeField(null=True, blank=True)
 
@@ -61,5 +61,5 @@ class PolicyVersion(models.Model):
 
     @property
     def document(self) -> dict[str, Any]:
-        """The whole policy as people write it: how it routes, and under `automation` how it steers itself."""
+        """The whole policy as people write it: routing settings, and automations under `automation`."""
         return {**self.routing_document, "automation": self.automation_document}

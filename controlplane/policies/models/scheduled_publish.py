@@ -11,7 +11,7 @@ from controlplane.policies.models.policy_version import PolicyVersion
 
 
 class ScheduleState(models.TextChoices):
-    """Where a scheduled publish stands."""
+    """State of a scheduled publish."""
 
     WAITING = "waiting", "Scheduled"
     PUBLISHED = "published", "Went live"
@@ -20,23 +20,23 @@ class ScheduleState(models.TextChoices):
 
 
 class ScheduledPublish(models.Model):
-    """One appointment. It ends once, by a conditional update in the transaction of what ends it."""
+    """One scheduled publish. It ends once, by a conditional update in the transaction of its cause."""
 
     policy = models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="schedules")
-    """The version's own; here so that the database itself allows one waiting appointment per policy."""
+    """The version's own; here so that the database itself allows one waiting publish per policy."""
     version = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="schedules")
     at = models.DateTimeField()
     instead_of = models.PositiveIntegerField(null=True, blank=True)
-    """Number of the version that was live when it was scheduled; anything newer keeps it from going live."""
+    """Number of the live version when it was scheduled; a newer one prevents the publish."""
     by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+")
-    """Whose role is looked at again when the time has come; empty for an API key and for the program."""
+    """Whose role is checked again at the due time; empty for an API key and for the program."""
     by_key = models.CharField(max_length=64, blank=True)
     """The API key that scheduled it, by its id; empty for people and for the program."""
     by_name = models.CharField(max_length=150)
     why = models.CharField(max_length=200, blank=True)
     state = models.CharField(max_length=16, choices=ScheduleState.choices, default=ScheduleState.WAITING)
     problem = models.CharField(max_length=500, blank=True)
-    """Why it ended without its version going live."""
+    """Why it ended without a publish."""
     created_at = models.DateTimeField(auto_now_add=True)
     ended_at = models.DateTimeField(null=True, blank=True)
     revision = models.PositiveIntegerField(default=1)

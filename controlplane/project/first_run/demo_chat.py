@@ -1,4 +1,4 @@
-"""The demo's example chat: its address, which the demo's API key lists as an origin, and how its process starts."""
+"""The demo's example chat: its address, which the demo's API key lists as an origin, and the start of its process."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _OWN = re.compile(rf"http://{re.escape(LOOPBACK)}:\d+")
 def seed_demo_chat(secrets: FirstRunSecrets, *, ports_from: int) -> str:
     """Return the chat's address, and have the demo's API key list it as an origin; empty where the key is gone.
 
-    The key remembers the port; a page whose port now belongs to another program moves to a free one. Origins that
-    somebody has added stay.
+    The key remembers the port; a page whose port now belongs to another program moves to a free one. Origins that a
+    person has added stay.
     """
     key = ApiKey.objects.filter(sha256=hash_api_key(secrets.api_key), revoked_at=None).first()
     if key is None:
@@ -45,7 +45,7 @@ def seed_demo_chat(secrets: FirstRunSecrets, *, ports_from: int) -> str:
 
 
 def chat_children(origin: str, secrets: FirstRunSecrets, url: str) -> list[ChildSpec]:
-    """Return how the chat's process starts, where it has an address; it asks Headway at `url`."""
+    """Return the child spec of the chat, if it has an address; it calls Headway at `url`."""
     argv = [
         *python(child_program.__name__),
         child_program.EXAMPLE_CHAT,
@@ -56,5 +56,5 @@ def chat_children(origin: str, secrets: FirstRunSecrets, url: str) -> list[Child
 
 
 def chat_address(children: Iterable[ChildSpec]) -> str:
-    """Return where the chat of these children is; empty: there is none."""
+    """Return the address of the chat among these children; empty: none."""
     return next((f"http://{LOOPBACK}:{child.argv[-1]}" for child in children if child.name == _CHILD), "")

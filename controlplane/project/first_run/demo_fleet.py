@@ -16,8 +16,9 @@ from controlplane.project.processes.child_process import ChildSpec, parent_optio
 
 NO_NODES: Mapping[str, str] = MappingProxyType({})
 GENERATED_QPS = 9.0
-"""Mean arrival rate of the generated trace: about three quarters of what eight engines carry, so that bursts
-of one prefix make hotspots that the fleet recovers from."""
+"""Mean arrival rate of the generated trace: about three quarters of the capacity of eight engines, so that bursts of
+one prefix make hotspots that the fleet recovers from.
+"""
 
 GENERATED_MAX_INPUT = 20_480
 """Longer prompts of the generated trace are cut: one would occupy its engine for up to half a minute."""
@@ -25,7 +26,7 @@ GENERATED_MAX_INPUT = 20_480
 
 @dataclass(frozen=True, slots=True)
 class DemoTraffic:
-    """What the demo replays."""
+    """The demo's replayed traffic."""
 
     target: str
     """Base URL of the gateway."""
@@ -33,19 +34,19 @@ class DemoTraffic:
     trace: str = ""
     """Path of a trace; empty: the generated one."""
     speed: float = 1.0
-    """How much faster than recorded."""
+    """Speed relative to the recording."""
     prefilling: int = ENGINES
-    """Engines that prefill, which the generated rate is made for."""
+    """Prefilling engines, to which the generated rate is scaled."""
 
 
 def engine_children(engines: Sequence[Engine], kv_environment: Mapping[str, str] = NO_NODES) -> list[ChildSpec]:
-    """Return the simulated engines, at the addresses that the topology names; without variables they use no node."""
+    """Return the simulated engines, at their addresses in the topology; without variables they use no node."""
     nodes = dict(KvNode.objects.values_list("name", "address")) if kv_environment else {}
     return [_engine_child(engine, nodes.get(engine.kv_node, ""), kv_environment) for engine in engines]
 
 
 def supervised_children(*, demo: bool, kv_environment: Mapping[str, str] = NO_NODES) -> list[ChildSpec]:
-    """Return the children of all engines that the supervisor is to keep; without `demo` those of the demo rest."""
+    """Return the children of all supervised engines; without `demo` those of the demo are left out."""
     engines = Engine.objects.filter(supervised=True).select_related("pool").order_by("engine_id")
     kept = [engine for engine in engines if demo or not engine.pool.slug.startswith(POOL)]
     return engine_children(kept, kv_environment)

@@ -1,7 +1,7 @@
-"""The demo's node managers: their rows, their share of the engines, and how their processes start.
+"""The demo's node managers: their rows, their share of the engines, and the start of their processes.
 
-Payloads of the demo are small beside those of a real model, and links are scaled alike, so that real bytes move on any
-machine at the pace at which a real fleet's would.
+The demo's payloads are small compared with a real model's, and links are scaled alike, so that real bytes move on any
+machine at a real fleet's pace.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from controlplane.project.processes.child_process import ChildSpec, python
 NODES = ("kv-1", "kv-2")
 _SLOT_KIB, _DRAM_MIB, _SSD_MIB = 32, 64, 256
 _PULL_MIB_S = 12.5e9 / RATIO / (1 << 20)
-"""The simulated engines' links of 100 Gbit/s, scaled as payloads are, hold for what nodes pull from each other too."""
+"""The simulated engines' links of 100 Gbit/s, scaled as payloads are, also limit transfers between nodes."""
 """A slot holds a block of 512 tokens of BYTES_PER_TOKEN; a node keeps as many as four engines do."""
 _PORTS = 3
 _ACTOR = program("first run")
 
 
 def seed_node_key(secrets: FirstRunSecrets) -> None:
-    """Let the nodes register: make their API key of the demo's tenant unless it exists."""
+    """Create the nodes' API key for the demo's tenant, by which they register, unless it exists."""
     if ApiKey.objects.filter(sha256=hash_api_key(secrets.kv_api_key)).exists():
         return
     tenant = Tenant.objects.get(slug=TENANT)
@@ -48,9 +48,9 @@ def seed_node_key(secrets: FirstRunSecrets) -> None:
 
 
 def seed_demo_nodes(engines: Iterable[Engine], *, ports_from: int) -> list[KvNode]:
-    """Make the nodes unless they exist, and return them; new ones share the engines that have none.
+    """Create the nodes unless they exist, and return them; new ones share the engines without a node.
 
-    Ports are remembered; a node one of whose ports now belongs to another program moves to free ones.
+    Ports are remembered; a node that lost one to another program moves to free ones.
     """
     known = {node.name: node for node in KvNode.objects.filter(name__in=NODES)}
     engines = list(engines)
@@ -83,7 +83,7 @@ def node_ports(node: KvNode) -> tuple[int, ...]:
 
 
 def node_children(nodes: Iterable[KvNode], secrets: FirstRunSecrets, state_dir: Path, url: str) -> list[ChildSpec]:
-    """Return how the nodes' processes start; they register at the console's address, `url`."""
+    """Return the child specs of the nodes; they register at the console's address, `url`."""
     return [_child(node, secrets, state_dir, url) for node in nodes]
 
 

@@ -1,5 +1,6 @@
-"""The demo of several regions: a pool with engines and a gateway in each, behind a proxy that makes links as long as
-real ones, and traffic that is too much for the first region alone."""
+"""The demo of several regions: a pool with engines and a gateway in each, behind a proxy with links as long as real
+ones, and more traffic than the first region can carry alone.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ MAX_INPUT = 20_480
 
 @dataclass(frozen=True, slots=True)
 class RegionPorts:
-    """Where the gateways of the demo's regions listen, and the proxy's links between them."""
+    """Ports of the gateways of the demo's regions, and of the proxy's links between them."""
 
     public: dict[str, int]
     peers: dict[str, int]
@@ -51,7 +52,7 @@ class RegionPorts:
 
 
 def choose_ports(count: int, first: int, ports_from: int) -> RegionPorts:
-    """Return ports for so many regions: the public ones from `first` on, the others from `ports_from` on."""
+    """Return ports for this many regions: the public ones from `first` up, the others from `ports_from` up."""
     names = list(islice(NAMES, count))
     pairs = [(one, other) for one in names for other in names if one != other]
     public = [first, *free_ports(count - 1, start=first + 1)]
@@ -64,7 +65,7 @@ def choose_ports(count: int, first: int, ports_from: int) -> RegionPorts:
 
 
 def seed_demo_regions(count: int, ports_from: int) -> list[Engine]:
-    """Make the regions, their pools and engines unless they exist, and return the engines to start."""
+    """Create the regions, their pools and engines unless they exist, and return the engines to start."""
     policy = Policy.objects.get(slug=POLICY)
     engines: list[Engine] = []
     for slug, name in islice(NAMES.items(), count):

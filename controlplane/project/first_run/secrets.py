@@ -1,6 +1,6 @@
 """Secrets that the first start generates if the environment has none.
 
-They lie in `first_run.json` in the state directory, readable by its owner only. Needs no Django.
+They are in `first_run.json` in the state directory, readable by its owner only. Needs no Django.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ FILE_NAME = "first_run.json"
 
 
 class FirstRunSecrets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a new installation needs to be used at once."""
+    """The generated secrets of a new installation."""
 
     secret_key: str
     """Signs Django's sessions."""
     fleet_secret: str
     """Hex; seeds block keys and tenants' cache salts."""
     admin_password: str
-    """Empty once it is not needed here any more."""
+    """Empty once it is in use and no longer needed here."""
     api_key: str
     """The demo's; empty where it opens nothing."""
     kv_secret: str = ""
     """Shared by the demo's node managers and their clients; empty: there are none."""
     secret_key_also: str = ""
-    """Accepted as well while `secret_key` is rotated; so are the next two."""
+    """Accepted in addition while `secret_key` is rotated; likewise the next two."""
     fleet_secret_also: str = ""
     kv_secret_also: str = ""
     rotation: Literal["", "installed", "used"] = ""
     """The last step of the rotation under way (docs/production.md)."""
     kv_api_key: str = ""
-    """With which the demo's node managers register."""
+    """The key by which the demo's node managers register."""
 
     @property
     def kv_environment(self) -> dict[str, str]:
-        """Variables by which the demo's node managers and their clients get their secrets."""
+        """Variables with the secrets of the demo's node managers and their clients."""
         return {KV_VARIABLE: self.kv_secret, KV_ALSO: self.kv_secret_also} if self.kv_secret else {}
 
 
 class UnsafeSecretsError(RuntimeError):
-    """The secrets file can be read by others, or is not what this program wrote."""
+    """The secrets file is readable by others, or was not written by this program."""
 
 
 def secrets_of(state_dir: Path) -> FirstRunSecrets:
@@ -65,7 +65,7 @@ def secrets_of(state_dir: Path) -> FirstRunSecrets:
 
 
 def keep_secrets(state_dir: Path, kept: FirstRunSecrets) -> FirstRunSecrets:
-    """Replace what the secrets file holds, where it differs; call it under the lock of the state directory."""
+    """Replace the content of the secrets file if it differs; call it under the lock of the state directory."""
     path = state_dir / FILE_NAME
     if read_secrets(path) != kept:
         _written(path, kept).replace(path)
@@ -73,7 +73,7 @@ def keep_secrets(state_dir: Path, kept: FirstRunSecrets) -> FirstRunSecrets:
 
 
 def with_new_installed(secrets: FirstRunSecrets) -> FirstRunSecrets:
-    """Return the secrets with new ones that are accepted as well."""
+    """Return the secrets with new ones that are also accepted."""
     return msgspec.structs.replace(
         secrets,
         secret_key_also=_new_secret_key(),
@@ -84,7 +84,7 @@ def with_new_installed(secrets: FirstRunSecrets) -> FirstRunSecrets:
 
 
 def with_new_used(secrets: FirstRunSecrets) -> FirstRunSecrets:
-    """Return the secrets with used ones and those that are accepted as well exchanged."""
+    """Return the secrets with the used and the also accepted ones exchanged."""
     exchanged: dict[str, str] = {}
     for name in ("secret_key", "fleet_secret", "kv_secret"):
         other = getattr(secrets, f"{name}_also")
@@ -94,22 +94,22 @@ def with_new_used(secrets: FirstRunSecrets) -> FirstRunSecrets:
 
 
 def without_others(secrets: FirstRunSecrets) -> FirstRunSecrets:
-    """Return the secrets with none that is accepted as well."""
+    """Return the secrets without those that are also accepted."""
     return msgspec.structs.replace(secrets, secret_key_also="", fleet_secret_also="", kv_secret_also="", rotation="")
 
 
 def new_password() -> str:
-    """Make up a password."""
+    """Generate a password."""
     return secrets.token_urlsafe(12)
 
 
 def new_secret() -> str:
-    """Make up a secret that programs share, 64 hex digits."""
+    """Generate a secret that programs share, 64 hex digits."""
     return secrets.token_hex(32)
 
 
 def new_api_key() -> str:
-    """Make up an API key."""
+    """Generate an API key."""
     return "hw_" + secrets.token_urlsafe(32)
 
 
@@ -147,7 +147,7 @@ def _create(path: Path) -> None:
     draft = _written(path, made)
     try:
         with contextlib.suppress(FileExistsError):
-            # A link, unlike a rename, never replaces the secrets of a process that was faster.
+            # A link, unlike a rename, never replaces the secrets of a faster process.
             os.link(draft, path)
     finally:
         draft.unlink()

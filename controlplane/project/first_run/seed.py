@@ -45,10 +45,11 @@ DEMO_DOCUMENT = {
     "advisories": "gated",
     "automation": {"scaling": {"mode": "advise", "min_engines": 4, "max_engines": 12}},
 }
-"""What the demo's first policy says beyond the defaults: the example chat's advisories count, scaling shows its plans,
-and an operator may let it act."""
+"""Deviations of the demo's first policy from the defaults: the example chat's advisories count, scaling shows its
+plans, and an operator may let it act.
+"""
 MAX_OF_ROLE = 16
-"""Demo engines that only prefill, or only decode."""
+"""Limit of demo engines that only prefill, or only decode."""
 DEMO_SETTINGS: dict[str, Any] = {
     "block_tokens": BLOCK_TOKENS,
     "actuator": "process",
@@ -59,7 +60,7 @@ _RELEASE_S = 1.0
 
 
 def seed(secrets: FirstRunSecrets, *, demo: bool = False) -> None:
-    """Make the first user, region and policy unless they exist; `demo`: with the demo's policy, tenant and API key."""
+    """Create the first user, region and policy unless they exist; `demo`: the demo's policy, tenant and API key."""
     with transaction.atomic():
         _seed_admin(secrets.admin_password)
         if demo:
@@ -74,7 +75,7 @@ def seed(secrets: FirstRunSecrets, *, demo: bool = False) -> None:
 
 
 def refilled(secrets: FirstRunSecrets, *, demo: bool) -> FirstRunSecrets:
-    """Return the secrets with a new one for each that `seed` needs and that the file does not hold any more."""
+    """Return the secrets with a new one for each that `seed` needs and the file lacks."""
     if not secrets.admin_password and not get_user_model().objects.filter(is_superuser=True).exists():
         secrets = msgspec.structs.replace(secrets, admin_password=new_password())
     if demo and not secrets.api_key:
@@ -85,13 +86,13 @@ def refilled(secrets: FirstRunSecrets, *, demo: bool) -> FirstRunSecrets:
 
 
 def without_used(secrets: FirstRunSecrets) -> FirstRunSecrets:
-    """Return the secrets without a password that is in use, which need not lie in clear text any more."""
+    """Return the secrets without a password that is in use, which need not be stored in clear text any longer."""
     used = get_user_model().objects.filter(username=ADMIN, last_login__isnull=False).exists()
     return msgspec.structs.replace(secrets, admin_password="") if used else secrets
 
 
 def still_valid(secrets: FirstRunSecrets) -> FirstRunSecrets:
-    """Return the secrets with password and API key empty where they open nothing any more."""
+    """Return the secrets without a password or API key that no longer opens anything."""
     admin = get_user_model().objects.filter(username=ADMIN, is_active=True).first()
     password = secrets.admin_password if admin is not None and admin.check_password(secrets.admin_password) else ""
     key = ApiKey.objects.filter(sha256=hash_api_key(secrets.api_key), revoked_at=None)
@@ -100,11 +101,11 @@ def still_valid(secrets: FirstRunSecrets) -> FirstRunSecrets:
 
 
 def seed_demo_pool(*, ports_from: int, roles: Sequence[str] = ()) -> list[Engine]:
-    """Make the demo pool and its engines unless they exist, and return the engines the supervisor should start.
+    """Create the demo pool and its engines unless they exist, and return the engines the supervisor should start.
 
-    Ports are remembered, so that engines keep their addresses over restarts; an engine one of whose
-    ports now belongs to another program moves to free ones. `roles` are given to the engines in the order of
-    their names: a new pool has no others, in one that is there the rest become mixed.
+    Ports are remembered, so that engines keep their addresses over restarts; an engine that lost one of its ports to
+    another program moves to free ones. `roles` are given to the engines in the order of their names: a new pool has no
+    others, in an existing one the rest become mixed.
     """
     pool = Pool.objects.filter(slug=POOL).first()
     if pool is None:
@@ -136,7 +137,7 @@ def _give_roles(pool: Pool, roles: Sequence[str]) -> None:
 
 
 def _register_engines(pool: Pool, ports_from: int, more: int) -> None:
-    """Add so many engines under names that are free; none where `more` is not above 0."""
+    """Add this many engines under free names; none if `more` is not above 0."""
     used = set(pool.engines.values_list("name", flat=True))
     free = (name for number in count(1) if (name := f"e-{number:02d}") not in used)
     register_supervised(pool, list(islice(free, max(0, more))), ports_from)
@@ -159,7 +160,7 @@ def _node_ports() -> set[int]:
 
 
 def move_from_taken_ports(engines: list[Engine], ports_from: int) -> None:
-    """Give engines one of whose ports another program has taken free ones."""
+    """Move engines that lost a port to another program to free ports."""
     ours = {port for engine in engines for port in engine_ports(engine)} | _node_ports()
     deadline_s = time.monotonic() + _RELEASE_S
     for engine in engines:

@@ -1,4 +1,4 @@
-"""What `up` prints once the program answers."""
+"""The output of `up` once the program answers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def welcome(
 ) -> str:
     """Return the block of text; secrets are left out where others may see them or use them from outside.
 
-    The password is empty where it no longer opens the console, the key and the address of the example chat are
-    empty where there is none.
+    The password is empty if it no longer opens the console; the key and the address of the example chat are empty if
+    there is none.
     """
     lines = ["", "  Headway is running", "", f"    Console   {url}"]
     if show_secrets:

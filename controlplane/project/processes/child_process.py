@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 
 def python(module: str) -> tuple[str, ...]:
-    """Return the words that run a module by this process's interpreter."""
+    """Return the command that runs a module by this process's interpreter."""
     return (sys.executable, "-m", module)
 
 
 def parent_option() -> tuple[str, ...]:
-    """Return the option by which our programs end with this process."""
+    """Return the option that makes our programs end with this process."""
     return ("--parent-pid", str(os.getpid()))
 
 
@@ -31,12 +31,13 @@ class ChildSpec:
     name: str
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
-    """Added to the environment of this process. Secrets travel here, never in argv, which all users can list."""
+    """Added to the environment of this process. Secrets are passed here, never in argv, which all users can list."""
     pass_fds: tuple[int, ...] = ()
     """Descriptors that the child inherits under the same numbers."""
     standby: bool = False
-    """A second process is started ahead, and told by a byte on its standard input to take the place of the first. The
-    end of that input ends it."""
+    """A second process is started ahead, and receives a byte on its standard input when it is to replace the first. The
+    end of that input ends it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,6 @@ class ChildStatus:
     """starting (asked for), running, waiting (ended, starts again after a pause) or stopped."""
     pid: int | None
     starts: int
-    """How often it was started; more than one: it ended by itself."""
+    """Number of starts; more than one: it ended by itself."""
     exit_status: int | None
     """Of its last end: an exit code, or minus the signal that killed it."""

@@ -1,4 +1,4 @@
-"""How each of our own child processes begins."""
+"""The first steps of each of our own child processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOWER_PRIORITY = 10
 
 
 def begin(*, nice: int = 0) -> None:
-    """Belong to the process whose id is the one argument; exits where that is gone already."""
+    """End with the process whose id is the one argument; exits if that is gone already."""
     if len(sys.argv) != 2 or not sys.argv[1].isdecimal():
         raise SystemExit("`manage.py up` starts this process; its argument is the parent's process id.")
     die_with_parent(int(sys.argv[1]))

@@ -23,13 +23,13 @@ from controlplane.platform.jobs.wake import job_queues
 from gateway.bus.wake_up_age import TOPIC as WOKEN
 
 MAX_ASKED = 256
-"""Wake-ups between two ticks; the oldest beyond it wait for their schedule."""
+"""Limit of wake-ups between two ticks; the oldest beyond it wait for their schedule."""
 
 
 class MonotonicScheduler(Scheduler):
-    """Wakes each entry every so many seconds; crontab schedules have no place here.
+    """Wakes each entry at a fixed interval in seconds; crontab schedules are not supported.
 
-    Celery's own scheduler compares wall times, and after the clock went back an hour it wakes nothing for that hour.
+    Celery's own scheduler compares wall times: after the clock is set back by an hour it wakes nothing for that hour.
     Mutable state: when each entry is due, and the tasks that were asked for.
     """
 
@@ -42,15 +42,15 @@ class MonotonicScheduler(Scheduler):
 
     @override
     def install_default_entries(self, data: dict[str, Any]) -> None:
-        """Add none: results are not kept, so that there are none to clean up at a time of day."""
+        """Add none: results are not kept, so that there is nothing to clean up."""
 
     def ask(self, jobs: Iterable[str]) -> None:
-        """Have the next tick wake these jobs, due or not; from any thread."""
+        """Have the next tick wake these jobs, due or not; callable from any thread."""
         self._asked.extend(f"controlplane.{job}" for job in jobs)
 
     @override
     def tick(self, *_args: Any, **_kwargs: Any) -> float:
-        """Wake what is due and return how many seconds nothing else will be."""
+        """Wake due entries and return the seconds until the next one is due."""
         asked = {self._asked.popleft() for _ in range(len(self._asked))}
         for name, entry in list(self.schedule.items()):
             now = self.clock()
@@ -66,16 +66,16 @@ QUEUES = ("jobs", "probe")
 _THREADS = 7
 STOP_S = 3.0
 _LONGEST_SLEEP_S = 1.0
-_TELL_S = 1.0
-"""That jobs are woken is told no more often than this."""
+_REPORT_EVERY_S = 1.0
+"""At most one message in this time reports that jobs were woken."""
 JOBS, BEAT = "jobs", "beat"
 
 
 class EmbeddedCelery:
     """One worker for all queues (JOBS), one schedule that wakes jobs (BEAT), also when the bus asks for one.
 
-    `on_end` hears of a part that ended although nobody stopped it, in that part's thread. Mutable state: the threads,
-    and when a wake-up was told last.
+    `on_end` is called with a part that ended without being stopped, in that part's thread. Mutable state: the threads,
+    and when a wake-up was last reported.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class EmbeddedCelery:
         self._app = app
         self._on_end = on_end
         self._stopping = False
-        self._told_s = float("-inf")
+        self._reported_s = float("-inf")
         self._hurry = threading.Event()
         """Set when the schedule has something to do before its time, or is to end."""
         self._wake_up = app.task(_do_nothing, name="controlplane.wake_up", shared=False, ignore_result=True)
@@ -98,19 +98,20 @@ class EmbeddedCelery:
         """Start the threads and return at once."""
         stop_requested.clear()
         state.should_stop = None
-        task_prerun.connect(self._tell_woken, weak=False)
+        task_prerun.connect(self._report_woken, weak=False)
         for thread in self._threads.values():
             thread.start()
 
     def stop(self) -> None:
         """Ask running jobs to end, stop the threads and wait for them, STOP_S at most."""
         self._stopping = True
-        task_prerun.disconnect(self._tell_woken)
+        task_prerun.disconnect(self._report_woken)
+        # Long jobs check it and end by themselves.
         stop_requested.set()
         state.should_stop = EX_OK
         self._hurry.set()
         if JOBS in self._threads:
-            # In a thread: a broker that is away would hold the shutdown up.
+            # In a thread: an unreachable broker would delay the shutdown.
             threading.Thread(target=self._wake_worker, name="wake worker", daemon=True).start()
         until_s = time.monotonic() + STOP_S
         for thread in self._threads.values():
@@ -118,7 +119,7 @@ class EmbeddedCelery:
                 thread.join(max(0.0, until_s - time.monotonic()))
 
     def _wake_worker(self) -> None:
-        # The worker looks at the flag after a message or two seconds, and then waits once more.
+        # The worker checks the flag after a message or two seconds, and then waits once more.
         for _ in range(2):
             self._wake_up.delay()
 
@@ -126,23 +127,23 @@ class EmbeddedCelery:
         try:
             run()
         except SystemExit:
-            # Celery's way to leave the thread.
+            # Celery raises it to leave the thread.
             return
         except Exception:
-            # The edge of the thread: whatever ended it is logged, and the process hears of it below.
+            # The edge of the thread: whatever ended it is logged, and `on_end` reports it to the process below.
             logger.exception("the thread of %s failed", part)
         finally:
             if not self._stopping:
                 self._on_end(part)
 
-    def _tell_woken(self, **_kwargs: object) -> None:
+    def _report_woken(self, **_kwargs: object) -> None:
         now = time.monotonic()
-        if now - self._told_s >= _TELL_S:
-            self._told_s = now
+        if now - self._reported_s >= _REPORT_EVERY_S:
+            self._reported_s = now
             get_bus().append(WOKEN, b"")
 
     def _run_worker(self) -> None:
-        # The pool's threads, which set no current application, look jobs up in the default one.
+        # The pool's threads, which set no current application, find jobs in the default one.
         self._app.set_default()
         worker = WorkController(
             app=self._app,
@@ -162,11 +163,11 @@ class EmbeddedCelery:
         self._app.set_current()
         schedule = MonotonicScheduler(self._app, max_interval=_LONGEST_SLEEP_S)
 
-        def hear(_topic: str, jobs: bytes) -> None:
+        def receive(_topic: str, jobs: bytes) -> None:
             schedule.ask(jobs.decode().split(","))
             self._hurry.set()
 
-        unsubscribe = get_bus().subscribe(WAKE, hear)
+        unsubscribe = get_bus().subscribe(WAKE, receive)
         try:
             while not self._stopping:
                 self._hurry.wait(schedule.tick())
@@ -176,4 +177,4 @@ class EmbeddedCelery:
 
 
 def _do_nothing() -> None:
-    """Be a job whose message alone matters."""
+    """Do nothing; the message alone wakes the worker."""

@@ -9,7 +9,7 @@ VARIABLE = "GATEWAY_CHILD"
 
 
 class GatewayChild(msgspec.Struct, frozen=True, kw_only=True):
-    """What the supervisor tells the gateway, which reads no settings of Django's."""
+    """The parameters that the supervisor gives the gateway, which reads no settings of Django's."""
 
     state_dir: str
     fleet_secret: str
@@ -17,7 +17,9 @@ class GatewayChild(msgspec.Struct, frozen=True, kw_only=True):
     bus_url: str
     pages_socket: str
     listener: int
-    """The descriptor of the public port, which the supervisor keeps open: who connects while no gateway runs waits."""
+    """The descriptor of the public port, which the supervisor keeps open: clients that connect while no gateway runs
+    wait.
+    """
     scrape_token: str
     engine_bearer: str
     decisions_per_s: int

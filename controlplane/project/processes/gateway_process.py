@@ -29,21 +29,22 @@ from kvstore.keys.keyring import Keyring
 from kvstore.transfer.shared_secret import node_access
 
 _FIRST_PROBE_S = 3.0
-"""Where the CPU is short engines answer late, and clients rather wait for them than get 503 from a gateway that knows
-of none."""
+"""On a busy CPU engines answer late, and clients should rather wait for them than get 503 from a gateway that knows
+none.
+"""
 
 
 _DECODER = msgspec.json.Decoder(GatewayChild)
 
 
 def main() -> int:
-    """Serve until SIGTERM or SIGINT, once the supervisor says that it is time; returns the exit status."""
+    """Serve until SIGTERM or SIGINT, once the supervisor allows it; return the exit status."""
     begin()
     use_short_slices()
-    # Taken out, so that no child of ours inherits the secrets.
+    # Removed, so that no child of ours inherits the secrets.
     child = _DECODER.decode(os.environ.pop(VARIABLE))
     logging.config.dictConfig(logging_settings(child.log_level))
-    # Takes a while, which a standby has.
+    # Takes a while, which a standby can spare.
     keyring = Keyring.of(child.fleet_secret.encode(), child.fleet_secret_also.encode(), wall=time.time)
     if not os.read(sys.stdin.fileno(), 1):
         # The supervisor is gone.

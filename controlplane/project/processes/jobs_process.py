@@ -1,4 +1,4 @@
-"""The jobs process: Celery's worker and beat, and what stores decisions and recorded traffic."""
+"""The jobs process: Celery's worker and beat, and the intake of decisions and recorded traffic."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from gateway.process.shutdown import ProcessEnd
 
 logger = logging.getLogger(__name__)
 
-_LOOK_S = 0.05
+_POLL_S = 0.05
 _JOBS_S = 1.2
-"""Jobs that do not end within this time are left to the end of the process; their leases run out."""
+"""Jobs that do not end within this time end with the process; their leases run out."""
 
 
 def main() -> int:
-    """Run the jobs until SIGTERM; returns the exit status."""
+    """Run the jobs until SIGTERM; return the exit status."""
     begin(nice=LOWER_PRIORITY)
     end = ProcessEnd(0.0)
     end.handle_signals()
@@ -33,7 +33,7 @@ def main() -> int:
     from controlplane.request_log.job import keep, request_intake
     from controlplane.secret_rotation.own_secrets import answer_questions
 
-    # From now on; the job that stores what is heard may start later.
+    # Subscribes now; the job that stores what is received may start later.
     request_intake()
     answer_questions("jobs", [fleet_keyring()])
     jobs = EmbeddedCelery(
@@ -41,14 +41,14 @@ def main() -> int:
     )
     jobs.start()
     while not end.asked:
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     stopping = threading.Thread(target=jobs.stop, name="stop jobs", daemon=True)
     stopping.start()
     stopping.join(_JOBS_S)
     try:
         keep(request_intake())
     except Exception:
-        # The edge of the process: it ends in any case, and the server must still hear that it did.
+        # The edge of the process: it ends in any case, and the server must still be notified.
         logger.exception("what came last could not be stored")
     return end.status
 

@@ -13,7 +13,7 @@ _LONGEST = 100
 
 
 def socket_path(state_dir: Path, name: str) -> Path:
-    """Return the path of a socket; where the state directory's is too long for one, below the temporary directory."""
+    """Return the path of a socket; if it is too long in the state directory, one below the temporary directory."""
     path = state_dir / name
     if len(os.fsencode(path)) <= _LONGEST:
         return path
@@ -22,7 +22,7 @@ def socket_path(state_dir: Path, name: str) -> Path:
 
 
 def make_private(path: Path) -> None:
-    """Make the socket's directory, for this user only; raises PermissionError where it is somebody else's."""
+    """Make the socket's directory, for this user only; raises PermissionError where another user owns it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.parent.stat().st_uid != os.getuid():
         raise PermissionError(f"{path.parent} belongs to another user; set HEADWAY_STATE_DIR to a shorter path.")

@@ -6,7 +6,7 @@ import socket
 
 
 class PortTakenError(RuntimeError):
-    """Another program listens where we should."""
+    """Another program listens on our port."""
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -31,36 +31,36 @@ from gateway.process.shutdown import LAST_STEPS_S, ProcessEnd
 
 GATEWAY, WEB, JOBS = "gateway", "web", "jobs"
 _BACKLOG = 2048
-_LOOK_S = 0.05
+_POLL_S = 0.05
 _ANSWER_S = 2.0
 _TRIES = 3
 """A program whose gateway or web ended this often before the first request cannot start."""
 _AT_ONCE_S = 2.0
-"""A gateway that does not drain ends within this time; the others have the same, one after the other."""
+"""A gateway without requests ends within this time; the others get the same, one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What to run."""
+    """Children and callbacks of one installation."""
 
     listener: socket.socket
     supervisor: Supervisor
     children: Sequence[ChildSpec]
-    """Of the demo; gateway, web and jobs come before them."""
+    """The demo's; gateway, web and jobs precede them."""
     with_jobs: bool
     follow_topology: Callable[[], Awaitable[None]]
-    """Keeps engine processes as the topology says until it is cancelled."""
+    """Keeps engine processes in line with the topology until it is cancelled."""
     on_ready: Callable[[], None]
     """Called once gateway and web answer."""
     on_failure: Callable[[], None]
-    """Called where one of them cannot start, before the others are ended."""
+    """Called if one of them cannot start, before the others are ended."""
     kv_environment: Mapping[str, str] = field(default_factory=dict)
     """Variables with the secrets that the demo's node managers share with the gateway; empty: there are none."""
 
 
 @contextmanager
 def local_bus() -> Iterator[None]:
-    """Keep the bus of this installation's processes for the block, unless there is Redis; raises CommandError."""
+    """Run the bus of this installation's processes during the block, unless there is Redis; raises CommandError."""
     if settings.REDIS_URL:
         yield
         return
@@ -79,7 +79,7 @@ def local_bus() -> Iterator[None]:
 
 
 async def serve(serving: Serving, end: ProcessEnd) -> bool:
-    """Serve until `end` is asked for, then end all children in order; False when they could not start.
+    """Serve until `end` is requested, then end all children in order; False when they could not start.
 
     Run it in the main thread: its children live as long as the thread that starts them.
     """
@@ -94,7 +94,7 @@ async def serve(serving: Serving, end: ProcessEnd) -> bool:
             supervisor.start(serving.children)
             following = background.start("engine processes", serving.follow_topology)
             while not end.asked:  # noqa: ASYNC110 - signals and threads set a flag
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_S)
         elif not end.asked:
             serving.on_failure()
     finally:
@@ -157,18 +157,18 @@ def _web_socket() -> Path:
 
 
 async def _ready(serving: Serving, end: ProcessEnd) -> bool:
-    """Return True once gateway and web answer; False where one of them cannot start, or the end was asked for."""
+    """Return True once gateway and web answer; False if one of them cannot start, or the end was requested."""
     while not end.asked:
         if any(child.starts > _TRIES for child in serving.supervisor.statuses() if child.name != JOBS):
             return False
         if await _answers(serving):
             return True
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_POLL_S)
     return False
 
 
 async def _answers(serving: Serving) -> bool:
-    """Return whether web listens and the gateway answers; what it answers does not matter."""
+    """Return whether web listens and the gateway answers, whatever its answer."""
     host, port = serving.listener.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
     try:
@@ -193,7 +193,7 @@ async def _end(supervisor: Supervisor, following: asyncio.Task[None] | None, end
     await supervisor.stop([GATEWAY], sign=sign, patience_s=patience_s)
     end.drained()
     if following is not None:
-        # One that is about to start engines must be over before the last are ended.
+        # A round that is about to start engines must end before the last ones are ended.
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
     await supervisor.stop(patience_s=_AT_ONCE_S)

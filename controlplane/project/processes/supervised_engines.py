@@ -15,12 +15,12 @@ from gateway.bus.bus import Bus
 
 logger = logging.getLogger(__name__)
 
-LOOK_S = 2.0
-"""The topology is read so often at least; a new snapshot makes it be read at once."""
+POLL_S = 2.0
+"""The topology is read at least this often; a new snapshot triggers a read at once."""
 
 
 class SupervisedEngines:
-    """Follows the topology. Mutable state: the names of the engines that it looks after."""
+    """Follows the topology. Mutable state: the names of the engines that it supervises."""
 
     def __init__(self, supervisor: Supervisor, read: Callable[[], Sequence[ChildSpec]]) -> None:
         """`read` returns the wanted children from the database; it is called in a thread of its own."""
@@ -37,13 +37,13 @@ class SupervisedEngines:
                 woken.clear()
                 await self.follow()
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_S):
+                    async with asyncio.timeout(POLL_S):
                         await woken.wait()
         finally:
             unsubscribe()
 
     async def follow(self) -> None:
-        """Bring the processes in line once; while the database is away they stay as they are."""
+        """Align the processes once; while the database is away they stay unchanged."""
         try:
             specs = await asyncio.to_thread(self._read)
         except DatabaseError as error:

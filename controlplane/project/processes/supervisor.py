@@ -44,6 +44,7 @@ class ChildLog:
                 return
         except FileNotFoundError:
             return
+        # Copied, not renamed: the child keeps writing through its own descriptor.
         shutil.copyfile(self._path, self._path.with_name(self._path.name + ".1"))
         os.truncate(self._path, 0)
 
@@ -53,10 +54,11 @@ logger = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 10.0
 PROVEN_S = 5.0
-"""A child that ran this long starts again after the first pause; before that the pause doubles each time."""
+"""A child that ran this long restarts after the first pause; before that the pause doubles each time."""
 STANDBY_S = 0.5
 """A standby starts this long after the child, which answers first; it takes over at once unless the child before it
-ended early, too."""
+ended early, too.
+"""
 TERM_S = 2.0
 """Time between the request to end and SIGKILL."""
 TRIM_S = 10.0
@@ -96,27 +98,28 @@ class Supervisor:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def follow(self, specs: Iterable[ChildSpec], owned: Callable[[str], bool]) -> None:
-        """Have exactly these children among those whose names are `owned`: start, end and restart what differs.
+        """Run exactly these children among those whose names are `owned`: start, end and restart the differing ones.
 
-        A child whose command changed is ended first, so that the new one finds its ports free.
+        A child whose command changed is ended first, so that its ports are free for the new one.
         """
         wanted = {spec.name: spec for spec in specs}
         there = {name: child.spec for name, child in self._children.items() if owned(name)}
         leaving = [name for name, spec in there.items() if wanted.get(name) != spec]
+        # Ended first, so that their ports are free for the new ones.
         await self.stop(leaving)
         for name in leaving:
             del self._children[name]
         self.start(spec for name, spec in sorted(wanted.items()) if name not in self._children)
 
     def kill(self) -> None:
-        """End all children at once and wait for none; from any thread, for a process that ends itself next."""
+        """End all children at once without waiting; callable from any thread of a process that is about to end."""
         for status in self.statuses():
             if status.pid is not None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(status.pid, signal.SIGKILL)
 
     def statuses(self) -> tuple[ChildStatus, ...]:
-        """Return how all children stand, in order of their names; may be called from any thread."""
+        """Return the state of all children, in order of their names; may be called from any thread."""
         children = dict(self._children)
         return tuple(children[name].status for name in sorted(children))
 
@@ -124,7 +127,7 @@ class Supervisor:
 class _Child:
     """One child over all its starts.
 
-    Mutable state: `status`, replaced whole at each change, `ends_with`, and the standby where there is one.
+    Mutable state: `status`, replaced whole at each change, `ends_with`, and the standby, if any.
     """
 
     def __init__(self, spec: ChildSpec, log: ChildLog) -> None:
@@ -136,13 +139,14 @@ class _Child:
         self._standby: asyncio.subprocess.Process | None = None
 
     async def keep(self) -> None:
-        """Run the child again and again until cancelled, then end it."""
+        """Run the child repeatedly until cancelled, then end it."""
         pause_s, early = FIRST_PAUSE_S, 0
         try:
             while True:
                 ran_s = await self._run_once()
                 early = 0 if ran_s >= PROVEN_S else early + 1
                 pause_s = FIRST_PAUSE_S if not early else min(LONGEST_PAUSE_S, pause_s * 2)
+                # A standby takes over without a pause, unless children keep ending early.
                 if early > 1 or not self._has_standby():
                     await asyncio.sleep(pause_s)
         finally:
@@ -169,9 +173,10 @@ class _Child:
         return time.monotonic() - began
 
     async def _next(self) -> asyncio.subprocess.Process:
-        """Return a process that works: the standby, or a new one."""
+        """Return a working process: the standby, or a new one."""
         standby, self._standby = self._standby, None
         process = standby if standby is not None and standby.returncode is None else await self._spawn()
+        # The byte makes a standby take over.
         if process.stdin is not None:
             process.stdin.write(b"\n")
         return process
@@ -189,7 +194,7 @@ class _Child:
                 stderr=log,
                 env={**os.environ, **self.spec.env},
                 # A group, no session: Linux divides the CPU among sessions first, so that the lower priority of web
-                # and jobs (autogroup, sched(7)) would hold against nobody.
+                # and jobs (autogroup, sched(7)) would hold against no other group.
                 process_group=0,
                 pass_fds=self.spec.pass_fds,
             )
@@ -197,7 +202,7 @@ class _Child:
             os.close(log)
 
     async def _wait(self, process: asyncio.subprocess.Process) -> None:
-        # One that does not stay is no more than tried again now and then.
+        # A standby that keeps ending is only retried now and then.
         standby_in_s = STANDBY_S
         while process.returncode is None:
             wants_standby = self.spec.standby and not self._has_standby()
@@ -229,6 +234,7 @@ async def _end(process: asyncio.subprocess.Process, first: signal.Signals, patie
         if process.returncode is not None:
             return
         with contextlib.suppress(ProcessLookupError):
+            # The whole group: a child may have children of its own.
             os.killpg(process.pid, sign)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):

@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def _listener(path: Path) -> socket.socket:
-    """Return a socket in the place of that of a process that was killed; connections fail until it listens."""
+    """Return a socket that replaces a killed process's; connections fail until it listens."""
     make_private(path)
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

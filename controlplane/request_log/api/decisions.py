@@ -27,7 +27,7 @@ from routing.trials.arms import ARMS
 
 
 class RecordedDecisionShape(ModelShape):
-    """One decision, as it is found. Times in milliseconds, `at` is the request's arrival."""
+    """One decision as listed. Times in milliseconds, `at` is the request's arrival."""
 
     id = serializers.CharField(source="decision_id")
     at = serializers.SerializerMethodField()
@@ -138,12 +138,12 @@ class OneDecision(ApiView):
 
     def get(self, request: Request, *, decision_id: str) -> Response:
         """Return the record and its story."""
-        found = find_decision(self.actor, decision_id)
-        if found is None:
+        decision = find_decision(self.actor, decision_id)
+        if decision is None:
             raise DecisionIndex.DoesNotExist
-        if found.record is None:
-            raise ProblemError(404, f"The record of this decision is gone: {found.gone}.")
-        return self.show(detail(found.record, stored=found.row is not None))
+        if decision.record is None:
+            raise ProblemError(404, f"The record of this decision is gone: {decision.gone}.")
+        return self.show(detail(decision.record, stored=decision.row is not None))
 
 
 def detail(record: StoredDecision, *, stored: bool) -> dict[str, Any]:

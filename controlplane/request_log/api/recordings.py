@@ -60,7 +60,7 @@ class PackedTraceParser(TraceParser):
 
 
 class UnnamedTraceParser(TraceParser):
-    """The same, from clients that do not say what they send."""
+    """The same, from clients that state no content type."""
 
     media_type = "application/octet-stream"
 
@@ -89,7 +89,7 @@ class RecordingShape(ModelShape):
 
 
 class NewRecording(ChangeBody):
-    """A window of the traffic that is always recorded."""
+    """A window of the continuously recorded traffic."""
 
     pool = Text(max_length=64, help_text="Slug of the pool.")
     begins_at = serializers.DateTimeField(help_text="First arrival.")
@@ -119,7 +119,7 @@ class Recordings(Listed):
     )
 
     def post(self, request: Request) -> Response:
-        """Keep a window of a pool's traffic."""
+        """Store a window of a pool's traffic."""
         body = self.body()
         why, pool = taken_why(body), named_pool(self.actor, body["pool"])
         try:
@@ -132,7 +132,7 @@ class Recordings(Listed):
 
 
 class RecordingUpload(ApiView):
-    """A trace from elsewhere, kept as a recording."""
+    """A trace from elsewhere, stored as a recording."""
 
     noun = "recordings"
     shape = RecordingShape
@@ -146,7 +146,7 @@ class RecordingUpload(ApiView):
     )
 
     def post(self, request: Request) -> Response:
-        """Check every line of a trace in Mooncake's form and keep it; nothing is kept where one is wrong."""
+        """Check every line of a trace in Mooncake's form and store it; nothing is stored if a line is wrong."""
         asked = self.request.query_params
         pool = named_pool(self.actor, asked.get("pool", ""))
         name = one_line(asked.get("name", ""))
@@ -185,12 +185,12 @@ class RecordingTrace(ApiView):
 
     def get(self, request: Request, *, recording: int) -> HttpResponse:
         """Return the trace: JSON lines in Mooncake's form, packed with gzip."""
-        found = visible_recordings(self.actor).get(pk=recording)
+        stored = visible_recordings(self.actor).get(pk=recording)
         try:
-            content = recording_store().packed(found.key)
+            content = recording_store().packed(stored.key)
         except RecordingGoneError as error:
             raise ProblemError(404, str(error)) from error
-        return packed_trace(found, content)
+        return packed_trace(stored, content)
 
 
 def packed_trace(recording: Recording, content: bytes) -> HttpResponse:

@@ -1,1 +1,1 @@
-"""One recorded decision in words: what was found, why, what happened, what to do, and how certain it was."""
+"""One recorded decision in words: its inputs, its reasons, its outcome, its remedy, and its certainty."""

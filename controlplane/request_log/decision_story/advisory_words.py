@@ -1,4 +1,4 @@
-"""What an advisory did for a request, in words: what was reserved, where the session's KV was, moved and was used."""
+"""An advisory's effect on a request, in words: the reservation, and where the session's KV was, moved and was used."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from gateway.contracts.stored_decision import StoredDecision
 
 
 def what_was_announced(stored: StoredDecision) -> str:
-    """Return what an advisory had done before the request came; empty where there was none."""
-    told = stored.advisory
-    if told is None:
+    """Return what an advisory had done before the request came; empty without one."""
+    advisory = stored.advisory
+    if advisory is None:
         return ""
-    words = f" An advisory announced it {strong(duration(told.lead_s))} before."
-    if told.moved_blocks:
-        blocks = f"{count(told.moved_blocks, 'block')}, {byte_size(told.moved_bytes)}"
-        way = _way(told.held_by, told.moved_to)
-        words += f" Its session's KV ({blocks}) moved {strong(way)} in {duration(told.move_s)}."
-    elif told.outcome == LATE:
-        words += f" Its session's KV was still on its way {_way(told.held_by, told.moved_to)}."
-    if told.outcome == OVERRULED:
+    words = f" An advisory announced it {strong(duration(advisory.lead_s))} before."
+    if advisory.moved_blocks:
+        blocks = f"{count(advisory.moved_blocks, 'block')}, {byte_size(advisory.moved_bytes)}"
+        way = _way(advisory.held_by, advisory.moved_to)
+        words += f" Its session's KV ({blocks}) moved {strong(way)} in {duration(advisory.move_s)}."
+    elif advisory.outcome == LATE:
+        words += f" Its session's KV was still on its way {_way(advisory.held_by, advisory.moved_to)}."
+    if advisory.outcome == OVERRULED:
         words += " By then the reserved engine took no work, or another one was clearly cheaper."
     return words
 
 
 def advisory_fact(stored: StoredDecision) -> str:
     """Return the advisory as a fact of the request."""
-    told = stored.advisory
-    if told is None:
+    advisory = stored.advisory
+    if advisory is None:
         return "none"
-    return f"{told.outcome}, {duration(told.lead_s)} ahead"
+    return f"{advisory.outcome}, {duration(advisory.lead_s)} ahead"
 
 
 def _way(source: str, target: str) -> str:

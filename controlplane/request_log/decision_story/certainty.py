@@ -1,6 +1,6 @@
 """Certainty of a choice by least wait + β × compute: where the lines of its candidates cross.
 
-The cost of a candidate is a straight line over β, fixed + β × compute, where fixed is its wait and what answers cost
+The cost of a candidate is a straight line over β, fixed + β × compute, where fixed is its wait and the cost of answers
 that share the engine. With c the chosen and r the next best:
 
     β*     = (fixed_c − fixed_r) / (compute_r − compute_c)    the two cost the same
@@ -23,20 +23,20 @@ _STEPS = 40
 
 @dataclass(frozen=True, slots=True)
 class Firmness:
-    """What would have changed the choice."""
+    """The thresholds that would have changed the choice."""
 
     beta: float
     rival: str
     """Engine id of the next best."""
     beta_at: float | None
-    """β at which both cost the same; None: at none above 0."""
+    """β at which both cost the same; None: no positive one."""
     wait_at_s: float
     hit_at: int | None
-    """None: even with nothing cached it would have won."""
+    """None: it would have won even with nothing cached."""
 
 
 def beta_of(stored: StoredDecision) -> float | None:
-    """Return the β by which the candidates were weighed; None where the placement weighs otherwise."""
+    """Return the β that weighted the candidates; None if the placement uses none."""
     if stored.decision.placement != "least_cost":
         return None
     weights = [
@@ -50,18 +50,18 @@ def beta_of(stored: StoredDecision) -> float | None:
 
 
 def fixed_s(candidate: Candidate) -> float:
-    """Return the part of a candidate's cost that is the same for every β."""
+    """Return the part of a candidate's cost that does not depend on β."""
     return candidate.wait_s + candidate.sharing_s
 
 
 def runner_up(stored: StoredDecision) -> Candidate | None:
-    """Return the candidate of least cost besides the chosen one."""
+    """Return the candidate of least cost other than the chosen one."""
     others = stored.decision.candidates[1:]
     return min(others, key=lambda other: (other.cost, other.engine_id)) if others else None
 
 
 def firmness(stored: StoredDecision) -> Firmness | None:
-    """Return how firm the choice was; None where there was no other candidate, or costs are no such lines."""
+    """Return the firmness of the choice; None without another candidate, or with costs of another form."""
     beta, rival = beta_of(stored), runner_up(stored)
     if beta is None or rival is None:
         return None
@@ -78,27 +78,27 @@ def firmness(stored: StoredDecision) -> Firmness | None:
 
 
 def conditions(stored: StoredDecision, firm: Firmness) -> list[tuple[str, str, str]]:
-    """Return what would have sent it to the rival: (what, from where on, how it was), in words."""
-    chosen, found = stored.decision.candidates[0], []
+    """Return the conditions under which the rival would have won, in words: (quantity, threshold, actual value)."""
+    chosen, rows = stored.decision.candidates[0], []
     if firm.beta_at is not None:
         under = "under" if firm.beta_at < firm.beta else "over"
-        found.append((f"β were {under}", plain(firm.beta_at), f"it was {plain(firm.beta)}"))
+        rows.append((f"β were {under}", plain(firm.beta_at), f"it was {plain(firm.beta)}"))
     name = name_of(stored, chosen.engine_id)
-    found.append((f"{name}'s wait exceeded", duration(firm.wait_at_s), f"estimated {duration(chosen.wait_s)}"))
+    rows.append((f"{name}'s wait exceeded", duration(firm.wait_at_s), f"estimated {duration(chosen.wait_s)}"))
     if firm.hit_at is not None and chosen.hit_tokens:
-        found.append(("it held less than", count(round(firm.hit_at), "token"), f"believed {whole(chosen.hit_tokens)}"))
-    return found
+        rows.append(("it held less than", count(round(firm.hit_at), "token"), f"believed {whole(chosen.hit_tokens)}"))
+    return rows
 
 
 def name_of(stored: StoredDecision, engine_id: str) -> str:
-    """Return the name that the engine had."""
+    """Return the engine's name at that time."""
     return next((item.name for item in stored.known if item.engine_id == engine_id and item.name), engine_id)
 
 
 def _hit_at(stored: StoredDecision, chosen: Candidate, limit_s: float) -> int | None:
     """Return the least hit with which the chosen engine's prefill takes `limit_s` at most.
 
-    None too where some of the hit is to be loaded, which has a time of its own.
+    None also if some of the hit has to be loaded, which takes time of its own.
     """
     cost, length, fetch = stored.cost, stored.decision.prompt_tokens, stored.decision.fetch
     if (fetch is not None and fetch.node) or chosen.loading is not None:

@@ -1,23 +1,23 @@
-"""Sentences with figures that matter: written as one text, shown in pieces."""
+"""Sentences with highlighted figures: written as one text, shown in pieces."""
 
 from __future__ import annotations
 
 _MARK = "\0"
 
 Words = tuple[tuple[str, bool], ...]
-"""Pieces of text; True: the figure that matters."""
+"""Pieces of text; True: highlighted."""
 
 
 def strong(text: str) -> str:
-    """Return the text marked as what matters in its sentence."""
+    """Return the text marked for highlighting."""
     return f"{_MARK}{text}{_MARK}"
 
 
 def pieces(text: str) -> Words:
     """Return a text with marked parts in pieces."""
-    return tuple((piece, place % 2 == 1) for place, piece in enumerate(text.split(_MARK)) if piece)
+    return tuple((piece, index % 2 == 1) for index, piece in enumerate(text.split(_MARK)) if piece)
 
 
 def text_of(words: Words) -> str:
-    """Return the words without their weights."""
+    """Return the words without their marks."""
     return "".join(text for text, _ in words)

@@ -7,7 +7,7 @@ from controlplane.request_log.decision_story.emphasis import strong
 from gateway.contracts.stored_decision import StoredDecision
 from routing.values.decision import Candidate
 
-TIER_PLACES = {"cpu": "in CPU memory", "disk": "on disk", "external": "in an external store"}
+TIER_PHRASES = {"cpu": "in CPU memory", "disk": "on disk", "external": "in an external store"}
 """An engine's own tiers, in words."""
 _REASONS = {
     "missing": "the node did not have all of it any more",
@@ -17,7 +17,7 @@ _REASONS = {
 
 
 def held_on_node(stored: StoredDecision) -> str:
-    """Return what a node had of the prompt, where the decision counts on that; empty where it does not."""
+    """Return a node's cached part of the prompt, if the decision relied on it; else empty."""
     fetch, decision = stored.decision.fetch, stored.decision
     if fetch is None or not fetch.node:
         return ""
@@ -27,12 +27,12 @@ def held_on_node(stored: StoredDecision) -> str:
 
 
 def held_below(stored: StoredDecision) -> str:
-    """Return what the engine was to load by itself, as sentences; empty where that is nothing."""
+    """Return what the engine was to load by itself, as sentences; empty for nothing."""
     loading, words = stored.decision.loading, ""
     if loading is None:
         return words
     for tier, tokens in loading.tier_tokens.items():
-        words += f"It had {strong(whole(tokens))} more {TIER_PLACES[tier]}. "
+        words += f"It had {strong(whole(tokens))} more {TIER_PHRASES[tier]}. "
     if loading.adapter:
         words += f"It had to load the LoRA adapter {loading.adapter}. "
     return words + f"Loading was expected to take {strong(duration(loading.seconds))}. "
@@ -43,13 +43,13 @@ def own_load(candidate: Candidate) -> str:
     loading = candidate.loading
     if loading is None:
         return ""
-    parts = [f"{whole(tokens)} tok {TIER_PLACES[tier]}" for tier, tokens in loading.tier_tokens.items()]
+    parts = [f"{whole(tokens)} tok {TIER_PHRASES[tier]}" for tier, tokens in loading.tier_tokens.items()]
     parts += ["adapter not loaded"] if loading.adapter else []
     return f"{', '.join(parts)} ({duration(loading.seconds)})"
 
 
 def what_was_loaded(stored: StoredDecision) -> str:
-    """Return what came of the load that was ordered; empty where none was."""
+    """Return the outcome of the ordered load; empty where none was ordered."""
     load = stored.load
     if load is None:
         return ""
@@ -73,7 +73,7 @@ def what_was_loaded(stored: StoredDecision) -> str:
 
 
 def computed_instead_s(stored: StoredDecision) -> float | None:
-    """Return the seconds that the loaded tokens' prefill would have taken, by the cost of then; None: not known."""
+    """Return the seconds that prefilling the loaded tokens would have taken, by the cost of then; None: unknown."""
     load, cost, reported = stored.load, stored.cost, stored.cached_tokens
     if load is None or not load.saved_tokens or cost is None or stored.speed <= 0:
         return None

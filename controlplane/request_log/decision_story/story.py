@@ -1,4 +1,4 @@
-"""What was found about one decision, why it went there, what happened, and what to do."""
+"""One decision in words: its inputs, its reasons, its outcome, and its remedy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from routing.values import reasons
 from routing.values.counted import count
 from routing.values.decision import Candidate
 
-WORTH_TELLING_S = 0.01
+WORTH_REPORTING_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def story_of(stored: StoredDecision) -> Story:
 
 
 def verdict_of(stored: StoredDecision) -> str:
-    """Return how it came out, in two or three words."""
+    """Return its outcome, in two or three words."""
     ttft_s = stored.first_token_after_s
     if stored.outcome == "completed" and ttft_s is not None:
         over_s = ttft_s - stored.ttft_slo_s
@@ -58,7 +58,7 @@ def verdict_of(stored: StoredDecision) -> str:
 def _title(stored: StoredDecision) -> str:
     decision, regret = stored.decision, stored.regret
     spared_s = regret.seconds - regret.gateway_s if regret is not None else 0.0
-    gained = spared_s >= WORTH_TELLING_S
+    gained = spared_s >= WORTH_REPORTING_S
     best = name_of(stored, regret.best_engine_id) if regret is not None else ""
     if not decision.engine_id:
         sent = f"Rejected: {reasons.words(decision.reason)}"
@@ -135,7 +135,7 @@ def _why_rejected(stored: StoredDecision) -> str:
 def _happened(stored: StoredDecision) -> str:
     if not stored.decision.engine_id:
         return f"The client got an error after {duration(stored.finished_after_s or 0.0)} ({stored.error})."
-    words = _waited(stored) + _found(stored) + what_was_loaded(stored) + what_was_announced(stored)
+    words = _waited(stored) + _cached_words(stored) + what_was_loaded(stored) + what_was_announced(stored)
     ttft_s = stored.first_token_after_s
     if ttft_s is not None:
         words += f" First token after {strong(duration(ttft_s))}; the SLO is {duration(stored.ttft_slo_s)}."
@@ -155,7 +155,7 @@ def _waited(stored: StoredDecision) -> str:
     return f"{late}It waited {strong(duration(waited_s))}, {compared}"
 
 
-def _found(stored: StoredDecision) -> str:
+def _cached_words(stored: StoredDecision) -> str:
     reported = stored.cached_tokens
     if reported is None:
         return "; the engine does not report cached tokens."

@@ -1,4 +1,4 @@
-"""Position of one recorded decision, and the fields by which it is found."""
+"""Position of one recorded decision, and the fields by which it is searched."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from controlplane.request_log.models.segment import Segment
 
 
 class DecisionIndex(models.Model):
-    """One row per kept decision; the record itself lies in a segment.
+    """One row per kept decision; the record itself is in a segment.
 
-    `pool`, `engine` and `tenant` are no foreign keys: the past outlives them. Rows leave with their segment.
+    `pool`, `engine` and `tenant` are no foreign keys: the past outlives them. Rows are deleted with their segment.
     """
 
     decision_id = models.CharField(max_length=64, unique=True)
@@ -19,17 +19,17 @@ class DecisionIndex(models.Model):
     """Unix milliseconds of the request's arrival."""
     pool = models.CharField(max_length=64)
     engine = models.CharField(max_length=64, blank=True)
-    """Empty: it was rejected."""
+    """Empty: the request was rejected."""
     tenant = models.CharField(max_length=64)
     session = models.CharField(max_length=16, blank=True)
     """Keyed digest of the session's id."""
     client_request_id = models.CharField(max_length=128, blank=True, default="")
     """The client's X-Request-Id; empty: it sent none, or the row is older than this column."""
     reason = models.CharField(max_length=32)
-    """Why this engine, or why none: a code of routing.values.reasons."""
+    """Why this engine, or no engine: a code of routing.values.reasons."""
     policy_version = models.IntegerField()
     arm = models.CharField(max_length=16, blank=True, default="")
-    """live, canary or control; empty: nothing was tried, or the row is older than this column."""
+    """live, canary or control; empty: no trial ran, or the row is older than this column."""
     outcome = models.CharField(max_length=16)
     error = models.CharField(max_length=64, blank=True)
     late = models.BooleanField()
@@ -38,19 +38,19 @@ class DecisionIndex(models.Model):
     queued_ms = models.IntegerField(null=True)
     prompt_tokens = models.IntegerField()
     predicted_tokens = models.IntegerField()
-    """Cached by the index, whatever the trust in it."""
+    """Cached tokens by the index, whatever the trust in it."""
     reported_tokens = models.IntegerField(null=True)
     mismatch = models.CharField(max_length=16, blank=True)
     regret_ms = models.IntegerField(null=True)
     regret_cause = models.CharField(max_length=16, blank=True)
     share = models.FloatField(default=1.0)
-    """Share of decisions like it that were kept: it stands for 1 / share."""
+    """Share of decisions like it that were kept: its weight is 1 / share."""
     segment = models.ForeignKey(Segment, on_delete=models.CASCADE, related_name="+")
-    place = models.PositiveSmallIntegerField()
-    """Within the segment."""
+    position = models.PositiveSmallIntegerField()
+    """Index within the segment."""
 
     class Meta:
-        # Each costs every kept decision an entry, so that those by what most decisions lack leave these out.
+        # Each index adds an entry per kept decision, so indexes on rarely set fields leave empty values out.
         indexes = (
             models.Index(fields=("at_ms", "id"), name="decision_by_time"),
             models.Index(fields=("pool", "at_ms"), name="decision_by_pool"),

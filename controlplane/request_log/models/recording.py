@@ -11,21 +11,21 @@ from routing.values.counted import count
 
 
 class Origin(models.TextChoices):
-    """Where a recording comes from."""
+    """Source of a recording."""
 
     WINDOW = "window", "Window of recorded traffic"
     UPLOAD = "upload", "Uploaded trace"
 
 
 class Recording(models.Model):
-    """One recording; its trace lies in segments (controlplane.request_log.recordings.kept_traces), copies by `key`."""
+    """One recording; its trace is in segments (controlplane.request_log.recordings.kept_traces), copies by `key`."""
 
     key = models.CharField(max_length=16, unique=True)
     name = models.CharField(max_length=120)
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="recordings")
     origin = models.CharField(max_length=16, choices=Origin.choices)
     begins_at = models.DateTimeField(null=True, blank=True)
-    """Of a window; an upload names no moment."""
+    """Start of a window; an upload has none."""
     ends_at = models.DateTimeField(null=True, blank=True)
     requests = models.PositiveIntegerField()
     file_bytes = models.PositiveBigIntegerField()
@@ -34,7 +34,7 @@ class Recording(models.Model):
     author = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
     )
-    """Empty for recordings that an API key or the program itself made."""
+    """Empty for recordings made by an API key or the program itself."""
     created_at = models.DateTimeField(auto_now_add=True)
     revision = 1
     """It never changes; the ETag of the API."""

@@ -9,7 +9,7 @@ from controlplane.request_log.models.recording import Recording
 
 
 class Retention(models.TextChoices):
-    """How long records are kept, and so what a segment holds."""
+    """How long records are kept, and so which records a segment holds."""
 
     DECISIONS = "decisions", "Decisions in full, within HEADWAY_DECISION_BYTES"
     TRAFFIC = "traffic", "Shapes of all requests, within HEADWAY_RECORDING_BYTES and _HOURS"
@@ -17,27 +17,27 @@ class Retention(models.TextChoices):
 
 
 class Segment(models.Model):
-    """What one request batch brought for one retention class, or several small ones together, or a part of a
+    """The rows of one request batch for one retention class, or of several small ones merged, or a part of a
     recording's trace.
     """
 
     retention = models.CharField(max_length=16, choices=Retention.choices)
     batch = models.CharField(max_length=64)
-    """Name of the batch, by which no process stores it again; of several together: "+" and the name of the first; of a
+    """Name of the batch, by which no process stores it again; of several merged: "+" and the name of the first; of a
     trace's part: the recording's key and a number.
     """
     at_ms = models.BigIntegerField()
     """Unix milliseconds at which it was stored."""
     size = models.BigIntegerField()
-    """Bytes that count against the budget, those of its index rows included."""
+    """Bytes that count against the budget, including its index rows."""
     merged_at_ms = models.BigIntegerField(null=True, blank=True)
-    """Unix milliseconds at which another segment got all that it holds; it stays for those who are reading it."""
+    """Unix milliseconds at which another segment got all its content; it stays for its present readers."""
     recording = models.ForeignKey(Recording, on_delete=models.CASCADE, null=True, blank=True, related_name="segments")
     data = models.BinaryField()
 
     class Meta:
         constraints = (models.UniqueConstraint(fields=("batch", "retention"), name="segment_stored_once"),)
-        # All that retention asks for is in the index, so that nobody reads the data to add up its size.
+        # All columns that retention reads are in the index, so that adding up sizes does not read the data.
         indexes = (
             models.Index(fields=("retention", "at_ms", "id", "size", "merged_at_ms"), name="segment_by_age"),
             models.Index(

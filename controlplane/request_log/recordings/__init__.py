@@ -1,1 +1,1 @@
-"""Recordings: cut from the traffic that is always recorded, or uploaded."""
+"""Recordings: cut from the continuously recorded traffic, or uploaded."""

@@ -1,4 +1,4 @@
-"""The traces of recordings that are kept: gzipped, in segments of the log's store, with copies as files."""
+"""Stored traces of recordings: gzipped, in segments of the log's store, with copies as files."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ MAX_PLAIN_BYTES = 128 << 20
 LEFT_OVER_S = 3600.0
 """Copies without a recording are deleted when they are older than this."""
 PART_BYTES = 4 << 20
-"""A trace lies in segments of so many bytes, so that nobody holds the database for long."""
+"""A trace is stored in segments of this many bytes, so that no write holds the database for long."""
 _KEY = re.compile(r"[0-9a-f]{16}")
 
 _encode = msgspec.json.Encoder().encode
 
 
 class TooMuchTrafficError(ValueError):
-    """The recording would be over a limit; the message says which, and what to do."""
+    """The recording would exceed a limit; the message says which, and what to do."""
 
 
 class RecordingGoneError(LookupError):
@@ -42,7 +42,7 @@ class RecordingGoneError(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A trace that belongs to no recording yet: how many rows it has, how it looks packed, and what is in it."""
+    """A trace that belongs to no recording yet: its rows, its packed form, and its content."""
 
     rows: int
     packed: bytes = field(repr=False)
@@ -61,13 +61,13 @@ def written(rows: Iterable[RecordedRow]) -> Written:
 
 
 class RecordingStore:
-    """Traces in the log's store, and copies of them in a directory of this machine for whoever reads files."""
+    """Traces in the log's store, with copies in a directory of this machine for programs that read files."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def keep(self, recording: Recording, trace: Written) -> None:
-        """Store the trace of a recording that has just been stored, in its transaction."""
+        """Store the trace of a recording that was just stored, in its transaction."""
         parts = [trace.packed[start : start + PART_BYTES] for start in range(0, len(trace.packed), PART_BYTES)]
         Segment.objects.bulk_create(
             kept_segment(f"{recording.key}-{number}", part, recording) for number, part in enumerate(parts)
@@ -81,18 +81,18 @@ class RecordingStore:
         return packed
 
     def path(self, key: str) -> Path:
-        """Return where a copy of the trace lies, made where there is none; raises RecordingGoneError."""
-        path = self._place(key)
+        """Return the path of a copy of the trace, made if there is none; raises RecordingGoneError."""
+        path = self._path(key)
         if not path.is_file():
             self._copy(self.packed(key), path)
         return path
 
     def drop_copy(self, key: str) -> None:
         """Delete this machine's copy, if there is one; sweeps delete those of others."""
-        self._place(key).unlink(missing_ok=True)
+        self._path(key).unlink(missing_ok=True)
 
     def sweep(self, known: set[str], now: float) -> int:
-        """Delete copies of recordings that are gone, and what a killed process left of a copy."""
+        """Delete copies of deleted recordings, and partial copies of a killed process."""
         swept = 0
         if not self._directory.is_dir():
             return 0
@@ -104,7 +104,7 @@ class RecordingStore:
                 swept += 1
         return swept
 
-    def _place(self, key: str) -> Path:
+    def _path(self, key: str) -> Path:
         if not _KEY.fullmatch(key):
             raise RecordingGoneError(f"{key!r} is no recording's key")
         return self._directory / f"{key}.jsonl.gz"

@@ -1,4 +1,4 @@
-"""Creates and deletes recordings of traffic: windows of what is always recorded, and uploads."""
+"""Creates and deletes recordings of traffic: windows of the continuous recording, and uploads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from controlplane.request_log.store.segments import recorded_span, recorded_traf
 from routing.values.counted import count
 
 MAX_RECORDINGS = 500
-"""Kept at once."""
+"""Limit of stored recordings."""
 MAX_NAME = 120
 
 
@@ -43,7 +43,7 @@ def visible_recordings(actor: Actor) -> models.QuerySet[Recording]:
 def record_window(
     pool: Pool, begins_at: datetime, ends_at: datetime, *, actor: Actor, name: str = "", why: str = ""
 ) -> Recording:
-    """Keep the pool's traffic that arrived within [begins_at, ends_at), and return its recording.
+    """Store the pool's traffic that arrived within [begins_at, ends_at), and return its recording.
 
     Raises NotAllowedError, InvalidFieldsError for a window without traffic or with too much, NoRoomError.
     """
@@ -62,9 +62,9 @@ def record_window(
 
 
 def upload_recording(pool: Pool, file: IO[bytes], *, actor: Actor, name: str, why: str = "") -> Recording:
-    """Keep an uploaded trace as traffic of the pool, and return its recording.
+    """Store an uploaded trace as traffic of the pool, and return its recording.
 
-    Raises NotAllowedError, BadTraceError with every line that is wrong, InvalidFieldsError, NoRoomError.
+    Raises NotAllowedError, BadTraceError with every wrong line, InvalidFieldsError, NoRoomError.
     """
     require(actor, Role.OPERATOR, pool)
     names = Resalting(secrets.token_bytes(32))
@@ -73,10 +73,10 @@ def upload_recording(pool: Pool, file: IO[bytes], *, actor: Actor, name: str, wh
 
 
 def delete_recording(recording: Recording, *, actor: Actor, why: str = "") -> None:
-    """Delete the recording and its trace; answers that were drawn from it stay. Raises NotAllowedError."""
+    """Delete the recording and its trace; what-if answers based on it stay. Raises NotAllowedError."""
     require(actor, Role.OPERATOR, recording.pool)
     with transaction.atomic():
-        before, pk = _told(recording), str(recording.pk)
+        before, pk = _audit_fields(recording), str(recording.pk)
         key = recording.key
         recording.delete()
         audit.record(actor, "recording.delete", "recording", pk, before=before, why=why, pool=recording.pool.slug)
@@ -84,7 +84,7 @@ def delete_recording(recording: Recording, *, actor: Actor, why: str = "") -> No
 
 
 def recorded_words() -> str:
-    """Say in a sentence from when to when there is traffic."""
+    """Return in a sentence which span of traffic is recorded."""
     if not settings.RECORDING_BYTES:
         return "Recording is off (HEADWAY_RECORDING_BYTES=0)."
     span = recorded_span()
@@ -122,11 +122,11 @@ def _store(pool: Pool, name: str, trace: Written, about: dict[str, Any], actor: 
     with transaction.atomic():
         recording.save()
         recording_store().keep(recording, trace)
-        audit.tell(actor, "recording.create", recording, after=_told(recording), why=why)
+        audit.record_for(actor, "recording.create", recording, after=_audit_fields(recording), why=why)
     return recording
 
 
-def _told(recording: Recording) -> dict[str, Any]:
+def _audit_fields(recording: Recording) -> dict[str, Any]:
     return {
         "name": recording.name,
         "origin": recording.origin,

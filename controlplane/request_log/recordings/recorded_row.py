@@ -12,12 +12,12 @@ from gateway.contracts.traffic_row import BLOCK_TOKENS, HEAD_BLOCKS, TrafficRow
 from simulator.workloads.trace import TraceError, TraceRow, iterate_lines
 
 _ID_BITS = 53
-"""Of hash ids, so that tools that read numbers as doubles keep them apart."""
+"""Bits of hash ids, so that tools that read numbers as doubles keep them distinct."""
 _MASK_64 = (1 << 64) - 1
 
 
 class RecordedRow(TraceRow, frozen=True, omit_defaults=True):
-    """A request as it came, and as it went where that is known. Seconds count from its arrival."""
+    """A request as it arrived, and its outcome if known. Seconds count from its arrival."""
 
     outcome: str = ""
     late: bool = False
@@ -29,17 +29,17 @@ class RecordedRow(TraceRow, frozen=True, omit_defaults=True):
 
 
 class Resalting:
-    """Renames everything in one recording, under a salt that is discarded with this object.
+    """Renames all ids of one recording, under a salt that is discarded with this object.
 
-    Equal ids stay equal within the recording; nothing links them to another one, to the fleet's keys or to a
-    session or tenant.
+    Equal ids stay equal within the recording; nothing links them to another one, to the fleet's keys or to a session or
+    tenant.
     """
 
     def __init__(self, salt: bytes) -> None:
         self._salt = salt
 
     def recorded(self, row: TrafficRow, begin: float) -> RecordedRow:
-        """Return a row of the ring, its time counted from `begin` (unix seconds)."""
+        """Return a row of the continuous recording, its time counted from `begin` (unix seconds)."""
         return RecordedRow(
             timestamp=round(max(0.0, row.arrived_at - begin) * 1000, 3),
             input_length=max(1, row.prompt_tokens),
@@ -85,11 +85,11 @@ class Resalting:
 
 def read_recorded(path: Path) -> Iterator[RecordedRow]:
     """Yield the rows of a recording in the order of their times; raises simulator.workloads.trace.TraceError."""
-    for place, line in iterate_lines(path):
+    for line_number, line in iterate_lines(path):
         try:
             yield decode_recorded(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise TraceError(f"{place}: {error}") from error
+            raise TraceError(f"{line_number}: {error}") from error
 
 
 decode_recorded = msgspec.json.Decoder(RecordedRow).decode

@@ -13,7 +13,7 @@ from simulator.percentile import percentile
 
 
 class RecordingStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of one recording; shares 0..1, None: nothing is known of it."""
+    """Figures of one recording; shares 0..1, None: unknown."""
 
     span_s: float
     """From the first arrival to the last."""
@@ -22,16 +22,16 @@ class RecordingStatistics(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int
     output_tokens: int
     answered: int
-    """Requests whose first token was seen."""
+    """Requests whose first token was recorded."""
     late: int
     ttft_p50_s: float | None
     ttft_p90_s: float | None
     hit_rate: float | None
-    """Of the prompt tokens of requests whose engine reported a hit."""
+    """Share of the prompt tokens of requests whose engine reported a hit."""
     engines: int
-    """Engines that took work, at most."""
+    """Most engines that took work."""
     policy_versions: list[int]
-    """That decided, the most frequent first."""
+    """Versions that decided, the most frequent first."""
 
 
 class StatisticsCounter:
@@ -87,6 +87,6 @@ class StatisticsCounter:
 
 
 def plain(statistics: RecordingStatistics) -> dict[str, Any]:
-    """Return the figures as JSON holds them."""
-    told: dict[str, Any] = msgspec.to_builtins(statistics)
-    return told
+    """Return the figures as JSON values."""
+    fields: dict[str, Any] = msgspec.to_builtins(statistics)
+    return fields

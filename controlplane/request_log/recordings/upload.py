@@ -16,11 +16,11 @@ from controlplane.request_log.recordings.recorded_row import RecordedRow, decode
 from routing.values.counted import count
 
 MAX_UPLOAD_BYTES = 16 << 20
-"""As sent, packed or not."""
+"""Size as sent, gzipped or not."""
 MAX_PROBLEMS = 100
 MAX_LINE_BYTES = 1 << 20
 MAX_LINES = 2 * MAX_ROWS
-"""Blank and wrong ones included."""
+"""Blank and wrong lines included."""
 MAX_MEMBERS = 10_000
 MAX_BLOCKS = 200_000
 MAX_INPUT = 100_000_000
@@ -35,15 +35,15 @@ class BadTraceError(ValueError):
 
     def __init__(self, problems: list[FieldProblem], wrong_lines: int) -> None:
         lines = count(wrong_lines, "line")
-        told = f"; the first {len(problems)} are listed" if wrong_lines > len(problems) else ""
-        super().__init__(f"{lines} unreadable{told}. Nothing was stored.")
+        note = f"; the first {len(problems)} are listed" if wrong_lines > len(problems) else ""
+        super().__init__(f"{lines} unreadable{note}. Nothing was stored.")
         self.problems = problems
 
 
 def checked_rows(file: IO[bytes]) -> Iterator[RecordedRow]:
     """Return the rows of a trace in Mooncake's form, gzipped or not, once the whole of it has been checked.
 
-    Raises BadTraceError with all that is wrong. The file is read twice, so that its rows never stand in memory.
+    Raises BadTraceError with all that is wrong. The file is read twice, so that its rows are never all in memory.
     """
     packed = file.read(MAX_UPLOAD_BYTES + 1)
     checker = _Checker()
@@ -101,7 +101,7 @@ class _UnreadableError(ValueError):
 
 
 def _wrong(row: RecordedRow) -> str:
-    """Return what is wrong with a row that has the right types; empty: nothing."""
+    """Return the problem of a row with the right types; empty: none."""
     times = (row.ttft_s or 0.0, row.total_s or 0.0)
     rules = (
         (
@@ -120,7 +120,7 @@ def _wrong(row: RecordedRow) -> str:
 
 
 def _lines(packed: bytes) -> Iterator[bytes]:
-    """Yield the lines; of one over MAX_LINE_BYTES only so much that this is seen.
+    """Yield the lines; a line over MAX_LINE_BYTES only as far as needed to detect it.
 
     Raises _UnreadableError at the first limit: of lines, blank ones too, of unpacked bytes, or of gzip members.
     """

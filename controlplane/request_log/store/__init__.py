@@ -1,1 +1,1 @@
-"""The request log's one store: segments in the database, by retention class, and the index of the decisions in them."""
+"""The request log's one store: segments in the database, by retention class, and the index of their decisions."""

@@ -9,13 +9,13 @@ from controlplane.request_log.models.segment import MergedBatches
 Span = tuple[int, int]
 
 MAX_SPANS = 1000
-"""Per gateway process; beyond it the oldest gaps count as stored."""
+"""Limit per gateway process; beyond it the oldest gaps count as stored."""
 KEPT_MS = 7 * 86_400_000
-"""A name is remembered this long after the last of its process was merged: no bus delivers an entry later."""
+"""A name is remembered this long after its process's last merge: no bus delivers an entry later."""
 
 
 def merged_among(names: Iterable[str]) -> set[str]:
-    """Return those of these batches that were stored, and merged since."""
+    """Return those of these batches that were stored and later merged."""
     wanted = {name: _parts(name) for name in names}
     known = MergedBatches.objects.in_bulk({source for source, _ in wanted.values()})
     return {
@@ -26,7 +26,7 @@ def merged_among(names: Iterable[str]) -> set[str]:
 
 
 def note_merged(names: Iterable[str], now_ms: int) -> None:
-    """Remember these batches, in the transaction that merges them."""
+    """Record these batches, in the transaction that merges them."""
     numbers: dict[str, list[int]] = {}
     for source, number in map(_parts, names):
         numbers.setdefault(source, []).append(number)
@@ -37,7 +37,7 @@ def note_merged(names: Iterable[str], now_ms: int) -> None:
 
 
 def forget_merged_batches(now_ms: int) -> int:
-    """Drop what was last changed KEPT_MS ago, and return how many processes that were."""
+    """Delete entries last changed KEPT_MS ago, and return how many processes they were of."""
     return MergedBatches.objects.filter(at_ms__lt=now_ms - KEPT_MS).delete()[0]
 
 
@@ -54,6 +54,6 @@ def joined_spans(spans: Iterable[Span]) -> list[Span]:
 
 
 def _parts(name: str) -> tuple[str, int]:
-    """Return the gateway process that a batch's name begins with, and the batch's number there."""
+    """Return the gateway process and the number that a batch's name consists of."""
     source, _, number = name.rpartition("-")
     return (source, int(number)) if source and number.isascii() and number.isdecimal() else (name, 0)

@@ -1,7 +1,7 @@
 """Merges small segments, so that a quiet fleet's log does not grow by a row per second and class.
 
 Each merge is one transaction: the new segment, its index rows, the mark on the old ones, and their batches' names. A
-kill leaves all of it or nothing. The old segments stay for a while, for those who had listed them before.
+kill leaves all of it or nothing. The old segments stay for a while, for readers that listed them before.
 """
 
 from __future__ import annotations
@@ -27,24 +27,25 @@ from gateway.contracts.wire import UnreadableMessageError
 logger = logging.getLogger(__name__)
 
 MERGED_BYTES = 128 << 10
-"""Largest result, index rows included: one decision is read by unpacking all of its segment."""
+"""Largest result, index rows included: reading one decision unpacks its whole segment."""
 LISTED_AT_ONCE = 512
-"""Segments that one call looks at, and so the most that it merges."""
+"""Segments that one call examines, and so the most that it merges."""
 READERS_MS = 300_000
-"""A merged segment is deleted so long afterwards."""
+"""A merged segment is deleted this long afterwards."""
 
 Listed = tuple[int, int, int]
 """Key, time and size of a segment."""
 
 
 def merge_small(retention: Retention, since_ms: int, now_ms: int) -> int:
-    """Merge segments stored at `since_ms` or later; returns where to go on next time."""
+    """Merge segments stored at `since_ms` or later; return where to continue next time."""
     segments = Segment.objects.filter(retention=retention, merged_at_ms=None, at_ms__gte=since_ms)
-    found = list(segments.order_by("at_ms", "pk").values_list("pk", "at_ms", "size")[:LISTED_AT_ONCE])
-    *complete, last = _groups(found) or [[]]
-    if not complete and len(found) == LISTED_AT_ONCE:
-        # As many at one moment as are looked at: what comes next would never be reached.
+    listed = list(segments.order_by("at_ms", "pk").values_list("pk", "at_ms", "size")[:LISTED_AT_ONCE])
+    *complete, last = _groups(listed) or [[]]
+    if not complete and len(listed) == LISTED_AT_ONCE:
+        # As many at one moment as one call examines: the segments after them would never be reached.
         complete, last = [last], [(0, last[-1][1] + 1, 0)]
+    # The last group may still grow, so the next call starts with it.
     for group in complete:
         if len(group) > 1:
             _merge(retention, [pk for pk, _, _ in group], now_ms)
@@ -58,11 +59,11 @@ def drop_merged(now_ms: int) -> int:
     return Segment.objects.filter(pk__in=keys).only("pk").delete()[0] if keys else 0
 
 
-def _groups(found: Sequence[Listed]) -> list[list[Listed]]:
-    """Return the segments in groups that become one each; the last may get more."""
+def _groups(listed: Sequence[Listed]) -> list[list[Listed]]:
+    """Return the segments in groups to merge; the last group may still grow."""
     groups: list[list[Listed]] = []
     size = 0
-    for item in found:
+    for item in listed:
         size += item[2]
         if not groups or size > MERGED_BYTES or item[1] >= groups[-1][0][1] + MERGED_MS:
             groups.append([])
@@ -84,16 +85,17 @@ def _merge(retention: Retention, keys: Sequence[int], now_ms: int) -> None:
             logger.warning("segments cannot be merged", extra={"batch": parts[0].batch, "reason": str(error)})
             transaction.set_rollback(True)
             return
+        # The old segments stay, marked, for readers that listed them before.
         merged.save(force_insert=True)
-        place = 0
+        offset = 0
         for part, count in zip(parts, counts, strict=True):
-            DecisionIndex.objects.filter(segment=part).update(segment=merged, place=F("place") + place)
-            place += count
+            DecisionIndex.objects.filter(segment=part).update(segment=merged, position=F("position") + offset)
+            offset += count
         note_merged((part.batch for part in parts), now_ms)
 
 
 def _joined(retention: Retention, parts: Sequence[Segment]) -> tuple[Segment, list[int]]:
-    """Return one segment with all that these hold, and how many index places each of them had."""
+    """Return one segment with the content of these, and each one's number of index rows."""
     name, at_ms = f"+{parts[0].batch}"[:64], parts[0].at_ms
     if retention == Retention.TRAFFIC:
         return new_segment(retention, name, at_ms, joined_rows(bytes(part.data) for part in parts)), [0] * len(parts)

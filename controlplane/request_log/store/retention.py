@@ -1,4 +1,4 @@
-"""Keeps each retention class within its bytes and its age: the oldest segments leave, with their index rows."""
+"""Keeps each retention class within its bytes and its age: the oldest segments are deleted, with their index rows."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from django.db.models import Sum
 from controlplane.request_log.models.segment import Retention, Segment
 
 DROPPED_AT_ONCE = 16
-"""Segments deleted in one transaction, so that nobody waits long for the database."""
+"""Segments deleted in one transaction, so that other writers do not wait long for the database."""
 
 
 def keep_bounds() -> None:
-    """Drop what is over the bounds that the settings give."""
+    """Delete what exceeds the bounds of the settings."""
     shrink(Retention.DECISIONS, settings.DECISION_BYTES)
     shrink(Retention.TRAFFIC, settings.RECORDING_BYTES, time.time() - settings.RECORDING_HOURS * 3600.0)
 
 
 def used_bytes(retention: Retention) -> int:
-    """Return what the class takes of its budget."""
+    """Return the bytes of its budget that the class uses."""
     return Segment.objects.filter(retention=retention).aggregate(size=Sum("size"))["size"] or 0
 
 
 def shrink(retention: Retention, budget_bytes: int, oldest: float = 0.0) -> int:
-    """Drop the oldest segments until the budget holds and none is from before `oldest` (unix seconds)."""
+    """Delete the oldest segments until the budget holds and none is from before `oldest` (unix seconds)."""
     segments, over, dropped = Segment.objects.filter(retention=retention), used_bytes(retention) - budget_bytes, 0
     while True:
         gone = []
@@ -38,6 +38,6 @@ def shrink(retention: Retention, budget_bytes: int, oldest: float = 0.0) -> int:
         if not gone:
             return dropped
         with transaction.atomic():
-            # Only the key, or Django would read the data of what it deletes.
+            # Only the key, or Django would read the data of the rows to delete.
             Segment.objects.filter(pk__in=gone).only("pk").delete()
         dropped += len(gone)

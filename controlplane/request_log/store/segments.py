@@ -1,7 +1,7 @@
 """Stores request batches as segments, and reads them: one decision, or the traffic of a time span.
 
 A batch's segments and the index rows of its decisions are written in one transaction, and a row is deleted with its
-segment. Every reader finds all of a batch or nothing.
+segment. Every reader sees all of a batch or nothing.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ from gateway.contracts.wire import UnreadableMessageError
 logger = logging.getLogger(__name__)
 
 ROW_BYTES = 400
-"""What an index row and its entries in the indexes take, counted against the budget."""
+"""Size of an index row with its index entries, counted against the budget."""
 SEGMENT_BYTES = 200
-"""What a segment takes beside its data, counted likewise."""
+"""Size of a segment beyond its data, counted likewise."""
 APART_S = 900.0
-"""Requests are stored when they end; one that ended later than this after its arrival may be overlooked, and so may one
-of a gateway whose clock is further from the storing process's."""
+"""Requests are stored when they end; one that ended later than this after its arrival may be missed, and so may one of
+a gateway whose clock differs by more from the storing process's.
+"""
 MERGED_MS = 60_000
 """Segments within this time are merged while they are small; the result has the time of the first."""
 READ_AT_ONCE = 16
@@ -45,15 +46,15 @@ _LEVEL = 3
 
 
 class RecordGoneError(LookupError):
-    """The record cannot be read any more; the message says why."""
+    """The record can no longer be read; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCounts:
-    """What was new."""
+    """New rows."""
 
     requests: int = 0
-    """Of which traffic was recorded."""
+    """Requests whose traffic was recorded."""
     decisions: int = 0
 
 
@@ -64,28 +65,29 @@ class _Packed(NamedTuple):
 
 
 def store(values: Sequence[bytes], hindsight: Hindsight | None = None) -> StoredCounts:
-    """Store those encoded request batches that are not stored yet; others are logged and left out.
+    """Store those encoded request batches that are not stored yet; unreadable ones are logged and left out.
 
-    `hindsight` judges the decisions, and has seen those before. Raises DatabaseError, and then nothing is stored.
+    `hindsight` judges the decisions, and has judged those before. Raises DatabaseError, and then nothing is stored.
     """
-    found = _packed(values, hindsight or Hindsight())
-    packed = {(item.segment.batch, item.segment.retention): item for item in found}
+    packed_segments = _packed(values, hindsight or Hindsight())
+    packed = {(item.segment.batch, item.segment.retention): item for item in packed_segments}
     with transaction.atomic():
         names = {name for name, _ in packed}
+        # Merged segments have lost their batches' names.
         known = set(Segment.objects.filter(batch__in=names).values_list("batch", flat=True)) | merged_among(names)
-        fresh = [each for (name, _), each in packed.items() if name not in known]
+        fresh = [item_ for (name, _), item_ in packed.items() if name not in known]
         Segment.objects.bulk_create([item.segment for item in fresh])
         insert_rows([row_of(one, item.segment.pk, n) for item in fresh for n, one in enumerate(item.decisions)])
     return StoredCounts(sum(item.requests for item in fresh), sum(len(item.decisions) for item in fresh))
 
 
 def read_decision(row: DecisionIndex) -> StoredDecision:
-    """Return the record that a row points at; raises RecordGoneError."""
+    """Return the record of a row; raises RecordGoneError."""
     data = Segment.objects.filter(pk=row.segment_id).values_list("data", flat=True).first()
     if data is None:
         raise RecordGoneError("it was dropped to stay within the store's budget")
     try:
-        return unpacked_decisions(bytes(data))[row.place]
+        return unpacked_decisions(bytes(data))[row.position]
     except (UnreadableMessageError, IndexError) as error:
         raise RecordGoneError(f"it cannot be read: {error}") from error
 
@@ -108,33 +110,33 @@ def unpacked_decisions(data: bytes) -> list[StoredDecision]:
 
 
 def recorded_traffic(begin: float, end: float, *, segments: int = 1, rows: int = 1) -> Iterator[TrafficRow]:
-    """Yield the rows that arrived within [begin, end) in unix seconds, in the order in which they were stored.
+    """Yield the rows that arrived within [begin, end) in unix seconds, in stored order.
 
-    Of so many `segments` in a row one is read, and of so many of its `rows` one. They are drawn: gateways may store
-    theirs in turn.
+    One of `segments` consecutive segments is read, and one of every `rows` rows in it. They are drawn at random,
+    because gateways may store theirs in turn.
     """
-    found = Segment.objects.filter(
+    listed = Segment.objects.filter(
         retention=Retention.TRAFFIC,
         merged_at_ms=None,
         at_ms__gte=int((begin - APART_S) * 1000) - MERGED_MS,
         at_ms__lte=int((end + APART_S) * 1000),
     )
-    keys, random = list(found.order_by("at_ms", "pk").values_list("pk", flat=True)), Random(0)
+    keys, random = list(listed.order_by("at_ms", "pk").values_list("pk", flat=True)), Random(0)
     drawn = [start + random.randrange(segments) for start in range(0, len(keys), segments)]
-    keys = [keys[place] for place in drawn if place < len(keys)]
-    # A few at a time: not all data at once, and no cursor that stays open, which a pooler in between may not allow.
+    keys = [keys[index] for index in drawn if index < len(keys)]
+    # A few at a time: not all data at once, and no cursor that stays open, which a pooler may not allow.
     for start in range(0, len(keys), READ_AT_ONCE):
         part = Segment.objects.filter(pk__in=keys[start : start + READ_AT_ONCE]).order_by("at_ms", "pk")
         for name, data in part.values_list("batch", "data"):
             try:
-                found_rows = decode_rows(bytes(data))[random.randrange(rows) :: rows]
-                yield from (row for row in found_rows if begin <= row.arrived_at < end)
+                sampled = decode_rows(bytes(data))[random.randrange(rows) :: rows]
+                yield from (row for row in sampled if begin <= row.arrived_at < end)
             except UnreadableMessageError as error:
                 logger.warning("recorded traffic cannot be read", extra={"batch": name, "reason": str(error)})
 
 
 def recorded_span() -> tuple[float, float] | None:
-    """Return since when and until when (unix seconds) traffic is recorded; None: there is nothing."""
+    """Return the span of recorded traffic in unix seconds; None: there is none."""
     recorded = Segment.objects.filter(retention=Retention.TRAFFIC, merged_at_ms=None)
     span = recorded.aggregate(since=Min("at_ms"), until=Max("at_ms"))
     return None if span["since"] is None else (span["since"] / 1000, span["until"] / 1000)
@@ -156,7 +158,7 @@ def _packed(values: Sequence[bytes], hindsight: Hindsight) -> Iterator[_Packed]:
             logger.warning("requests cannot be read", extra={"reason": str(error)})
             continue
         if batch.traffic and settings.RECORDING_BYTES:
-            # As it came: packing would save two fifths of the space and cost more time than all else here.
+            # Stored as received: packing would save two fifths of the space and cost more time than all else here.
             yield _Packed(new_segment(Retention.TRAFFIC, batch.name, now_ms, batch.traffic), requests=batch.requests)
         if decisions:
             data = packed_decisions(decisions)
@@ -175,12 +177,12 @@ def new_segment(
 _COLUMNS = (
     "decision_id", "at_ms", "pool", "engine", "tenant", "session", "reason", "policy_version", "arm", "outcome",
     "error", "late", "ttft_ms", "queued_ms", "prompt_tokens", "predicted_tokens", "reported_tokens", "mismatch",
-    "regret_ms", "regret_cause", "share", "segment", "place", "client_request_id",
+    "regret_ms", "regret_cause", "share", "segment", "position", "client_request_id",
 )  # fmt: skip
 _MOST = 2**31 - 1
 
 
-def row_of(stored: StoredDecision, segment: int, place: int) -> tuple[Any, ...]:
+def row_of(stored: StoredDecision, segment: int, position: int) -> tuple[Any, ...]:
     """Return the values of a row, in the order of _COLUMNS."""
     decision, regret = stored.decision, stored.regret
     return (
@@ -206,15 +208,15 @@ def row_of(stored: StoredDecision, segment: int, place: int) -> tuple[Any, ...]:
         "" if regret is None else regret.cause,
         stored.share,
         segment,
-        place,
+        position,
         stored.client_request_id[:128],
     )
 
 
 def insert_rows(rows: Sequence[tuple[Any, ...]]) -> None:
-    """Insert the rows; one whose decision is there already is left out.
+    """Insert the rows; skip those whose decision is stored already.
 
-    Plain SQL: making model instances would cost several times what the database takes.
+    Plain SQL: making model instances would take several times as long as the database.
     """
     meta, quote = DecisionIndex._meta, connection.ops.quote_name
     names = ", ".join(quote(meta.get_field(name).column) for name in _COLUMNS)

@@ -23,13 +23,13 @@ from controlplane.policies.reading import visible_policies
 from controlplane.trials.api.named_version import version_of
 from controlplane.trials.canary import lifecycle as canaries
 from controlplane.trials.canary.end import abort
-from controlplane.trials.canary.evidence import Evidence, standing
+from controlplane.trials.canary.evidence import Evidence, step_evidence
 from controlplane.trials.canary.lifecycle import ADVANCES, DEFAULT_DWELL_S, DEFAULT_STEPS, LONGEST_DWELL_S, MAX_STEPS
 from controlplane.trials.models.canary import Canary, CanaryState
 
 
 class CanaryShape(ModelShape):
-    """One canary: its course, how it stands, and the last look at both arms."""
+    """One canary: its course, its state, and the last evaluation of both arms."""
 
     version = serializers.IntegerField(source="version.number", read_only=True)
     against = serializers.IntegerField(
@@ -44,7 +44,7 @@ class CanaryShape(ModelShape):
     steps = serializers.ListField(child=serializers.FloatField(), read_only=True)
     share = serializers.FloatField(read_only=True, help_text="Share of sessions at its step, 0 to 1.")
     guardrails = serializers.DictField(read_only=True)
-    look = serializers.DictField(
+    evaluation = serializers.DictField(
         read_only=True,
         help_text="Figures of both sides (base: the live version or the other pools, tried: the canary), guardrails "
         "with thresholds, and reasons. Empty: not evaluated yet.",
@@ -78,18 +78,18 @@ class CanaryShape(ModelShape):
             "ended_by",
             "started_at",
             "ended_at",
-            "look",
+            "evaluation",
             "evidence",
         )
 
     def get_evidence(self, canary: Canary) -> dict[str, Any]:
-        """Return how far the evidence of its step has come."""
-        found: dict[str, Any] = msgspec.to_builtins(standing(canary, timezone.now())) if canary.running else {}
-        return found
+        """Return the state of its step's evidence."""
+        fields: dict[str, Any] = msgspec.to_builtins(step_evidence(canary, timezone.now())) if canary.running else {}
+        return fields
 
 
 class GoOn(ChangeBody):
-    """A step or the promotion of a trial."""
+    """A step or the promotion of a canary."""
 
     force = Truth(
         required=False,
@@ -99,7 +99,7 @@ class GoOn(ChangeBody):
 
 
 class NewCanary(ChangeBody):
-    """A trial."""
+    """Body of POST /canaries."""
 
     policy = Text(required=False, help_text="Slug of the policy; with version.")
     version = WholeNumber(
@@ -161,7 +161,7 @@ class Canaries(_Canaries, Listed):
     )
 
     def post(self, request: Request) -> Response:
-        """Give a version or a pool a share of the sessions; 409 where a canary of the policy runs already."""
+        """Give a version or a pool a share of the sessions; 409 while a canary of the policy runs."""
         body = self.body()
         why = taken_why(body)
         tried = self._tried(*(body.pop(name, None) for name in ("policy", "version", "pool")))
@@ -185,29 +185,29 @@ class OneCanary(_Canaries, ObjectView):
 
     @override
     def get(self, request: Request, **names: Any) -> Response:
-        """Return the canary; its ETag stands for its course, the look within moves on without it."""
-        found = self.thing(**names)
-        return Response(self.represented(found), headers={"ETag": etag_of(found)})
+        """Return the canary; its ETag identifies its course, the evaluation within changes without it."""
+        canary = self.thing(**names)
+        return Response(self.represented(canary), headers={"ETag": etag_of(canary)})
 
 
 class _CanaryVerb(_Canaries, Verb):
     @override
     def carry_out(self, thing: Canary, *, force: bool = False, **asked: Any) -> Canary:
-        """Call the service; `force`: it goes on without evidence."""
+        """Call the service; `force`: proceed without evidence."""
         return self.verb(thing, **asked, **({"evidence": Evidence.WAIVED} if force else {}))
 
 
 class CanaryStep(_CanaryVerb):
-    """Give it its next share; 409 names the evidence that is missing. If-Match is heeded where it is sent."""
+    """Give the canary its next share; 409 names the missing evidence. If-Match is optional."""
 
     verb = staticmethod(canaries.take_step)
     bodies = by_method(POST=GoOn)
 
 
 class CanaryPromotion(_CanaryVerb):
-    """Publish its version for all sessions, or keep the pool's share; 409 names the evidence that is missing.
+    """Publish its version for all sessions, or keep the pool's share; 409 names the missing evidence.
 
-    If-Match is heeded.
+    If-Match is optional.
     """
 
     verb = staticmethod(canaries.promote)
@@ -215,7 +215,7 @@ class CanaryPromotion(_CanaryVerb):
 
 
 class CanaryAbort(_CanaryVerb):
-    """Give all sessions back to the live version or the other pools; If-Match is heeded where it is sent."""
+    """Return all sessions to the live version or the other pools; If-Match is optional."""
 
     verb = staticmethod(abort)
     bodies = by_method(POST=ChangeBody)

@@ -9,7 +9,7 @@ from controlplane.policies.models.policy_version import PolicyVersion
 
 def version_of(policy: Policy, name: str, number: int) -> PolicyVersion:
     """Return the version that the member `name` of a body names; raises InvalidFieldsError."""
-    found = policy.versions.filter(number=number).first()
-    if found is None:
+    version = policy.versions.filter(number=number).first()
+    if version is None:
         raise problem(name, f"{policy.slug} has no v{number}.")
-    return found
+    return version

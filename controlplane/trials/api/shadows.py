@@ -23,7 +23,7 @@ _QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
 
 
 class ShadowShape(serializers.Serializer):
-    """One shadow: a draft that chooses beside the live policy, and what came of it so far."""
+    """One shadow: a draft that chooses next to the live policy, and its results so far."""
 
     id = serializers.IntegerField(source="pk")
     pool = serializers.CharField(source="pool.slug")
@@ -57,7 +57,7 @@ class ShadowShape(serializers.Serializer):
 
 
 class NewShadow(ChangeBody):
-    """A draft to let choose."""
+    """Body of POST /shadows."""
 
     pool = Text(max_length=64, help_text="Slug of the pool.")
     draft = WholeNumber(min_value=0, max_value=2**31 - 1, help_text="Number of the candidate version.")
@@ -110,7 +110,7 @@ class Shadows(_Shadows, Listed):
     )
 
     def post(self, request: Request) -> Response:
-        """Let a draft choose beside the live policy; 409 while another one does so in the pool."""
+        """Have a draft choose next to the live policy; 409 while another shadow runs in the pool."""
         body = self.body()
         why = taken_why(body)
         pool = named_pool(self.actor, body["pool"])
@@ -126,7 +126,7 @@ class OneShadow(_Shadows, ObjectView):
 
 
 class ShadowStop(_Shadows, Verb):
-    """End the shadow; 409 where it is over already."""
+    """End the shadow; 409 if it has ended already."""
 
     verb = staticmethod(stop_shadow)
     bodies = by_method(POST=ChangeBody)

@@ -16,11 +16,11 @@ from controlplane.platform.field_problems import problem
 from controlplane.request_log.recordings.lifecycle import visible_recordings
 from controlplane.trials.api.named_version import version_of
 from controlplane.trials.whatif.conditions import conditions_of
-from controlplane.trials.whatif.lifecycle import standing_of, start_whatif, visible_whatifs
+from controlplane.trials.whatif.lifecycle import start_whatif, status_of, visible_whatifs
 
 
 class WhatIfShape(serializers.Serializer):
-    """One what-if: what was asked, how it stands, and its answer."""
+    """One what-if: its parameters, its state, and its answer."""
 
     id = serializers.IntegerField(source="whatif.pk")
     pool = serializers.CharField(source="whatif.pool.slug")
@@ -39,12 +39,12 @@ class WhatIfShape(serializers.Serializer):
 
     @override
     def to_representation(self, instance: Any) -> dict[str, Any]:
-        """Return the what-if with how it stands."""
-        return super().to_representation(standing_of(instance))
+        """Return the what-if with its state."""
+        return super().to_representation(status_of(instance))
 
 
 class NewWhatIf(ChangeBody):
-    """A question."""
+    """Body of POST /whatif."""
 
     recording = WholeNumber(min_value=0, max_value=10**18 - 1, help_text="Id of the recording.")
     draft = WholeNumber(min_value=0, max_value=2**31 - 1, help_text="Number of the candidate version.")
@@ -72,7 +72,7 @@ class WhatIfs(Listed):
     )
 
     def post(self, request: Request) -> Response:
-        """Have a draft compared with the live version on a recording; the answer comes with `state` done."""
+        """Compare a draft with the live version on a recording; the answer follows with `state` done."""
         body = self.body()
         why = taken_why(body)
         recording = visible_recordings(self.actor).filter(pk=body["recording"]).first()

@@ -34,14 +34,14 @@ class ArmIntake:
         self._clock = clock
         self._lock = threading.Lock()
         self._slices: dict[Key, deque[tuple[float, ArmTally]]] = {}
-        self._unsubscribe = bus.subscribe(TOPIC, self._hear)
+        self._unsubscribe = bus.subscribe(TOPIC, self._receive)
 
     def stop(self) -> None:
-        """Hear no more."""
+        """Unsubscribe."""
         self._unsubscribe()
 
     def slices(self, base: Sequence[Key], tried: Key, since_s: float) -> list[tuple[float, ArmSlice]]:
-        """Return an arm beside its baseline, which several pools may make up, from `since_s` on, oldest first."""
+        """Return an arm and its baseline (of one or more pools) from `since_s` on, oldest first."""
         with self._lock:
             ours, others = self._of([tried], since_s), self._of(base, since_s)
         nothing = ArmWindow()
@@ -50,14 +50,14 @@ class ArmIntake:
         ]
 
     def _of(self, keys: Sequence[Key], since_s: float) -> dict[float, ArmWindow]:
-        found: dict[float, list[ArmWindow]] = {}
+        windows_at: dict[float, list[ArmWindow]] = {}
         for key in keys:
             for at, tally in self._slices.get(key, ()):
                 if at >= since_s:
-                    found.setdefault(at, []).append(tally.window())
-        return {at: windows[0] if len(windows) == 1 else together(windows) for at, windows in found.items()}
+                    windows_at.setdefault(at, []).append(tally.window())
+        return {at: windows[0] if len(windows) == 1 else together(windows) for at, windows in windows_at.items()}
 
-    def _hear(self, _topic: str, value: bytes) -> None:
+    def _receive(self, _topic: str, value: bytes) -> None:
         try:
             report = decode_arm_report(value)
         except UnreadableMessageError as error:
@@ -74,14 +74,14 @@ class ArmIntake:
                         return
                 slices = self._slices.setdefault(key, deque(maxlen=int(KEPT_S / SLICE_S)))
                 if slices and slices[-1][0] > at:
-                    # The clock went back: slices of a time that is still to come would count as the newest until then.
+                    # The clock was set back: slices of the future would count as the newest until then.
                     slices.clear()
                 if not slices or slices[-1][0] != at:
                     slices.append((at, ArmTally()))
                 slices[-1][1].add(row.window)
 
     def _forget_old(self, now_s: float) -> None:
-        self._slices = {key: each for key, each in self._slices.items() if each[-1][0] >= now_s - KEPT_S}
+        self._slices = {key: slices for key, slices in self._slices.items() if slices[-1][0] >= now_s - KEPT_S}
 
 
 @cache

@@ -34,7 +34,7 @@ def locked_running(canary: Canary, expected: int | None) -> Canary:
 
 
 def abort(canary: Canary, *, actor: Actor, expected: int | None = None, why: str = "") -> Canary:
-    """Give all sessions back to the live version, or to the other pools.
+    """Return all sessions to the live version, or to the other pools.
 
     Raises NotAllowedError, StaleRevisionError, CanaryOverError.
     """
@@ -56,7 +56,7 @@ def end(
     pool: str = "",
     waived: dict[str, list[str]] | None = None,
 ) -> Canary:
-    """End a locked, running canary inside the caller's transaction, tell the audit, and take its arm away."""
+    """End a locked, running canary inside the caller's transaction, record it in the audit, and remove its arm."""
     ending = {"state": state, "reason": reason[:400], "ended_by": actor.name, "ended_at": timezone.now()}
     changed(stored, ending, verb, actor=actor, why=why or reason, pool=pool, waived=waived)
     return stored
@@ -72,15 +72,17 @@ def changed(
     pool: str,
     waived: dict[str, list[str]] | None = None,
 ) -> None:
-    """Write the changes with the next revision, tell the audit, and publish; raises StaleRevisionError.
+    """Write the changes with the next revision, record them in the audit, and publish; raises StaleRevisionError.
 
-    `waived`: the evidence that somebody went on without, for the audit.
+    `waived`: the missing evidence that was waived, for the audit.
     """
-    before = told(stored)
+    before = audit_fields(stored)
     for name, value in changes.items():
         setattr(stored, name, value)
     bump(stored, changes)
-    audit.tell(actor, verb, stored, before=before, after=told(stored) | (waived or {}), why=why, pool=pool)
+    audit.record_for(
+        actor, verb, stored, before=before, after=audit_fields(stored) | (waived or {}), why=why, pool=pool
+    )
     record_change()
 
 
@@ -96,6 +98,8 @@ def end_running(policy: Policy, reason: str, *, actor: Actor, pool: str = "") ->
         end(running, CanaryState.ENDED, "canary.end", actor=actor, reason=reason, pool=pool)
 
 
-def told(canary: Canary) -> dict[str, Any]:
-    """Return the canary as the audit tells it, without its figures."""
-    return {name: value for name, value in plain_fields(canary).items() if name != "look"} | {"share": canary.share}
+def audit_fields(canary: Canary) -> dict[str, Any]:
+    """Return the canary as the audit records it, without its figures."""
+    return {name: value for name, value in plain_fields(canary).items() if name != "evaluation"} | {
+        "share": canary.share
+    }

@@ -16,7 +16,7 @@ MAX_POINTS = 180
 
 
 class ArmFigures(msgspec.Struct, frozen=True):
-    """What one arm's requests came to. Times in seconds, shares 0..1; None: nothing to tell from."""
+    """Results of one arm's requests. Times in seconds, shares 0..1; None: no data."""
 
     requests: int
     late_share: float | None
@@ -43,7 +43,7 @@ class EvaluationPoint(msgspec.Struct, frozen=True):
 
 
 class CanaryEvaluation(msgspec.Struct, frozen=True):
-    """A look; `base` is the arm that is compared with."""
+    """One evaluation; `base` is the arm that is compared with."""
 
     at: float
     action: str
@@ -54,33 +54,33 @@ class CanaryEvaluation(msgspec.Struct, frozen=True):
     points: tuple[EvaluationPoint, ...] = ()
 
 
-def look_of(
+def evaluation_of(
     at: float,
     action: str,
     reasons: tuple[Reason, ...],
     comparison: Comparison,
     slices: list[tuple[float, ArmSlice]],
 ) -> CanaryEvaluation:
-    """Return the look at these slices, which may be of several pools."""
+    """Return the evaluation of these slices, which may be of several pools."""
     return CanaryEvaluation(
         at,
         action,
         reasons,
         comparison.readings,
-        _figures(together(each.base for _, each in slices)),
-        _figures(together(each.tried for _, each in slices)),
+        _figures(together(slice_.base for _, slice_ in slices)),
+        _figures(together(slice_.tried for _, slice_ in slices)),
         _points(slices),
     )
 
 
-def plain(look: CanaryEvaluation) -> dict[str, Any]:
-    """Return the look as JSON values."""
-    told: dict[str, Any] = msgspec.to_builtins(look, str_keys=True)
-    return told
+def plain(evaluation: CanaryEvaluation) -> dict[str, Any]:
+    """Return the evaluation as JSON values."""
+    fields: dict[str, Any] = msgspec.to_builtins(evaluation, str_keys=True)
+    return fields
 
 
-def read_look(stored: Any) -> CanaryEvaluation | None:
-    """Return a stored look; None where there was none yet."""
+def stored_evaluation(stored: Any) -> CanaryEvaluation | None:
+    """Return a stored evaluation; None where there was none yet."""
     return msgspec.convert(stored, prepared(CanaryEvaluation), str_keys=True) if stored else None
 
 
@@ -99,8 +99,8 @@ def _figures(window: ArmWindow) -> ArmFigures:
 
 def _points(slices: list[tuple[float, ArmSlice]]) -> tuple[EvaluationPoint, ...]:
     spans: dict[float, list[ArmSlice]] = {}
-    for at, each in slices:
-        spans.setdefault(at // POINT_S * POINT_S, []).append(each)
+    for at, slice_ in slices:
+        spans.setdefault(at // POINT_S * POINT_S, []).append(slice_)
     return tuple(_point(at, spans[at]) for at in sorted(spans)[-MAX_POINTS:])
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from controlplane.platform.field_problems import problem
 from controlplane.trials.canary.end import CanaryOverError
-from controlplane.trials.canary.evaluation import ArmFigures, CanaryEvaluation, read_look
+from controlplane.trials.canary.evaluation import ArmFigures, CanaryEvaluation, stored_evaluation
 from controlplane.trials.models.canary import Canary
 from planning.documents.guardrail_document import GuardrailDocument
 from planning.trials.comparison import FAILED, LATE, TAIL, TTFT
@@ -20,21 +20,21 @@ from routing.values.counted import count
 from routing.values.prepared_struct import prepared
 
 FRESH_S = 60.0
-"""A look that is older says nothing about what happens; looks come every other second."""
+"""An evaluation that is older says nothing about the present; one follows every other second."""
 GUARD_TITLES = {LATE: "Late requests", FAILED: "Failed requests", TTFT: "Mean TTFT", TAIL: "Slowest tenth"}
 
 _LACKS = {NOT_YET: "not yet known to hold", BROKEN: "broken"}
 
 
 class Evidence(StrEnum):
-    """What a caller brings for going on."""
+    """A caller's evidence for going on."""
 
     REQUIRED = "required"
-    """Nothing: it is rejected while something is missing."""
+    """None: the call is rejected while evidence is missing."""
     WAIVED = "waived"
-    """The will to go on without, with its reason for the audit."""
+    """Missing evidence is waived, with a reason for the audit."""
     JUDGED = "judged"
-    """Its own judgment of newer figures, as the job has."""
+    """The caller's own judgment of newer figures, as the job has."""
 
 
 class EvidenceMissingError(CanaryOverError):
@@ -43,44 +43,44 @@ class EvidenceMissingError(CanaryOverError):
 
 @dataclass(frozen=True, slots=True)
 class StepEvidence:
-    """How far the evidence of a canary's step has come."""
+    """State of the evidence of a canary's step."""
 
     dwell_s: float
-    """Seconds that the step has yet to last."""
+    """Remaining seconds of the step."""
     requests: int
-    """Requests that are yet to be judged in the arm with fewer."""
+    """Missing judged requests in the arm with fewer."""
     guardrails: tuple[GuardrailCertainty, ...]
-    """Empty: nobody looked at this step yet."""
+    """Empty: this step was not evaluated yet."""
     missing: tuple[str, ...]
-    """What is missing, one sentence each; empty: the evidence is there."""
+    """Missing evidence, one sentence each; empty: none is missing."""
     wait_s: float | None
-    """About how many seconds until it can be known whether all guardrails hold; None: there is no estimate."""
+    """Estimated seconds until all guardrails can be judged; None: no estimate."""
 
 
-def standing(canary: Canary, now: datetime) -> StepEvidence:
-    """Return how far the evidence of the canary's step has come."""
+def step_evidence(canary: Canary, now: datetime) -> StepEvidence:
+    """Return the state of the evidence of the canary's step."""
     limits = msgspec.convert(canary.guardrails, prepared(GuardrailDocument))
-    look = look_at_step(canary)
+    evaluation = evaluation_at_step(canary)
     since_s = (now - canary.step_at).total_seconds()
     dwell_s = max(0.0, canary.min_dwell_s - since_s)
-    judged = min(look.base.requests, look.tried.requests) if look else 0
+    judged = min(evaluation.base.requests, evaluation.tried.requests) if evaluation else 0
     requests = max(0, limits.min_requests - judged)
-    guardrails = known_guardrails(look, limits, canary.step_at) if look else ()
+    guardrails = known_guardrails(evaluation, limits, canary.step_at) if evaluation else ()
     missing = []
     if dwell_s > 0:
         missing.append(f"This step has lasted {since_s:.0f} s of {canary.min_dwell_s:.0f} s.")
     if requests:
         least = count(limits.min_requests, "request is", "requests are")
-        each_side = "version" if canary.pool_id is None else "side"
-        missing.append(f"{judged} of at least {least} judged for each {each_side}.")
+        unit = "version" if canary.pool_id is None else "side"
+        missing.append(f"{judged} of at least {least} judged for each {unit}.")
     else:
         missing += [
             f"{GUARD_TITLES[guardrail.guard]}: {_LACKS[guardrail.verdict]}."
             for guardrail in guardrails
             if guardrail.verdict != HOLDS
         ]
-    if look and now.timestamp() - look.at > FRESH_S:
-        missing.append(f"The last evaluation is {now.timestamp() - look.at:.0f} s old.")
+    if evaluation and now.timestamp() - evaluation.at > FRESH_S:
+        missing.append(f"The last evaluation is {now.timestamp() - evaluation.at:.0f} s old.")
     return StepEvidence(dwell_s, requests, guardrails, tuple(missing), _wait_s(dwell_s, guardrails))
 
 
@@ -90,29 +90,29 @@ def _wait_s(dwell_s: float, guardrails: Sequence[GuardrailCertainty]) -> float |
     return max(dwell_s, *known, 0.0) if guardrails and len(known) == len(waits) else None
 
 
-def look_at_step(canary: Canary) -> CanaryEvaluation | None:
-    """Return the last look if it is at the canary's present step."""
-    look = read_look(canary.look)
-    return look if look and look.at >= canary.step_at.timestamp() else None
+def evaluation_at_step(canary: Canary) -> CanaryEvaluation | None:
+    """Return the last evaluation if it is of the canary's present step."""
+    evaluation = stored_evaluation(canary.evaluation)
+    return evaluation if evaluation and evaluation.at >= canary.step_at.timestamp() else None
 
 
 def known_guardrails(
-    look: CanaryEvaluation, limits: GuardrailDocument, step_at: datetime
+    evaluation: CanaryEvaluation, limits: GuardrailDocument, step_at: datetime
 ) -> tuple[GuardrailCertainty, ...]:
-    """Return what the look says of each guard."""
-    since_s = look.at - step_at.timestamp()
+    """Return each guardrail's certainty by the evaluation."""
+    since_s = evaluation.at - step_at.timestamp()
     return tuple(
-        certainty(reading, requests=_counted(reading.guard, look), least=limits.min_requests, since_s=since_s)
-        for reading in look.readings
+        certainty(reading, requests=_counted(reading.guard, evaluation), least=limits.min_requests, since_s=since_s)
+        for reading in evaluation.readings
     )
 
 
 def require_evidence(canary: Canary, evidence: Evidence, why: str, now: datetime) -> dict[str, list[str]]:
-    """Return what the audit tells of missing evidence that was waived.
+    """Return the audit's record of missing evidence that was waived.
 
     Raises EvidenceMissingError, and InvalidFieldsError where it is waived without a reason.
     """
-    missing = () if evidence == Evidence.JUDGED else standing(canary, now).missing
+    missing = () if evidence == Evidence.JUDGED else step_evidence(canary, now).missing
     if not missing:
         return {}
     if evidence == Evidence.REQUIRED:
@@ -122,8 +122,8 @@ def require_evidence(canary: Canary, evidence: Evidence, why: str, now: datetime
     return {"without_evidence": list(missing)}
 
 
-def _counted(guard: str, look: CanaryEvaluation) -> int:
+def _counted(guard: str, evaluation: CanaryEvaluation) -> int:
     def count(side: ArmFigures) -> int:
         return side.requests if guard in (LATE, FAILED) else sum(side.ttft.values())
 
-    return min(count(look.base), count(look.tried))
+    return min(count(evaluation.base), count(evaluation.tried))

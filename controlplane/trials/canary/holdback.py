@@ -1,4 +1,4 @@
-"""Changes the state of a pool's holdback; each change of who serves is audited and published."""
+"""Changes the state of a pool's holdback; each change of the serving side is audited and published."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from controlplane.platform.jobs.lease import Clock
 from controlplane.platform.snapshot_change import record_change
 from controlplane.trials.canary.arm_intake import ArmIntake, arm_intake
 from controlplane.trials.canary.end import end_running
-from controlplane.trials.canary.evaluation import look_of, plain
+from controlplane.trials.canary.evaluation import evaluation_of, plain
 from controlplane.trials.canary.pool_arms import slice_document
 from controlplane.trials.models.holdback import Holdback, SliceState
 from planning.trials.canary import recent_of
@@ -39,19 +39,19 @@ _VERBS = {
 
 
 def holdback_of(pool: Pool, at: datetime) -> Holdback:
-    """Return the pool's slice as stored; a new one, not stored yet, where there is none."""
-    found = Holdback.objects.filter(pool=pool).first()
-    return found or Holdback(pool=pool, since=at, trial_id=secrets.token_hex(8))
+    """Return the pool's slice; a new, unstored one if there is none."""
+    stored = Holdback.objects.filter(pool=pool).first()
+    return stored or Holdback(pool=pool, since=at, trial_id=secrets.token_hex(8))
 
 
 def visible_slices(actor: Actor) -> list[Holdback]:
     """Return the slices of the pools that the actor may see, without those that are off."""
-    found = Holdback.objects.exclude(state=SliceState.OFF).filter(pool__in=visible_pools(actor))
-    return list(found.select_related("pool__policy__live_version").order_by("pool__slug"))
+    slices = Holdback.objects.exclude(state=SliceState.OFF).filter(pool__in=visible_pools(actor))
+    return list(slices.select_related("pool__policy__live_version").order_by("pool__slug"))
 
 
 def memory_of(stored: Holdback) -> HoldbackMemory:
-    """Return what the last look left."""
+    """Return the memory of the last evaluation."""
     return msgspec.convert(stored.memory, prepared(HoldbackMemory))
 
 
@@ -59,17 +59,17 @@ def turn(
     stored: Holdback,
     plan: HoldbackPlan,
     memory: HoldbackMemory,
-    look: dict[str, Any],
+    evaluation: dict[str, Any],
     at: datetime,
     *,
     actor: Actor,
 ) -> None:
-    """Store what a look came to. Where the share or who serves changes, the audit hears of it and gateways follow."""
+    """Store the result of an evaluation. Where the share or the serving side changes, it is audited and published."""
     reason = "; ".join(item.text for item in plan.reasons)[:400]
     before = {"state": stored.state, "share": stored.share}
     after = {"state": memory.state, "share": plan.share}
     with transaction.atomic():
-        stored.memory, stored.look, stored.share = msgspec.to_builtins(memory), look, plan.share
+        stored.memory, stored.evaluation, stored.share = msgspec.to_builtins(memory), evaluation, plan.share
         if before != after:
             stored.state, stored.since, stored.reason = SliceState(memory.state), at, reason
         stored.save()
@@ -77,7 +77,7 @@ def turn(
             return
         pool = stored.pool
         verb = _VERBS[SliceState(memory.state)]
-        audit.tell(actor, verb, pool, before=before, after=after, why=reason)
+        audit.record_for(actor, verb, pool, before=before, after=after, why=reason)
         if memory.state == SliceState.FALLBACK.value:
             text = f"Pool {pool.slug} fell back to its simple rule"
             end_running(pool.policy, text, actor=actor, pool=pool.slug)
@@ -92,14 +92,14 @@ ACTOR = program("holdback")
 @shared_task(name="controlplane.holdback", ignore_result=True)
 def holdbacks() -> None:
     """Run every other second."""
-    look_at_slices(arm_intake())
+    evaluate_slices(arm_intake())
 
 
-def look_at_slices(intake: ArmIntake, *, clock: Clock = timezone.now) -> int:
-    """Look at each pool whose policy asks for a slice or that has one, and return how many were."""
-    found = Pool.objects.select_related("policy__live_version", "automation", "region", "holdback")
-    pools = [pool for pool in found if _concerned(pool)]
-    return run_rounds(JOB, EVERY, partial(_look, intake=intake), pools=pools, clock=clock) if pools else 0
+def evaluate_slices(intake: ArmIntake, *, clock: Clock = timezone.now) -> int:
+    """Evaluate each pool whose policy asks for a slice or that has one, and return how many were evaluated."""
+    rows = Pool.objects.select_related("policy__live_version", "automation", "region", "holdback")
+    pools = [pool for pool in rows if _concerned(pool)]
+    return run_rounds(JOB, EVERY, partial(_evaluate, intake=intake), pools=pools, clock=clock) if pools else 0
 
 
 def _concerned(pool: Pool) -> bool:
@@ -109,19 +109,19 @@ def _concerned(pool: Pool) -> bool:
     return slice_document(pool.policy.live_version).share > 0
 
 
-def _look(turn_: Round, *, intake: ArmIntake) -> RoundResult:
+def _evaluate(turn_: Round, *, intake: ArmIntake) -> RoundResult:
     pool, live = turn_.pool, turn_.pool.policy.live_version
     settings = slice_document(live)
     stored = holdback_of(pool, turn_.at)
     before = msgspec.to_builtins(memory_of(stored))
     memory = msgspec.convert(moved_back(before, turn_.lease.went_back, turn_.at), prepared(HoldbackMemory))
     number = live.number if live is not None else 0
-    # The policy is the candidate here: the rule is what it must not lose to.
+    # The policy is the candidate here: it must not do worse than the rule.
     slices = intake.slices([(pool.slug, CONTROL, number)], (pool.slug, LIVE, number), memory.since_s)
     recent = recent_of(slices, turn_.now_s - settings.guardrails.window_s)
-    facts = HoldbackFacts(turn_.now_s, tuple(each for _, each in slices), recent, pool_automation_of(pool).frozen)
+    facts = HoldbackFacts(turn_.now_s, tuple(slice_ for _, slice_ in slices), recent, pool_automation_of(pool).frozen)
     plan, after = plan_holdback(facts, memory, settings)
-    look = look_of(turn_.now_s, after.state, plan.reasons, plan.comparison, slices)
+    evaluation = evaluation_of(turn_.now_s, after.state, plan.reasons, plan.comparison, slices)
     result = RoundResult({}, outcome={"state": after.state, "reason": plan.reasons[0].text if plan.reasons else ""})
-    result.effects.append(partial(turn, stored, plan, after, plain(look), turn_.at, actor=ACTOR))
+    result.effects.append(partial(turn, stored, plan, after, plain(evaluation), turn_.at, actor=ACTOR))
     return result

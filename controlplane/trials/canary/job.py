@@ -23,7 +23,7 @@ from controlplane.policies.publish import StalePolicyError
 from controlplane.trials.canary import lifecycle as canaries
 from controlplane.trials.canary.arm_intake import SLICE_S, ArmIntake, Key, arm_intake
 from controlplane.trials.canary.end import CanaryOverError, abort, end, locked_running
-from controlplane.trials.canary.evaluation import look_of, plain
+from controlplane.trials.canary.evaluation import evaluation_of, plain
 from controlplane.trials.canary.evidence import Evidence
 from controlplane.trials.canary.service_share import others_of, service_problem, side_names
 from controlplane.trials.models.canary import Canary, CanaryState
@@ -43,85 +43,86 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name="controlplane.canary", ignore_result=True)
 def canary() -> None:
-    """Run every other second; the first run begins to listen."""
-    look_at_all(arm_intake())
+    """Run every other second; the first run subscribes."""
+    evaluate_canaries(arm_intake())
 
 
-def look_at_all(intake: ArmIntake, *, clock: Clock = timezone.now) -> int:
-    """Look at each running canary that nobody else looks at now, and return how many were."""
-    looked = 0
+def evaluate_canaries(intake: ArmIntake, *, clock: Clock = timezone.now) -> int:
+    """Evaluate each running canary that no other process evaluates now, and return how many were."""
+    evaluated = 0
     running = Canary.objects.filter(state=CanaryState.RUNNING)
-    for found in running.select_related("policy", "version", "against", "pool__region"):
-        lease = acquire(JOB, this_owner(), LEASE, shard=found.policy_id, clock=clock)
+    for canary in running.select_related("policy", "version", "against", "pool__region"):
+        # By policy: it has one running canary at most.
+        lease = acquire(JOB, this_owner(), LEASE, shard=canary.policy_id, clock=clock)
         if lease is None:
             continue
         if lease.went_back:
-            # The step's time is counted on from where it stood.
-            found.step_at -= lease.went_back
-            Canary.objects.filter(pk=found.pk, revision=found.revision).update(step_at=found.step_at)
-        result = _look(found, intake, clock().timestamp())
+            # The step's elapsed time is kept: its start moves with the clock.
+            canary.step_at -= lease.went_back
+            Canary.objects.filter(pk=canary.pk, revision=canary.revision).update(step_at=canary.step_at)
+        result = _evaluate(canary, intake, clock().timestamp())
         try:
             store(lease, result, clock() + EVERY - timedelta(milliseconds=500))
-            looked += 1
+            evaluated += 1
         except (LeaseLostError, StaleRevisionError, CanaryOverError, StalePolicyError, NotApprovedError) as error:
-            logger.info("a canary evaluation came too late", extra={"canary": found.key, "reason": str(error)})
-    return looked
+            logger.info("a canary evaluation came too late", extra={"canary": canary.key, "reason": str(error)})
+    return evaluated
 
 
-def _look(found: Canary, intake: ArmIntake, now_s: float) -> RoundResult:
-    """Return what one look comes to; a slice that began before the step did belongs to the one before."""
-    guardrails = msgspec.convert(found.guardrails, prepared(GuardrailDocument))
-    since_s = found.step_at.timestamp()
-    pools = list(found.policy.pools.select_related("automation"))
-    told = {name: intake.slices(base, tried, since_s) for name, (base, tried) in _sides(found, pools).items()}
-    candidate, baseline = side_names(found)
+def _evaluate(canary: Canary, intake: ArmIntake, now_s: float) -> RoundResult:
+    """Return the result of one evaluation; a slice that began before the step did belongs to the one before."""
+    guardrails = msgspec.convert(canary.guardrails, prepared(GuardrailDocument))
+    since_s = canary.step_at.timestamp()
+    pools = list(canary.policy.pools.select_related("automation"))
+    by_side = {name: intake.slices(base, tried, since_s) for name, (base, tried) in _sides(canary, pools).items()}
+    candidate, baseline = side_names(canary)
     plan = plan_canary(
         CanaryFacts(
-            steps=tuple(found.steps),
-            step=found.step,
+            steps=tuple(canary.steps),
+            step=canary.step,
             step_for_s=now_s - since_s,
-            min_dwell_s=found.min_dwell_s,
-            # Without the approval that its policy asks for it waits at its last step, as one promoted by hand does.
-            advance="steps" if _must_wait(found) else found.advance,
+            min_dwell_s=canary.min_dwell_s,
+            # Without a required approval it waits at its last step, as one promoted by hand does.
+            advance="steps" if _must_wait(canary) else canary.advance,
             guardrails=guardrails,
-            whole={pool: recent_of(slices, since_s) for pool, slices in told.items()},
-            recent={pool: recent_of(slices, now_s - guardrails.window_s) for pool, slices in told.items()},
+            whole={pool: recent_of(slices, since_s) for pool, slices in by_side.items()},
+            recent={pool: recent_of(slices, now_s - guardrails.window_s) for pool, slices in by_side.items()},
             frozen=any(pool_automation_of(pool).frozen for pool in pools),
             tried=candidate,
             base=baseline,
         )
     )
-    slices = sorted((item for pool in told.values() for item in pool), key=lambda each_: each_[0])
+    slices = sorted((item for pool in by_side.values() for item in pool), key=lambda item_: item_[0])
     result = RoundResult(
         {},
-        inputs={"canary": found.key, "requests": plan.comparison.tried_requests, "slice_s": SLICE_S},
+        inputs={"canary": canary.key, "requests": plan.comparison.tried_requests, "slice_s": SLICE_S},
         outcome={"action": plan.action, "reason": "; ".join(reason.text for reason in plan.reasons)},
     )
-    result.effects.append(partial(_keep, found, plan, slices, now_s))
+    result.effects.append(partial(_keep, canary, plan, slices, now_s))
     return result
 
 
-def _sides(found: Canary, pools: Sequence[Pool]) -> dict[str, tuple[list[Key], Key]]:
-    """Return whose results are compared, baseline and candidate: within each pool, or one pool with the others."""
-    live = found.against.number
-    if found.pool is not None:
-        others = [(other.slug, LIVE, live) for other in others_of(found.pool)]
-        return {found.pool.slug: (others, (found.pool.slug, CANARY, live))}
-    return {pool.slug: ([(pool.slug, LIVE, live)], (pool.slug, CANARY, found.version.number)) for pool in pools}
+def _sides(canary: Canary, pools: Sequence[Pool]) -> dict[str, tuple[list[Key], Key]]:
+    """Return the compared keys, baseline and candidate: within each pool, or one pool with the others."""
+    live = canary.against.number
+    if canary.pool is not None:
+        others = [(other.slug, LIVE, live) for other in others_of(canary.pool)]
+        return {canary.pool.slug: (others, (canary.pool.slug, CANARY, live))}
+    return {pool.slug: ([(pool.slug, LIVE, live)], (pool.slug, CANARY, canary.version.number)) for pool in pools}
 
 
-def _must_wait(found: Canary) -> bool:
-    """Return whether somebody has to approve of its version before it is promoted."""
-    return found.advance == "promote" and found.pool is None and lacks_approval(found.version)
+def _must_wait(canary: Canary) -> bool:
+    """Return whether its version needs an approval before it is promoted."""
+    return canary.advance == "promote" and canary.pool is None and lacks_approval(canary.version)
 
 
-def _keep(found: Canary, plan: CanaryPlan, slices: list[tuple[float, ArmSlice]], now_s: float) -> None:
-    """Store the look, and do what it came to, in the transaction of the round."""
-    if found.pool is not None and (problem := service_problem(found.pool)):
-        end(locked_running(found, found.revision), CanaryState.ENDED, "canary.end", actor=ACTOR, reason=problem)
+def _keep(canary: Canary, plan: CanaryPlan, slices: list[tuple[float, ArmSlice]], now_s: float) -> None:
+    """Store the evaluation, and carry out its action, in the transaction of the round."""
+    if canary.pool is not None and (problem := service_problem(canary.pool)):
+        end(locked_running(canary, canary.revision), CanaryState.ENDED, "canary.end", actor=ACTOR, reason=problem)
         return
-    look = look_of(now_s, plan.action, plan.reasons, plan.comparison, slices)
-    Canary.objects.filter(pk=found.pk, revision=found.revision).update(look=plain(look))
+    evaluation = evaluation_of(now_s, plan.action, plan.reasons, plan.comparison, slices)
+    Canary.objects.filter(pk=canary.pk, revision=canary.revision).update(evaluation=plain(evaluation))
     why = "; ".join(reason.text for reason in plan.reasons)
     verbs: dict[str, Callable[..., Any]] = {
         ABORT: abort,
@@ -130,4 +131,4 @@ def _keep(found: Canary, plan: CanaryPlan, slices: list[tuple[float, ArmSlice]],
     }
     verb = verbs.get(plan.action)
     if verb is not None:
-        verb(found, actor=ACTOR, expected=found.revision, why=why)
+        verb(canary, actor=ACTOR, expected=canary.revision, why=why)

@@ -1,7 +1,7 @@
 """Starts, steps, and promotes canaries; trials.canary.end aborts them. The job trials.canary.job evaluates them.
 
-On trial is a version of a policy, in all of its pools, or one of its pools, beside the others of its service. Either
-touches all pools of the policy, as a publish does, so that all verbs need the role in each.
+On trial is a version of a policy, in all of its pools, or one of its pools, next to the others of its service. Either
+affects all pools of the policy, as a publish does, so that all actions need the role in each.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.publish import StalePolicyError, publish_version
 from controlplane.policies.roles import require_all_pools
-from controlplane.trials.canary.end import CanaryOverError, changed, end, locked_running, pool_of, told
+from controlplane.trials.canary.end import CanaryOverError, audit_fields, changed, end, locked_running, pool_of
 from controlplane.trials.canary.evidence import Evidence, require_evidence
 from controlplane.trials.canary.pool_arms import ALONE
 from controlplane.trials.canary.service_share import MAX_WEIGHT, kept_weight, service_problem
@@ -44,21 +44,21 @@ ADVANCES = ("by_hand", "steps", "promote")
 MAX_STEPS = 10
 LONGEST_DWELL_S = 7 * 86_400.0
 KEPT = 1000
-"""Ended canaries that are kept; the oldest leave."""
+"""Ended canaries that are kept; the oldest are deleted first."""
 _NO_WEIGHT = (
     f"With the other pools' weights, no integer weight up to {MAX_WEIGHT} gives this share. Change their weights."
 )
 
 
 def visible_canaries(actor: Actor) -> models.QuerySet[Canary]:
-    """Return the canaries of policies of which the actor may see a pool; of a pool on trial, that one."""
-    found = Canary.objects.select_related("policy", "version", "against", "author", "pool")
+    """Return the canaries of policies with a visible pool; of a pool on trial, that pool must be visible."""
+    canaries = Canary.objects.select_related("policy", "version", "against", "author", "pool")
     seen = models.Q(pool=None) | models.Q(pool__in=visible_pools(actor))
-    return visible_trials(found.filter(seen), actor, "policy__pools").distinct()
+    return visible_trials(canaries.filter(seen), actor, "policy__pools").distinct()
 
 
 def running_canary(policy: Policy) -> Canary | None:
-    """Return the policy's canary, where one takes sessions."""
+    """Return the policy's running canary; None if there is none."""
     return Canary.objects.filter(policy=policy, state=CanaryState.RUNNING).select_related("version", "pool").first()
 
 
@@ -72,7 +72,7 @@ def start_canary(
     guardrails: Any = None,
     why: str = "",
 ) -> Canary:
-    """Give a version, or a pool of weight 0, a share of the sessions beside the live version, or the other pools.
+    """Give a version, or a pool of weight 0, a share of the sessions next to the live version, or the other pools.
 
     Raises NotAllowedError, InvalidFieldsError, InvalidPolicyError, and CanaryOverError where one runs already.
     """
@@ -100,7 +100,7 @@ def start_canary(
     try:
         with transaction.atomic():
             canary.save(force_insert=True)
-            audit.tell(actor, "canary.start", canary, after=told(canary), why=why, pool=pool_of(canary))
+            audit.record_for(actor, "canary.start", canary, after=audit_fields(canary), why=why, pool=pool_of(canary))
             record_change()
     except IntegrityError as error:
         raise CanaryOverError("This policy already has a running canary; promote or abort it first.") from error
@@ -117,7 +117,7 @@ def take_step(
 ) -> Canary:
     """Give the canary its next share; raises NotAllowedError, StaleRevisionError, CanaryOverError.
 
-    EvidenceMissingError is one of the latter: the step before is not known to do well.
+    EvidenceMissingError is a CanaryOverError: the present step is not known to do well.
     """
     require_all_pools(actor, canary.policy)
     with transaction.atomic():
@@ -141,7 +141,7 @@ def promote(
 ) -> Canary:
     """Publish the canary's version, so that all sessions follow it; a pool keeps its share by a weight of its own.
 
-    Raises NotAllowedError, StaleRevisionError, CanaryOverError (as EvidenceMissingError too), StalePolicyError,
+    Raises NotAllowedError, StaleRevisionError, CanaryOverError (also as EvidenceMissingError), StalePolicyError,
     NotApprovedError, InvalidPolicyError.
     """
     require_all_pools(actor, canary.policy)
@@ -169,7 +169,7 @@ def _keep_share(pool: Pool, share: float, *, actor: Actor, why: str) -> None:
 
 
 def untried(canary_version: PolicyVersion, live: PolicyVersion) -> list[str]:
-    """Return the parts of the version that differ from the live one and come into force only when it is promoted."""
+    """Return the changed parts of the version that take effect only when it is promoted."""
     ours, others = completed(canary_version.document), completed(live.document)
     return sorted(
         name for name in ours.keys() | others.keys() if ours.get(name) != others.get(name) and name != "placement"
@@ -184,7 +184,7 @@ def forget_canaries(at_most: int = KEPT) -> int:
 def course_problems(
     steps: Sequence[float], min_dwell_s: float, advance: str, guardrails: Any = None
 ) -> list[FieldProblem]:
-    """Return all that is wrong with the course and the guardrails that a canary is asked to have."""
+    """Return all problems of a canary's requested course and guardrails."""
     wrong = []
     rising = all(one < other for one, other in pairwise(steps))
     if not 1 <= len(steps) <= MAX_STEPS or not rising or any(not 0 < step < 1 for step in steps):
@@ -197,7 +197,7 @@ def course_problems(
         wrong.append(FieldProblem("min_dwell_s", f"Must be between 0 and {LONGEST_DWELL_S:.0f} seconds."))
     if advance not in ADVANCES:
         wrong.append(FieldProblem("advance", f"Must be one of {', '.join(ADVANCES)}."))
-    return wrong + [found for name, value in (guardrails or {}).items() if (found := _guard_problem(name, value))]
+    return wrong + [fault for name, value in (guardrails or {}).items() if (fault := _guard_problem(name, value))]
 
 
 def _guard_problem(name: str, value: Any) -> FieldProblem | None:

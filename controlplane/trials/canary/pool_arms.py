@@ -18,7 +18,7 @@ ALONE = (SliceState.FALLBACK, SliceState.PROBING)
 
 
 def arms_of(live: PolicyVersion | None, canaries: Sequence[Canary], control: Holdback | None) -> tuple[ArmEntry, ...]:
-    """Return the arms in the order in which they are asked; `canaries` are the running ones, of pools too."""
+    """Return the arms in the order of their assignment; `canaries` are the running ones, including those of pools."""
     if live is None:
         return ()
     arms = []
@@ -51,5 +51,5 @@ def canary_arm(canary: Canary) -> ArmEntry:
 
 
 def slice_document(live: PolicyVersion | None) -> SliceDocument:
-    """Return the holdback's settings by the live version."""
+    """Return the holdback's settings of the live version."""
     return automation_of(live).holdback if live is not None else SliceDocument()

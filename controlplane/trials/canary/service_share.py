@@ -1,6 +1,6 @@
 """A pool on trial: its share of its service, and the pools that it is compared with.
 
-A service is the pools of one region that serve one model; each request goes to one of them by their weights
+A service is the pools of one region that serve one model; each request is sent to one of them by their weights
 (gateway/pool/service.py). The pool on trial has weight 0. While the trial runs, the snapshot contains the weight of its
 share, so every end of the trial takes the share back.
 """
@@ -15,11 +15,11 @@ from routing.trials.arms import CANARY, LIVE
 
 MAX_WEIGHT = 1000
 ROUNDING = 0.02
-"""A share that is kept may differ by so much from the one that was tried, because weights are whole numbers."""
+"""A kept share may differ by this much from the tried one, because weights are whole numbers."""
 
 
 def others_of(pool: Pool, pools: Iterable[Pool] | None = None) -> list[Pool]:
-    """Return the pools that share the model's requests with it in its region; `pools` are all that there are."""
+    """Return the other pools of its region that serve the model; `pools` are all that there are."""
     if pools is None:
         pools = Pool.objects.filter(region=pool.region_id, served_model=pool.served_model).order_by("slug")
     service = (pool.region_id, pool.served_model)
@@ -48,7 +48,7 @@ def service_problem(pool: Pool) -> str:
 
 
 def kept_weight(pool: Pool, share: float) -> int | None:
-    """Return the whole weight that keeps this share of the service; None: there is none that is near enough."""
+    """Return the whole weight that keeps this share of the service; None: none is near enough."""
     others = others_of(pool)
     weight = round(_weight_for(share, others))
     kept = weight / (weight + sum(other.weight for other in others))
@@ -56,11 +56,11 @@ def kept_weight(pool: Pool, share: float) -> int | None:
 
 
 def arms_and_weights(pools: Sequence[Pool]) -> dict[int, tuple[str, float]]:
-    """Return the arm and weight of the pools that are compared, by their keys.
+    """Return the arm and weight of the compared pools, by their keys.
 
     `pools` are all that there are; their policies have `running_canaries`.
     """
-    found: dict[int, tuple[str, float]] = {}
+    by_pool: dict[int, tuple[str, float]] = {}
     for pool in pools:
         canary = next(
             (running_canary for running_canary in pool.policy.running_canaries if running_canary.pool_id == pool.pk),
@@ -68,13 +68,13 @@ def arms_and_weights(pools: Sequence[Pool]) -> dict[int, tuple[str, float]]:
         )
         others = others_of(pool, pools) if canary is not None else []
         if canary is not None and others:
-            found |= {other.pk: (LIVE, float(other.weight)) for other in others}
-            found[pool.pk] = (CANARY, _weight_for(canary.share, others))
-    return found
+            by_pool |= {other.pk: (LIVE, float(other.weight)) for other in others}
+            by_pool[pool.pk] = (CANARY, _weight_for(canary.share, others))
+    return by_pool
 
 
 def side_names(canary: Canary) -> tuple[str, str]:
-    """Return what the candidate and the baseline are called within a sentence."""
+    """Return the names of candidate and baseline for use within a sentence."""
     if canary.pool is None:
         return "the canary", "the live version"
     return f"pool {canary.pool}", "the rest of the service"

@@ -12,7 +12,7 @@ from controlplane.policies.models.policy_version import PolicyVersion
 
 
 class CanaryState(models.TextChoices):
-    """How a canary stands."""
+    """State of a canary."""
 
     RUNNING = "running", "Running"
     PROMOTED = "promoted", "Promoted"
@@ -21,7 +21,7 @@ class CanaryState(models.TextChoices):
 
 
 class Canary(models.Model):
-    """One trial; what became of it stays readable."""
+    """One trial; its outcome stays readable."""
 
     public_id_field = "key"
 
@@ -32,23 +32,23 @@ class Canary(models.Model):
     against = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="+")
     """The version that was live when it began."""
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, null=True, blank=True, related_name="+")
-    """The pool on trial, of which both versions are the live one; None: the version is."""
+    """The pool on trial, with both versions the live one; None: the version is on trial."""
     steps = models.JSONField()
     """Shares of the sessions, rising, each above 0 and below 1."""
     step = models.PositiveSmallIntegerField(default=0)
     """Index of the share in force."""
     step_at = models.DateTimeField()
     min_dwell_s = models.FloatField()
-    """Seconds that each step lasts at least before the next one comes by itself."""
+    """Seconds that each step lasts at least before the job takes the next one."""
     advance = models.CharField(max_length=16)
-    """by_hand, steps or promote: how far it goes by itself."""
+    """by_hand, steps or promote: how far the job advances it."""
     guardrails = models.JSONField()
     """planning.documents.guardrail_document.GuardrailDocument as JSON."""
     state = models.CharField(max_length=16, choices=CanaryState.choices, default=CanaryState.RUNNING)
     reason = models.CharField(max_length=400, blank=True)
     """Why it ended."""
     why = models.CharField(max_length=200, blank=True)
-    """What its author said."""
+    """Its author's reason."""
     author_name = models.CharField(max_length=150)
     author = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
@@ -56,10 +56,10 @@ class Canary(models.Model):
     ended_by = models.CharField(max_length=150, blank=True)
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True, blank=True)
-    look = models.JSONField(default=dict)
-    """The last look of the job: controlplane.trials.canary.evaluation.CanaryEvaluation as JSON."""
+    evaluation = models.JSONField(default=dict)
+    """The job's last evaluation: controlplane.trials.canary.evaluation.CanaryEvaluation as JSON."""
     revision = models.PositiveIntegerField(default=1)
-    """Rises with each change of step or state, not with looks; the ETag of the API."""
+    """Rises with each change of step or state, not with evaluations; the ETag of the API."""
 
     class Meta:
         ordering = ("-started_at", "-id")

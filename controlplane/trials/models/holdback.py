@@ -1,4 +1,4 @@
-"""The holdback of a pool: a simple rule that keeps a share of the sessions, or all while the policy loses."""
+"""The holdback of a pool: a simple rule that keeps a share of the sessions, or all while the policy does worse."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from controlplane.fleet.models.pool import Pool
 
 
 class SliceState(models.TextChoices):
-    """Who serves the pool."""
+    """Which side serves the pool."""
 
     OFF = "off", "Policy serves all sessions"
     SLICE = "slice", "Holdback active"
@@ -18,7 +18,7 @@ class SliceState(models.TextChoices):
 
 
 class Holdback(models.Model):
-    """How a pool's holdback stands; a pool without a row has none."""
+    """State of a pool's holdback; a pool without a row has none."""
 
     pool = models.OneToOneField(Pool, on_delete=models.CASCADE, related_name="holdback")
     state = models.CharField(max_length=16, choices=SliceState.choices, default=SliceState.OFF)
@@ -28,11 +28,11 @@ class Holdback(models.Model):
     memory = models.JSONField(default=dict)
     """planning.trials.holdback.SliceMemory as JSON."""
     share = models.FloatField(default=0.0)
-    """Share of the sessions that the simple rule has now, 0..1."""
+    """Present share of the simple rule, 0..1."""
     reason = models.CharField(max_length=400, blank=True)
-    """Why it stands so."""
-    look = models.JSONField(default=dict)
-    """The last look of the job: controlplane.trials.canary.evaluation.CanaryEvaluation as JSON."""
+    """Reason for the state."""
+    evaluation = models.JSONField(default=dict)
+    """The job's last evaluation: controlplane.trials.canary.evaluation.CanaryEvaluation as JSON."""
 
     class Meta:
         constraints = (

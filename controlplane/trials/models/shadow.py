@@ -12,7 +12,7 @@ from controlplane.policies.models.policy_version import PolicyVersion
 
 
 class ShadowState(models.TextChoices):
-    """How far a shadow is."""
+    """State of a shadow."""
 
     RUNNING = "running", "Running"
     ENDED = "ended", "Ended"
@@ -20,7 +20,7 @@ class ShadowState(models.TextChoices):
 
 
 class Shadow(models.Model):
-    """One run of a draft beside the version that was live when it began."""
+    """One run of a draft next to the version that was live when it began."""
 
     key = models.CharField(max_length=32, unique=True)
     """Its id in snapshots and reports."""
@@ -28,13 +28,13 @@ class Shadow(models.Model):
     draft = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="+")
     base = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="+")
     observed = models.BooleanField(default=False)
-    """The pool only observes: what is compared with is where others sent the requests."""
+    """The pool only observes: the comparison is with the other router's choices."""
     state = models.CharField(max_length=16, choices=ShadowState.choices, default=ShadowState.RUNNING)
     max_per_s = models.PositiveIntegerField(default=50, validators=[MinValueValidator(1), MaxValueValidator(1000)])
     """Requests compared per second at each gateway."""
     created_at = models.DateTimeField()
     until = models.DateTimeField()
-    """When it ends by itself."""
+    """Time at which it ends by itself."""
     ended_at = models.DateTimeField(null=True, blank=True)
     reason = models.CharField(max_length=300, blank=True)
     """Why it ended, as a sentence."""
@@ -57,7 +57,7 @@ class Shadow(models.Model):
 
 
 class ShadowPart(models.Model):
-    """What one gateway has counted of a shadow since it took it up; a later report replaces an earlier one."""
+    """One gateway's counts of a shadow since it took it up; a later report replaces an earlier one."""
 
     shadow = models.ForeignKey(Shadow, on_delete=models.CASCADE, related_name="parts")
     part = models.CharField(max_length=128)

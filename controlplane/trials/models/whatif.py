@@ -24,7 +24,7 @@ class WhatIf(models.Model):
     conditions = models.JSONField()
     """controlplane.trials.whatif.conditions.Conditions as JSON, validated before it was stored."""
     result = models.JSONField(null=True, blank=True)
-    """controlplane.trials.whatif.result.WhatIfResult as JSON; empty: not yet, or not at all (the job run says why)."""
+    """controlplane.trials.whatif.result.WhatIfResult as JSON; empty: not yet, or never (the job run says why)."""
     author = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
     )
@@ -44,6 +44,6 @@ class WhatIf(models.Model):
 
     @property
     def against(self) -> str:
-        """What the draft is compared with, in words: v3, or the baseline that places requests in place of v3's rule."""
+        """The side that the draft is compared with, in words: v3, or the baseline that replaces v3's placement."""
         baseline = self.conditions.get("base_placement")
         return f"v{self.base.number} with {baseline}" if baseline else f"v{self.base.number}"

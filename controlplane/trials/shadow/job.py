@@ -14,7 +14,7 @@ from controlplane.trials.shadow.reports import ShadowIntake
 
 @shared_task(name="controlplane.shadows", ignore_result=True)
 def shadows() -> None:
-    """Run every few seconds: the first run begins to listen, each later one writes what has come."""
+    """Run every few seconds: the first run subscribes, each later one stores what was received."""
     intake().store()
     end_due(timezone.now())
     observe_pools()

@@ -29,30 +29,30 @@ from routing.trials.shadow import shadow_problem
 ACTOR = program("shadows")
 MOST_MINUTES = 7 * 24 * 60
 KEPT = 500
-"""Shadows that are kept; the oldest leave."""
+"""Shadows that are kept; the oldest are deleted first."""
 
 
 class ShadowRunsError(ConflictError):
-    """The pool has a shadow already; it is the operator's to end it first."""
+    """The pool has a shadow already; an operator has to end it first."""
 
 
 class ShadowEndedError(ConflictError):
-    """The shadow is over already."""
+    """The shadow has ended already."""
 
 
 def visible_shadows(actor: Actor) -> models.QuerySet[Shadow]:
     """Return the shadows of the pools the actor may see."""
-    found = Shadow.objects.select_related("pool__policy", "draft", "base", "author").prefetch_related("parts")
-    return visible_trials(found, actor)
+    shadows = Shadow.objects.select_related("pool__policy", "draft", "base", "author").prefetch_related("parts")
+    return visible_trials(shadows, actor)
 
 
 def start_shadow(
     pool: Pool, draft: PolicyVersion, *, minutes: int = 60, max_per_s: int = 50, actor: Actor, why: str = ""
 ) -> Shadow:
-    """Let the draft choose beside the pool's live version for so many minutes, on so many requests per second.
+    """Have the draft choose next to the pool's live version for some minutes, on a limited rate of requests.
 
-    In a pool that only observes it takes the place of the one that runs. Raises NotAllowedError (operators of the
-    pool), InvalidFieldsError, and ShadowRunsError while another runs.
+    In a pool that only observes it replaces the running one. Raises NotAllowedError (operators of the pool),
+    InvalidFieldsError, and ShadowRunsError while another runs.
     """
     require(actor, Role.OPERATOR, pool)
     running = Shadow.objects.filter(pool=pool, state=ShadowState.RUNNING).first()
@@ -76,16 +76,16 @@ def start_shadow(
                 _end(running, ShadowState.ENDED, f"v{draft.number} replaced it.", actor=actor)
             check_fields(shadow)
             shadow.save(force_insert=True)
-            audit.tell(actor, "shadow.start", shadow, after=plain_fields(shadow), why=why)
+            audit.record_for(actor, "shadow.start", shadow, after=plain_fields(shadow), why=why)
             record_change()
     except IntegrityError as error:
-        # Somebody else was faster by a moment.
+        # Another start was faster by a moment.
         raise _runs(pool) from error
     return shadow
 
 
 def stop_shadow(shadow: Shadow, *, actor: Actor, why: str = "") -> Shadow:
-    """End the shadow now and return it; raises NotAllowedError, and ShadowEndedError for one that is over."""
+    """End the shadow now and return it; raises NotAllowedError, and ShadowEndedError for an ended one."""
     require(actor, Role.OPERATOR, shadow.pool)
     if not _end(shadow, ShadowState.ENDED, f"Stopped by {actor.name}.", actor=actor, why=why):
         raise ShadowEndedError("This shadow has already ended.")
@@ -94,7 +94,7 @@ def stop_shadow(shadow: Shadow, *, actor: Actor, why: str = "") -> Shadow:
 
 
 def end_due(now: datetime) -> int:
-    """End the shadows whose time is over or whose base is live no more; returns how many."""
+    """End the shadows that are due or whose base is no longer live; return how many."""
     ended = 0
     for shadow in Shadow.objects.filter(state=ShadowState.RUNNING).select_related("pool__policy__live_version"):
         live = shadow.pool.policy.live_version
@@ -110,7 +110,7 @@ def end_due(now: datetime) -> int:
 
 
 def observe_pools() -> int:
-    """Let the live policy of each pool that only observes choose beside what others do; returns how many began."""
+    """Start a shadow of the live policy in each pool that only observes; return how many began."""
     idle = Pool.objects.filter(mode=PoolMode.OBSERVE, policy__live_version__isnull=False)
     idle = idle.exclude(shadows__state=ShadowState.RUNNING).select_related("policy__live_version")
     begun = 0
@@ -121,36 +121,36 @@ def observe_pools() -> int:
                 start_shadow(pool, live, minutes=MOST_MINUTES, actor=ACTOR, why="the pool only observes")
                 begun += 1
         except (InvalidFieldsError, ShadowRunsError):
-            # A policy that lets engines pull cannot be compared choice by choice; its page says so.
+            # A policy with pull scheduling cannot be compared choice by choice; its page says so.
             continue
     return begun
 
 
 def fail_shadow(shadow: Shadow, reason: str) -> bool:
-    """End the shadow because a gateway could not go on with it; returns whether it still ran."""
+    """End the shadow because a gateway could not continue it; return whether it was running."""
     return _end(shadow, ShadowState.FAILED, reason[:300], actor=ACTOR)
 
 
 def forget_shadows(at_most: int = KEPT) -> int:
-    """Delete the oldest shadows beyond `at_most`, never one that runs; returns how many."""
+    """Delete the oldest shadows beyond `at_most`, never a running one; return how many."""
     return forget_ended(Shadow, models.Q(state=ShadowState.RUNNING), at_most)
 
 
 def _check(pool: Pool, draft: PolicyVersion, base: PolicyVersion | None) -> None:
-    """Raise InvalidFieldsError where the draft cannot be compared with the base (None: with what others do)."""
+    """Raise InvalidFieldsError if the draft cannot be compared with the base (None: with another router's choices)."""
     if draft.policy_id != pool.policy_id:
         raise problem("draft", f"Is not a version of {pool.policy.slug}, the policy of pool {pool.slug}.")
     if base is not None and draft.pk == base.pk:
         raise problem("draft", f"v{base.number} is the live version; choose another one.")
     try:
-        # Without a base the draft is what the pool follows; a draft beside one is judged by what it says.
+        # Without a base the draft is the pool's own policy; next to a base it is judged by its document.
         policy = live_routing_of(draft) if base is None else routing_of(draft)
         live = None if base is None else live_routing_of(base)
     except (SchemaError, msgspec.ValidationError) as error:
         raise problem("draft", f"Is not valid in this release: {error}") from error
-    for found in (*stage_problems(policy), shadow_problem(live, policy)):
-        if found:
-            raise problem("draft", found)
+    for fault in (*stage_problems(policy), shadow_problem(live, policy)):
+        if fault:
+            raise problem("draft", fault)
 
 
 def _end(shadow: Shadow, state: ShadowState, reason: str, *, actor: Actor, why: str = "") -> bool:
@@ -161,7 +161,7 @@ def _end(shadow: Shadow, state: ShadowState, reason: str, *, actor: Actor, why: 
         if changed:
             before, after = {"state": ShadowState.RUNNING.value}, {"state": state.value, "reason": reason}
             verb = "shadow.fail" if state == ShadowState.FAILED else "shadow.stop"
-            audit.tell(actor, verb, shadow, before=before, after=after, why=why)
+            audit.record_for(actor, verb, shadow, before=before, after=after, why=why)
             record_change()
     return bool(changed)
 

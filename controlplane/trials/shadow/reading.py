@@ -19,20 +19,20 @@ SHOWN_DISAGREEMENTS = 40
 
 @dataclass(frozen=True, slots=True)
 class ShadowFigures:
-    """Everything that gateways counted of one shadow, by now. Gains in seconds of predicted TTFT."""
+    """All gateways' counts of one shadow so far. Gains in seconds of predicted TTFT."""
 
     tally: ShadowTally
     uncompared: tuple[str, ...]
-    """Parts of the policy in which draft and live differ and of which a shadow says nothing."""
+    """Parts of the policy in which draft and live differ and which a shadow does not compare."""
 
     @property
     def agreement(self) -> float | None:
-        """Share of requests for which both chose the same engine, 0..1; None: nothing is compared yet."""
+        """Share of requests with the same choice of engine, 0..1; None: nothing is compared yet."""
         return self.tally.agreed / self.tally.compared if self.tally.compared else None
 
     @property
     def disagreed(self) -> int:
-        """Requests for which they did not."""
+        """Requests with different choices."""
         return self.tally.compared - self.tally.agreed
 
     @property
@@ -47,22 +47,22 @@ class ShadowFigures:
 
     @property
     def cpu_s(self) -> float | None:
-        """Mean CPU time of one choice of the shadow, its learning included."""
+        """Mean CPU time of one choice of the shadow, including its learning."""
         chosen = self.tally.compared + self.tally.unbound
         return self.tally.cpu_s / chosen if chosen else None
 
     @property
     def expected_s(self) -> float | None:
-        """Mean TTFT as predicted where the compared requests really went; None: no first token came yet."""
+        """Mean predicted TTFT of the compared requests at their real engines; None: no first token yet."""
         return self.tally.expected_s / self.tally.answered if self.tally.answered else None
 
     @property
     def measured_s(self) -> float | None:
-        """Mean TTFT of the same requests as it was."""
+        """Mean measured TTFT of the same requests."""
         return self.tally.measured_s / self.tally.answered if self.tally.answered else None
 
     def gain_quantile_s(self, share: float) -> float | None:
-        """Return the gain that this share of the disagreements stays below; None: there are none."""
+        """Return the gain below which this share of the disagreements is; None without any."""
         return range_quantile(self.tally.gains, share)
 
     @property
@@ -77,7 +77,7 @@ class ShadowFigures:
 
 
 def figures_of(shadow: Shadow) -> ShadowFigures:
-    """Return what is known of the shadow by now."""
+    """Return the shadow's figures so far."""
     if shadow.observed:
         return ShadowFigures(total_of(shadow), ())
     try:
@@ -88,12 +88,14 @@ def figures_of(shadow: Shadow) -> ShadowFigures:
 
 
 def range_quantile(counts: Sequence[int], share: float) -> float | None:
-    """Return the quantile of gains counted in the ranges of GAIN_EDGES_S, evenly spread within each; None of none."""
+    """Return the quantile of gains counted in the ranges of GAIN_EDGES_S, evenly spread within each; None without
+    gains.
+    """
     total = sum(counts)
     if not total:
         return None
     wanted, passed = share * total, 0
-    # The outermost ranges have no end; they count as their one edge.
+    # The outermost ranges are unbounded; they count as their one edge.
     lows = (GAIN_EDGES_S[0], *GAIN_EDGES_S)
     highs = (*GAIN_EDGES_S, GAIN_EDGES_S[-1])
     for low, high, number in zip(lows, highs, counts, strict=True):

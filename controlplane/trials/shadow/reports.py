@@ -14,7 +14,7 @@ from gateway.contracts.shadow_tally import ShadowTally, added_up
 from routing.values.prepared_struct import prepared
 
 MAX_PARTS = 256
-"""Gateways, and restarts of them, that one shadow keeps apart."""
+"""Gateways, and restarts of them, counted separately for one shadow."""
 _MAX_WAITING = 10_000
 
 
@@ -25,7 +25,7 @@ class ShadowIntake(NewestIntake[tuple[str, str], ShadowReport]):
         super().__init__(bus, TOPIC, _report_in, _MAX_WAITING)
 
     def store(self) -> int:
-        """Write what has come, and return how many parts were written; where the database fails, all is kept."""
+        """Store what was received, and return how many parts were written; where the database fails, all is kept."""
         return self.settle(lambda newest: (newest.keys(), store_reports(list(newest.values()))))
 
 
@@ -35,9 +35,9 @@ def _report_in(message: bytes) -> dict[tuple[str, str], ShadowReport]:
 
 
 def store_reports(reports: list[ShadowReport]) -> int:
-    """Write the reports of known shadows, each unless a newer one is stored; returns how many were written.
+    """Write the reports of known shadows, each unless a newer one is stored; return how many were written.
 
-    A report that says why its shadow could not go on ends the shadow everywhere.
+    A report that states why its shadow could not continue ends the shadow everywhere.
     """
     shadows = {
         shadow.key: shadow
@@ -55,7 +55,7 @@ def store_reports(reports: list[ShadowReport]) -> int:
 
 
 def total_of(shadow: Shadow) -> ShadowTally:
-    """Return what all gateways counted together."""
+    """Return the sum of all gateways' counts."""
     return added_up(msgspec.convert(part.tally, prepared(ShadowTally)) for part in shadow.parts.all())
 
 

@@ -1,1 +1,1 @@
-"""What-if: a recording under a draft and under the version it would replace, and how they differ."""
+"""What-if: a recording under a draft and under the version it would replace, and their differences."""

@@ -14,23 +14,25 @@ from simulator.percentile import percentile
 from simulator.runs.run_report import LengthBand, RunDetail, RunReport, length_bands, quantiles
 
 LEAST_OWN_SHARE = 0.9
-"""A version counts as the one that decided where so much of the recording carries its version."""
+"""A version counts as the one that decided if this share of the recording carries it."""
 
 
 def side_of(reports: Sequence[RunReport]) -> Side:
     """Return one policy's figures over its seeds."""
-    told = [figures_of(report) for report in reports]
+    figures = [figures_of(report) for report in reports]
     curves = [detail_of(report).ttft_quantiles_s for report in reports]
     whole = [curve for curve in curves if curve]
     return Side(
-        figures={name: spread([item[name] for item in told]) for name in names.FIGURES if all(name in t for t in told)},
+        figures={
+            name: spread([item[name] for item in figures]) for name in names.FIGURES if all(name in t for t in figures)
+        },
         ttft_quantiles_s=[sum(item) / len(item) for item in zip(*whole, strict=True)],
         answered_share=sum(_answered(report) for report in reports) / len(reports),
     )
 
 
 def figures_of(report: RunReport) -> dict[str, float]:
-    """Return the report's figures by the names of `result`; those that are not known are left out."""
+    """Return the report's figures by the names of `result`; unknown ones are left out."""
     counted = detail_of(report).counted
     known: dict[str, float | None] = {
         names.ON_TIME: report.slo_share,
@@ -47,7 +49,7 @@ def figures_of(report: RunReport) -> dict[str, float]:
 
 
 def differences_of(base: Sequence[RunReport], draft: Sequence[RunReport]) -> list[Difference]:
-    """Return how each figure differs, compared seed by seed."""
+    """Return the difference of each figure, compared seed by seed."""
     pairs = [(figures_of(one), figures_of(other)) for one, other in zip(base, draft, strict=True)]
     made = []
     for name in names.FIGURES:
@@ -72,15 +74,15 @@ def bands_of(base: Sequence[RunReport], draft: Sequence[RunReport], actual: Sequ
     """Return the shares on time by prompt length; all runs have the same requests, so their bands are the same."""
     base_bands, draft_bands = ([detail_of(report).bands for report in reports] for reports in (base, draft))
     made = []
-    for place, band in enumerate(base_bands[0]):
-        happened = actual[place] if actual is not None and place < len(actual) else None
+    for index, band in enumerate(base_bands[0]):
+        happened = actual[index] if actual is not None and index < len(actual) else None
         made.append(
             Band(
                 from_tokens=band.from_tokens,
                 to_tokens=band.to_tokens,
                 requests=band.requests,
-                base=spread([base_band[place].slo_share for base_band in base_bands]),
-                draft=spread([draft_band[place].slo_share for draft_band in draft_bands]),
+                base=spread([base_band[index].slo_share for base_band in base_bands]),
+                draft=spread([draft_band[index].slo_share for draft_band in draft_bands]),
                 actual=happened.slo_share if happened is not None else None,
             )
         )
@@ -88,7 +90,7 @@ def bands_of(base: Sequence[RunReport], draft: Sequence[RunReport], actual: Sequ
 
 
 def what_happened(rows: Sequence[RecordedRow], ttft_slo_s: float) -> tuple[Side, list[LengthBand]] | None:
-    """Return the recorded outcome of counted rows, judged by the same objective; None where it is not recorded."""
+    """Return the recorded outcome of counted rows, judged by the same objective; None if it is not recorded."""
     if not rows or not all(row.outcome for row in rows):
         return None
     good = [row.outcome == "completed" and row.ttft_s is not None and row.ttft_s <= ttft_slo_s for row in rows]
@@ -118,13 +120,13 @@ def own_ttft_s(rows: Sequence[RecordedRow], version: int) -> float | None:
 
 
 def model_error(checked: Side, actual_ttft_s: float | None) -> float | None:
-    """Return by which share the side's mean TTFT misses what happened; None where that is not known."""
+    """Return the relative error of the side's mean TTFT against the recorded one; None if that is unknown."""
     simulated = checked.figures.get(names.TTFT_MEAN)
     return None if actual_ttft_s is None or simulated is None else abs(simulated.mean / actual_ttft_s - 1)
 
 
 def closest(trials: Sequence[RunReport], actual_ttft_s: float) -> int:
-    """Return which of the trials' mean TTFT is nearest to the real one in ratio, the first of equals."""
+    """Return the index of the trial whose mean TTFT is nearest to the recorded one in ratio, the first of equals."""
 
     def miss(number: int) -> float:
         simulated = trials[number].ttft_mean_s

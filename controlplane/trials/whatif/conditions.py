@@ -1,4 +1,4 @@
-"""Under which conditions a what-if runs, as people choose them."""
+"""Conditions of a what-if, as people choose them."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ from routing.values.prepared_struct import prepared
 
 AUTO: Final = "auto"
 ENGINE_MODELS = ("chunked", "colocated")
-"""Those that AUTO chooses from, the likelier first: engines of today prefill in chunks. `reference` is not among them:
-it makes no answers, so that a placement that counts requests would see none that decode."""
+"""Those that AUTO chooses from, the likelier first: today's engines prefill in chunks. `reference` is not among them:
+it makes no answers, so that a placement that counts requests would see none that decode.
+"""
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The same for both policies, but for `base_placement`."""
+    """The same for both policies, except `base_placement`."""
 
     seeds: Annotated[int, Meta(ge=1, le=10)] = 3
-    """Runs of each policy. The first has the requests at their own moments, the others slightly moved."""
+    """Runs of each policy. The first has the requests at their recorded times, the others slightly moved."""
     warmup_share: Annotated[float, Meta(ge=0, le=0.9)] = 0.2
-    """First share of the requests that fills the caches and is not counted."""
+    """First share of the requests, which fills the caches and is not counted."""
     max_requests: Annotated[int, Meta(ge=10, le=50_000)] = 20_000
-    """First requests of the recording that are taken."""
+    """Limit of requests taken from the start of the recording."""
     engines: Annotated[int, Meta(ge=1, le=512)] | None = None
     """None: as many as took work during the recording, or as the pool has."""
     engine_model: Literal["auto", "chunked", "colocated", "reference"] = AUTO
     """How an engine mixes prefill and decode: in chunks beside decodes, prefills first, or one prefill at a time.
 
-    AUTO: as comes closest to what happened, and ENGINE_MODELS[0] where nobody knows what happened.
+    AUTO: the one closest to what happened, and ENGINE_MODELS[0] where that is unknown.
     """
     base_placement: str = ""
-    """A baseline of simulator.baselines that places the base's requests; empty: the base's own placement does."""
+    """A baseline of simulator.baselines that places the base's requests; empty: the base's own placement."""
     goodput: bool = False
-    """Also search the largest rate at which 90 % are on time, which takes many more runs."""
+    """Also search the largest rate with 90 % on time, which takes many more runs."""
 
 
 def models_of(conditions: Conditions) -> tuple[str, ...]:
@@ -45,7 +46,7 @@ def models_of(conditions: Conditions) -> tuple[str, ...]:
 
 
 def conditions_of(given: dict[str, Any]) -> Conditions:
-    """Return the conditions; raises InvalidFieldsError with every field that is wrong."""
+    """Return the conditions; raises InvalidFieldsError with every wrong field."""
     known = {field.name: field.type for field in msgspec.structs.fields(Conditions)}
     problems = []
     for name, value in given.items():
@@ -66,6 +67,6 @@ def conditions_of(given: dict[str, Any]) -> Conditions:
 
 
 def plain(conditions: Conditions) -> dict[str, Any]:
-    """Return the conditions as JSON holds them."""
-    told: dict[str, Any] = msgspec.to_builtins(conditions)
-    return told
+    """Return the conditions as JSON values."""
+    fields: dict[str, Any] = msgspec.to_builtins(conditions)
+    return fields

@@ -28,13 +28,13 @@ LEARNED, LEARNED_PREFILL, WRITTEN = "learned", "learned_prefill", "written"
 
 @dataclass(frozen=True, slots=True)
 class EngineCandidate:
-    """One simulated engine, and where its figures come from."""
+    """One simulated engine, and the source of its figures."""
 
     profile: EngineProfile
     costs: str
-    """LEARNED from what requests took, LEARNED_PREFILL for prefills alone, or WRITTEN in the policy."""
+    """LEARNED from requests' times, LEARNED_PREFILL from prefills alone, or WRITTEN in the policy."""
     kv_tokens: int | None
-    """What fits in an engine's cache as engines report it; None: not known, the profile's default stands."""
+    """Capacity of an engine's cache as engines report it; None: unknown, the profile's default applies."""
     engine_model: str
     """How it mixes prefill and decode, a name of simulator.engine_models."""
 
@@ -42,7 +42,7 @@ class EngineCandidate:
 def engine_candidates(
     policy: RoutingPolicy, learned: Mapping[str, FittedCost], kv_tokens: int | None, models: Sequence[str]
 ) -> tuple[EngineCandidate, ...]:
-    """Return the engines that may behave as the pool's do, the likelier first: each model, by learned costs and not."""
+    """Return engines that may behave like the pool's, likelier ones first: each model, with learned costs and not."""
     costs = _by_costs(policy, learned, kv_tokens)
     return tuple(EngineCandidate(*cost, kv_tokens, model) for cost in costs for model in models)
 
@@ -54,7 +54,7 @@ def _by_costs(
     fitted = learned.get("") or next(iter(learned.values()), None)
     if fitted is None or fitted.samples < TRUSTED_SAMPLES:
         return (written,)
-    # What a decode step takes is learned while prefills run between steps, so it may hold a part of theirs.
+    # A decode step's time is learned while prefills run between steps, so it may include a part of theirs.
     mixed = _profile(fitted.prefill, DecodeCost.of(policy.decode_cost), kv_tokens), LEARNED_PREFILL
     known = ((_profile(fitted.prefill, fitted.decode, kv_tokens), LEARNED),) if fitted.decode else ()
     return (mixed, *known, written) if fitted.better else (written, mixed, *known)
@@ -78,7 +78,7 @@ def _profile(prefill: PrefillCost, decode: DecodeCost, kv_tokens: int | None) ->
 
 
 def as_it_would_route(policy: RoutingPolicy, learned: Mapping[str, FittedCost]) -> RoutingPolicy:
-    """Return the policy with what it knows of costs on the live fleet: learned ones where it goes by those."""
+    """Return the policy with the costs it uses on the live fleet: the learned ones, if it follows those."""
     fitted = learned.get("") or next(iter(learned.values()), None)
     if policy.cost != "fitted" or fitted is None or not fitted.better:
         return policy
@@ -90,8 +90,8 @@ def as_it_would_route(policy: RoutingPolicy, learned: Mapping[str, FittedCost]) 
 
 
 def reported_kv_tokens(bus: Bus, engine_ids: list[str]) -> int | None:
-    """Return what fits in an engine's cache by the newest reports, the median of those known; None: nobody says."""
-    told = []
+    """Return an engine's cache capacity by the newest reports, the median of those known; None: none is known."""
+    sizes = []
     for engine_id in engine_ids:
         value = bus.latest(f"{TOPIC_PREFIX}{engine_id}")
         if value is None:
@@ -101,12 +101,12 @@ def reported_kv_tokens(bus: Bus, engine_ids: list[str]) -> int | None:
         except UnreadableMessageError:
             continue
         if report.kv_tokens:
-            told.append(report.kv_tokens)
-    return sorted(told)[len(told) // 2] if told else None
+            sizes.append(report.kv_tokens)
+    return sorted(sizes)[len(sizes) // 2] if sizes else None
 
 
 def stand_in_nodes(engines: Sequence[Engine], block_tokens: int) -> KvNodesSpec | None:
-    """Return alike nodes of the median size of those that the pool's engines have; None where they have none.
+    """Return identical nodes with the median size of the pool's; None if its engines have none.
 
     A slot holds one block. Speeds of links and disks are the simulated ones: 100 Gbit/s, and a 7B model's KV.
     """

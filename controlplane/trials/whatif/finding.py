@@ -15,16 +15,16 @@ ABOUT = {
     HIT_RATE: "cache hits",
     REJECTED: "rejections",
 }
-"""What a finding speaks of, the weightiest first."""
+"""The figures of a finding, the weightiest first."""
 LEAST_POINTS = 0.001
 _LEAST_SHARE = 0.01
-"""Smaller changes are none, whatever the seeds say."""
+"""Smaller changes are ignored, whatever the seeds' agreement."""
 _LATENESS = "lateness"
 
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """The finding in one line, and the figures that bear it, the weightiest first."""
+    """The finding in one line, and its supporting figures, the weightiest first."""
 
     kind: str
     """One of BETTER, WORSE, MIXED, EVEN."""
@@ -34,7 +34,7 @@ class Headline:
 
 
 def headline(result: WhatIfResult) -> Headline:
-    """Return what the runs found."""
+    """Return the finding of the runs."""
     clear = {
         difference.figure: verdict_of(difference, result.seeds)
         for difference in result.differences
@@ -52,7 +52,7 @@ def headline(result: WhatIfResult) -> Headline:
 
 
 def verdict_of(difference: Difference, seeds: int) -> str:
-    """Return better or worse where every seed says so and the change is worth a word, else even."""
+    """Return better or worse if every seed agrees and the change is large enough, else even."""
     if abs(difference.change.mean) < _least(difference):
         return EVEN
     return BETTER if difference.better == seeds else WORSE if difference.worse == seeds else EVEN

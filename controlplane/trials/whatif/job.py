@@ -33,7 +33,7 @@ RENEW_S = 2.0
 @shared_task(name="controlplane.whatif", ignore_result=True)
 @one_at_a_time
 def whatif() -> None:
-    """Answer all what-ifs that wait, each with every core that is free."""
+    """Answer all waiting what-ifs, each with every free core."""
     if not waiting(JOB).exists():
         return
     while not stop_requested.is_set() and (leases := take_waiting(JOB, LEASE)):
@@ -42,7 +42,7 @@ def whatif() -> None:
 
 
 def _serve(lease: Lease) -> None:
-    """Answer one what-if, and end its run whatever happens: repeated for ever it would break off for ever."""
+    """Answer one what-if, and end its run in any case: a failing run would otherwise repeat for ever."""
     try:
         _answer(lease)
     except (WhatIfError, CannotRunError, RecordingGoneError, TraceError, InvalidFieldsError) as error:
@@ -62,9 +62,9 @@ def _answer(lease: Lease) -> None:
         return
     watch = _Watch(lease)
     try:
-        result = carry_out(plan_of(asked), reports_from_json(run.memory.get("reports", {})), on_look=watch)
+        result = carry_out(plan_of(asked), reports_from_json(run.memory.get("reports", {})), on_progress=watch)
     except StoppedError:
-        # Given back, the runs that are done are not done again by whoever takes it; a lost lease stays lost.
+        # Released, its finished runs are not done again by the next holder; a lost lease stays lost.
         release(watch.lease)
         return
     with transaction.atomic():
@@ -74,7 +74,7 @@ def _answer(lease: Lease) -> None:
 
 
 class _Watch:
-    """Keeps the lease and what is done while the runs go on. Mutable: all of it."""
+    """Keeps the lease and the finished reports while the runs go on. Mutable: all of it."""
 
     def __init__(self, lease: Lease) -> None:
         self.lease = lease
@@ -82,7 +82,7 @@ class _Watch:
         self._renewed_s = time.monotonic()
 
     def __call__(self, share: float, reports: Reports) -> bool:
-        """Store the progress now and then; False once the runs are to end."""
+        """Store the progress now and then; return False once the runs are to end."""
         if stop_requested.is_set():
             return False
         if len(reports) == self._kept and time.monotonic() - self._renewed_s < RENEW_S:

@@ -29,12 +29,12 @@ from routing.values.prepared_struct import prepared
 from simulator.baselines.registry import PLACEMENTS
 
 JOB = "whatif"
-"""A job whose shard is the row of the what-if that it answers."""
+"""A job whose shard is the row of its what-if."""
 LEAST_REQUESTS = 50
 """Fewer say nothing about a policy."""
 MAX_WAITING = 20
 KEPT = 1000
-"""Answers that are kept; the oldest leave."""
+"""Answers that are kept; the oldest are deleted first."""
 
 
 class TooManyWaitError(ConflictError):
@@ -47,7 +47,7 @@ class WhatIfStanding:
 
     whatif: WhatIf
     run: JobRun | None
-    """Its newest run; empty: housekeeping forgot it."""
+    """Its newest run; empty: deleted by housekeeping."""
 
     @property
     def state(self) -> str:
@@ -63,12 +63,12 @@ class WhatIfStanding:
 
     @property
     def unfinished(self) -> bool:
-        """Whether more is to come."""
+        """Whether it waits or runs."""
         return self.state in ("waiting", "running")
 
     @property
     def share(self) -> float:
-        """How much of it is done, 0..1."""
+        """The finished part, 0..1."""
         progress = self.run.progress if self.run is not None else {}
         done = progress.get("done") if isinstance(progress, dict) else None
         return 1.0 if self.state == "done" else min(max(done, 0), 100) / 100 if isinstance(done, int) else 0.0
@@ -89,8 +89,8 @@ class WhatIfStanding:
 
 def visible_whatifs(actor: Actor) -> models.QuerySet[WhatIf]:
     """Return the what-ifs of the pools the actor may see."""
-    found = WhatIf.objects.select_related("pool__policy", "recording", "draft", "base", "author")
-    return visible_trials(found, actor)
+    whatifs = WhatIf.objects.select_related("pool__policy", "recording", "draft", "base", "author")
+    return visible_trials(whatifs, actor)
 
 
 def start_whatif(
@@ -102,7 +102,7 @@ def start_whatif(
     actor: Actor,
     why: str = "",
 ) -> WhatIf:
-    """Have the draft compared with the base (None: the live version) on the recording, soon.
+    """Queue a comparison of the draft with the base (None: the live version) on the recording.
 
     Raises NotAllowedError (operators of the recording's pool), InvalidFieldsError and TooManyWaitError.
     """
@@ -128,13 +128,13 @@ def start_whatif(
     return _stored(recording, draft, base, conditions, actor, why)
 
 
-def standing_of(whatif: WhatIf) -> WhatIfStanding:
-    """Return how one what-if stands."""
-    return standings_of([whatif])[0]
+def status_of(whatif: WhatIf) -> WhatIfStanding:
+    """Return the state of one what-if."""
+    return statuses_of([whatif])[0]
 
 
-def standings_of(whatifs: list[WhatIf]) -> list[WhatIfStanding]:
-    """Return how each stands, by its newest run."""
+def statuses_of(whatifs: list[WhatIf]) -> list[WhatIfStanding]:
+    """Return the state of each, by its newest run."""
     runs = {
         run.shard: run
         for run in JobRun.objects.filter(job=JOB, shard__in=[whatif.pk for whatif in whatifs]).order_by("pk")
@@ -145,7 +145,7 @@ def standings_of(whatifs: list[WhatIf]) -> list[WhatIfStanding]:
 
 
 def _take_results(late: list[WhatIf]) -> None:
-    """Read the results that were stored, with the end of their runs, after these what-ifs were read."""
+    """Read results that were stored, with the end of their runs, after these what-ifs were read."""
     if late:
         results = dict(WhatIf.objects.filter(pk__in=[item.pk for item in late]).values_list("pk", "result"))
         for item in late:
@@ -153,7 +153,7 @@ def _take_results(late: list[WhatIf]) -> None:
 
 
 def forget_whatifs(at_most: int = KEPT) -> int:
-    """Delete the oldest what-ifs beyond `at_most`, never one that is still to be answered; returns how many."""
+    """Delete the oldest what-ifs beyond `at_most`, never an unfinished one; return how many."""
     active = JobRun.objects.filter(job=JOB, state=JobState.ACTIVE).values("shard")
     return forget_ended(WhatIf, models.Q(pk__in=active), at_most)
 
@@ -172,8 +172,8 @@ def _stored(
             conditions=plain(conditions),
             author=actor.user,
         )
-        inputs = _told(whatif)
-        # A lease that has run out already: the next look for work takes the run.
+        inputs = _audit_fields(whatif)
+        # A lease that has run out already: the next search for work takes the run.
         JobRun.objects.create(
             job=JOB, shard=whatif.pk, inputs=inputs, lease_until=now, fencing_token=1, started_at=now,
             progress={"done": 0, "of": 100},
@@ -183,7 +183,7 @@ def _stored(
     return whatif
 
 
-def _told(whatif: WhatIf) -> dict[str, Any]:
+def _audit_fields(whatif: WhatIf) -> dict[str, Any]:
     return {
         "whatif": whatif.pk,
         "pool": whatif.pool.slug,

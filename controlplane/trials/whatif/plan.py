@@ -19,18 +19,18 @@ from simulator.workloads.trace import BLOCK_TOKENS
 
 BASE, DRAFT = "base", "draft"
 TRIAL_REQUESTS = 3000
-"""Of longer recordings, this many requests tell which simulated engine comes closest to what happened."""
+"""Of longer recordings, this many requests decide which simulated engine comes closest to what happened."""
 _JITTER_GAPS = 1.0
-"""Seeds after the first move each request by up to so many mean gaps between requests."""
+"""Seeds after the first move each request by up to this many mean gaps between requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIfPlan:
-    """Everything that the runs need, read once."""
+    """All inputs of the runs, read once."""
 
     recording: Path
     rows: list[RecordedRow]
-    """Those that are taken, in order of time."""
+    """The used rows, in order of time."""
     conditions: Conditions
     base: RoutingPolicy
     draft: RoutingPolicy
@@ -38,7 +38,7 @@ class WhatIfPlan:
     """Number of the version on `checked_side`."""
     engines: int
     engine_candidates: tuple[EngineCandidate, ...]
-    """Engines to simulate; of several that which comes closest to what happened is taken."""
+    """Engines to simulate; of several, the one closest to what happened is used."""
     block_tokens: int = BLOCK_TOKENS
     """The pool's."""
     kv_nodes: KvNodesSpec | None = None
@@ -46,26 +46,26 @@ class WhatIfPlan:
 
     @property
     def engine(self) -> EngineCandidate:
-        """The stand-in that is simulated."""
+        """The simulated engine."""
         return self.engine_candidates[0]
 
     def with_engine(self, number: int) -> WhatIfPlan:
-        """Return the plan with one of its stand-ins alone."""
+        """Return the plan with one of its candidate engines alone."""
         return replace(self, engine_candidates=(self.engine_candidates[number],))
 
     @property
     def checked_side(self) -> str:
-        """The side that can have decided what was recorded: the base, unless a baseline places its requests."""
+        """The side that can have decided the recorded requests: the base, unless a baseline places its requests."""
         return DRAFT if self.conditions.base_placement else BASE
 
     @property
     def trial(self) -> WhatIfPlan:
-        """The plan on as many requests as it takes to tell which stand-in comes closest."""
+        """The plan on as many requests as it takes to choose the closest engine."""
         return replace(self, rows=self.rows[:TRIAL_REQUESTS])
 
     @property
     def coarse_starts(self) -> bool:
-        """Whether a policy goes by prompts' first blocks and the rows do not name those of the pool's size."""
+        """Whether a policy uses prompts' first blocks and the rows' blocks are coarser than the pool's."""
         rules = [build_placement(item.placement, PLACEMENTS) for item in (self.base, self.draft)]
         by_start = any(hasattr(rule, "key_blocks") for rule in rules)
         if not by_start or self.block_tokens == BLOCK_TOKENS:
@@ -74,12 +74,12 @@ class WhatIfPlan:
 
     @property
     def warmup(self) -> int:
-        """First rows that are not counted."""
+        """Number of first rows that are not counted."""
         return min(int(len(self.rows) * self.conditions.warmup_share), len(self.rows) - 1)
 
     @property
     def counted(self) -> list[RecordedRow]:
-        """The rows that figures are of."""
+        """The rows behind the figures."""
         return self.rows[self.warmup :]
 
     @property
@@ -88,7 +88,7 @@ class WhatIfPlan:
         return (self.rows[-1].timestamp - self.rows[0].timestamp) / 1000 / max(1, len(self.rows) - 1)
 
     def names(self) -> list[tuple[str, int]]:
-        """Return side and seed of every run, seed by seed, so that what is done first can be compared first."""
+        """Return side and seed of every run, seed by seed, so that finished seeds can be compared early."""
         return [(side, seed) for seed in range(self.conditions.seeds) for side in (BASE, DRAFT)]
 
     def task(self, side: str, seed: int) -> RunTask:

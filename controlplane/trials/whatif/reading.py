@@ -28,7 +28,7 @@ from routing.policy.schema_versions import SchemaError
 
 
 class CannotRunError(ValueError):
-    """The what-if cannot be run as it stands; the message says why."""
+    """The what-if cannot be run in its present state; the message says why."""
 
 
 def plan_of(whatif: WhatIf) -> WhatIfPlan:
@@ -59,7 +59,7 @@ def plan_of(whatif: WhatIf) -> WhatIfPlan:
 
 
 def routing_of(version: PolicyVersion) -> RoutingPolicy:
-    """Return how the version routes; raises CannotRunError for a document that this program cannot read."""
+    """Return the version's routing policy; raises CannotRunError for a document that this program cannot read."""
     try:
         return policy_upgrade.routing_of(version)
     except (msgspec.ValidationError, SchemaError) as error:
@@ -67,7 +67,7 @@ def routing_of(version: PolicyVersion) -> RoutingPolicy:
 
 
 def _engines(conditions: Conditions, rows: list[RecordedRow], engines: list[Engine]) -> int:
-    """Return how many engines to simulate: as asked, else as took work in the median request, else as the pool has."""
+    """Return the number of engines to simulate: as requested, else as in the median request, else the pool's."""
     if conditions.engines is not None:
         return conditions.engines
     recorded = sorted(row.engines for row in rows if row.engines)

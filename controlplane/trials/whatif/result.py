@@ -1,4 +1,4 @@
-"""The answer of a what-if: figures of both policies with their spread over seeds, and how they differ."""
+"""The answer of a what-if: figures of both policies with their spread over seeds, and their differences."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import msgspec
 TTFT_MEAN, TTFT_P50, TTFT_P90, TTFT_P99 = "ttft_mean_s", "ttft_p50_s", "ttft_p90_s", "ttft_p99_s"
 ON_TIME, HIT_RATE, CV, REJECTED, GOODPUT = "on_time_share", "hit_rate", "mean_cv", "rejected_share", "goodput_qps"
 FIGURES = (ON_TIME, TTFT_MEAN, TTFT_P50, TTFT_P90, TTFT_P99, HIT_RATE, CV, REJECTED, GOODPUT)
-"""In the order in which they are shown."""
+"""In display order."""
 MORE_IS_BETTER = frozenset({ON_TIME, HIT_RATE, GOODPUT})
 TRUSTED_ERROR = 0.15
-"""Up to this model error sizes may be read, beyond it only the ranking."""
+"""Up to this model error sizes are reliable, beyond it only the ranking."""
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -25,11 +25,11 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     """One policy on this traffic, or what really happened."""
 
     figures: dict[str, Spread]
-    """By name; figures that nobody knows are left out."""
+    """By name; unknown figures are left out."""
     ttft_quantiles_s: list[float]
     """Percentiles 0 to 100 of the times to first token of answered requests, each the mean over the seeds."""
     answered_share: float
-    """Of the counted requests."""
+    """Share of the counted requests."""
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,19 +65,20 @@ class WhatIfResult(msgspec.Struct, frozen=True, kw_only=True):
     engines: int
     engine_model: str
     costs: str
-    """learned, learned_prefill or written: where the simulated engines' times come from."""
+    """learned, learned_prefill or written: the source of the simulated engines' times."""
     kv_tokens: int | None
     ttft_slo_s: float
-    """The base's objective; by it both sides are judged."""
+    """The base's objective, by which both sides are judged."""
     base: Side
     draft: Side
     differences: list[Difference]
     bands: list[Band]
     """Four quarters by prompt length, and the longest tenth."""
     actual: Side | None = None
-    """What happened, where the recording says."""
+    """The recorded outcome, if there is one."""
     model_error: float | None = None
-    """How far the simulated mean TTFT of the base, or of the draft beside a baseline, is from what happened; None: that
-    version did not decide then."""
+    """Relative error of the simulated mean TTFT of the base, or of the draft beside a baseline, against the recorded
+    one; None: that version did not decide then.
+    """
     coarse_starts: bool = False
-    """A policy keeps equal beginnings together, and the recording tells them apart less finely than the pool does."""
+    """A policy keeps equal beginnings together, and the recording distinguishes them less finely than the pool does."""

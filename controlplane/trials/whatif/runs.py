@@ -27,7 +27,7 @@ from simulator.runs.whatif import run_in_child
 
 MAX_RUN_S = 3600.0
 MAX_AT_ONCE = 8
-LOOK_S = 0.5
+POLL_S = 0.5
 
 Reports = dict[str, RunReport]
 """By run_name."""
@@ -38,12 +38,12 @@ class StoppedError(RuntimeError):
 
 
 def run_name(side: str, seed: int) -> str:
-    """Return by what a run is known."""
+    """Return the key of a run."""
     return f"{side}:{seed}"
 
 
 def runs_at_once(cores: int) -> int:
-    """Return how many runs go on at one time: one core stays free, so that a gateway on this machine finds it idle.
+    """Return the number of parallel runs: one core stays free, so that a gateway on this machine finds it idle.
 
     A low priority is not enough: a thread that wakes may wait for a core until the kernel's next tick (ADR 0044).
     """
@@ -54,14 +54,14 @@ def carry_out(
     plan: WhatIfPlan,
     done: Reports,
     *,
-    on_look: Callable[[float, Reports], bool],
+    on_progress: Callable[[float, Reports], bool],
     at_once: int | None = None,
 ) -> WhatIfResult:
     """Do all runs that are not in `done` and return the answer.
 
-    Where it is not sure which engine stands in best, the first seed of the side that decided then is tried with each on
-    the first requests, and what comes closest to what happened is taken. `on_look` is told twice a second which share
-    is done, 0..1, and all reports so far; where it returns False the runs end and StoppedError is raised. Raises
+    Where the best engine model is not certain, the first seed of the side that decided then is tried with each on the
+    first requests, and the one closest to what happened is taken. `on_progress` is called twice a second with the share
+    that is done, 0..1, and all reports so far; where it returns False the runs end and StoppedError is raised. Raises
     simulator.runs.whatif.WhatIfError where a run fails.
     """
     trial = plan.trial
@@ -70,8 +70,9 @@ def carry_out(
         range(len(plan.engine_candidates)) if actual_s is not None and len(plan.engine_candidates) > 1 else range(0)
     )
     wanted = {f"trial:{number}": trial.with_engine(number).task(plan.checked_side, 0) for number in trials}
+    # On a short recording the trial is the whole run, so its report counts.
     reused = bool(wanted) and len(trial.rows) == len(plan.rows)
-    work = _Work(len(wanted) + len(plan.names()) - reused, on_look, at_once)
+    work = _Work(len(wanted) + len(plan.names()) - reused, on_progress, at_once)
     reports = work.do(wanted, done)
     if actual_s is not None and wanted:
         number = closest([reports[f"trial:{item}"] for item in trials], actual_s)
@@ -83,11 +84,11 @@ def carry_out(
 
 
 class _Work:
-    """Runs tasks in child processes. Mutable: the shares of those that were begun."""
+    """Runs tasks in child processes. Mutable: the progress of the started ones."""
 
-    def __init__(self, total: int, on_look: Callable[[float, Reports], bool], at_once: int | None) -> None:
+    def __init__(self, total: int, on_progress: Callable[[float, Reports], bool], at_once: int | None) -> None:
         self._total = total
-        self._on_look = on_look
+        self._on_progress = on_progress
         self._at_once = at_once or runs_at_once(_cores())
         self._shares: dict[str, float] = {}
 
@@ -101,10 +102,10 @@ class _Work:
                     if name not in reports:
                         running[pool.submit(self._run, name, task, stopping)] = name
                 while running:
-                    ended, _ = wait(running, timeout=LOOK_S, return_when=FIRST_COMPLETED)
+                    ended, _ = wait(running, timeout=POLL_S, return_when=FIRST_COMPLETED)
                     for item in ended:
                         reports[running.pop(item)] = item.result()
-                    if not self._on_look(self._share(reports), reports):
+                    if not self._on_progress(self._share(reports), reports):
                         raise StoppedError("the what-if was stopped before all runs were done")
             finally:
                 stopping.set()
@@ -124,12 +125,12 @@ class _Work:
 
 
 def _cores() -> int:
-    """Return the cores that this process may use, where the system tells them."""
+    """Return the cores that this process may use, where the system reports them."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def answer_of(plan: WhatIfPlan, reports: Reports) -> WhatIfResult:
-    """Return the answer that the reports of all runs give."""
+    """Return the answer from the reports of all runs."""
     seeds = range(plan.conditions.seeds)
     base, draft = ([reports[run_name(side, seed)] for seed in seeds] for side in (BASE, DRAFT))
     happened = what_happened(plan.counted, plan.base.ttft_slo_s)
@@ -155,13 +156,13 @@ def answer_of(plan: WhatIfPlan, reports: Reports) -> WhatIfResult:
 
 
 def reports_as_json(reports: Reports) -> dict[str, object]:
-    """Return the reports as JSON holds them, for a run that is taken up again."""
-    told: dict[str, object] = msgspec.to_builtins(reports)
-    return told
+    """Return the reports as JSON values, for a run that is resumed."""
+    fields: dict[str, object] = msgspec.to_builtins(reports)
+    return fields
 
 
 def reports_from_json(value: object) -> Reports:
-    """Return stored reports; those that cannot be read are run anew."""
+    """Return stored reports; unreadable ones are run again."""
     try:
         return msgspec.convert(value, prepared(Reports))
     except msgspec.ValidationError:

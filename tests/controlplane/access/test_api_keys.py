@@ -105,10 +105,10 @@ def test_a_revoked_key_cannot_come_back(tenant: Tenant, bus: Bus) -> None:
 def test_the_audit_of_a_key_holds_neither_text_nor_hash(tenant: Tenant, bus: Bus) -> None:
     key, text = create_api_key(tenant, "ci", actor=ACTOR, why="for ci")
     revoke_api_key(key, actor=ACTOR)
-    told = json.dumps([[event.before, event.after] for event in AuditEvent.objects.all()])
-    assert text[11:] not in told
-    assert key.sha256 not in told
-    assert key.key_id in told
+    recorded = json.dumps([[event.before, event.after] for event in AuditEvent.objects.all()])
+    assert text[11:] not in recorded
+    assert key.sha256 not in recorded
+    assert key.key_id in recorded
 
 
 def test_only_admins_make_keys(tenant: Tenant, bus: Bus) -> None:

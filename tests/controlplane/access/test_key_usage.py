@@ -70,7 +70,7 @@ def test_garbage_on_the_bus_is_skipped(bus: Bus, key: ApiKey, caplog: pytest.Log
     assert "cannot be read" in caplog.text
 
 
-def test_after_its_end_it_hears_nothing(bus: Bus, key: ApiKey) -> None:
+def test_after_its_end_it_receives_nothing(bus: Bus, key: ApiKey) -> None:
     intake = KeyUsageIntake(bus)
     intake.stop()
     used(bus, **{key.key_id: NOW})

@@ -1,4 +1,4 @@
-"""People: made and changed by admins alone, told to the audit without their secrets, never without an admin left."""
+"""People: created and changed by admins alone, audited without their secrets, never without an admin left."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_new_person_signs_in_with_the_role_given(pool: Pool) -> None:
     assert (event.actor_name, event.why, event.request_id) == ("boss", "on call", "r-1")
 
 
-def test_without_a_password_nobody_signs_in(pool: Pool) -> None:
+def test_without_a_password_a_person_cannot_sign_in(pool: Pool) -> None:
     assert not people.create_person("op", None, actor=PROGRAM).has_usable_password()
 
 
@@ -128,14 +128,14 @@ def test_the_last_admin_stays(remove: Callable[[User, Actor], bool]) -> None:
     assert remove(first.user, second)
 
 
-def test_nobody_deactivates_themselves() -> None:
+def test_people_cannot_deactivate_themselves() -> None:
     actor = admin()
     admin("second")
     with pytest.raises(InvalidFieldsError, match="yourself"):
         people.set_active(actor.user, False, actor=actor)
 
 
-def test_whoever_is_deactivated_can_come_back() -> None:
+def test_a_deactivated_person_can_be_activated_again() -> None:
     actor = admin()
     user = people.create_person("op", GOOD, actor=actor, role=Role.VIEWER, everywhere=True)
     assert people.set_active(user, False, actor=actor)
@@ -166,13 +166,13 @@ def test_no_password_reaches_the_audit_or_the_log(caplog: pytest.LogCaptureFixtu
     people.set_password(user, CANARY + "-2", actor=actor, why="asked for it")
     with pytest.raises(InvalidFieldsError) as caught:
         people.set_password(user, CANARY[:7], actor=actor)
-    told = str(list(AuditEvent.objects.values())) + caplog.text + str(caught.value)
-    assert CANARY[:7] not in told
-    assert "asked for it" in told
+    recorded = str(list(AuditEvent.objects.values())) + caplog.text + str(caught.value)
+    assert CANARY[:7] not in recorded
+    assert "asked for it" in recorded
 
 
 @pytest.mark.parametrize("role", [None, Role.VIEWER, Role.OPERATOR])
-def test_others_than_admins_change_nobody(role: Role | None) -> None:
+def test_only_admins_change_people(role: Role | None) -> None:
     admin()
     user = people.create_person("op", GOOD, actor=PROGRAM, role=role, everywhere=role != Role.ADMIN)
     asker = person(User.objects.get(pk=user.pk), via=CONSOLE)

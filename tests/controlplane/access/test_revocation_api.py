@@ -29,9 +29,9 @@ def test_a_revocation_by_the_bus_is_accepted_and_says_that_it_is_not_stored(
         for _ in range(2):
             answer = Api(world, caller).call("POST", f"keys/{key.key_id}/revoke", {"why": "leaked"}, **headers)
             assert answer.status_code == 202, answer.content
-            told = answer.json()
-            assert (told["key_id"], told["stored"]) == (key.key_id, False)
-            assert told["revoked_at"]
+            shown = answer.json()
+            assert (shown["key_id"], shown["stored"]) == (key.key_id, False)
+            assert shown["revoked_at"]
     assert store_waiting(bus_revocations()) == 1
     answer = Api(world, caller).call("POST", f"keys/{key.key_id}/revoke", {})
     assert (answer.status_code, answer.json()["stored"]) == (200, True)

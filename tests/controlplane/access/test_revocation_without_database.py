@@ -51,16 +51,16 @@ def test_the_bus_gets_what_the_database_cannot_store(
 ) -> None:
     with unwritable(message, error):
         assert revoke_at_once(key, actor=ANN, why="leaked") == Revoked.ON_BUS
-    told = on_bus(bus, key)
-    assert told is not None
-    assert (told.key_id, told.by, told.via, told.why, told.request_id) == (
+    sent = on_bus(bus, key)
+    assert sent is not None
+    assert (sent.key_id, sent.by, sent.via, sent.why, sent.request_id) == (
         key.key_id,
         "ann",
         "console",
         "leaked",
         "r-1",
     )
-    assert told.stored_as_of == 0
+    assert sent.stored_as_of == 0
     key.refresh_from_db()
     assert key.revoked_at is None
 
@@ -95,9 +95,9 @@ def test_it_is_stored_with_its_audit_as_soon_as_the_database_can_be_written(key:
     event = AuditEvent.objects.get(verb="key.revoke")
     assert (event.actor_name, event.via, event.request_id, event.object_id) == ("ann", "console", "r-1", key.key_id)
     assert event.why.startswith("leaked. The database could not be written; the revocation went over the bus at ")
-    told, snapshot = on_bus(bus, key), build_snapshot(0.0)
-    assert told is not None
-    assert told.stored_as_of == snapshot.version
+    sent, snapshot = on_bus(bus, key), build_snapshot(0.0)
+    assert sent is not None
+    assert sent.stored_as_of == snapshot.version
     assert snapshot.api_keys == ()
     assert (store_waiting(bus_revocations()), bus_revocations().waiting()) == (0, [])
     assert AuditEvent.objects.filter(verb="key.revoke").count() == 1
@@ -167,9 +167,9 @@ def test_an_old_word_does_not_undo_that_it_is_stored(key: ApiKey, bus: Bus) -> N
     store_waiting(bus_revocations())
     bus.append(LOST_TOPIC, encode_revocation(old))
     assert bus_revocations().waiting() == []
-    told = on_bus(bus, key)
-    assert told is not None
-    assert told.stored_as_of
+    sent = on_bus(bus, key)
+    assert sent is not None
+    assert sent.stored_as_of
 
 
 def test_without_database_and_bus_it_says_so(key: ApiKey, bus: InProcessBus) -> None:

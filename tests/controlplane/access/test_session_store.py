@@ -1,4 +1,4 @@
-"""Console sessions while the key that signs them is rotated: none ends, at whichever web process it is used."""
+"""Console sessions while the key that signs them is rotated: none ends, in whichever web process it is used."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def at_start(settings: Settings) -> None:
 
 
 def at(settings: Settings, step: int) -> None:
-    """Be a web process at this step of a rotation."""
+    """Apply the settings of a web process at this step of a rotation."""
     used, also = STEPS[step]
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = used, [also] if also else []
 

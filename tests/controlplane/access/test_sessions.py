@@ -68,7 +68,7 @@ def test_an_ended_session_is_gone_with_its_cookie(boss: Actor) -> None:
     assert "'a'" not in str(event.after)
 
 
-def test_everybody_ends_their_own_sessions_and_nobody_elses(boss: Actor) -> None:
+def test_people_end_their_own_sessions_only(boss: Actor) -> None:
     user = create_person("op", None, actor=boss)
     own, foreign = opened(user, "a"), opened(boss.user, "b")
     asker = person(user, via=CONSOLE)

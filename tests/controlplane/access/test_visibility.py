@@ -1,4 +1,4 @@
-"""Whoever has a role in a pool sees what belongs to it, and nothing else."""
+"""People with a role in a pool see its objects, and nothing else."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ pytestmark = pytest.mark.django_db
 def pools(region: Region) -> dict[str, Pool]:
     """Return two pools in two regions with an engine, a policy, an event and a preflight each."""
     pools = {}
-    for name, place in (("a", region), ("b", Region.objects.create(slug="there", name="There"))):
+    for name, where in (("a", region), ("b", Region.objects.create(slug="there", name="There"))):
         policy = Policy.objects.create(slug=f"policy-{name}", name=name)
-        pool = Pool.objects.create(slug=name, name=name, region=place, served_model="m", policy=policy)
+        pool = Pool.objects.create(slug=name, name=name, region=where, served_model="m", policy=policy)
         url = f"http://{name}"
         engine = Engine.objects.create(pool=pool, name=name, url=url, connect_url=url, engine_id=f"e-{name}")
         now = timezone.now()
@@ -43,7 +43,7 @@ def pools(region: Region) -> dict[str, Pool]:
 
 
 def everything(actor: Actor) -> list[list[str]]:
-    """Return what the actor sees, by name."""
+    """Return all that the actor sees, by name."""
     return [
         sorted(engine.engine_id for engine in visible_engines(actor)),
         sorted(policy.slug for policy in visible_policies(actor)),

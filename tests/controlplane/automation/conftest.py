@@ -13,8 +13,8 @@ from tests.controlplane.automation.world import World
 
 @pytest.fixture
 def world(pool: Pool, bus: Bus) -> Iterator[World]:
-    """Return a pool of four engines that are well, first heard just now."""
+    """Return a pool of four healthy engines, first reported just now."""
     world = World(pool, 4)
-    world.tell()
+    world.publish()
     yield world
     world.observed.stop()

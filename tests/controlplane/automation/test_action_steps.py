@@ -33,7 +33,7 @@ ACTOR = program("tests")
 
 
 class Recorder:
-    """An actuator that does as told and remembers what it was asked, by idempotency key."""
+    """An actuator that answers as set and records its calls, by idempotency key."""
 
     can_flip = True
 
@@ -41,7 +41,7 @@ class Recorder:
         self.asked: list[tuple[str, str]] = []
         self.undone: list[str] = []
         self.fails: Exception | None = None
-        self.standing = ActionProgress.IN_EFFECT
+        self.progress = ActionProgress.IN_EFFECT
         self.gives_address = True
 
     def start(self, order: EngineAction) -> ActuatorAnswer:
@@ -56,11 +56,11 @@ class Recorder:
 
     def stop(self, order: EngineAction) -> ActuatorAnswer:
         self._ask("stop", order)
-        return ActuatorAnswer(self.standing, "stopped")
+        return ActuatorAnswer(self.progress, "stopped")
 
     def flip(self, order: EngineAction) -> ActuatorAnswer:
         self._ask("flip", order)
-        return ActuatorAnswer(self.standing, "turned")
+        return ActuatorAnswer(self.progress, "turned")
 
     def _ask(self, what: str, order: EngineAction) -> None:
         self.asked.append((what, order.key))
@@ -82,15 +82,15 @@ def carry_out(world: World) -> None:
 
 
 def live(world: World, seconds: float) -> None:
-    world.pass_time(seconds, each=lambda: carry_out(world))
+    world.pass_time(seconds, after_step=lambda: carry_out(world))
 
 
 def engine(name: str) -> Engine:
     return Engine.objects.get(engine_id=name)
 
 
-def ordered(world: World, place: Any, *args: Any) -> EngineAction:
-    order: EngineAction = place(*args, actor=ACTOR, why="a test", at=world.now)
+def ordered(world: World, order_by_call: Any, *args: Any) -> EngineAction:
+    order: EngineAction = order_by_call(*args, actor=ACTOR, why="a test", at=world.now)
     return order
 
 

@@ -1,4 +1,4 @@
-"""The machine's clock is set back: nothing that runs by itself waits for the old time to come again."""
+"""The machine's clock is set back: no automation waits for the old time to be reached again."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from controlplane.platform.actor import program
 from controlplane.platform.jobs.lease import LONGEST, acquire, held_at
 from controlplane.platform.models.job_run import JobRun
 from controlplane.policies.models.policy import Policy
-from controlplane.trials.canary.holdback import look_at_slices
-from controlplane.trials.canary.job import look_at_all
+from controlplane.trials.canary.holdback import evaluate_slices
+from controlplane.trials.canary.job import evaluate_canaries
 from controlplane.trials.canary.lifecycle import start_canary
 from controlplane.trials.models.holdback import Holdback
 from gateway.bus.bus import Bus
 from tests.controlplane.automation.world import World
-from tests.controlplane.trials.canary.scene import Told, live_version, told, version
+from tests.controlplane.trials.canary.scene import ArmScene, arm_scene, live_version, version
 from tests.planning.arm_data import slices
 
 pytestmark = pytest.mark.django_db
@@ -99,7 +99,7 @@ def _health(name: str) -> str:
 
 
 def _live(world: World, seconds: float) -> None:
-    world.pass_time(seconds, each=lambda: _judge(world))
+    world.pass_time(seconds, after_step=lambda: _judge(world))
 
 
 @JUMPS
@@ -139,16 +139,16 @@ def test_an_order_goes_on(world: World, monkeypatch: pytest.MonkeyPatch, jump: t
     def step() -> None:
         run_rounds(engine_actions.JOB, engine_actions.EVERY, carry_out, pools=[world.pool], clock=world.clock)
 
-    world.pass_time(1, each=step)
+    world.pass_time(1, after_step=step)
     world.now -= jump
-    world.pass_time(15, each=step)
+    world.pass_time(15, after_step=step)
     assert not EngineAction.objects.filter(state__in=OPEN_STATES).exists()
 
 
-def _watch(made: Told, count: int, *, slower: float) -> None:
+def _watch(made: ArmScene, count: int, *, slower: float) -> None:
     for slice_ in slices(1, count, 40, 6, slower=slower):
-        made.tell(slice_, ("live", 1), ("canary", 2))
-        look_at_all(made.intake, clock=made.clock)
+        made.report(slice_, ("live", 1), ("canary", 2))
+        evaluate_canaries(made.intake, clock=made.clock)
 
 
 @JUMPS
@@ -157,7 +157,7 @@ def test_a_canary_that_regresses_is_still_aborted_within_a_minute(
 ) -> None:
     live_version(policy)
     canary = start_canary(version(policy, "round_robin"), actor=ACTOR)
-    with told(canary.step_at) as made:
+    with arm_scene(canary.step_at) as made:
         _watch(made, 5, slower=1.0)
         made.now_s -= jump.total_seconds()
         _watch(made, 30, slower=5.0)
@@ -169,10 +169,10 @@ def test_a_canary_that_regresses_is_still_aborted_within_a_minute(
 def test_a_holdback_still_falls_back(pool: Pool, policy: Policy, bus: Bus, jump: timedelta) -> None:
     quick = {"share": 0.05, "hold_s": 10, "cool_down_s": 60}
     first = live_version(policy, automation={"holdback": quick})
-    with told(first.created_at) as made:
-        for number, each in enumerate(slices(1, 40, 10, 20, slower=8.0)):
+    with arm_scene(first.created_at) as made:
+        for number, slice_ in enumerate(slices(1, 40, 10, 20, slower=8.0)):
             if number == 2:
                 made.now_s -= jump.total_seconds()
-            made.tell(each, ("control", 1), ("live", 1))
-            look_at_slices(made.intake, clock=made.clock)
+            made.report(slice_, ("control", 1), ("live", 1))
+            evaluate_slices(made.intake, clock=made.clock)
     assert Holdback.objects.get().state != "slice"

@@ -1,4 +1,4 @@
-"""An operator's own verdict: it holds against engine health, is told to the audit, and ends as it says."""
+"""An operator's own verdict: it holds against engine health, is audited, and ends as it states."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def state(name: str = "e-01") -> str:
 
 def rounds(world: World, seconds: float) -> None:
     world.pass_time(
-        seconds, each=lambda: world.run(engine_health.JOB, engine_health.judge, timedelta(seconds=1)) and None
+        seconds, after_step=lambda: world.run(engine_health.JOB, engine_health.judge, timedelta(seconds=1)) and None
     )
 
 

@@ -1,4 +1,4 @@
-"""What several gateways and the prober say together, and the windows made of it."""
+"""The merged reports of several gateways and the prober, and the windows made of them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_two_gateways_add_up_and_a_gateway_that_serves_contradicts_one_that_fail
     assert (seen.counts.failures_in_row, seen.counts.first_tokens_total, seen.counts.slowness) == (0, 12, 1.0)
 
 
-def test_an_engine_nobody_knows_is_unknown_and_processes_are_told_apart_by_their_start() -> None:
+def test_an_unreported_engine_is_unknown_and_processes_are_distinguished_by_their_start() -> None:
     assert together([], None).in_flight is None
     started = EngineReport(
         engine_id="a", at=1.0, reachable=True, healthy=True, reason="", process_start=1_700_000_000.5
@@ -113,13 +113,13 @@ def test_since_when_an_engine_is_unreachable_is_kept_until_it_answers(bus: InPro
     assert observed.engines("p", 12.0)["a"][2] is None
 
 
-def test_reports_under_an_old_fencing_token_are_not_heard(bus: InProcessBus) -> None:
+def test_reports_under_an_old_fencing_token_are_ignored(bus: InProcessBus) -> None:
     observed = FleetObservation(bus, FleetSamples(bus))
     bus.publish(load_topic("a"), report("a", 10.0, fence=2, running=5))
     bus.publish(load_topic("a"), report("a", 11.0, fence=1, running=9))
-    found = observed.report("a")
-    assert found is not None
-    assert found.running == 5
+    newest = observed.report("a")
+    assert newest is not None
+    assert newest.running == 5
 
 
 def test_windows_hold_what_happened_between_totals() -> None:
@@ -153,8 +153,8 @@ def test_counts_of_a_gateway_that_is_late_itself_prove_nothing() -> None:
     observation = FleetObservation(bus, FleetSamples(bus), clock=lambda: 100.0)
     late = Lateness(since=90.0, lapses=2, away_s=4.0, rejects=False)
     for lateness, counts in ((None, QUIET), (late, None)):
-        told = msgspec.msgpack.decode(sample(100.0, engine("a")), type=FleetSample)
-        bus.publish("fleet", msgspec.msgpack.encode(msgspec.structs.replace(told, lateness=lateness)))
+        decoded = msgspec.msgpack.decode(sample(100.0, engine("a")), type=FleetSample)
+        bus.publish("fleet", msgspec.msgpack.encode(msgspec.structs.replace(decoded, lateness=lateness)))
         sighting, _, _ = observation.engines("p", 100.0)["a"]
-        assert (sighting.counts, sighting.running, sighting.heard) == (counts, 2, True)
+        assert (sighting.counts, sighting.running, sighting.known) == (counts, 2, True)
     observation.stop()

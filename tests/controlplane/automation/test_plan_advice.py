@@ -1,4 +1,4 @@
-"""Following advice: what the last plan wants, once, and nothing that it does not want any more."""
+"""Following advice: what the last plan wants, once, and nothing that it no longer wants."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ADD = {"add": ["mixed", "mixed"], "drain": [], "reasons": [{"code": "violation",
 
 
 def advise(world: World, plan: dict[str, object], job: str = "scaling", mode: str = "advise") -> str:
-    """Store a round that was made two seconds ago, and return the key of its advice."""
+    """Store a round made two seconds ago, and return the key of its advice."""
     made = {"at_s": world.unix() - 2, **plan}
     JobRun.objects.create(
         job=job, shard=world.pool.pk, state=JobState.ACTIVE, started_at=world.now, plan=made, outcome={"mode": mode}
@@ -53,7 +53,7 @@ def test_an_engine_is_drained_and_one_that_is_gone_skipped(world: World) -> None
     assert [(order.kind, order.engine_name) for order in follow(world, key)] == [("stop", "e-01")]
 
 
-def test_a_flip_becomes_a_stop_and_a_start_where_nobody_can_turn_an_engine(world: World) -> None:
+def test_a_flip_becomes_a_stop_and_a_start_without_an_actuator_that_flips(world: World) -> None:
     Engine.objects.filter(engine_id="e-01").update(role="prefill")
     flips = [{"engine_id": "e-01", "before": "prefill", "after": "decode"}]
     sets = {"prefill": "vllm-prefill", "decode": "vllm-decode", "mixed": "vllm"}

@@ -1,4 +1,4 @@
-"""Rounds: one at a time, once in effect, resumed by whoever comes next."""
+"""Rounds: one at a time, once in effect, resumed by the next process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def counts() -> list[int]:
     return [record.figures["count"] for record in PlanRecord.objects.order_by("pk")]
 
 
-def test_rounds_of_a_pool_are_apart_however_often_somebody_wakes(world: World) -> None:
+def test_rounds_of_a_pool_are_apart_however_often_the_job_is_woken(world: World) -> None:
     for _ in range(3):
         run_rounds("count", EVERY, counting, clock=world.clock)
     assert counts() == [1]

@@ -1,4 +1,4 @@
-"""A pool under a clock that the test moves: engines, what gateways and the prober say of them, and its policy."""
+"""A pool under a clock that the test moves: engines, gateways' and the prober's reports on them, and its policy."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ QUIET = EngineCounts(
 
 
 class World:
-    """The pool and its clock. Mutable: what each engine is said to do, and the pool's totals."""
+    """The pool and its clock. Mutable: each engine's reports, and the pool's totals."""
 
     def __init__(self, pool: Pool, engines: int) -> None:
         self.pool = pool
         self.now = START
         self.bus = InProcessBus()
         self.observed = FleetObservation(self.bus, FleetSamples(self.bus), clock=self.unix)
-        self.told: dict[str, dict[str, Any]] = {}
+        self.reported: dict[str, dict[str, Any]] = {}
         self.totals = {"requests": 0, "on_time": 0, "work_s": 0.0}
         self.queued_s = 0.0
         for number in range(engines):
             self.add(f"e-{number + 1:02d}")
 
     def add(self, name: str, **fields: Any) -> Engine:
-        """Register an engine that is well."""
+        """Register a healthy engine."""
         port = 21_000 + 3 * Engine.objects.count()
         url = f"http://127.0.0.1:{port}"
         engine = Engine.objects.create(pool=self.pool, name=name, engine_id=name, url=url, connect_url=url, **fields)
@@ -69,37 +69,39 @@ class World:
         policy.save()
 
     def say(self, name: str, **fields: Any) -> None:
-        """Change what is said of one engine: fields of its report, sample and counts."""
-        self.told[name] = {**self.told.get(name, {}), **fields}
+        """Change the reports of one engine: fields of its report, sample and counts."""
+        self.reported[name] = {**self.reported.get(name, {}), **fields}
 
     def unix(self) -> float:
-        """Return the moment in unix seconds."""
+        """Return the current time in unix seconds."""
         return self.now.timestamp()
 
     def forget(self) -> None:
-        """Observe as a process does that has just started."""
+        """Observe as a process that has just started."""
         self.observed.stop()
         self.observed = FleetObservation(self.bus, FleetSamples(self.bus), clock=self.unix)
 
     def clock(self) -> datetime:
-        """Return the moment."""
+        """Return the current time."""
         return self.now
 
-    def pass_time(self, seconds: float = 1.0, *, step_s: float = 1.0, each: Callable[[], None] | None = None) -> None:
-        """Let time go by, with a report and a sample each step."""
+    def pass_time(
+        self, seconds: float = 1.0, *, step_s: float = 1.0, after_step: Callable[[], None] | None = None
+    ) -> None:
+        """Advance the clock, with a report and a sample each step."""
         end = self.now + timedelta(seconds=seconds)
         while self.now < end:
             self.now += timedelta(seconds=step_s)
-            self.tell()
-            if each is not None:
-                each()
+            self.publish()
+            if after_step is not None:
+                after_step()
 
-    def tell(self) -> None:
+    def publish(self) -> None:
         """Publish one report per engine and one sample of all."""
         at = self.now.timestamp()
         samples = []
         for engine in Engine.objects.filter(pool=self.pool).order_by("name"):
-            said = self.told.get(engine.engine_id, {})
+            said = self.reported.get(engine.engine_id, {})
             report = {"reachable": True, "healthy": True, "reason": "", "running": 0, "waiting": 0}
             report |= {key: value for key, value in said.items() if key in EngineReport.__struct_fields__}
             self.bus.publish(
@@ -136,7 +138,7 @@ class World:
         self.bus.publish(TOPIC, msgspec.msgpack.encode(sample))
 
     def run(self, job: str, work: Callable[..., RoundResult | None], every: timedelta) -> int:
-        """Do what is due of a job, and return how many rounds were stored."""
+        """Run a job's due rounds, and return how many were stored."""
         bound: Work = lambda turn: work(turn, observed=self.observed)  # noqa: E731 - binds the observation
         return run_rounds(job, every, bound, clock=self.clock)
 

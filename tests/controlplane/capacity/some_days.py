@@ -1,4 +1,4 @@
-"""Traffic of regions whose days are apart."""
+"""Traffic of regions with shifted days."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def pools() -> None:
     """Store a pool per region."""
     policy = Policy.objects.create(slug="capacity", name="P")
     for region in PEAKS:
-        place = Region.objects.create(slug=region, name=region)
-        pool = Pool.objects.create(slug=f"chat-{region}", name=region, region=place, served_model="m", policy=policy)
+        stored = Region.objects.create(slug=region, name=region)
+        pool = Pool.objects.create(slug=f"chat-{region}", name=region, region=stored, served_model="m", policy=policy)
         url = f"http://{region}:8000"
         Engine.objects.create(pool=pool, name=region, engine_id=f"e-{region}", url=url, connect_url=url)
 

@@ -31,10 +31,10 @@ def two_steps(**fields: object) -> dict[str, list[float]]:
     record([row(0, arrived_at=BEGIN - 1, pool="chat-us")])
     record([row(0, arrived_at=BEGIN + 10, pool="chat-us", **fields)])
     record([row(0, arrived_at=BEGIN + 2 * STEP_S + 1, pool="chat-us")])
-    found = logged_demand(BEGIN + 2 * STEP_S + 1, 1.0)
-    assert found is not None
-    assert found.since == BEGIN
-    return found.regions
+    demand = logged_demand(BEGIN + 2 * STEP_S + 1, 1.0)
+    assert demand is not None
+    assert demand.since == BEGIN
+    return demand.regions
 
 
 def test_demand_is_prefill_and_a_share_of_the_decode_steps() -> None:
@@ -62,19 +62,19 @@ def test_what_was_rejected_counts_with_the_answers_that_others_had() -> None:
 
 
 def installation_one() -> float:
-    """Return the demand of one request that was answered."""
+    """Return the demand of one answered request."""
     Segment.objects.all().delete()
     return two_steps()["us"][0]
 
 
 def test_regions_whose_days_are_apart_save_and_the_range_says_how_sure() -> None:
-    found = installation_plan(days(), Prices(utilization=1.0))
-    assert found is not None
-    assert found.plan.own_peaks > found.plan.shared_peak
-    assert 0.3 < found.plan.saving < 0.6
-    assert found.plan.range is not None
-    assert (found.plan.range.of_days, found.plan.range.pieces) == (False, 11)
-    assert "less than a day" in found.caveat
+    plan = installation_plan(days(), Prices(utilization=1.0))
+    assert plan is not None
+    assert plan.plan.own_peaks > plan.plan.shared_peak
+    assert 0.3 < plan.plan.saving < 0.6
+    assert plan.plan.range is not None
+    assert (plan.plan.range.of_days, plan.plan.range.pieces) == (False, 11)
+    assert "less than a day" in plan.caveat
 
 
 def test_a_long_log_is_sampled_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What the doctor says of node managers."""
+"""The doctor's findings about node managers."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def test_live_policies_of_a_newer_program(policy: Policy, bus: Bus, tmp_path: Pa
     assert [item.state for item in fleet.policies(here)] == [State.OK]
     newer = PolicyVersion.objects.create(policy=policy, number=2, routing_document={"schema_version": 2})
     Policy.objects.update(live_version=newer)
-    (found,) = fleet.policies(here)
-    assert found.state == State.PROBLEM
-    assert "p v2 cannot be read: schema_version 2 is newer than 1" in found.says
-    assert "Roll the policy back" in found.do
+    (finding,) = fleet.policies(here)
+    assert finding.state == State.PROBLEM
+    assert "p v2 cannot be read: schema_version 2 is newer than 1" in finding.says
+    assert "Roll the policy back" in finding.do

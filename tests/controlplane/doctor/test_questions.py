@@ -1,4 +1,4 @@
-"""Each question of the doctor: what it says of a sound installation, and of each way in which one is not."""
+"""Each check of the doctor: its finding for a sound installation, and for each fault."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def at(here: Installation, **changes: Any) -> Installation:
     return Installation(**{**{name: getattr(here, name) for name in names}, **changes})
 
 
-def only(found: list[Finding]) -> Finding:
-    (finding,) = found
+def only(findings: list[Finding]) -> Finding:
+    (finding,) = findings
     assert finding.says.endswith((".", "!", "."))
     assert (finding.do == "") == (finding.state is State.OK)
     return finding
@@ -61,18 +61,18 @@ def plain(text: str) -> str:
     return text.replace("\u202f", " ")
 
 
-def states(found: list[Finding]) -> list[State]:
-    return [finding.state for finding in found]
+def states(findings: list[Finding]) -> list[State]:
+    return [finding.state for finding in findings]
 
 
 def broken(*_: Any) -> Any:
-    """Be the cursor of a dead database."""
+    """Raise as the cursor of a dead database does."""
     raise OperationalError("connection to postgres://user:hunter2@db failed")
 
 
 @contextmanager
 def answering(status: int, body: bytes = b"") -> Iterator[int]:
-    """Run an HTTP server that always answers so; gives its port."""
+    """Run an HTTP server that always gives this answer; yield its port."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -103,9 +103,9 @@ def test_versions(here: Installation) -> None:
 def test_settings_that_contradict_each_other(here: Installation) -> None:
     assert only(setup.settings_mix(here)).state is State.OK
     with override_settings(PROCESSES=2):
-        found = setup.settings_mix(here)
-    assert State.PROBLEM in states(found)
-    assert "REDIS_URL" in " ".join(finding.do for finding in found)
+        findings = setup.settings_mix(here)
+    assert State.PROBLEM in states(findings)
+    assert "REDIS_URL" in " ".join(finding.do for finding in findings)
 
 
 def test_the_state_directory(here: Installation) -> None:
@@ -115,35 +115,35 @@ def test_the_state_directory(here: Installation) -> None:
     secrets = here.state_dir / "first_run.json"
     secrets.touch()
     secrets.chmod(0o644)  # touch's own mode is narrowed by the umask, which commands set
-    found = host.state_directory(here)
-    assert states(found) == [State.WARNING, State.WARNING]
-    assert f"chmod 700 {here.state_dir}" in found[0].do
-    assert "chmod 600" in found[1].do
+    findings = host.state_directory(here)
+    assert states(findings) == [State.WARNING, State.WARNING]
+    assert f"chmod 700 {here.state_dir}" in findings[0].do
+    assert "chmod 600" in findings[1].do
 
 
-def test_a_state_directory_of_somebody_else(here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_directory_of_another_user(here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controlplane.doctor.host.os.access", lambda *_: False)
     assert only(host.state_directory(here)).state is State.PROBLEM
 
 
 @pytest.mark.django_db
 def test_disk_space(here: Installation) -> None:
-    def found(free_mib: int, total_mib: int = 100 << 10) -> Finding:
+    def finding_of(free_mib: int, total_mib: int = 100 << 10) -> Finding:
         space = DiskSpace(total_bytes=total_mib << 20, free_bytes=free_mib << 20, disk_id="d")
         return only(host.disk_space(here, space=space))
 
     limits = [State.OK, State.WARNING, State.WARNING, State.PROBLEM]
-    assert [found(free).state for free in (2560, 2559, 200, 199)] == limits
-    assert [found(free, 1000).state for free in (100, 99, 20, 19)] == limits
-    assert "The state directory’s disk is nearly full: 199 MiB of 2.00 GiB free." in plain(found(199, 2048).says)
-    assert "HEADWAY_STATE_DIR" in found(199, 2048).do
+    assert [finding_of(free).state for free in (2560, 2559, 200, 199)] == limits
+    assert [finding_of(free, 1000).state for free in (100, 99, 20, 19)] == limits
+    assert "The state directory’s disk is nearly full: 199 MiB of 2.00 GiB free." in plain(finding_of(199, 2048).says)
+    assert "HEADWAY_STATE_DIR" in finding_of(199, 2048).do
     assert only(host.disk_space(at(here, state_dir=here.state_dir / "gone"))).state is State.PROBLEM
     assert only(host.disk_space(here)).says
 
 
 @pytest.mark.django_db
 def test_kv_nodes_on_the_state_directorys_disk(here: Installation) -> None:
-    def found(free_mib: int, disk_id: str = "d") -> Finding:
+    def finding_of(free_mib: int, disk_id: str = "d") -> Finding:
         space = DiskSpace(total_bytes=100 << 30, free_bytes=free_mib << 20, disk_id=disk_id)
         return only(host.disk_space(here, space=space))
 
@@ -152,14 +152,14 @@ def test_kv_nodes_on_the_state_directorys_disk(here: Installation) -> None:
     reported("kv-1", report={"tiers": [tier], **disk}, slot_bytes=1 << 20)
     reported("kv-2", report={"tiers": [], **disk})
     reported("kv-3", report={"tiers": [tier], **disk}, state="gone")
-    assert found(6000).state is State.OK
-    shared = found(1000)
+    assert finding_of(6000).state is State.OK
+    shared = finding_of(1000)
     assert shared.state is State.WARNING
     assert "The SSD tiers of KV nodes share it: kv-1 with 4.00 GiB." in plain(shared.says)
     assert "lower --ssd-mib" in shared.do
-    assert "KV node" not in found(1000, "other").says
+    assert "KV node" not in finding_of(1000, "other").says
     reported("kv-1", report={"tiers": [tier], **disk, "disk_reserve_bytes": 0}, slot_bytes=1 << 20)
-    greedy = found(50_000)
+    greedy = finding_of(50_000)
     assert (greedy.state, "leave 0 B of it free: kv-1" in plain(greedy.says)) == (State.WARNING, True)
     assert "--disk-reserve-mib 5120" in greedy.do
 
@@ -175,11 +175,11 @@ def test_kv_nodes_on_the_state_directorys_disk(here: Installation) -> None:
 )
 def test_a_database_that_cannot_be_written(here: Installation, message: str, said: str) -> None:
     with unwritable(message):
-        found = setup.database(here)
-    assert [item.says for item in found if item.state is State.PROBLEM] == (
+        findings = setup.database(here)
+    assert [item.says for item in findings if item.state is State.PROBLEM] == (
         [f"The database cannot be written: {said}."] if said else []
     )
-    assert all("revoke-key" in item.do for item in found if item.state is State.PROBLEM)
+    assert all("revoke-key" in item.do for item in findings if item.state is State.PROBLEM)
 
 
 def test_open_files(here: Installation) -> None:
@@ -194,20 +194,20 @@ def test_secrets(here: Installation) -> None:
     with override_settings(SECRET_KEY=secret.secret_key, FLEET_SECRET=secret.fleet_secret.encode()):
         assert only(setup.first_run(here)).state is State.OK
         (here.state_dir / "first_run.json").chmod(0o644)
-        found = only(setup.first_run(here))
-        assert found.state is State.PROBLEM
-        assert "chmod 600" in found.do
+        finding = only(setup.first_run(here))
+        assert finding.state is State.PROBLEM
+        assert "chmod 600" in finding.do
     with override_settings(SECRET_KEY=GOOD, FLEET_SECRET=GOOD.encode(), SECRETS_GIVEN=True):
         assert only(setup.first_run(here)).state is State.OK
     for also in ({"FLEET_SECRET_ALSO": GOOD[::-1].encode()}, {"SECRET_KEY_FALLBACKS": [GOOD[::-1]]}):
         with override_settings(SECRET_KEY=GOOD, FLEET_SECRET=GOOD.encode(), SECRETS_GIVEN=True, **also):
-            found = only(setup.first_run(here))
-        assert found.state is State.WARNING
-        assert "manage.py secrets" in found.do
+            finding = only(setup.first_run(here))
+        assert finding.state is State.WARNING
+        assert "manage.py secrets" in finding.do
     with override_settings(SECRET_KEY="changeme", FLEET_SECRET=b"aaaa" * 20, SECRETS_GIVEN=True):
-        found_weak = setup.first_run(here)
-    assert states(found_weak) == [State.WARNING, State.WARNING]
-    assert "changeme" not in str(found_weak)
+        weak = setup.first_run(here)
+    assert states(weak) == [State.WARNING, State.WARNING]
+    assert "changeme" not in str(weak)
 
 
 @pytest.mark.django_db
@@ -218,9 +218,9 @@ def test_a_database_that_answers(here: Installation) -> None:
 @pytest.mark.django_db
 def test_a_database_that_is_away(here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "cursor", broken)
-    found = only(setup.database(here))
-    assert found.state is State.PROBLEM
-    assert "hunter2" not in str(found)
+    finding = only(setup.database(here))
+    assert finding.state is State.PROBLEM
+    assert "hunter2" not in str(finding)
 
 
 @pytest.mark.django_db
@@ -238,9 +238,9 @@ def test_a_sqlite_that_cannot_do_wal(here: Installation, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(connection, "cursor", Cursor)
     monkeypatch.setattr(connection, "vendor", "sqlite")
-    found = only(setup.database(here))
-    assert found.state is State.PROBLEM
-    assert "WAL" in found.says
+    finding = only(setup.database(here))
+    assert finding.state is State.PROBLEM
+    assert "WAL" in finding.says
 
 
 @pytest.mark.django_db
@@ -290,10 +290,10 @@ def test_the_clock(here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     assert only(host.clock(here)).state is State.OK
     monkeypatch.setattr(host, "_database_time", lambda: timezone.now() + timedelta(seconds=90))
     monkeypatch.setattr(host, "_redis_time", lambda _url: timezone.now() - timedelta(seconds=90))
-    found = host.clock(here)
-    assert states(found) == [State.WARNING, State.WARNING]
-    assert "+90" in found[0].says
-    assert "-90" in found[1].says
+    findings = host.clock(here)
+    assert states(findings) == [State.WARNING, State.WARNING]
+    assert "+90" in findings[0].says
+    assert "-90" in findings[1].says
 
 
 @pytest.mark.django_db
@@ -330,20 +330,20 @@ def test_the_port(here: Installation) -> None:
 def test_engines(here: Installation, pool: Pool) -> None:
     assert "No engine" in only(fleet.engines(here)).says
     with answering(200) as sound, answering(503) as sick, answering(302) as moved:
-        for number, each in enumerate((sound, sick, moved, 1)):
-            address = f"http://127.0.0.1:{each}"
+        for number, port in enumerate((sound, sick, moved, 1)):
+            address = f"http://127.0.0.1:{port}"
             Engine.objects.create(
                 engine_id=f"e{number}", name=f"e{number}", pool=pool, url=address, connect_url=address
             )
-        found = only(fleet.engines(here))
-        assert found.state is State.WARNING
+        finding = only(fleet.engines(here))
+        assert finding.state is State.WARNING
         for part in (
             "3 of 4",
             "e1 (health check answers 503)",
             "e2 (health check answers 302)",
             "(Connection refused)",
         ):
-            assert part in found.says
+            assert part in finding.says
         Engine.objects.exclude(engine_id="e0").update(desired_state="maintenance")
         assert only(fleet.engines(here)).state is State.OK
         Engine.objects.filter(engine_id="e1").update(role="prefill")
@@ -351,8 +351,8 @@ def test_engines(here: Installation, pool: Pool) -> None:
 
 
 def test_engines_that_reject_the_running_gateways_key_are_named(here: Installation, pool: Pool) -> None:
-    told = b'headway_engine_rejects_key{engine="e"} 1.0\nheadway_engine_rejects_key{engine="gone"} 1.0\n'
-    with answering(200) as engine, answering(200, told) as gateway:
+    metrics = b'headway_engine_rejects_key{engine="e"} 1.0\nheadway_engine_rejects_key{engine="gone"} 1.0\n'
+    with answering(200) as engine, answering(200, metrics) as gateway:
         address = f"http://127.0.0.1:{engine}"
         Engine.objects.create(engine_id="e", name="e", pool=pool, url=address, connect_url=address)
         Pool.objects.update(engine_api_key_env="HEADWAY_ENGINE_KEY_A")
@@ -370,8 +370,8 @@ async def test_a_certificate_that_is_not_trusted_names_the_setting(tmp_path: Pat
 
 
 def test_blocks_that_are_not_the_pools(here: Installation, pool: Pool) -> None:
-    told = b'vllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:cache_config_info{block_size="32"} 1\n'
-    with answering(200, told) as engine:
+    metrics = b'vllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:cache_config_info{block_size="32"} 1\n'
+    with answering(200, metrics) as engine:
         address = f"http://127.0.0.1:{engine}"
         Engine.objects.create(engine_id="e", name="e", pool=pool, url=address, connect_url=address)
         sound, wrong = fleet.engines(here)
@@ -404,7 +404,7 @@ def test_the_snapshot_on_disk(here: Installation) -> None:
 
 
 @pytest.mark.django_db
-def test_nobody_probes(here: Installation) -> None:
+def test_no_process_probes(here: Installation) -> None:
     assert only(fleet.probe_lease(here)).state is State.OK
     with hold_state(here.state_dir):
         assert only(fleet.probe_lease(here)).state is State.WARNING
@@ -418,13 +418,13 @@ def test_nobody_probes(here: Installation) -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("look", [fleet.engines, fleet.probe_lease, setup.migrations, host.clock, fleet.snapshot_age])
+@pytest.mark.parametrize("check", [fleet.engines, fleet.probe_lease, setup.migrations, host.clock, fleet.snapshot_age])
 def test_questions_of_the_database_say_so_when_it_is_away(
-    here: Installation, look: Any, monkeypatch: pytest.MonkeyPatch
+    here: Installation, check: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "cursor", broken)
     monkeypatch.setattr(connection, "chunked_cursor", broken)
-    assert "hunter2" not in str(look(here))
+    assert "hunter2" not in str(check(here))
 
 
 def test_a_question_that_fails_by_itself_is_a_problem_and_the_others_are_asked(
@@ -434,17 +434,17 @@ def test_a_question_that_fails_by_itself_is_a_problem_and_the_others_are_asked(
         raise RuntimeError("hunter2")
 
     monkeypatch.setattr(questions, "QUESTIONS", {"a": failing, "b": lambda _: [ok("fine.")]})
-    found = questions.examine(here)
-    assert only(found["a"]).state is State.PROBLEM
-    assert "hunter2" not in str(found)
-    assert found["b"] == [ok("fine.")]
+    findings = questions.examine(here)
+    assert only(findings["a"]).state is State.PROBLEM
+    assert "hunter2" not in str(findings)
+    assert findings["b"] == [ok("fine.")]
 
 
 @pytest.mark.parametrize(("age", "state"), [(b"0.7", State.OK), (b"3600.0", State.PROBLEM)])
-def test_jobs_that_nobody_wakes_are_a_problem(here: Installation, age: bytes, state: State) -> None:
+def test_jobs_that_are_not_woken_are_a_problem(here: Installation, age: bytes, state: State) -> None:
     with answering(200, b"# TYPE x gauge\nheadway_jobs_wake_up_age_seconds " + age + b"\n") as taken:
         assert only(fleet.wake_up(at(here, port=taken))).state is state
 
 
-def test_where_no_server_runs_nobody_is_asked_about_jobs(here: Installation) -> None:
+def test_without_a_server_jobs_are_not_checked(here: Installation) -> None:
     assert only(fleet.wake_up(here)).state is State.OK

@@ -1,4 +1,4 @@
-"""The doctor says where gateways disagree about who owns a pool, once an election would be over."""
+"""The doctor reports gateways that disagree on a pool's owner, once an election would be over."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gateway.contracts.fleet_sample import FleetSample, PoolRole, PoolSample
 NOW = 1000.0
 
 
-def told(*roles: PoolRole) -> list[FleetSample]:
+def samples_of(*roles: PoolRole) -> list[FleetSample]:
     """Return one sample for each gateway's role."""
     return [
         FleetSample(seq=1, at=NOW, window_s=15.0, snapshot_version=1, engines=(), pools=(_pool(role),))
@@ -31,24 +31,24 @@ def _pool(role: PoolRole) -> PoolSample:
 
 
 def test_gateways_that_agree_are_fine() -> None:
-    (found,) = judged(told(role("a", "owner", "a", 3), role("b", "asks", "a", 3)), NOW)
-    assert (found.state, found.says) == (State.OK, "The gateways agree on who owns 1 pool.")
+    (finding,) = judged(samples_of(role("a", "owner", "a", 3), role("b", "asks", "a", 3)), NOW)
+    assert (finding.state, finding.says) == (State.OK, "The gateways agree on who owns 1 pool.")
 
 
 def test_one_that_decides_alone_for_long_is_named_with_its_reason() -> None:
-    samples = told(role("a", "owner", "a", 3), role("b", "alone", "", 3, reason="the owner is silent"))
-    (found,) = judged(samples, NOW)
-    assert found.state == State.WARNING
-    assert "b (the owner is silent)" in found.says
-    assert "HEADWAY_PEER_LISTEN" in found.do
+    samples = samples_of(role("a", "owner", "a", 3), role("b", "alone", "", 3, reason="the owner is silent"))
+    (finding,) = judged(samples, NOW)
+    assert finding.state == State.WARNING
+    assert "b (the owner is silent)" in finding.says
+    assert "HEADWAY_PEER_LISTEN" in finding.do
 
 
 def test_an_election_is_no_finding_and_different_owners_are() -> None:
-    young = told(role("a", "owner", "a", 3), role("b", "alone", "", 3, for_s=2.0))
+    young = samples_of(role("a", "owner", "a", 3), role("b", "alone", "", 3, for_s=2.0))
     assert judged(young, NOW)[0].state == State.OK
-    (found,) = judged(told(role("a", "owner", "a", 3), role("b", "owner", "b", 4)), NOW)
-    assert found.state == State.WARNING
-    assert "a (epoch 3), b (epoch 4)" in found.says
+    (finding,) = judged(samples_of(role("a", "owner", "a", 3), role("b", "owner", "b", 4)), NOW)
+    assert finding.state == State.WARNING
+    assert "a (epoch 3), b (epoch 4)" in finding.says
 
 
 def test_nothing_is_said_of_a_single_gateway() -> None:

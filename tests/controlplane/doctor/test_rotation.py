@@ -15,7 +15,7 @@ from controlplane.doctor.installation import Installation
 from controlplane.platform.live_fleet.samples import FleetSamples
 from gateway.bus.bus import InProcessBus
 from gateway.contracts.fleet_sample import TOPIC, EngineSample, FleetSample, encode_sample
-from tests.controlplane.platform.live_fleet.told import engine
+from tests.controlplane.platform.live_fleet.some_samples import engine
 
 SUSPECTED = "suspected: 2 streams have produced nothing for 4.1 s, while others moved"
 
@@ -36,8 +36,8 @@ def test_a_suspected_engine_and_one_whose_health_is_late_are_named_with_their_re
 
 
 def test_engines_that_serve_are_fine() -> None:
-    (found,) = out_of_rotation(sample(engine("a"), engine("b", state="draining", reason="drained")))
-    assert (found.state, found.says) == (State.OK, "Gateways send requests to 2 engines.")
+    (finding,) = out_of_rotation(sample(engine("a"), engine("b", state="draining", reason="drained")))
+    assert (finding.state, finding.says) == (State.OK, "Gateways send requests to 2 engines.")
 
 
 def test_it_asks_the_gateways_that_report_now(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -47,5 +47,5 @@ def test_it_asks_the_gateways_that_report_now(monkeypatch: pytest.MonkeyPatch, t
     here = Installation(tmp_path, "127.0.0.1", 1, "", timezone.now())
     assert rotation(here) == []
     bus.publish(TOPIC, encode_sample(sample(engine("a", state="lost", reason="connection refused"))))
-    (found,) = rotation(here)
-    assert found.says == "1 engine gets no new work: a (connection refused)."
+    (finding,) = rotation(here)
+    assert finding.says == "1 engine gets no new work: a (connection refused)."

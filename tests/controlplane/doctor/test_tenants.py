@@ -1,4 +1,4 @@
-"""The doctor names pools in which one tenant can tell what another has sent."""
+"""The doctor names pools in which one tenant can learn what another has sent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_pools_where_tenants_share_caches_are_named(pool: Pool, tenant: Tenant, 
     here = Installation(tmp_path, "127.0.0.1", 1, "", timezone.now())
     assert [item.state for item in fleet.tenants(here)] == [State.OK]
     Tenant.objects.create(slug="zed", name="Zed")
-    (found,) = fleet.tenants(here)
-    assert (found.state, pool.slug in found.says) == (State.WARNING, True)
+    (finding,) = fleet.tenants(here)
+    assert (finding.state, pool.slug in finding.says) == (State.WARNING, True)
     change_pool(pool, {"isolated": True}, actor=program("test"))
     assert [item.state for item in fleet.tenants(here)] == [State.OK]

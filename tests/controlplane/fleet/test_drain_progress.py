@@ -1,4 +1,4 @@
-"""The countdown of a draining engine: what is left, for how long already, and about how long still."""
+"""The countdown of a draining engine: the remaining work, its age, and its estimated duration."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_who_serves_again_or_is_gone_is_forgotten() -> None:
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=200), st.floats(0.05, 5.0))
 def test_whatever_is_reported_the_countdown_makes_sense(left: list[int], step_s: float) -> None:
     falling = sorted(left, reverse=True)
-    progress = meter_of([(place * step_s, each) for place, each in enumerate(falling)]).progress("a")
+    progress = meter_of([(index * step_s, remaining) for index, remaining in enumerate(falling)]).progress("a")
     assert progress is not None
     assert progress.longest_s >= 0
     assert progress.about_s is None or progress.about_s >= 0

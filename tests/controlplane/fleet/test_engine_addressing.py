@@ -1,4 +1,4 @@
-"""Where engines may be and which key they are sent: the pool's word, then the installation's, and never elsewhere."""
+"""Allowed addresses of engines and the key they are sent: the pool's, then the installation's, and no others."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_preflight_sends_no_key_to_an_address_that_is_no_longer_allowed(pool: 
             self.send_error(401)
 
         def log_message(self, *_args: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Thief)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
@@ -108,6 +108,6 @@ def test_a_preflight_sends_no_key_to_an_address_that_is_no_longer_allowed(pool: 
         server.shutdown()
         server.server_close()
         thread.join()
-    found = preflight_of(engine)
-    assert found is not None
-    assert (found.state, seen) == ("failed", [])
+    preflight = preflight_of(engine)
+    assert preflight is not None
+    assert (preflight.state, seen) == ("failed", [])

@@ -27,7 +27,7 @@ def engine(pool: Pool) -> Engine:
     return register_engine(pool, "a", "http://10.1.2.3:8000", actor=ACTOR)
 
 
-def test_a_state_is_published_and_told(engine: Engine) -> None:
+def test_a_state_is_published_and_audited(engine: Engine) -> None:
     set_desired_state(engine, DesiredState.DRAINING, actor=ACTOR, expected=1, why="new driver")
     assert [entry.desired_state for entry in build_snapshot(at=0.0).engines] == ["draining"]
     event = AuditEvent.objects.latest("pk")
@@ -91,7 +91,7 @@ def test_an_empty_engine_goes(engine: Engine, in_flight: int | None, lost: bool)
     assert (event.verb, event.object_id, event.after) == ("engine.delete", engine.engine_id, None)
 
 
-def test_an_engine_that_somebody_put_back_to_work_stays(engine: Engine) -> None:
+def test_an_engine_returned_to_service_meanwhile_stays(engine: Engine) -> None:
     set_desired_state(engine, DesiredState.DRAINING, actor=ACTOR)
     set_desired_state(Engine.objects.get(), DesiredState.READY, actor=ACTOR)
     with pytest.raises(EngineNotEmptyError):

@@ -1,4 +1,4 @@
-"""A pasted list is read line by line; nothing in it can stop the other lines, or get lost."""
+"""A pasted list is read line by line; no line can stop the others or get lost."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_bad_line_says_what_is_wrong(text: str, problem: str) -> None:
     assert any(problem in item for item in line.problems)
 
 
-def test_what_stands_twice_names_the_line_above() -> None:
+def test_a_duplicate_names_the_line_above() -> None:
     lines = parse_lines(
         split_lines("a http://10.0.0.1\nb http://10.0.0.1/\na http://10.0.0.2\na other http://10.0.0.3")
     )
@@ -130,7 +130,7 @@ def test_what_is_written_is_what_is_read(engines: list[tuple[str, int]], sign: s
     assert read(text) == [PastedEngine(name, url) for name, url in parts]
 
 
-def test_a_role_is_understood_wherever_it_stands() -> None:
+def test_a_role_is_recognized_in_any_column() -> None:
     first, second = parse_lines(["e-1, http://10.0.3.7:8000, prefill", "decode http://10.0.3.8:8000 e-2"])
     assert [line.engine.role for line in (first, second) if line.engine] == ["prefill", "decode"]
     assert (first.fine, second.fine) == (True, True)

@@ -143,7 +143,7 @@ def test_numbers_are_never_left_to_a_resolver_to_read(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["[::ffff:10.1.2.3]", "[64:ff9b::a9fe:a9fe]", "[2002:a01:203::1]"])
-def test_no_network_admits_an_ipv6_address_that_stands_for_an_ipv4_one(host: str) -> None:
+def test_no_network_admits_an_ipv6_address_that_embeds_an_ipv4_one(host: str) -> None:
     everywhere = EngineUrlRules(networks=(ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0")))
     with pytest.raises(RejectedUrlError, match="write the IPv4 address"):
         check_engine_url(f"http://{host}", everywhere, resolver)

@@ -28,14 +28,14 @@ def cost(**changes: Any) -> FittedCost:
     return msgspec.structs.replace(COST, **changes)
 
 
-def told(bus: Bus, fitted: FittedCost, pool: str = "chat", kind: str = "") -> None:
+def publish_cost(bus: Bus, fitted: FittedCost, pool: str = "chat", kind: str = "") -> None:
     bus.append(TOPIC, msgspec.msgpack.encode(CostReport({pool: {kind: fitted}})))
 
 
 def test_a_report_over_the_bus_is_stored_published_and_audited(bus: Bus, pool: Pool) -> None:
     intake = CostIntake(bus)
-    told(bus, COST, kind="h100")
-    told(bus, COST, pool="gone")
+    publish_cost(bus, COST, kind="h100")
+    publish_cost(bus, COST, pool="gone")
     bus.append(TOPIC, b"no report")
     assert intake.store(NOW) == 1
     snapshot = build_snapshot(1.0)

@@ -1,4 +1,4 @@
-"""Roles that do not fit together are said."""
+"""Roles that do not fit together are reported."""
 
 import pytest
 

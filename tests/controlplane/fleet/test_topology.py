@@ -1,4 +1,4 @@
-"""Regions, pools and tenants change through one door: roles, validation, audit, publication."""
+"""Regions, pools and tenants change in one way: roles, validation, audit, publication."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("bus")]
 ACTOR = program("test")
 
 
-def test_a_new_pool_is_published_and_told(region: Region, policy: Policy) -> None:
+def test_a_new_pool_is_published_and_audited(region: Region, policy: Policy) -> None:
     before = build_snapshot(at=0.0).version
     pool = topology.create_pool("p-1", "One", region, "m", policy, actor=ACTOR, why="more", isolated=True)
     snapshot = build_snapshot(at=0.0)
@@ -64,7 +64,7 @@ def test_pools_made_once_there_are_two_tenants_keep_them_apart(region: Region, p
     assert (before.isolated, after.isolated, asked.isolated) == (False, True, False)
 
 
-def test_a_tenants_models_are_told_and_reach_the_gateway(tenant: Tenant) -> None:
+def test_a_tenants_models_are_audited_and_reach_the_gateway(tenant: Tenant) -> None:
     create_api_key(tenant, "k", actor=ACTOR)
     topology.change_tenant(tenant, {"served_models": ["m-8b", "a", "a"]}, actor=ACTOR)
     (entry,) = build_snapshot(at=0.0).api_keys
@@ -84,7 +84,7 @@ def test_a_change_raises_the_revision_and_keeps_both_sides(pool: Pool) -> None:
     assert (event.before["revision"], event.after["revision"]) == (1, 2)
 
 
-def test_a_change_of_what_somebody_else_changed_is_rejected(pool: Pool) -> None:
+def test_a_change_of_an_object_changed_meanwhile_is_rejected(pool: Pool) -> None:
     topology.change_pool(Pool.objects.get(), {"name": "Theirs"}, actor=ACTOR)
     with pytest.raises(StaleRevisionError) as caught:
         topology.change_pool(pool, {"name": "Mine"}, actor=ACTOR, expected=1)
@@ -92,7 +92,7 @@ def test_a_change_of_what_somebody_else_changed_is_rejected(pool: Pool) -> None:
     assert Pool.objects.get().name == "Theirs"
 
 
-def test_a_change_that_changes_nothing_is_not_told(region: Region) -> None:
+def test_a_change_that_changes_nothing_is_not_audited(region: Region) -> None:
     topology.change_region(region, {"name": region.name}, actor=ACTOR)
     assert not AuditEvent.objects.exists()
     assert Region.objects.get().revision == 1

@@ -1,4 +1,4 @@
-"""What one interval remembers of the queue."""
+"""One interval's figures of the queue."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def test_queued_requests_are_the_peak_and_rates_the_last_of_the_interval() -> No
 
 
 def test_rejections_are_kept_by_code_and_gone_when_they_are_over() -> None:
-    told: dict[str, object] = {"rejections_per_s": {"queue_full": 2.0, "infeasible": 1.0}}
-    column = folded(told)
-    assert (column.rejections, value(column, "rejections_per_s")) == ({"pool-0": told["rejections_per_s"]}, 3.0)
-    column = folded(told, {"rejections_per_s": {}})
+    figures: dict[str, object] = {"rejections_per_s": {"queue_full": 2.0, "infeasible": 1.0}}
+    column = folded(figures)
+    assert (column.rejections, value(column, "rejections_per_s")) == ({"pool-0": figures["rejections_per_s"]}, 3.0)
+    column = folded(figures, {"rejections_per_s": {}})
     assert (column.rejections, value(column, "rejections_per_s")) == ({}, 0.0)
 
 
-def test_a_gateway_that_does_not_tell_the_queue_leaves_it_unknown() -> None:
+def test_a_gateway_that_does_not_report_the_queue_leaves_it_unknown() -> None:
     column = folded(
         {"bound": None, "rejections_per_s": None, "queue_wait_mean_s": None, "dispatched_at_once_per_s": None}
     )

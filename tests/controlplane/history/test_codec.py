@@ -1,4 +1,4 @@
-"""What is stored of a column is what comes back, small, and nothing else is taken for it."""
+"""A stored column is read back unchanged, is small, and nothing else is taken for it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def test_a_part_comes_back_with_its_markers() -> None:
     rows = rows_of(column.roster, "pool-0")
     part = decode_part(encode_part(column, "pool-0", rows, [MARKER]))
     assert (part.samples, part.markers) == (column.samples, [MARKER])
-    for place in range(len(ENGINE_FLOATS)):
-        expected = [column.floats[place][row] for row in rows]
-        assert list(part.floats[place]) == pytest.approx(expected, rel=5e-4)
+    for index in range(len(ENGINE_FLOATS)):
+        expected = [column.floats[index][row] for row in rows]
+        assert list(part.floats[index]) == pytest.approx(expected, rel=5e-4)
     assert part.codes == [bytearray(series[row] for row in rows) for series in column.codes]
     assert part.pool == pytest.approx(column.pools["pool-0"], rel=1e-6, nan_ok=True)
     assert peak_seconds(column, rows) == max(column.floats[1][row] for row in rows)

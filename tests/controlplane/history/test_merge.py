@@ -1,4 +1,4 @@
-"""A long column says of its parts what they say together."""
+"""A long column states what its parts state together."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from controlplane.history.bucket import ENGINE_FLOATS, LOST, POOL_FLOATS, UNKNOWN_BYTE
 from controlplane.history.merge import merge, merged_by
-from controlplane.history.roster import NOBODY, HistoryRoster, union
+from controlplane.history.roster import NO_ENGINES, HistoryRoster, union
 from tests.controlplane.history.buckets import columns_of, samples_of
 from tests.web.fake_fleet import LOST_AT, LOST_UNTIL
 
@@ -21,8 +21,8 @@ def test_short_columns_merge_into_what_a_long_one_would_have_been() -> None:
     for direct in columns_of(samples, 10):
         by_parts = merged[direct.index]
         assert by_parts.samples == direct.samples
-        for place in range(len(ENGINE_FLOATS)):
-            assert list(by_parts.floats[place]) == pytest.approx(list(direct.floats[place]), rel=1e-5)
+        for index in range(len(ENGINE_FLOATS)):
+            assert list(by_parts.floats[index]) == pytest.approx(list(direct.floats[index]), rel=1e-5)
         assert by_parts.codes[0] == direct.codes[0]
 
 
@@ -62,10 +62,10 @@ def test_waits_are_weighted_by_grants_and_rejections_are_means_by_code() -> None
     assert merged.rejections == {"pool-0": {"queue_full": 1.0, "infeasible": 0.5}}
 
 
-def test_parts_that_tell_nothing_of_the_queue_are_left_out_of_it() -> None:
+def test_parts_without_queue_figures_are_left_out_of_them() -> None:
     old, new = columns_of(samples_of(2, 20))
-    for place in range(POOL_FLOATS.index("bound"), len(POOL_FLOATS)):
-        old.pools["pool-0"][place], new.pools["pool-0"][place] = math.nan, 4.0
+    for index in range(POOL_FLOATS.index("bound"), len(POOL_FLOATS)):
+        old.pools["pool-0"][index], new.pools["pool-0"][index] = math.nan, 4.0
     new.rejections["pool-0"] = {"queue_full": 4.0}
     merged = merge(0, [old, new])
     assert merged.pools["pool-0"][POOL_FLOATS.index("bound") :] == [4.0] * 8
@@ -84,7 +84,7 @@ def test_engines_that_came_or_went_are_unknown_where_they_were_not() -> None:
     early, late = columns_of(samples_of(3, 10)), columns_of(samples_of(4, 20))
     merged = merge(0, [early[0], late[1]])
     assert merged.roster.engine_ids == late[1].roster.engine_ids
-    row = merged.roster.place["engine-e-04"]
+    row = merged.roster.row_of["engine-e-04"]
     assert merged.floats[SECONDS][row] == late[1].floats[SECONDS][row]
     assert merged.floats[MEAN][row] == pytest.approx(late[1].floats[MEAN][row])
 
@@ -93,15 +93,15 @@ def test_a_union_keeps_the_newest_order_and_puts_the_gone_behind_their_pool() ->
     old = HistoryRoster(("a", "gone", "z"), ("a", "gone", "z"), ("p", "p", "q"))
     new = HistoryRoster(("b", "a", "z"), ("b", "renamed", "z"), ("p", "p", "q"))
     assert union([old], last=new).names == ("b", "renamed", "gone", "z")
-    assert union([], last=NOBODY) == NOBODY
+    assert union([], last=NO_ENGINES) == NO_ENGINES
 
 
 def test_what_is_known_of_some_parts_only_is_taken_from_these() -> None:
     one, other = columns_of(samples_of(3, 20))
     one.floats[SECONDS][0] = one.floats[MEAN][0] = other.floats[SECONDS][1] = other.floats[MEAN][1] = math.nan
-    for place, rows in ((1, (0,)), (2, (0, 1))):
+    for part, rows in ((1, (0,)), (2, (0, 1))):
         for row in rows:
-            other.codes[place][row] = UNKNOWN_BYTE
+            other.codes[part][row] = UNKNOWN_BYTE
     merged = merge(0, [one, other])
     assert list(merged.floats[SECONDS][:2]) == [other.floats[SECONDS][0], one.floats[SECONDS][1]]
     assert list(merged.floats[MEAN][:2]) == pytest.approx([other.floats[MEAN][0], one.floats[MEAN][1]])

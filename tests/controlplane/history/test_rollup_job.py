@@ -1,4 +1,4 @@
-"""The roll-up job: one holder writes, few transactions, everyone hears the hour."""
+"""The roll-up job: one holder writes, few transactions, every process receives the hour."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def collector(own_bus: InProcessBus) -> FleetCollector:
     return collector
 
 
-def test_it_stores_and_tells_the_hour_and_its_progress(collector: FleetCollector, own_bus: InProcessBus) -> None:
+def test_it_stores_and_publishes_the_hour_and_its_progress(collector: FleetCollector, own_bus: InProcessBus) -> None:
     rollup.keep(collector, own_bus, START + 31)
     assert Rollup.objects.count() == 6
     hour = msgspec.msgpack.decode(own_bus.latest(HOUR_TOPIC), type=StoredHour)
@@ -58,7 +58,7 @@ def test_it_writes_nothing_while_no_interval_has_ended(
     assert not JobRun.objects.exists()
 
 
-def test_it_leaves_the_work_to_whoever_holds_the_lease(collector: FleetCollector, own_bus: InProcessBus) -> None:
+def test_it_leaves_the_work_to_the_holder_of_the_lease(collector: FleetCollector, own_bus: InProcessBus) -> None:
     assert acquire("rollup", "another process", timedelta(minutes=1)) is not None
     rollup.keep(collector, own_bus, START + 31)
     assert Rollup.objects.count() == 0

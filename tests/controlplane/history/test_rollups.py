@@ -1,4 +1,4 @@
-"""Roll-ups: stored once, made long, forgotten in time, and still there after a restart."""
+"""Roll-ups: stored once, merged into long ones, deleted in time, and present after a restart."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fed(samples: list[FleetSample]) -> FleetCollector:
 
 
 def run(collector: FleetCollector, at: float) -> int:
-    """Store what has finished and return the rows it made."""
+    """Store what is finished and return the number of new rows."""
     columns = collector.finished(at)
     return store_finished(collector, columns, at).fine if columns else 0
 
@@ -72,7 +72,7 @@ def test_after_a_restart_the_earlier_intervals_are_there_and_new_ones_follow() -
     columns = read_past(FINE_S, FIRST, FIRST + 100).columns
     assert [column.index - FIRST for column in columns] == [0, 1, 2, 6, 7, 8]
     assert [list(column.floats[0]) for column in columns[:3]] == [list(column.floats[0]) for column in before]
-    assert sorted(stored_hour(START + 91).peaks["pool-0"]) == [FIRST + place for place in (0, 1, 2, 6, 7, 8)]
+    assert sorted(stored_hour(START + 91).peaks["pool-0"]) == [FIRST + offset for offset in (0, 1, 2, 6, 7, 8)]
 
 
 def test_long_intervals_are_made_of_short_ones_once_they_ended() -> None:
@@ -148,7 +148,7 @@ def test_rows_are_bounded_whatever_their_age(monkeypatch: pytest.MonkeyPatch) ->
     assert kept == {FIRST + 8, FIRST + 9}
 
 
-def test_an_unreadable_row_is_a_gap_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreadable_row_is_a_gap_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     run(fed(samples_of(2, 31)), START + 31)
     Rollup.objects.filter(index=FIRST + 1).update(data=b"torn")
     assert [column.index - FIRST for column in read_past(FINE_S, FIRST, FIRST + 5).columns] == [0, 2]

@@ -1,4 +1,4 @@
-"""Cancelling is heard by the holder, retrying makes one new run; both are told and need the operator's role."""
+"""Cancelling reaches the holder, retrying makes one new run; both are audited and need the operator's role."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def held_run(job: str = "probe") -> tuple[JobRun, object]:
     return JobRun.objects.get(pk=lease.run_id), lease
 
 
-def test_the_holder_hears_of_it_at_its_next_renewal() -> None:
+def test_the_holder_learns_of_it_at_its_next_renewal() -> None:
     run, lease = held_run()
     lease = renew(lease, TERM, progress={"done": 1})
     assert lease is not None
@@ -74,7 +74,7 @@ def test_a_run_that_waits_ends_at_once() -> None:
     assert acquire("what_if", "me", TERM).run_id != run.pk
 
 
-def test_a_run_whose_holder_died_ends_when_somebody_would_take_it() -> None:
+def test_a_run_whose_holder_died_ends_when_it_would_be_taken() -> None:
     run, _ = held_run()
     job_control.cancel(run, actor=PROGRAM)
     JobRun.objects.filter(pk=run.pk).update(lease_until=timezone.now() - TERM)
@@ -84,7 +84,7 @@ def test_a_run_whose_holder_died_ends_when_somebody_would_take_it() -> None:
     assert acquire("probe", "other", TERM) is not None
 
 
-def test_asking_twice_is_told_once() -> None:
+def test_a_repeated_request_is_audited_once() -> None:
     run, _ = held_run()
     job_control.cancel(run, actor=PROGRAM)
     job_control.cancel(run, actor=PROGRAM)

@@ -1,4 +1,4 @@
-"""What a node says of itself, for tests."""
+"""A node's reports, for tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REPORT = {"tiers": [{"medium": "CPU", "slots": 8, "used_slots": 3, "hits": 5}], 
 
 
 def word(**changes: Any) -> dict[str, Any]:
-    """Return a node's word with changes."""
+    """Return a node's fields with changes."""
     return {
         "incarnation": 1,
         "address": "127.0.0.1:8470",

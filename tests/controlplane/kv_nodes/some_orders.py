@@ -30,9 +30,9 @@ def row(order_id: str = "o-1", **fields: Any) -> KvMoveRow:
     )
 
 
-def told(*rows: KvMoveRow) -> int:
-    """Have a gateway tell of orders, and store them."""
+def store_orders(*rows: KvMoveRow) -> int:
+    """Have a gateway report orders, and store them."""
     bus = InProcessBus()
-    heard = StreamIntake(bus, TOPIC)
+    intake = StreamIntake(bus, TOPIC)
     bus.append(TOPIC, encode_orders(list(rows)))
-    return keep_orders(heard)
+    return keep_orders(intake)

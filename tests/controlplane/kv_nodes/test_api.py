@@ -4,7 +4,7 @@ import pytest
 
 from controlplane.kv_nodes.models.kv_node import KvNode
 from tests.controlplane.kv_nodes.node_words import REPORT, word
-from tests.controlplane.kv_nodes.some_orders import row, told
+from tests.controlplane.kv_nodes.some_orders import row, store_orders
 from tests.controlplane.platform.api.conftest import shared_world, world
 from tests.controlplane.platform.api.world import Api, World
 
@@ -14,13 +14,13 @@ pytestmark = pytest.mark.django_db
 
 
 def test_what_a_node_reports_is_shown(world: World) -> None:
-    told = {"name": "kv-9", **word(), "report": REPORT}
-    answer = Api(world, "operator_key").post("kv_nodes", told)
+    report = {"name": "kv-9", **word(), "report": REPORT}
+    answer = Api(world, "operator_key").post("kv_nodes", report)
     assert answer.status_code == 200, answer.content
     shown = Api(world, "viewer").get("kv_nodes/kv-9").json()
     assert (shown["state"], shown["report"]["misses"], shown["report"]["tiers"][0]["hits"]) == ("serving", 2, 5)
-    assert shown["heard_at"]
-    again = Api(world, "operator_key").post("kv_nodes", told)
+    assert shown["received_at"]
+    again = Api(world, "operator_key").post("kv_nodes", report)
     assert again.json()["revision"] == shown["revision"]
 
 
@@ -46,7 +46,7 @@ def test_a_stored_metrics_address_that_is_not_allowed_is_not_shown(world: World,
     assert Api(world, "viewer").get("kv_nodes/kv-9").json()["metrics_url"] == shown
 
 
-def test_nobody_can_call_himself_silent_or_say_what_is_unknown(world: World) -> None:
+def test_a_node_cannot_report_silence_or_unknown_fields(world: World) -> None:
     for wrong in ({"state": "silent"}, {"secret": "x"}, {"incarnation": -1}, {"name": "a b"}, {"address": "nowhere"}):
         answer = Api(world).post("kv_nodes", {"name": "kv-9", **word(), **wrong})
         assert answer.status_code == 400, (wrong, answer.content)
@@ -64,16 +64,16 @@ def test_an_engines_node_is_set_and_published(world: World) -> None:
 
 
 def test_orders_are_listed_and_narrowed(world: World) -> None:
-    told(row(), row("o-2", planner="replicate", worth="useless"), row("o-3", target="kv-9", outcome="late"))
+    store_orders(row(), row("o-2", planner="replicate", worth="useless"), row("o-3", target="kv-9", outcome="late"))
     shown = Api(world, "viewer").get("kv_moves").json()["results"]
     assert [item["order_id"] for item in shown] == ["o-3", "o-2", "o-1"]
     assert (shown[2]["planner"], shown[2]["blocks"], shown[2]["outcome"]) == ("prefetch", 64, "moved")
-    for query, found in (
+    for query, listed in (
         ("worth=useless", ["o-2"]),
         ("target=kv-9", ["o-3"]),
         ("outcome=moved&ordering=asked_at", ["o-1", "o-2"]),
         ("after=2030-01-01T00:00:00Z", []),
     ):
         narrowed = Api(world, "viewer").get(f"kv_moves?{query}").json()["results"]
-        assert [item["order_id"] for item in narrowed] == found, query
+        assert [item["order_id"] for item in narrowed] == listed, query
     assert Api(world, "viewer").get("kv_moves?planner=nobody").status_code == 400

@@ -1,4 +1,4 @@
-"""What gateways tell of KV orders is stored once, bounded, and shown to whoever may see nodes."""
+"""Gateways' reports on KV orders are stored once, bounded, and shown to those who may see nodes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from controlplane.platform.stream_intake import StreamIntake
 from gateway.bus.bus import InProcessBus
 from gateway.contracts.kv_move import MAX_ROWS, TOPIC, decode_orders, encode_orders
 from gateway.contracts.wire import UnreadableMessageError
-from tests.controlplane.kv_nodes.some_orders import row, told
+from tests.controlplane.kv_nodes.some_orders import row, store_orders
 
 pytestmark = pytest.mark.django_db
 
 
 def test_a_later_row_of_an_order_replaces_an_earlier_one() -> None:
-    assert told(row(), row("o-2", planner="replicate")) == 2
-    assert told(row(loads=2, saved_tokens=2048, worth="useful")) == 1
+    assert store_orders(row(), row("o-2", planner="replicate")) == 2
+    assert store_orders(row(loads=2, saved_tokens=2048, worth="useful")) == 1
     order = KvMoveRecord.objects.get(order_id="o-1")
     assert (order.loads, order.saved_tokens, order.worth, order.bytes) == (2, 2048, "useful", 64 << 10)
     assert KvMoveRecord.objects.count() == 2
@@ -27,13 +27,13 @@ def test_a_later_row_of_an_order_replaces_an_earlier_one() -> None:
 def test_the_newest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(orders, "MAX_KEPT", 3)
     for number in range(5):
-        told(row(f"o-{number}", asked_at=1_800_000_000.0 + number))
+        store_orders(row(f"o-{number}", asked_at=1_800_000_000.0 + number))
     assert sorted(KvMoveRecord.objects.values_list("order_id", flat=True)) == ["o-2", "o-3", "o-4"]
 
 
 def test_what_cannot_be_stored_now_is_stored_later(monkeypatch: pytest.MonkeyPatch) -> None:
     bus = InProcessBus()
-    heard = StreamIntake(bus, TOPIC)
+    intake = StreamIntake(bus, TOPIC)
     bus.append(TOPIC, encode_orders([row()]))
 
     def fails(_rows: object) -> None:
@@ -42,18 +42,18 @@ def test_what_cannot_be_stored_now_is_stored_later(monkeypatch: pytest.MonkeyPat
     with monkeypatch.context() as broken:
         broken.setattr(orders, "_store", fails)
         with pytest.raises(DatabaseError):
-            orders.keep_orders(heard)
-    assert orders.keep_orders(heard) == 1
+            orders.keep_orders(intake)
+    assert orders.keep_orders(intake) == 1
     assert KvMoveRecord.objects.count() == 1
-    assert orders.keep_orders(heard) == 0
+    assert orders.keep_orders(intake) == 0
 
 
 def test_nonsense_costs_nothing_else() -> None:
     bus = InProcessBus()
-    heard = StreamIntake(bus, TOPIC)
+    intake = StreamIntake(bus, TOPIC)
     bus.append(TOPIC, b"\x00nonsense")
     bus.append(TOPIC, encode_orders([row()]))
-    assert orders.keep_orders(heard) == 1
+    assert orders.keep_orders(intake) == 1
 
 
 @pytest.mark.parametrize(

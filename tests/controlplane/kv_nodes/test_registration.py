@@ -37,7 +37,7 @@ def test_a_node_that_registers_is_published() -> None:
     assert events() == ["kv_node.register"]
 
 
-def test_a_report_alone_is_stored_and_told_to_nobody() -> None:
+def test_a_report_alone_is_stored_and_not_published() -> None:
     now = timezone.now()
     first = reported(now=now)
     version = version_in_database()
@@ -45,7 +45,7 @@ def test_a_report_alone_is_stored_and_told_to_nobody() -> None:
     assert (later.revision, version_in_database(), events()) == (first.revision, version, ["kv_node.register"])
     later.refresh_from_db()
     assert later.report.content["misses"] == 9
-    assert later.report.heard_at == seconds_later(now, 5)
+    assert later.report.received_at == seconds_later(now, 5)
 
 
 def test_a_node_that_drains_is_published_as_such_and_one_that_is_gone_not_at_all() -> None:
@@ -57,7 +57,7 @@ def test_a_node_that_drains_is_published_as_such_and_one_that_is_gone_not_at_all
     assert events() == ["kv_node.register", "kv_node.change", "kv_node.change"]
 
 
-def test_a_node_that_starts_anew_registers_again_and_its_predecessors_last_word_is_not_heard() -> None:
+def test_a_restarted_node_registers_again_and_its_predecessors_last_report_is_rejected() -> None:
     reported()
     reported(incarnation=2, address="127.0.0.1:9470")
     with pytest.raises(OlderIncarnationError):

@@ -1,4 +1,4 @@
-"""Pins that operators end: told to the node until it reports without them, and audited once."""
+"""Pins that operators end: listed to the node until it reports without them, and audited once."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def test_what_is_not_pinned_cannot_be_unpinned(changes: dict[str, str]) -> None:
     assert verbs() == ["kv_node.register"]
 
 
-def test_over_the_api_operators_end_pins_and_the_node_is_told_with_its_answer(world: World) -> None:
+def test_operators_end_pins_over_the_api_and_the_nodes_answer_lists_them(world: World) -> None:
     reported("kv-9", report=PINNED)
     body = {"name": PIN["name"], "tenant": "acme", "why": "too large"}
     assert Api(world, "viewer").post("kv_nodes/kv-9/unpin", body).status_code == 403
     answer = Api(world, "operator").post("kv_nodes/kv-9/unpin", body)
     assert (answer.status_code, answer.json()["unpin"]) == (200, ASKED), answer.content
-    told = {"name": "kv-9", **word(), "report": PINNED}
-    assert Api(world, "operator_key").post("kv_nodes", told).json()["unpin"] == ASKED
-    assert Api(world, "operator_key").post("kv_nodes", {**told, "report": REPORT}).json()["unpin"] == []
+    report = {"name": "kv-9", **word(), "report": PINNED}
+    assert Api(world, "operator_key").post("kv_nodes", report).json()["unpin"] == ASKED
+    assert Api(world, "operator_key").post("kv_nodes", {**report, "report": REPORT}).json()["unpin"] == []

@@ -1,4 +1,4 @@
-"""The backup command beside a database that is being written."""
+"""The backup command during writes to the database."""
 
 from __future__ import annotations
 

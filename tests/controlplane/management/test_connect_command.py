@@ -1,4 +1,4 @@
-"""`manage.py connect` against real simulated engines, without a server beside it."""
+"""`manage.py connect` against real simulated engines, without a running server."""
 
 from __future__ import annotations
 

@@ -56,12 +56,12 @@ def test_a_broken_one_ends_with_1_says_what_to_do_and_keeps_its_secrets(tmp_path
         "REDIS_URL": "redis://:hunter2@127.0.0.1:1/0",
     }
     done = doctor(tmp_path, **urls)
-    found = doctor(tmp_path, "--json", **urls)
-    assert done.returncode == found.returncode == 1
-    checks = as_json(found)
+    output = doctor(tmp_path, "--json", **urls)
+    assert done.returncode == output.returncode == 1
+    checks = as_json(output)
     assert checks["database"] == checks["redis"] == ["problem"]
     assert "→ Check that the server runs" in done.stdout
     secrets = secrets_of(tmp_path)
-    everything = done.stdout + done.stderr + found.stdout + found.stderr
+    everything = done.stdout + done.stderr + output.stdout + output.stderr
     for secret in ("hunter2", secrets.secret_key, secrets.fleet_secret, secrets.api_key, secrets.admin_password):
         assert secret not in everything

@@ -1,4 +1,4 @@
-"""A process whose jobs have ended by themselves ends too, and says why: whoever manages it then starts it anew."""
+"""A process whose jobs ended by themselves ends too, with the reason, so that its supervisor restarts it."""
 
 from __future__ import annotations
 

@@ -22,13 +22,13 @@ def test_it_writes_what_gateways_read(tmp_path: Path) -> None:
     steps = [("engineer", 0.0), ("reviewer", 6.0), ("engineer", 10.0), ("manager", 12.0)]
     record([row(arrived_at=begin + after, agent=agent, workflow="w") for agent, after in steps])
     record([row(arrived_at=begin + 1, agent="manager", workflow="w", tenant="other"), row(arrived_at=begin + 2)])
-    out, told = tmp_path / "agents.json", StringIO()
-    call_command("learn_agents", out=out, stdout=told)
+    out, printed = tmp_path / "agents.json", StringIO()
+    call_command("learn_agents", out=out, stdout=printed)
     graph = read_call_graph(str(out))
     assert graph is not None
     assert graph.agents["engineer"] == (NextAgent("manager", 0.5, 2.0), NextAgent("reviewer", 0.5, 6.0))
     assert graph.calls == {"engineer": 2, "manager": 2, "reviewer": 1}
-    assert "reviewer 50% 6.0 s" in told.getvalue()
+    assert "reviewer 50% 6.0 s" in printed.getvalue()
 
 
 def test_requests_without_agents_teach_nothing() -> None:

@@ -1,4 +1,4 @@
-"""`manage.py observe` reads a log, sends it in batches, and says what became of its lines."""
+"""`manage.py observe` reads a log, sends it in batches, and reports its lines by outcome."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from controlplane.management.commands import observe as observe_command
 
 
 class Receiver(BaseHTTPRequestHandler):
-    """Takes all lines but those of model "unknown"; answers 503 as often as `away` says.
+    """Takes all lines but those of model "unknown"; answers 503 `away` times.
 
     It reads `most` lines of a call, and asks for a pause before the rest.
     """
@@ -25,7 +25,7 @@ class Receiver(BaseHTTPRequestHandler):
     away = 0
     most = 1000
     retry_after = "0"
-    heard: ClassVar[list[tuple[str, int]]] = []
+    received: ClassVar[list[tuple[str, int]]] = []
 
     def do_POST(self) -> None:
         sent = self.rfile.read(int(self.headers["content-length"])).split(b"\n")
@@ -45,7 +45,7 @@ class Receiver(BaseHTTPRequestHandler):
         elif len(bad) == len(lines):
             status, answer = 400, {"error": {"message": "No line was accepted. Line 1: No pool."}}  # type: ignore[dict-item]
         else:
-            Receiver.heard.append((self.path, len(lines)))
+            Receiver.received.append((self.path, len(lines)))
         body = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("content-length", str(len(body)))
@@ -61,7 +61,7 @@ class Receiver(BaseHTTPRequestHandler):
 def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(observe_command, "_PAUSE_S", 0.01)
     monkeypatch.setenv("HEADWAY_API_KEY", "hw_key")
-    Receiver.heard, Receiver.away, Receiver.most, Receiver.retry_after = [], 0, 1000, "0"
+    Receiver.received, Receiver.away, Receiver.most, Receiver.retry_after = [], 0, 1000, "0"
     server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -86,16 +86,16 @@ def run(url: str, path: Path) -> str:
     return out.getvalue()
 
 
-def test_a_log_is_told_in_batches(url: str, tmp_path: Path) -> None:
+def test_a_log_is_sent_in_batches(url: str, tmp_path: Path) -> None:
     path = log(tmp_path / "access.log", 450)
     with path.open("a") as file:
         file.write('{"uri": "/health"}\nnot json\n')
     Receiver.away = 2
     assert run(url, path).splitlines()[0] == "450 accepted, 0 rejected, 2 skipped"
-    assert Receiver.heard == [("/api/v1/observe", 200), ("/api/v1/observe", 200), ("/api/v1/observe", 50)]
+    assert Receiver.received == [("/api/v1/observe", 200), ("/api/v1/observe", 200), ("/api/v1/observe", 50)]
 
 
-def test_lines_that_nobody_wants_are_counted_with_the_reason(url: str, tmp_path: Path) -> None:
+def test_unwanted_lines_are_counted_with_the_reason(url: str, tmp_path: Path) -> None:
     said = run(url, log(tmp_path / "access.log", 3, model="unknown"))
     assert said.startswith("0 accepted, 3 rejected, 0 skipped")
     assert "1 × rejected: No line was accepted. Line 1: No pool." in said
@@ -109,7 +109,7 @@ def test_lines_that_the_gateway_did_not_read_are_sent_again_after_its_pause(
     Receiver.most, Receiver.retry_after = 2, "7"
     said = run(url, log(tmp_path / "access.log", 5))
     assert said.splitlines() == ["5 accepted, 0 rejected, 0 skipped"]
-    assert Receiver.heard == [("/api/v1/observe", 2), ("/api/v1/observe", 2), ("/api/v1/observe", 1)]
+    assert Receiver.received == [("/api/v1/observe", 2), ("/api/v1/observe", 2), ("/api/v1/observe", 1)]
     assert pauses == [7.0, 7.0]
 
 

@@ -1,4 +1,4 @@
-"""`manage.py replay` brings the demo's key and model, and only to this machine."""
+"""`manage.py replay` adds the demo's key and model, and only for this machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.fleet.models.pool import Pool
-from controlplane.management.replay_command import _place_of_trace, lend_key, with_model, with_recording
+from controlplane.management.replay_command import _index_of_trace, lend_key, with_model, with_recording
 from controlplane.project.first_run.secrets import secrets_of
 from controlplane.request_log.models.segment import Segment
 from controlplane.request_log.recordings.kept_traces import recording_store
@@ -24,7 +24,7 @@ VARIABLE = "HEADWAY_API_KEY"
 @pytest.fixture
 def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("HEADWAY_STATE_DIR", str(tmp_path))
-    monkeypatch.setenv(VARIABLE, "")  # so that the test's end takes away what is lent
+    monkeypatch.setenv(VARIABLE, "")  # so that the end of the test removes the lent key
     return secrets_of(tmp_path).api_key
 
 
@@ -77,11 +77,11 @@ def test_light_commands_start_without_loading_django(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "place"),
+    ("argv", "index"),
     [(["7"], 0), (["--qps", "7", "7"], 2), (["7", "--qps", "7"], 0), (["--qps", "7"], None), ([], None), (["t.gz"], 0)],
 )
-def test_the_trace_is_told_from_values_of_options(argv: list[str], place: int | None) -> None:
-    assert _place_of_trace(argv) == place
+def test_the_trace_is_distinguished_from_values_of_options(argv: list[str], index: int | None) -> None:
+    assert _index_of_trace(argv) == index
 
 
 @pytest.mark.django_db

@@ -1,4 +1,4 @@
-"""`manage.py revoke-key`: which key is meant, and what is said."""
+"""`manage.py revoke-key`: which key is meant, and what is printed."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ SNAPSHOT = Snapshot(version=1, published_at=0.0, api_keys=KEYS)
 
 @pytest.fixture
 def bus(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> Bus:
-    """Be the bus of the running installation; no test here has a database."""
+    """Return the bus of the running installation; no test here has a database."""
     bus.publish(TOPIC, encode_snapshot(SNAPSHOT))
     monkeypatch.setattr(MODULE, "_bus", lambda: bus)
     return bus
 
 
 def revoked(bus: Bus) -> list[KeyRevocation]:
-    found: list[KeyRevocation] = []
-    bus.subscribe(TOPIC_PREFIX, lambda _, value: found.append(decode_revocation(value)))()
-    return found
+    revocations: list[KeyRevocation] = []
+    bus.subscribe(TOPIC_PREFIX, lambda _, value: revocations.append(decode_revocation(value)))()
+    return revocations
 
 
 def run(*arguments: str) -> str:
@@ -55,9 +55,14 @@ def test_a_key_is_named_by_its_id_its_first_characters_or_as_a_whole(
 ) -> None:
     monkeypatch.setattr("builtins.input", lambda: f"{TEXT}\n")
     said = run(name, "--why", "leaked")
-    [told] = revoked(bus)
-    assert (told.sha256, told.key_id, told.by, told.via) == (KEYS[0].sha256, "key-1", "revoke-key", "command")
-    assert told.why == "leaked"
+    [revocation] = revoked(bus)
+    assert (revocation.sha256, revocation.key_id, revocation.by, revocation.via) == (
+        KEYS[0].sha256,
+        "key-1",
+        "revoke-key",
+        "command",
+    )
+    assert revocation.why == "leaked"
     assert "key-1 of tenant acme" in said
     assert TEXT not in said
 

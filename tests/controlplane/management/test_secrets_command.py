@@ -66,7 +66,7 @@ def _replaced(secrets: FirstRunSecrets, **changes: str) -> FirstRunSecrets:
 
 
 def take(settings: Settings, held: FirstRunSecrets) -> None:
-    """Start again with these secrets, as a process does."""
+    """Restart with these secrets, as a process does."""
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = held.secret_key, [held.secret_key_also][: bool(held.rotation)]
     settings.FLEET_SECRET, settings.FLEET_SECRET_ALSO = held.fleet_secret.encode(), held.fleet_secret_also.encode()
 
@@ -197,14 +197,14 @@ def test_the_state_is_shown_to_people_and_to_machines(
     old, new = (Keyring.of(item.encode()).used.fingerprint for item in (used.fleet_secret, GIVEN[1]))
     assert f"HEADWAY_FLEET_SECRET: uses {old}, also accepts {new}" in shown
     assert f"- Do not accept {new} yet: web vm:1." in shown
-    told = json.loads(run("--json"))
-    fleet, sessions = told["secrets"][:2]
+    state = json.loads(run("--json"))
+    fleet, sessions = state["secrets"][:2]
     assert (fleet["kind"], fleet["used"], fleet["also"], sessions["kind"]) == (FLEET, old, new, SESSIONS)
     assert [(item["role"], item["also"]) for item in fleet["holders"]] == [("gateway", new), ("web", "")]
-    assert (fleet["not_installed"], told["silent"]) == ([f"Do not accept {new} yet: web vm:1."], [])
+    assert (fleet["not_installed"], state["silent"]) == ([f"Do not accept {new} yet: web vm:1."], [])
     for secret in (embedded.fleet_secret, embedded.secret_key, GIVEN[1]):
         assert secret not in shown
-        assert secret not in json.dumps(told)
+        assert secret not in json.dumps(state)
 
 
 def test_secrets_of_the_environment_are_never_written_and_the_steps_are_said(

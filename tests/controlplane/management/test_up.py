@@ -29,13 +29,13 @@ START_S = 150.0
 
 @dataclass
 class Program:
-    """One `manage.py up` and where it answers."""
+    """One `manage.py up` and its address."""
 
     process: subprocess.Popen[str]
     port: int
     state_dir: Path
     greeting: str = ""
-    """What it printed once it answered, where somebody has read it."""
+    """Its output once it answered, if a test has read it."""
 
     def get(self, path: str, key: str = "") -> tuple[int, str]:
         """Return status and body; a redirect is returned, not followed."""
@@ -51,7 +51,7 @@ class Program:
                 return error.code, error.read().decode()
 
     def banner(self) -> str:
-        """Return what it prints once it answers; the first call waits for that."""
+        """Return its output once it answers; the first call waits for that."""
         assert self.process.stdout is not None
         while "Ctrl-C" not in self.greeting and (line := self.process.stdout.readline()):
             self.greeting += line
@@ -89,7 +89,7 @@ def start(state_dir: Path, *options: str) -> Program:
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
-    """Run the program as it starts unless asked for more."""
+    """Run the program without options."""
     running = start(tmp_path_factory.mktemp("program") / "var")
     with running.process:
         yield running
@@ -128,21 +128,21 @@ def eventually(condition: object, limit_s: float = START_S) -> None:
 
 
 def engine_lines(pid: int) -> set[tuple[str, ...]]:
-    """Return how the engines of a program were started; a child that is not yet an engine is left out."""
+    """Return the commands of a program's engines; a child that is not yet an engine is left out."""
     lines = [command_line(child) for child in children_of(pid)]
     return {tuple(line[:9]) for line in lines if "simulator.engine_server" in line}
 
 
 def children_of(pid: int) -> list[int]:
-    found = []
+    children = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = status.read_text().rsplit(")", 1)[1].split()
         except (FileNotFoundError, ProcessLookupError):
             continue
         if int(fields[1]) == pid and fields[0] != "Z":
-            found.append(int(status.parent.name))
-    return found
+            children.append(int(status.parent.name))
+    return children
 
 
 def command_line(pid: int) -> list[str]:
@@ -154,31 +154,31 @@ def command_line(pid: int) -> list[str]:
 
 
 def completed(program: Program) -> float:
-    found = re.search(
+    match = re.search(
         r'^headway_requests_total\{outcome="completed",pool="demo"\} (\S+)$',
         program.get("/metrics")[1],
         re.MULTILINE,
     )
-    return float(found[1]) if found else 0.0
+    return float(match[1]) if match else 0.0
 
 
 def count(state_dir: Path, *tables: str) -> dict[str, int]:
-    """Return how many rows each of these tables holds."""
+    """Return the number of rows of each of these tables."""
     with sqlite3.connect(state_dir / "headway.sqlite3", timeout=10) as database:
-        found = {
+        rows = {
             table: database.execute(f"SELECT count(*) FROM controlplane_{table}").fetchone()[0]  # noqa: S608 - ours
             for table in tables
         }
     database.close()
-    return found
+    return rows
 
 
 def test_a_start_without_options_runs_no_demo(program: Program) -> None:
-    """The first of those that share the program."""
+    """The first of the tests that share the program."""
     program.banner()
     assert program.get("/live")[0] == 200
-    nobody = {"tenant": 0, "apikey": 0, "pool": 0, "engine": 0, "kvnode": 0}
-    assert count(program.state_dir, *nobody) == nobody
+    empty = {"tenant": 0, "apikey": 0, "pool": 0, "engine": 0, "kvnode": 0}
+    assert count(program.state_dir, *empty) == empty
     lines = [command_line(child) for child in children_of(program.process.pid)]
     assert lines
     assert not [line for line in lines if any("simulator" in word or "demo" in word for word in line)]
@@ -200,7 +200,7 @@ def test_a_second_program_on_the_same_state_is_rejected_with_the_pid_of_the_firs
     assert program.get("/live")[0] == 200
 
 
-def test_a_taken_port_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_taken_port_is_reported_in_one_line(tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -217,14 +217,14 @@ def test_a_taken_port_is_told_in_one_line(tmp_path: Path) -> None:
     assert re.fullmatch(rf"CommandError: Port {port} on 127\.0\.0\.1 .*--port\.\n", rejected.stderr)
 
 
-def test_a_missing_trace_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_missing_trace_is_reported_in_one_line(tmp_path: Path) -> None:
     process = start(tmp_path, "--trace", "/nonexistent.jsonl").process
     output, _ = process.communicate(timeout=START_S)
     assert process.returncode == 1
     assert output.startswith("CommandError: No trace at /nonexistent.jsonl")
 
 
-def test_a_key_made_by_a_command_works_within_seconds_and_an_unknown_tenant_is_told_with_the_known_ones(
+def test_a_key_made_by_a_command_works_within_seconds_and_an_unknown_tenant_is_reported_with_the_known_ones(
     program: Program,
 ) -> None:
     program.banner()
@@ -249,7 +249,7 @@ def test_a_new_installation_greets_answers_and_ends_with_ctrl_c(program: Program
     assert program.get("/login")[0] == 200
     assert program.get("/")[0] == 302
     assert program.get("/v1/models", "hw_wrong")[0] == 401
-    # The last of those that share the program.
+    # The last of the tests that share the program.
     program.process.send_signal(signal.SIGINT)
     assert program.process.wait(START_S) == 0
 
@@ -344,7 +344,7 @@ def test_a_killed_demo_leaves_no_process_and_continues_with_the_same_state(demo:
     assert not any(Path(f"/proc/{pid}").exists() for pid in children)
 
 
-def test_one_half_of_a_demo_with_roles_is_told_in_one_line(tmp_path: Path) -> None:
+def test_one_half_of_a_demo_with_roles_is_reported_in_one_line(tmp_path: Path) -> None:
     process = start(tmp_path, "--prefill", "2").process
     output, _ = process.communicate(timeout=START_S)
     assert process.returncode == 1

@@ -1,4 +1,4 @@
-"""What the audit writes down, and what it leaves out."""
+"""What the audit records, and what it leaves out."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from controlplane.platform.models.audit_event import AuditEvent
 
 def test_texts_under_secret_names_are_left_out_and_numbers_are_not() -> None:
     cost = {"per_token_s": 1e-5, "per_token_squared_s": 2e-9, "max_tokens": 64, "sticky_token": True}
-    told = redacted({"cost": [cost], "password": "p", "deep": {"webhook_secret": "s", "bearer": "b", "api_token": ""}})
-    assert told["cost"] == [cost]
-    assert told["password"] == REDACTED
-    assert set(told["deep"].values()) == {REDACTED}
+    recorded = redacted(
+        {"cost": [cost], "password": "p", "deep": {"webhook_secret": "s", "bearer": "b", "api_token": ""}}
+    )
+    assert recorded["cost"] == [cost]
+    assert recorded["password"] == REDACTED
+    assert set(recorded["deep"].values()) == {REDACTED}
 
 
 @pytest.mark.django_db(transaction=True)

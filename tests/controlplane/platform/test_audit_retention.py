@@ -1,4 +1,4 @@
-"""Audit events leave by their age only, in batches, and their leaving is audited."""
+"""Audit events are deleted by age only, in batches, and the deletion is audited."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def test_events_past_their_time_leave_and_that_is_one_event(monkeypatch: pytest.
         happened(NOW - age * DAY, name)
     assert forget_events(NOW) == 2
     assert left() == ["young"]
-    (told,) = AuditEvent.objects.filter(verb="audit.forget")
-    assert (told.after["events"], told.after["retention_days"]) == (2, 10)
+    (event,) = AuditEvent.objects.filter(verb="audit.forget")
+    assert (event.after["events"], event.after["retention_days"]) == (2, 10)
     assert forget_events(NOW + DAY) == 0
     assert AuditEvent.objects.filter(verb="audit.forget").count() == 1
 

@@ -1,4 +1,4 @@
-"""Numbers, lengths of time and moments read as an operator says them."""
+"""Numbers, durations and times as operators read them."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def test_another_day_is_named() -> None:
     assert moment(None, NOW) is None
 
 
-def test_every_moment_is_told_in_utc() -> None:
+def test_every_moment_is_shown_in_utc() -> None:
     there = datetime(2026, 11, 20, 4, 13, 2, tzinfo=timezone(timedelta(hours=1)))
-    told = moment(there, NOW)
-    assert (told.clock, told.iso) == ("03:13:02", "2026-11-20T03:13:02.000+00:00")
+    shown = moment(there, NOW)
+    assert (shown.clock, shown.iso) == ("03:13:02", "2026-11-20T03:13:02.000+00:00")
 
 
 @pytest.mark.parametrize(

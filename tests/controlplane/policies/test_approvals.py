@@ -1,4 +1,4 @@
-"""The second pair of eyes: who may give it, when it counts, and what goes without it."""
+"""The second person's approval: who may give it, when it counts, and what needs none."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ACTOR = program("test")
 pytestmark = pytest.mark.django_db
 
 
-def somebody(name: str, role: Role | None = Role.OPERATOR) -> Actor:
+def make_person(name: str, role: Role | None = Role.OPERATOR) -> Actor:
     user = User.objects.create(username=name)
     if role is not None:
         RoleGrant.objects.create(user=user, role=role)
@@ -39,17 +39,17 @@ def somebody(name: str, role: Role | None = Role.OPERATOR) -> Actor:
 
 @pytest.fixture
 def ann(bus: Bus) -> Actor:
-    return somebody("ann")
+    return make_person("ann")
 
 
 @pytest.fixture
 def ben(bus: Bus) -> Actor:
-    return somebody("ben")
+    return make_person("ben")
 
 
 @pytest.fixture
 def version(policy: Policy, pool: Pool, ann: Actor) -> PolicyVersion:
-    """Ann's draft of a policy that asks for a second person."""
+    """Ann's draft of a policy that requires a second person."""
     change_policy(policy, {"needs_approval": True}, actor=ann)
     return draft(policy, {}, actor=ann, message="mine")
 
@@ -68,7 +68,7 @@ def test_a_version_without_approval_stays_where_it_is(version: PolicyVersion, an
     assert "policy.publish" not in verbs()
 
 
-def test_somebody_else_approves_and_anybody_who_may_publishes(version: PolicyVersion, ann: Actor, ben: Actor) -> None:
+def test_a_second_person_approves_and_any_publisher_publishes(version: PolicyVersion, ann: Actor, ben: Actor) -> None:
     approve(version, actor=ben, why="read it")
     approve(version, actor=ben)
     publish_version(version, instead_of=None, actor=ann)
@@ -86,7 +86,7 @@ def test_neither_its_author_nor_a_key_nor_who_may_not_publish_can_approve(
         with pytest.raises(CannotApproveError):
             approve(version, actor=actor)
     with pytest.raises(NotAllowedError):
-        approve(version, actor=somebody("vic", Role.VIEWER))
+        approve(version, actor=make_person("vic", Role.VIEWER))
     assert not PolicyApproval.objects.exists()
 
 
@@ -107,7 +107,7 @@ def test_a_withdrawn_approval_counts_no_more(version: PolicyVersion, ann: Actor,
     assert verbs()[-1] == "policy.withdraw_approval"
 
 
-def test_whoever_loses_the_role_takes_their_word_along(version: PolicyVersion, ann: Actor, ben: Actor) -> None:
+def test_an_approval_lapses_with_its_authors_role(version: PolicyVersion, ann: Actor, ben: Actor) -> None:
     approve(version, actor=ben)
     RoleGrant.objects.filter(user=ben.user).update(role=Role.VIEWER)
     assert approvals_of([version]) == {version.pk: []}
@@ -115,7 +115,7 @@ def test_whoever_loses_the_role_takes_their_word_along(version: PolicyVersion, a
         publish_version(version, instead_of=None, actor=ann)
 
 
-def test_rolling_back_needs_nobody(version: PolicyVersion, policy: Policy, ann: Actor, ben: Actor) -> None:
+def test_rolling_back_needs_no_approval(version: PolicyVersion, policy: Policy, ann: Actor, ben: Actor) -> None:
     approve(version, actor=ben)
     publish_version(version, instead_of=None, actor=ann)
     copy = roll_back(policy, version.number, instead_of=1, actor=ann)
@@ -126,7 +126,7 @@ def test_only_admins_give_the_second_person_up(version: PolicyVersion, policy: P
     with pytest.raises(NotAllowedError, match="admin"):
         change_policy(policy, {"needs_approval": False}, actor=ann)
     assert Policy.objects.get().needs_approval
-    change_policy(policy, {"needs_approval": False}, actor=somebody("root", Role.ADMIN))
+    change_policy(policy, {"needs_approval": False}, actor=make_person("root", Role.ADMIN))
     publish_version(version, instead_of=None, actor=ann)
     event = AuditEvent.objects.filter(verb="policy.change").latest("pk")
     assert (event.before["needs_approval"], event.after["needs_approval"]) == (True, False)

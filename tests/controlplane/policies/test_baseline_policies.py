@@ -1,4 +1,4 @@
-"""A baseline is for simulation and what-if: no live policy names one, and a stored one that does goes on routing."""
+"""A baseline is for simulation and what-if: no live policy names one, and a stored one that does still routes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("bus")]
 
 
 def written(policy: Policy) -> PolicyVersion:
-    """Return a version as a program stored it whose live table had the baselines."""
+    """Return a version as stored by a program whose live table had the baselines."""
     routing, automation = halves(validated({"ttft_slo_s": 3.5, "order": {"name": "slack"}}))
     routing["placement"] = {"name": "preble", "params": {}}
     return PolicyVersion.objects.create(
@@ -45,7 +45,7 @@ def written(policy: Policy) -> PolicyVersion:
 
 @pytest.fixture
 def live(pool: Pool) -> PolicyVersion:
-    """Such a version, live in the pool."""
+    """Return such a version, live in the pool."""
     version = written(pool.policy)
     Policy.objects.filter(pk=pool.policy_id).update(live_version=version)
     pool.policy.refresh_from_db()
@@ -81,7 +81,7 @@ def test_a_stored_one_goes_live_no_more(pool: Pool) -> None:
         start_shadow(pool, old, actor=ACTOR)
 
 
-def test_pools_of_a_live_one_are_placed_as_a_new_pool_is_and_hold_up_nobody(
+def test_pools_of_a_live_baseline_are_placed_as_a_new_pool_is_and_block_no_other(
     pool: Pool, live: PolicyVersion, region: Region, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = Policy.objects.create(slug="other", name="Other")
@@ -97,9 +97,9 @@ def test_pools_of_a_live_one_are_placed_as_a_new_pool_is_and_hold_up_nobody(
 
 
 def test_doctor_and_pages_say_so(pool: Pool, live: PolicyVersion, tmp_path: Path) -> None:
-    (found,) = doctor.policies(Installation(tmp_path, "127.0.0.1", 1, "", timezone.now()))
-    assert found.state == State.WARNING
-    assert "requests use 'least_cost'" in found.says
+    (finding,) = doctor.policies(Installation(tmp_path, "127.0.0.1", 1, "", timezone.now()))
+    assert finding.state == State.WARNING
+    assert "requests use 'least_cost'" in finding.says
     client = client_of(make_person("operator", pool))
     for page in ("/policies", f"/policies/{pool.policy.slug}"):
         text = client.get(page).content.decode()

@@ -1,4 +1,4 @@
-"""What is allowed and yet worth a second look."""
+"""Settings that are allowed and yet worth a warning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who sees which policy, and what a draft was based on."""
+"""Who sees which policy, and the base of a draft."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 ACTOR = program("test")
 
 
-def somebody(role: Role | None, *pools: Pool) -> Actor:
+def make_person(role: Role | None, *pools: Pool) -> Actor:
     """Return a person with the role in these pools; without a pool, everywhere."""
     user = User.objects.create(username=f"{role}-{len(pools)}")
     for pool in (pools or (None,)) if role else ():
@@ -35,28 +35,28 @@ def other(region: Region, policy: Policy) -> Pool:
     return Pool.objects.create(slug="other", name="Other", region=region, served_model="m", policy=policy)
 
 
-def test_a_policy_is_seen_by_whoever_sees_one_of_its_pools(pool: Pool, other: Pool, policy: Policy) -> None:
+def test_a_policy_is_visible_with_one_of_its_pools(pool: Pool, other: Pool, policy: Policy) -> None:
     lonely = Policy.objects.create(slug="lonely", name="Lonely")
-    standing = policy_of(somebody(Role.VIEWER, pool), policy.slug)
-    assert standing.visible == (pool,)
-    assert set(standing.pools) == {pool, other}
-    assert not standing.may_draft
-    assert [item.policy for item in policies_of(somebody(Role.VIEWER))] == [lonely, policy]
-    stranger = somebody(None)
+    access = policy_of(make_person(Role.VIEWER, pool), policy.slug)
+    assert access.visible == (pool,)
+    assert set(access.pools) == {pool, other}
+    assert not access.may_draft
+    assert [item.policy for item in policies_of(make_person(Role.VIEWER))] == [lonely, policy]
+    stranger = make_person(None)
     assert policies_of(stranger) == []
     with pytest.raises(Policy.DoesNotExist):
         policy_of(stranger, policy.slug)
 
 
 def test_publishing_takes_the_role_in_every_pool_and_drafting_in_one(pool: Pool, other: Pool, policy: Policy) -> None:
-    one, both = somebody(Role.OPERATOR, pool), somebody(Role.OPERATOR, pool, other)
+    one, both = make_person(Role.OPERATOR, pool), make_person(Role.OPERATOR, pool, other)
     assert [policy_of(one, policy.slug).may_draft, policy_of(one, policy.slug).may_publish] == [True, False]
     assert policy_of(both, policy.slug).may_publish
 
 
 def test_a_policy_without_pools_is_an_operator_s_everywhere(policy: Policy) -> None:
-    assert policy_of(somebody(Role.OPERATOR), policy.slug).may_publish
-    assert not policy_of(somebody(Role.VIEWER), policy.slug).may_draft
+    assert policy_of(make_person(Role.OPERATOR), policy.slug).may_publish
+    assert not policy_of(make_person(Role.VIEWER), policy.slug).may_draft
 
 
 def test_a_draft_is_based_on_what_was_live_unless_its_author_began_earlier(policy: Policy, bus: Bus) -> None:
@@ -74,8 +74,8 @@ def test_open_drafts_are_those_above_the_live_version(policy: Policy, bus: Bus) 
     for number in range(1, 4):
         draft(policy, {"ttft_slo_s": number}, actor=ACTOR)
     publish_version(policy.versions.get(number=2), instead_of=None, actor=ACTOR)
-    found = open_drafts([policy, fresh])
-    assert {pk: [item.number for item in drafts] for pk, drafts in found.items()} == {policy.pk: [3], fresh.pk: [1]}
+    open_ones = open_drafts([policy, fresh])
+    assert {pk: [item.number for item in drafts] for pk, drafts in open_ones.items()} == {policy.pk: [3], fresh.pk: [1]}
 
 
 def test_the_history_comes_in_pages(policy: Policy, bus: Bus) -> None:

@@ -1,4 +1,4 @@
-"""The release timeline of a version: pure steps, and what they are told from."""
+"""The release timeline of a version: pure steps, and the facts behind them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_what_was_tried_is_done_and_what_goes_on_is_now() -> None:
     assert (steps["canary"].state, steps["canary"].words) == ("now", "at 5 %")
 
 
-def test_the_second_person_is_next_until_somebody_approved() -> None:
+def test_the_second_person_is_next_until_the_approval() -> None:
     asked = replace(DRAFT, needs_approval=True)
     assert "approved:next" in states(asked)
     assert "approved:done" in states(replace(asked, approvals=(("ben", AT),)))
@@ -71,14 +71,14 @@ def test_an_appointment_is_now_while_it_waits(state: str, step: str) -> None:
     assert f"scheduled:{step}" in states(replace(DRAFT, appointment=Appointment(state, AT, "ann", "why")))
 
 
-def test_a_live_version_stands_there_and_has_left_out_what_was_not_done() -> None:
+def test_a_live_version_is_at_its_step_and_skipped_steps_are_marked() -> None:
     assert states(LIVE) == (
         "drafted:done validated:done what_if:skipped canary:skipped approved:skipped scheduled:skipped live:now "
         "replaced:next"
     )
 
 
-def test_a_replaced_one_tells_by_which_and_whether_by_roll_back() -> None:
+def test_a_replaced_version_names_its_successor_and_whether_it_was_rolled_back() -> None:
     gone = replace(LIVE, live_number=4, successor=Passage(AT, "eve", 4, rolled_back=False))
     assert states(gone).endswith("live:done replaced:done")
     assert timeline_of(gone)[-1].words == "by v4"
@@ -101,7 +101,7 @@ def ann(pool: Pool, bus: Bus) -> Actor:
 
 
 def result() -> WhatIfResult:
-    """An answer in which every seed finds more requests on time."""
+    """Return an answer in which every seed has more requests on time."""
     one, two, more = Spread(0.9, 0.9, 0.9), Spread(0.95, 0.95, 0.95), Spread(0.05, 0.05, 0.05)
     side = Side(figures={}, ttft_quantiles_s=[], answered_share=1.0)
     difference = Difference(figure="on_time_share", base=one, draft=two, change=more, better=5, worse=0)
@@ -132,8 +132,8 @@ def test_release_timelines_are_read_from_what_is_stored(policy: Policy, pool: Po
     whole_story(policy, pool, ann)
     policy = Policy.objects.select_related("live_version").get()
     versions = list(policy.versions.select_related("policy", "author").order_by("number"))
-    told = timelines_of(policy, versions, ann)
-    first, second, third, fourth = ({step.step: step for step in told[version.pk]} for version in versions)
+    timelines = timelines_of(policy, versions, ann)
+    first, second, third, fourth = ({step.step: step for step in timelines[version.pk]} for version in versions)
     assert (first["replaced"].words, first["live"].by) == ("by v2", "ann")
     assert second["what_if"].words == "Better on lateness than v1"
     assert second["what_if"].address.startswith("/trials/whatif/")

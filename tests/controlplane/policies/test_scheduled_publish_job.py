@@ -38,7 +38,7 @@ scheduled_publish()
 
 @pytest.fixture
 def due(policy: Policy, pool: Pool, bus: Bus) -> ScheduledPublish:
-    """An appointment whose time has just come."""
+    """Return a scheduled publish that has just become due."""
     version = draft(policy, {}, actor=ACTOR)
     made = schedule_publish(version, timezone.now() + timedelta(hours=1), instead_of=None, actor=ACTOR)
     ScheduledPublish.objects.update(at=timezone.now() - timedelta(seconds=1))
@@ -71,7 +71,7 @@ def test_of_several_workers_one_publishes(due: ScheduledPublish) -> None:
     assert (errors, due.state, published()) == ([], ScheduleState.PUBLISHED, 1)
 
 
-def test_what_was_missed_beyond_the_grace_is_told_and_not_done(due: ScheduledPublish) -> None:
+def test_a_publish_missed_beyond_the_grace_is_reported_and_not_done(due: ScheduledPublish) -> None:
     late = timedelta(minutes=settings.PUBLISH_GRACE_MIN + 1)
     ScheduledPublish.objects.update(at=timezone.now() - late)
     scheduled_publish()
@@ -101,8 +101,8 @@ def test_a_worker_killed_in_between_leaves_it_to_the_next(due: ScheduledPublish)
         "DJANGO_SETTINGS_MODULE": "controlplane.project.settings",
         "HEADWAY_STATE_DIR": str(settings.STATE_DIR),
     }
-    told = {"env": environment, "cwd": settings.BASE_DIR, "timeout": 60}
-    died = subprocess.run([sys.executable, "-c", KILLED], check=False, **told)
+    options = {"env": environment, "cwd": settings.BASE_DIR, "timeout": 60}
+    died = subprocess.run([sys.executable, "-c", KILLED], check=False, **options)
     assert died.returncode == -signal.SIGKILL
     due.refresh_from_db()
     assert (due.state, published(), Policy.objects.get().live_version) == (ScheduleState.WAITING, 0, None)

@@ -1,4 +1,4 @@
-"""A version goes live at its time, once; what cannot go live then says why."""
+"""A version goes live at its time, once; one that cannot states why."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ def version(policy: Policy, pool: Pool, bus: Bus) -> PolicyVersion:
 
 @pytest.fixture
 def schedule(version: PolicyVersion, ann: Actor) -> ScheduledPublish:
-    """Version 1, in an hour."""
+    """Return version 1 scheduled in an hour."""
     return schedule_publish(version, timezone.now() + HOUR, instead_of=None, actor=ann, why="at night")
 
 
 def live() -> int | None:
-    found = Policy.objects.select_related("live_version").get().live_version
-    return found.number if found else None
+    version = Policy.objects.select_related("live_version").get().live_version
+    return version.number if version else None
 
 
 def ended(schedule: ScheduledPublish, at: datetime | None = None) -> tuple[str | None, str]:
-    """Carry it out a second after its time, and return how it ended."""
+    """Carry it out a second after its time, and return its end."""
     state = carry_out(schedule.pk, at or schedule.at + timedelta(seconds=1), grace=GRACE)
     schedule.refresh_from_db()
     assert schedule.state in (state, ScheduleState.PUBLISHED)
@@ -106,8 +106,8 @@ def test_what_breaks_off_in_between_has_done_nothing_and_is_done_by_the_next(
 
 @pytest.mark.parametrize(("late", "state"), [(GRACE, "published"), (GRACE + timedelta(seconds=1), "failed")])
 def test_what_was_missed_happens_within_the_grace_only(schedule: ScheduledPublish, late: timedelta, state: str) -> None:
-    found, problem = ended(schedule, schedule.at + late)
-    assert found == state
+    end_state, problem = ended(schedule, schedule.at + late)
+    assert end_state == state
     assert ("was not running" in problem) == (state == "failed")
     assert live() == (1 if state == "published" else None)
 
@@ -186,7 +186,7 @@ def test_a_policy_has_one_appointment(schedule: ScheduledPublish, policy: Policy
     schedule_publish(other, timezone.now() + HOUR, instead_of=None, actor=ACTOR)
 
 
-def test_who_believes_in_another_live_version_is_told(version: PolicyVersion) -> None:
+def test_another_live_version_than_expected_is_reported(version: PolicyVersion) -> None:
     with pytest.raises(StalePolicyError):
         schedule_publish(version, timezone.now() + HOUR, instead_of=7, actor=ACTOR)
 

@@ -1,7 +1,7 @@
 """Versions, files and requests of the schema before: read everywhere, rewritten nowhere.
 
-The tests play a program whose schema before was 0, in which the objective was called slo_ms, and the
-automation's evenness band had other names.
+The tests represent a program whose schema before was 0, in which the objective was named slo_ms, and the automation's
+evenness band had other names.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def before(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def old(policy: Policy, pool: Pool, bus: Bus, before: None) -> PolicyVersion:
-    """A version that the program before has stored."""
+    """Return a version stored by the program before."""
     automation = OLD["automation"]
     routing = {name: OLD[name] for name in OLD if name != "automation"}
     return PolicyVersion.objects.create(
@@ -65,8 +65,8 @@ def old(policy: Policy, pool: Pool, bus: Bus, before: None) -> PolicyVersion:
 
 
 def stored(version: PolicyVersion) -> tuple[Any, Any]:
-    found = PolicyVersion.objects.get(pk=version.pk)
-    return found.routing_document, found.automation_document
+    version_ = PolicyVersion.objects.get(pk=version.pk)
+    return version_.routing_document, version_.automation_document
 
 
 def test_an_old_document_is_read_as_todays(before: None) -> None:
@@ -86,8 +86,8 @@ def test_an_old_version_goes_live_and_stays_as_it_was_stored(old: PolicyVersion,
     publish_version(old, instead_of=None, actor=ACTOR)
     (entry,) = decode_snapshot(encode_snapshot(build_snapshot(at=0.0))).pools
     assert (entry.policy.schema_version, entry.policy.ttft_slo_s) == (1, 2.5)
-    found = pool_policy(Pool.objects.select_related("policy__live_version").get())
-    assert (found.routing.ttft_slo_s, found.automation.scaling.min_engines) == (2.5, 3)
+    policy = pool_policy(Pool.objects.select_related("policy__live_version").get())
+    assert (policy.routing.ttft_slo_s, policy.automation.scaling.min_engines) == (2.5, 3)
     assert routing_of(old).ttft_slo_s == 2.5
     assert stored(old) == written
 
@@ -101,8 +101,8 @@ def test_rolling_back_to_it_publishes_an_upgraded_copy(old: PolicyVersion, polic
 
 
 def test_it_is_compared_and_merged_as_todays(old: PolicyVersion) -> None:
-    places = changes_between(completed({}), completed(old.document))
-    assert {".".join(place.path) for place in places} == {"ttft_slo_s", "automation.scaling.min_engines"}
+    entries = changes_between(completed({}), completed(old.document))
+    assert {".".join(entry.path) for entry in entries} == {"ttft_slo_s", "automation.scaling.min_engines"}
 
 
 def test_pages_and_files_take_it(old: PolicyVersion, policy: Policy, pool: Pool) -> None:
@@ -126,8 +126,8 @@ def test_rest_takes_it_too(old: PolicyVersion, pool: Pool) -> None:
 def test_a_newer_document_is_rejected_in_both_halves_with_what_to_do() -> None:
     with pytest.raises(InvalidPolicyError) as caught:
         validated(NEWER)
-    assert [item.path for item in caught.value.found] == ["schema_version", "automation.schema_version"]
-    assert all("upgrade this program" in item.message for item in caught.value.found)
+    assert [item.path for item in caught.value.field_problems] == ["schema_version", "automation.schema_version"]
+    assert all("upgrade this program" in item.message for item in caught.value.field_problems)
 
 
 def test_the_older_program_rolls_back_from_a_version_that_only_the_newer_one_reads(
@@ -166,9 +166,9 @@ def test_a_gateway_reads_the_snapshot_of_the_program_before(before: None, monkey
     line = SchemaLine("snapshots", 1, lambda older: {**older, "version": older["number"]})
     monkeypatch.setattr("gateway.contracts.snapshot.SNAPSHOT_SCHEMA", line)
     pools = [{**POOL, "policy": {"schema_version": 0, "slo_ms": 1500}}, POOL]
-    found = decode_snapshot(snapshot_of(schema_version=0, number=7, pools=pools))
-    assert (found.schema_version, found.version) == (1, 7)
-    assert [pool.policy.ttft_slo_s for pool in found.pools] == [1.5, 5.0]
+    decoded = decode_snapshot(snapshot_of(schema_version=0, number=7, pools=pools))
+    assert (decoded.schema_version, decoded.version) == (1, 7)
+    assert [pool.policy.ttft_slo_s for pool in decoded.pools] == [1.5, 5.0]
 
 
 @pytest.mark.parametrize(

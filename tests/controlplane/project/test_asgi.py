@@ -1,4 +1,4 @@
-"""The composition root of web: who serves which connection, and what a start does."""
+"""The composition root of web: which app serves which connection, and the effects of a start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from controlplane.project.checks import UnsafeSettingsError
 
 
 class Recorder:
-    """An ASGI app that notes what it was given."""
+    """An ASGI app that records its calls."""
 
     def __init__(self) -> None:
         self.paths: list[str] = []
@@ -24,7 +24,7 @@ class Recorder:
 
 
 class Served:
-    """A web app around recorders, and what it sends."""
+    """A web app around recorders, and its messages."""
 
     def __init__(self) -> None:
         self.pages, self.sockets = Recorder(), Recorder()
@@ -66,7 +66,9 @@ async def test_it_starts_without_the_database(served: Served, monkeypatch: pytes
     assert await served.live() == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
 
-async def test_the_server_hears_why_it_cannot_start(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_server_receives_the_reason_why_it_cannot_start(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def reject() -> None:
         raise UnsafeSettingsError("the secret is weak")
 

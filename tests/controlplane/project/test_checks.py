@@ -20,13 +20,13 @@ SQLITE = {"ENGINE": "django.db.backends.sqlite3", "NAME": "x"}
 GOOD = "kJ3-d8fTq0_vW7xY2zAbCdEfGhIjKlMnOpQrStUv"
 
 
-def found(**values: Any) -> set[str]:
+def rejected_by(**values: Any) -> set[str]:
     with override_settings(**values):
         return {str(message.id) for message in run_checks() if str(message.id).startswith("headway.")}
 
 
 def test_the_defaults_are_safe() -> None:
-    assert found() == set()
+    assert rejected_by() == set()
 
 
 @pytest.mark.parametrize(
@@ -50,16 +50,16 @@ def test_the_defaults_are_safe() -> None:
 )
 @pytest.mark.filterwarnings("ignore:Overriding setting DATABASES")
 def test_an_unsafe_mix_is_rejected(values: dict[str, Any], check: str) -> None:
-    assert check in found(**values)
+    assert check in rejected_by(**values)
 
 
 def test_strong_secrets_pass_outside_loopback() -> None:
-    assert "headway.E004" not in found(LOOPBACK_ONLY=False, SECRET_KEY=GOOD, FLEET_SECRET=GOOD.encode())
+    assert "headway.E004" not in rejected_by(LOOPBACK_ONLY=False, SECRET_KEY=GOOD, FLEET_SECRET=GOOD.encode())
 
 
 @pytest.mark.parametrize("url", ["redis://h", "rediss://u:p@h:1/2", "unix:///run/redis.sock"])
 def test_several_processes_pass_once_they_share_everything(url: str) -> None:
-    assert found(**{**SHARED, "REDIS_URL": url}) == set()
+    assert rejected_by(**{**SHARED, "REDIS_URL": url}) == set()
 
 
 def test_each_part_that_is_left_in_memory_is_named() -> None:

@@ -1,4 +1,4 @@
-"""Runs nobody works on end; old ones go, the newest of each job stays."""
+"""Abandoned runs end; old ones are deleted, except the newest of each job."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def test_celery_stays_quiet_unless_more_or_less_is_asked_for() -> None:
 
 @pytest.fixture
 def written() -> Iterator[io.StringIO]:
-    """What a process of the control plane writes to its log."""
+    """Return the log of a process of the control plane."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter())

@@ -1,4 +1,4 @@
-"""A database that a pre-release version made is rejected with what to do, before anything in it changes."""
+"""A pre-release version's database is rejected with the remedy, before anything in it changes."""
 
 from __future__ import annotations
 

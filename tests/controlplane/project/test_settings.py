@@ -168,7 +168,7 @@ def test_jobs_are_never_run_inside_requests_and_carry_json_only() -> None:
 def test_no_network_is_allowed_to_engines_by_default(tmp_path: Path) -> None:
     program = "from controlplane.project import settings as s; print(s.ENGINE_NETWORKS)"
     env = {"PATH": os.environ["PATH"], "HEADWAY_STATE_DIR": str(tmp_path)}
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, env=env, capture_output=True, text=True, check=True
     )
-    assert told.stdout.strip() == "()"
+    assert result.stdout.strip() == "()"

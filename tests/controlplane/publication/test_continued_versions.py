@@ -1,4 +1,4 @@
-"""After a restore the database's versions continue above what gateways have served, and the audit says so."""
+"""After a restore the database's versions continue above those that gateways have served, with an audit event."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def at_version(version: int) -> None:
     SnapshotVersion.objects.update_or_create(pk=SnapshotVersion.ONLY, defaults={"version": version})
 
 
-def told() -> list[tuple[int, int]]:
+def versions_audited() -> list[tuple[int, int]]:
     events = AuditEvent.objects.filter(verb=VERB).order_by("pk")
     return [(event.before["version"], event.after["version"]) for event in events]
 
@@ -36,11 +36,11 @@ def test_what_is_published_is_above_what_was(bus: Bus) -> None:
     at_version(41)
     bus.publish(TOPIC, encode_snapshot(Snapshot(version=57, published_at=1.0)))
     assert publish().version == version_on_bus() == 58
-    assert told() == [(41, 58)]
+    assert versions_audited() == [(41, 58)]
     with transaction.atomic():
         record_change()
     assert version_on_bus() == 59
-    assert told() == [(41, 58)]
+    assert versions_audited() == [(41, 58)]
 
 
 def test_a_change_after_a_restore_is_not_published_under_an_old_version(bus: Bus) -> None:
@@ -54,7 +54,7 @@ def test_a_change_after_a_restore_is_not_published_under_an_old_version(bus: Bus
     assert len(seen) >= 1
 
 
-def test_a_gateway_that_comes_back_with_a_newer_version_is_heard(bus: Bus) -> None:
+def test_a_gateway_that_returns_with_a_newer_version_is_followed(bus: Bus) -> None:
     at_version(41)
     publish()
     assert publish_if_newer() is None
@@ -64,7 +64,7 @@ def test_a_gateway_that_comes_back_with_a_newer_version_is_heard(bus: Bus) -> No
     assert version_on_bus() == 58
     gateway_serves(bus, "two", 58)
     assert publish_if_newer() is None
-    assert told() == [(41, 58)]
+    assert versions_audited() == [(41, 58)]
 
 
 def test_a_database_that_is_not_behind_stays_as_it_is(bus: Bus) -> None:
@@ -72,10 +72,10 @@ def test_a_database_that_is_not_behind_stays_as_it_is(bus: Bus) -> None:
     assert not continue_above(57)
     assert not continue_above(0)
     assert SnapshotVersion.objects.get().version == 57
-    assert told() == []
+    assert versions_audited() == []
 
 
 def test_a_new_database_beside_an_old_gateway_continues_too(bus: Bus) -> None:
     assert continue_above(57)
     assert version_on_bus() == 58
-    assert told() == [(0, 58)]
+    assert versions_audited() == [(0, 58)]

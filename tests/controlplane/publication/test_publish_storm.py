@@ -26,11 +26,11 @@ from tests.patience import until
 PUBLISHES = 200
 ACTOR = program("test")
 RULES = ("round_robin", "least_loaded")
-"""Versions take turns, so that a decision tells by its reason which rule made it."""
+"""Versions alternate, so that a decision shows by its reason which rule made it."""
 
 
 def publish_next(policy: Policy, number: int) -> None:
-    """Publish version `number`, whose rule its number says."""
+    """Publish version `number`, with the rule of that number."""
     version = draft(policy, {"placement": {"name": RULES[number % 2]}, "queue_limit": number}, actor=ACTOR)
     assert version.number == number
     publish_version(version, instead_of=number - 1 if number > 1 else None, actor=ACTOR)

@@ -85,9 +85,9 @@ def test_a_change_by_another_process_is_found_by_its_version(bus: Bus, pool: Poo
     publish()
     assert publish_if_newer() is None
     SnapshotVersion.objects.update_or_create(pk=1, defaults={"version": 7})
-    found = publish_if_newer()
-    assert found is not None
-    assert found.version == version_on(bus) == 7
+    published = publish_if_newer()
+    assert published is not None
+    assert published.version == version_on(bus) == 7
     assert publish_if_newer() is None
 
 
@@ -123,14 +123,14 @@ def test_a_snapshot_takes_few_queries_however_large_the_fleet(
 
 
 def newer_version(policy: Policy) -> None:
-    """Let the policy's live version be one that only a newer program reads."""
+    """Give the policy a live version that only a newer program reads."""
     number = policy.versions.count() + 1
     document = {"schema_version": 99}
     policy.live_version = PolicyVersion.objects.create(policy=policy, number=number, routing_document=document)
     policy.save()
 
 
-def test_a_policy_that_cannot_be_read_holds_up_nobody_else(
+def test_an_unreadable_policy_blocks_no_other_pool(
     bus: Bus, pool: Pool, tenant: Tenant, caplog: pytest.LogCaptureFixture
 ) -> None:
     actor = program("test")

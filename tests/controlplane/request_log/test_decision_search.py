@@ -1,4 +1,4 @@
-"""Finding decisions in a large log: by what few decisions have, an index leads there."""
+"""Finding decisions in a large log: an index leads to rare values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known only afterwards: how much longer waits came out, and so what was lost."""
+"""Known only in hindsight: how much longer waits came out, and so the loss."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def record(name: str, arrived_s: float, queued_s: float, ttft_s: float | None, *
 
 
 def regret_of(hindsight: Hindsight, made: StoredDecision) -> Regret:
-    found = hindsight.judged(made).regret
-    assert found is not None
-    return found
+    regret = hindsight.judged(made).regret
+    assert regret is not None
+    return regret
 
 
 def test_younger_requests_dispatched_first_are_the_queue_order() -> None:
-    found = regret_of(Hindsight(), record("late", 10.0, 5.1, 5.3, overtaken_s=4.0))
-    assert found.cause == QUEUE_ORDER
-    assert found.queue_order_s == pytest.approx(4.0)
+    regret = regret_of(Hindsight(), record("late", 10.0, 5.1, 5.3, overtaken_s=4.0))
+    assert regret.cause == QUEUE_ORDER
+    assert regret.queue_order_s == pytest.approx(4.0)
 
 
 def test_what_passed_before_the_router_was_asked_is_the_gateway_s() -> None:
-    found = regret_of(Hindsight(), record("slow", 10.0, 0.0, 2.8, decided_s=12.5, asked_after_s=2.5))
-    assert (found.cause, found.gateway_s) == (GATEWAY, 2.5)
+    regret = regret_of(Hindsight(), record("slow", 10.0, 0.0, 2.8, decided_s=12.5, asked_after_s=2.5))
+    assert (regret.cause, regret.gateway_s) == (GATEWAY, 2.5)
     unbound = record("unbound", 10.0, 2.5, 2.8, decided_s=12.5, asked_after_s=0.0)
     assert regret_of(Hindsight(), unbound).gateway_s == 0.0
 
@@ -60,8 +60,8 @@ def test_waits_that_all_came_out_longer_are_no_engine_s_fault() -> None:
     for number in range(3):
         there = record(f"d-{number}", 10.0 + number, 3.1, 3.3, engine_id="there", candidates=(THERE, HERE))
         regret_of(hindsight, there)
-    found = regret_of(hindsight, record("here", 12.0, 3.1, 3.3))
-    assert found.seconds == pytest.approx(0.0, abs=0.01)
+    regret = regret_of(hindsight, record("here", 12.0, 3.1, 3.3))
+    assert regret.seconds == pytest.approx(0.0, abs=0.01)
 
 
 def test_time_kept_back_by_admission_is_its_own() -> None:
@@ -83,8 +83,8 @@ def test_waiting_for_cache_that_was_there_is_a_trade() -> None:
 
 def test_rejecting_what_an_engine_would_have_served_in_time_is_admission_s() -> None:
     made = record("rejected", 10.0, 0.0, None, engine_id="", attempts=(), outcome="rejected")
-    found = regret_of(Hindsight(), made)
-    assert (found.cause, found.seconds) == (ADMISSION, pytest.approx(0.7))
+    regret = regret_of(Hindsight(), made)
+    assert (regret.cause, regret.seconds) == (ADMISSION, pytest.approx(0.7))
 
 
 def test_nothing_is_said_of_requests_without_a_first_token_or_of_second_attempts() -> None:

@@ -39,23 +39,23 @@ def intake(bus: InProcessBus) -> RequestIntake:
     return RequestIntake(StreamIntake(bus, TOPIC))
 
 
-def tell(bus: InProcessBus, name: str = "one") -> None:
+def send(bus: InProcessBus, name: str = "one") -> None:
     decisions = [on_time(f"{name}-{number}", START + number) for number in range(3)]
     bus.append(TOPIC, encode_batch(request_batch(name, list(map(pack_row, rows(4))), decisions)))
 
 
 def test_the_job_stores_what_the_bus_brought(bus: InProcessBus) -> None:
     ours = intake(bus)
-    tell(bus)
+    send(bus)
     bus.append(TOPIC, b"rubbish")
     assert keep(ours) == StoredCounts(4, 3)
     assert keep(ours) == StoredCounts()
     assert JobRun.objects.get(job="requests").progress == {"stored": 3, "recorded": 4, "dropped_batches": 0}
 
 
-def test_two_processes_that_heard_the_same_store_it_once(bus: InProcessBus) -> None:
+def test_two_processes_that_received_the_same_store_it_once(bus: InProcessBus) -> None:
     one, other = intake(bus), intake(bus)
-    tell(bus)
+    send(bus)
     assert (keep(one), keep(other)) == (StoredCounts(4, 3), StoredCounts())
     assert DecisionIndex.objects.count() == 3
     assert Segment.objects.count() == 2
@@ -63,7 +63,7 @@ def test_two_processes_that_heard_the_same_store_it_once(bus: InProcessBus) -> N
 
 def test_what_cannot_be_stored_waits(bus: InProcessBus, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = intake(bus)
-    tell(bus)
+    send(bus)
 
     def full(*_: object) -> StoredCounts:
         raise OperationalError("database or disk is full")
@@ -77,21 +77,21 @@ def test_what_cannot_be_stored_waits(bus: InProcessBus, monkeypatch: pytest.Monk
 
 def test_bounds_hold_also_where_nothing_can_be_stored(bus: InProcessBus, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = intake(bus)
-    tell(bus)
+    send(bus)
     keep(ours)
 
     def full(*_: object) -> StoredCounts:
         raise OperationalError("database or disk is full")
 
     monkeypatch.setattr(job, "store", full)
-    tell(bus, "another")
+    send(bus, "another")
     with override_settings(DECISION_BYTES=0):
         keep(ours)
     assert set(Segment.objects.values_list("retention", flat=True)) == {Retention.TRAFFIC}
 
 
 def test_batches_beyond_the_limit_are_dropped_and_counted(bus: InProcessBus, monkeypatch: pytest.MonkeyPatch) -> None:
-    heard = intake(bus).heard
+    received = intake(bus).received
     value = batch([on_time("one")], "one")
     monkeypatch.setattr("controlplane.platform.stream_intake.MAX_WAITING_BYTES", 3 * len(value))
     threads = [threading.Thread(target=bus.append, args=(TOPIC, value)) for _ in range(5)]
@@ -99,6 +99,6 @@ def test_batches_beyond_the_limit_are_dropped_and_counted(bus: InProcessBus, mon
         thread.start()
     for thread in threads:
         thread.join()
-    assert (len(heard), heard.dropped) == (3, 2)
-    assert heard.take() == [value] * 3
-    assert len(heard) == 0
+    assert (len(received), received.dropped) == (3, 2)
+    assert received.take() == [value] * 3
+    assert len(received) == 0

@@ -1,4 +1,4 @@
-"""The console asks all gateways over the bus, and whichever web process asks hears the same."""
+"""The console queries all gateways over the bus, and every web process receives the same."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MakeBus = Callable[[], Bus]
 
 @pytest.fixture(params=["in process", "over the local hub", "over Redis"])
 def make_bus(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeBus]:
-    """Return what makes one more process's end of the bus."""
+    """Return a factory of further processes' ends of the bus."""
     if request.param == "in process":
         bus = InProcessBus()
         yield lambda: bus
@@ -46,7 +46,7 @@ def make_bus(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeBus
             item.close()
 
 
-def test_two_webs_hear_both_gateways_newest_first(make_bus: MakeBus) -> None:
+def test_two_web_processes_receive_both_gateways_newest_first(make_bus: MakeBus) -> None:
     FakeGateway(make_bus(), [EARLIER])
     FakeGateway(make_bus(), [LATER])
     for web in (GatewayRecords(make_bus(), LONG_S), GatewayRecords(make_bus(), LONG_S)):
@@ -69,10 +69,10 @@ def test_many_threads_of_one_web_each_get_their_answer(make_bus: MakeBus) -> Non
     for thread in threads:
         thread.join()
     assert len(got) == 160
-    assert all(found == {"earlier": EARLIER, "later": LATER}[name] for name, found in got)  # type: ignore[misc]
+    assert all(answer == {"earlier": EARLIER, "later": LATER}[name] for name, answer in got)  # type: ignore[misc]
 
 
-def test_where_no_gateway_runs_nobody_waits(make_bus: MakeBus) -> None:
+def test_without_a_gateway_there_is_no_wait(make_bus: MakeBus) -> None:
     web = GatewayRecords(make_bus(), LONG_S)
     assert (web.of_engine(ENGINE), web.get("earlier")) == (None, None)
 

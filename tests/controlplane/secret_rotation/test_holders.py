@@ -1,4 +1,4 @@
-"""Which processes answer what they hold, and what their answers contain."""
+"""Which processes report their secrets, and the content of their answers."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def test_all_processes_answer_with_fingerprints_and_what_was_accepted() -> None:
         raw: list[bytes] = []
         questions = HolderQuestions(asking, PATIENCE_S)
         asking.subscribe(ANSWERED + questions._questions.asker, lambda _topic, value: raw.append(value))
-        found = questions.holders()
-        assert found.silent == ()
-        assert [(str(item), item.secrets.kind, item.started_at) for item in found.known] == [
+        holders = questions.holders()
+        assert holders.silent == ()
+        assert [(str(item), item.secrets.kind, item.started_at) for item in holders.known] == [
             ("gateway a:8000", FLEET, 50.0), ("gateway a:8000", KV, 50.0), ("jobs b:7", FLEET, 60.0),
         ]  # fmt: skip
         old, new = (stretched(item).fingerprint for item in SECRETS)
-        first, last = found.of(FLEET)
+        first, last = holders.of(FLEET)
         assert (first.secrets.used, first.secrets.also, last.secrets.used, last.secrets.also) == (old, new, new, "")
         (use,) = first.secrets.uses
         assert (use.purpose, use.count, use.newest_at, use.who) == ("bus messages", 1, 70.0, "gateways/b")
@@ -64,9 +64,9 @@ def test_a_process_that_does_not_answer_is_counted() -> None:
     with buses(2) as (silent, asking):
         silent.subscribe(ASKED, lambda *_: None)
         SecretAnswers(asking, "web", "a:1", [Keyring.of(*SECRETS)], lambda: 0.0)
-        found = HolderQuestions(asking, 0.3).holders()
-        assert [str(item) for item in found.known] == ["web a:1"]
-        assert found.silent == ("1 of 2 processes did not answer.",)
+        holders = HolderQuestions(asking, 0.3).holders()
+        assert [str(item) for item in holders.known] == ["web a:1"]
+        assert holders.silent == ("1 of 2 processes did not answer.",)
 
 
 def test_without_a_bus_no_process_is_known_and_it_says_so() -> None:
@@ -104,9 +104,9 @@ def test_nodes_are_known_by_their_last_report_and_missing_ones_are_named() -> No
             ("kv-4", KvNodeState.GONE, content),
         ):
             made = KvNode.objects.create(name=name, address="127.0.0.1:1", state=state)
-            KvNodeReport.objects.create(node=made, heard_at=timezone.now(), content=said)
+            KvNodeReport.objects.create(node=made, received_at=timezone.now(), content=said)
         KvNode.objects.create(name="kv-5", address="127.0.0.1:1", state=KvNodeState.SERVING)
-        found = HolderQuestions(asking, PATIENCE_S).holders()
-    (known,) = found.known
+        holders = HolderQuestions(asking, PATIENCE_S).holders()
+    (known,) = holders.known
     assert (str(known), known.secrets.used) == (f"{NODE} kv-1", keyring.used.fingerprint)
-    assert found.silent == tuple(f"KV node {name} does not report its secret." for name in ("kv-2", "kv-3", "kv-5"))
+    assert holders.silent == tuple(f"KV node {name} does not report its secret." for name in ("kv-2", "kv-3", "kv-5"))

@@ -1,4 +1,4 @@
-"""Where a rotation stands by what processes hold, and what prevents its next step."""
+"""The state of a rotation by the processes' secrets, and what prevents its next step."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def held(
 
 
 def fleet(own: Holder, *others: Holder, silent: tuple[str, ...] = ()) -> Rotation:
-    (found,) = rotations(Holders(others, silent), [own], NOW)
-    return found
+    (rotation,) = rotations(Holders(others, silent), [own], NOW)
+    return rotation
 
 
 def test_before_a_rotation_nothing_is_under_way() -> None:
-    found = fleet(held("", "old"), held("gateway", "old"), held("web", "old"))
-    assert (found.used, found.also, found.not_installed, found.still_needed) == ("old", "", (), ())
-    assert found.variable == "HEADWAY_FLEET_SECRET"
+    rotation = fleet(held("", "old"), held("gateway", "old"), held("web", "old"))
+    assert (rotation.used, rotation.also, rotation.not_installed, rotation.still_needed) == ("old", "", (), ())
+    assert rotation.variable == "HEADWAY_FLEET_SECRET"
 
 
 def test_the_new_secret_is_not_used_before_every_process_accepts_it() -> None:
@@ -40,45 +40,45 @@ def test_the_new_secret_is_not_used_before_every_process_accepts_it() -> None:
 
 @pytest.mark.parametrize("late", [("old", "new"), ("old", ""), ("other", "")])
 def test_the_old_secret_is_needed_while_a_process_uses_another_than_the_new_one(late: tuple[str, str]) -> None:
-    found = fleet(held("", "new", "old"), held("web", "new", "old"), held("gateway", *late))
-    assert found.still_needed == ("Do not use new yet: gateway x.",)
+    rotation = fleet(held("", "new", "old"), held("web", "new", "old"), held("gateway", *late))
+    assert rotation.still_needed == ("Do not use new yet: gateway x.",)
     assert fleet(held("", "new", "old"), held("web", "new", "old"), held("gateway", "new")).still_needed == ()
 
 
 @pytest.mark.parametrize(("age_s", "needed"), [(0.0, True), (LATELY_S - 1, True), (LATELY_S, False)])
 def test_the_old_secret_is_needed_while_it_was_accepted_lately(age_s: float, needed: bool) -> None:
     use = SecretUse("connections to KV nodes", 3, NOW - age_s, "engine-1")
-    (found,) = rotations(Holders((held("KV node", "new", "old", use, kind=KV),)), [], NOW)
-    assert bool(found.still_needed) == needed
+    (rotation,) = rotations(Holders((held("KV node", "new", "old", use, kind=KV),)), [], NOW)
+    assert bool(rotation.still_needed) == needed
     if needed:
-        assert found.still_needed[0].startswith("KV node x accepted connections to KV nodes of engine-1 by old ")
+        assert rotation.still_needed[0].startswith("KV node x accepted connections to KV nodes of engine-1 by old ")
 
 
 def test_what_a_process_at_the_step_before_accepted_of_the_new_secret_needs_no_old_one() -> None:
     use = SecretUse("bus messages", 3, NOW, "gateways/b/fleet")
-    found = fleet(held("", "new", "old"), held("jobs", "old", "new", use))
-    assert found.still_needed == ("Do not use new yet: jobs x.",)
+    rotation = fleet(held("", "new", "old"), held("jobs", "old", "new", use))
+    assert rotation.still_needed == ("Do not use new yet: jobs x.",)
 
 
 @pytest.mark.parametrize(("age_s", "needed"), [(0.0, True), (MAX_LIFETIME_S - 1, True), (MAX_LIFETIME_S, False)])
 def test_advisory_tokens_of_the_old_secret_outlive_the_last_gateway_that_used_it(age_s: float, needed: bool) -> None:
     gateways = [held("gateway", "new", "old", started_at=at) for at in (LONG_AGO, NOW - age_s)]
-    found = fleet(held("", "new", "old"), *gateways)
-    assert bool(found.still_needed) == needed
+    rotation = fleet(held("", "new", "old"), *gateways)
+    assert bool(rotation.still_needed) == needed
     if needed:
-        assert found.still_needed[0].startswith("Advisory tokens that gateways signed with old are valid until ")
+        assert rotation.still_needed[0].startswith("Advisory tokens that gateways signed with old are valid until ")
 
 
 def test_a_process_that_does_not_answer_prevents_either_step() -> None:
-    found = fleet(held("", "new", "old"), held("web", "new", "old"), silent=("1 of 2 processes did not answer.",))
-    assert found.not_installed == found.still_needed == ("1 of 2 processes did not answer.",)
+    rotation = fleet(held("", "new", "old"), held("web", "new", "old"), silent=("1 of 2 processes did not answer.",))
+    assert rotation.not_installed == rotation.still_needed == ("1 of 2 processes did not answer.",)
 
 
 def test_each_kind_is_judged_by_itself_and_one_that_this_process_lacks_by_most_of_the_others() -> None:
     nodes = [held("KV node", *item, kind=KV) for item in (("a", "b"), ("a", "b"), ("b", "a"))]
     own = [held("", "k", kind=SESSIONS), held("", "f")]
-    found = rotations(Holders((*nodes, held("web", "k", kind=SESSIONS))), own, NOW)
-    assert [(item.kind, item.used, item.also) for item in found] == [
+    rotation = rotations(Holders((*nodes, held("web", "k", kind=SESSIONS))), own, NOW)
+    assert [(item.kind, item.used, item.also) for item in rotation] == [
         (FLEET, "f", ""), (SESSIONS, "k", ""), (KV, "a", "b"),
     ]  # fmt: skip
     assert rotations(Holders(()), [], NOW) == []

@@ -12,7 +12,7 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeReport, KvNodeState
 from kvstore.node.node_report import LinkReport, NodeReport
 from tests.controlplane.kv_nodes.node_words import reported
-from tests.controlplane.kv_nodes.some_orders import row, told
+from tests.controlplane.kv_nodes.some_orders import row, store_orders
 from tests.web.kv_nodes.some_nodes import all_states, two_nodes
 from tests.web.role_clients import ROLES, client_of, make_person, make_pool
 from web.kv_nodes.move_rows import SHOWN
@@ -159,7 +159,7 @@ def test_a_matrix_holds_those_that_moved_the_most() -> None:
 def test_it_shows_orders_and_what_each_was_worth(viewer: Client, pool: Pool) -> None:
     two_nodes(pool)
     assert "No moves yet" in text(viewer)
-    told(
+    store_orders(
         row("o-1", loads=2, saved_tokens=4096, worth="useful"),
         row("o-2", planner="replicate", worth="useless", asked_at=1_800_000_001.0),
         row("o-3", outcome="missing", blocks=3, bytes=3072, worth="none", asked_at=1_800_000_002.0),
@@ -180,7 +180,7 @@ def test_it_shows_orders_and_what_each_was_worth(viewer: Client, pool: Pool) -> 
 
 def test_a_cold_copy_that_went_is_an_order_too(viewer: Client, pool: Pool) -> None:
     two_nodes(pool)
-    told(
+    store_orders(
         row("o-1", planner="shrink", outcome="freed", worth="useful"),
         row("o-3", planner="shrink", outcome="freed", worth="useless", asked_at=1_800_000_002.0),
         row("o-4", planner="shrink", outcome="freed", worth="open", asked_at=1_800_000_003.0),
@@ -197,7 +197,7 @@ def test_a_cold_copy_that_went_is_an_order_too(viewer: Client, pool: Pool) -> No
 
 def test_many_orders_are_shortened(viewer: Client, pool: Pool) -> None:
     two_nodes(pool)
-    told(*(row(f"o-{number}") for number in range(SHOWN + 5)))
+    store_orders(*(row(f"o-{number}") for number in range(SHOWN + 5)))
     assert "The API lists 5 more." in text(viewer)
 
 

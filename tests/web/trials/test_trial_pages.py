@@ -16,7 +16,7 @@ from controlplane.request_log.models.recording import Recording
 from controlplane.trials.models.whatif import WhatIf
 from controlplane.trials.whatif import job, runs
 from controlplane.trials.whatif.conditions import Conditions
-from controlplane.trials.whatif.lifecycle import standing_of, start_whatif
+from controlplane.trials.whatif.lifecycle import start_whatif, status_of
 from routing.registry import BASELINES
 from simulator.runs.run_task import do_task
 from tests.controlplane.request_log.recordings.traffic import record, rows
@@ -55,7 +55,7 @@ def answered(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> WhatIf:
     asked = start_whatif(keep(pool, recorded()), draft, None, Conditions(seeds=1), actor=ACTOR)
     job.whatif()
     asked.refresh_from_db()
-    assert standing_of(asked).state == "done"
+    assert status_of(asked).state == "done"
     return asked
 
 
@@ -97,7 +97,7 @@ def test_one_that_waits_tells_its_progress_and_can_be_cancelled(operator: Client
     assert "Canceled" in show(operator, address)
     assert operator.post(f"{address}/cancel").status_code == 409
     assert operator.post(f"{address}/again").status_code == 302
-    assert standing_of(asked).state == "waiting"
+    assert status_of(asked).state == "waiting"
 
 
 def test_the_form_asks_about_recorded_traffic(operator: Client, pool: Pool) -> None:

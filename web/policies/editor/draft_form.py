@@ -197,7 +197,7 @@ def form_as_typed(
         typed = {name: value for name, value in posted.items() if isinstance(value, str)}
         document = typed_document(read_document(text), shown, typed)
     except InvalidPolicyError as error:
-        problems = error.found
+        problems = error.field_problems
         return DraftForm(live, draft, base, text, shown, shown, message, True, problems, kept_at=kept_at)
     if document_text(document) != document_text(read_document(text)):
         text = document_text(document)

@@ -19,7 +19,7 @@ from controlplane.policies.document.merge import (
     THEIRS,
     MergedPlace,
     UnresolvedConflictError,
-    changed_places,
+    changed_entries,
     merged,
 )
 from controlplane.policies.document.problems import InvalidPolicyError
@@ -73,7 +73,9 @@ def _merged(
         return render_merge(request, standing, draft, choices=choices, unresolved=error.paths, status=UNPROCESSABLE)
     except InvalidPolicyError as error:
         # Each side is valid, and yet what was chosen of both need not go together.
-        return render_merge(request, standing, draft, choices=choices, problems=error.found, status=UNPROCESSABLE)
+        return render_merge(
+            request, standing, draft, choices=choices, problems=error.field_problems, status=UNPROCESSABLE
+        )
     return redirect(with_query(reverse("policy", args=[standing.policy.slug]), draft=both.number))
 
 
@@ -89,7 +91,7 @@ def render_merge(
     again: bool = False,
 ) -> HttpResponse:
     """Return the three-way view of a draft against what is live now."""
-    places = changed_places(*_sides(standing, draft))
+    places = changed_entries(*_sides(standing, draft))
     rows = [_row(place, choices or {}, unresolved) for place in places]
     live = standing.live
     mine = sum(row["side"] in (MINE, CONFLICT, BOTH) for row in rows)

@@ -25,8 +25,14 @@ from controlplane.policies.publish import StalePolicyError
 from controlplane.policies.reading import PolicyStanding, policies_of, policy_of
 from controlplane.trials.canary import lifecycle as service
 from controlplane.trials.canary.end import abort
-from controlplane.trials.canary.evaluation import CanaryEvaluation, read_look
-from controlplane.trials.canary.evidence import Evidence, EvidenceMissingError, known_guardrails, look_at_step, standing
+from controlplane.trials.canary.evaluation import CanaryEvaluation, stored_evaluation
+from controlplane.trials.canary.evidence import (
+    Evidence,
+    EvidenceMissingError,
+    evaluation_at_step,
+    known_guardrails,
+    step_evidence,
+)
 from controlplane.trials.canary.holdback import visible_slices
 from controlplane.trials.models.canary import Canary, CanaryState
 from planning.documents.guardrail_document import GuardrailDocument
@@ -131,8 +137,8 @@ class CanaryPages(TrialPages):
         self, request: HttpRequest, found: Canary, actor: Actor, now: datetime, rejection: FormRejection | None
     ) -> dict[str, Any]:
         # What an earlier step came to says nothing of the one that runs.
-        look = look_at_step(found) if found.running else read_look(found.look)
-        evidence, of_policy = standing(found, now), policy_of(actor, found.policy.slug)
+        look = evaluation_at_step(found) if found.running else stored_evaluation(found.evaluation)
+        evidence, of_policy = step_evidence(found, now), policy_of(actor, found.policy.slug)
         asks = rejection is not None and isinstance(rejection.error, InvalidFieldsError | EvidenceMissingError)
         following = found.step + 1
         return {

@@ -18,7 +18,7 @@ from controlplane.platform.format import (
     sentence,
     signed,
 )
-from controlplane.trials.canary.evaluation import ArmFigures, CanaryEvaluation, read_look
+from controlplane.trials.canary.evaluation import ArmFigures, CanaryEvaluation, stored_evaluation
 from controlplane.trials.canary.evidence import GUARD_TITLES, StepEvidence
 from controlplane.trials.canary.pool_arms import slice_document
 from controlplane.trials.models.canary import Canary, CanaryState
@@ -99,7 +99,7 @@ def slice_row(stored: Holdback, now: datetime) -> dict[str, Any]:
         "rule": slice_document(stored.pool.policy.live_version).placement,
         "share": percent_words(stored.share),
         "since": moment(stored.since, now),
-        "look": read_look(stored.look),
+        "look": stored_evaluation(stored.evaluation),
     }
 
 

@@ -25,9 +25,9 @@ from controlplane.trials.whatif.engine_candidate import LEARNED, LEARNED_PREFILL
 from controlplane.trials.whatif.lifecycle import (
     TooManyWaitError,
     WhatIfStanding,
-    standing_of,
-    standings_of,
     start_whatif,
+    status_of,
+    statuses_of,
     visible_whatifs,
 )
 from web.shell.console_request import asked, sent
@@ -57,7 +57,7 @@ class WhatIfPages(TrialPages):
 
     @override
     def rows(self, found: list[WhatIf], actor: Actor, now: datetime) -> dict[str, Any]:
-        standings = standings_of(found)
+        standings = statuses_of(found)
         return {
             "rows": [_row(standing, now) for standing in standings],
             "waiting": sum(standing.unfinished for standing in standings),
@@ -81,7 +81,7 @@ class WhatIfPages(TrialPages):
     @override
     def turn(self, request: HttpRequest, found: WhatIf, verb: str, actor: Actor) -> object:
         """Cancel its run, or run one that has no answer once more."""
-        run = standing_of(found).run
+        run = status_of(found).run
         if run is None:
             raise ConflictError("Its run was deleted; run a new what-if.")
         return (job_control.retry if verb == "again" else job_control.cancel)(run, actor=actor)
@@ -90,7 +90,7 @@ class WhatIfPages(TrialPages):
     def shown(
         self, request: HttpRequest, found: WhatIf, actor: Actor, now: datetime, rejection: FormRejection | None
     ) -> dict[str, Any]:
-        standing = standing_of(found)
+        standing = status_of(found)
         return {
             "title": f"what-if {found.pk}",
             "about": f"Result {found.pk}, {found.pool.slug}",

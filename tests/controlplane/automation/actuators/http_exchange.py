@@ -1,4 +1,4 @@
-"""A loopback HTTP server whose answers a test gives, with everything it was asked."""
+"""A loopback HTTP server whose answers a test gives, with the requests it received."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Answerer = Callable[[str, str, dict[str, str], bytes], tuple[int, bytes]]
 
 @contextmanager
 def http_server(answer: Answerer, types: Mapping[str, str] = MappingProxyType({})) -> Iterator[tuple[str, list[Asked]]]:
-    """Serve for the block; yields the base URL and the list of what was asked. `types` are those other than JSON."""
+    """Serve during the block; yield the base URL and a list of requests. `types`: content types other than JSON."""
     asked: list[Asked] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -32,7 +32,7 @@ def http_server(answer: Answerer, types: Mapping[str, str] = MappingProxyType({}
         do_GET = do_POST = do_PATCH = handle_any
 
         def log_message(self, *_args: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)

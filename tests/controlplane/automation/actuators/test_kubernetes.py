@@ -38,8 +38,8 @@ class ApiServer:
     def answer(self, method: str, path: str, _headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
         if self.fails is not None:
             return self.fails, self._status(self.fails)
-        found = SCALE.fullmatch(path)
-        if found is None or found[1] != "vllm":
+        match = SCALE.fullmatch(path)
+        if match is None or match[1] != "vllm":
             return 404, self._status(404)
         if method == "PATCH":
             wanted = json.loads(body)
@@ -87,8 +87,8 @@ def order(pool: Pool, key: str, kind: str = "start", name: str = "", **fields: A
     return EngineAction.objects.create(key=key, pool=pool, kind=kind, engine_name=name, **{**known, **fields})
 
 
-def keep(one: EngineAction, told: Any) -> None:
-    one.told = {**one.told, **told}
+def keep(one: EngineAction, state: Any) -> None:
+    one.actuator_state = {**one.actuator_state, **state}
     one.save()
 
 
@@ -98,8 +98,8 @@ def test_a_start_keeps_the_scale_it_wants_before_it_patches_and_names_the_engine
     actuator, asked = cluster
     one = order(pool, "k1")
     first = actuator.start(one)
-    assert (dict(first.told), first.engine, server.replicas) == ({"replicas": 4}, None, 3)
-    keep(one, first.told)
+    assert (dict(first.actuator_state), first.engine, server.replicas) == ({"replicas": 4}, None, 3)
+    keep(one, first.actuator_state)
     second = actuator.start(one)
     assert server.replicas == 4
     assert second.engine is not None
@@ -114,7 +114,7 @@ def test_repeating_a_start_has_one_effect(
     pool: Pool, server: ApiServer, cluster: tuple[KubernetesActuator, list[Asked]]
 ) -> None:
     actuator, asked = cluster
-    one = order(pool, "k1", told={"replicas": 4})
+    one = order(pool, "k1", actuator_state={"replicas": 4})
     for _ in range(3):
         actuator.start(one)
     assert server.replicas == 4
@@ -126,9 +126,9 @@ def test_two_starts_want_different_scales(
 ) -> None:
     actuator, _ = cluster
     one, two = order(pool, "k1"), order(pool, "k2")
-    keep(one, actuator.start(one).told)
-    keep(two, actuator.start(two).told)
-    assert (one.told, two.told) == ({"replicas": 4}, {"replicas": 5})
+    keep(one, actuator.start(one).actuator_state)
+    keep(two, actuator.start(two).actuator_state)
+    assert (one.actuator_state, two.actuator_state) == ({"replicas": 4}, {"replicas": 5})
     actuator.start(two)
     actuator.start(one)
     assert server.replicas == 5
@@ -140,22 +140,22 @@ def test_a_stop_takes_the_last_pod_and_waits_for_its_turn(
     actuator, _ = cluster
     middle, last = order(pool, "k1", "stop", "vllm-1"), order(pool, "k2", "stop", "vllm-2")
     waiting = actuator.stop(middle)
-    assert (waiting.standing, server.replicas) == (ActionProgress.UNDER_WAY, 3)
+    assert (waiting.progress, server.replicas) == (ActionProgress.UNDER_WAY, 3)
     assert "vllm-2 must stop before vllm-1" in waiting.says
-    assert actuator.stop(last).standing == ActionProgress.IN_EFFECT
+    assert actuator.stop(last).progress == ActionProgress.IN_EFFECT
     assert server.replicas == 2
-    assert actuator.stop(last).standing == ActionProgress.IN_EFFECT
-    assert actuator.stop(middle).standing == ActionProgress.IN_EFFECT
+    assert actuator.stop(last).progress == ActionProgress.IN_EFFECT
+    assert actuator.stop(middle).progress == ActionProgress.IN_EFFECT
     assert server.replicas == 1
 
 
-def test_a_scale_that_somebody_else_moved_is_tried_again(
+def test_a_scale_that_was_changed_meanwhile_is_retried(
     pool: Pool, server: ApiServer, cluster: tuple[KubernetesActuator, list[Asked]]
 ) -> None:
     actuator, _ = cluster
     server.moved_before_patch = True
     with pytest.raises(ActuatorError, match="409"):
-        actuator.start(order(pool, "k1", told={"replicas": 4}))
+        actuator.start(order(pool, "k1", actuator_state={"replicas": 4}))
     assert server.replicas == 3
 
 

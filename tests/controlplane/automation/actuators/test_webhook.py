@@ -62,7 +62,7 @@ def test_a_call_over_the_wire_is_signed_and_carries_the_order_s_key(order: Engin
     with http_server(lambda *_request: (200, b"")) as (url, asked):
         settings = WebhookSettings(url=f"{url}/hook?fleet=7")
         answer = WebhookActuator(settings, clock=lambda: 1_700_000_000.9).stop(order)
-    assert answer.standing == ActionProgress.IN_EFFECT
+    assert answer.progress == ActionProgress.IN_EFFECT
     method, path, headers, body = asked[0]
     assert (method, path, headers["idempotency-key"]) == ("POST", "/hook?fleet=7", "key-1")
     assert headers["x-headway-signature"] == f"t=1700000000,v1={signature(SECRET, '1700000000', body)}"
@@ -73,12 +73,12 @@ def test_a_call_over_the_wire_is_signed_and_carries_the_order_s_key(order: Engin
 
 
 def test_the_signature_depends_on_secret_time_and_body() -> None:
-    told = {signature(*item) for item in (("a", "1", b"x"), ("b", "1", b"x"), ("a", "2", b"x"), ("a", "1", b"y"))}
-    assert len(told) == 4
+    signatures = {signature(*item) for item in (("a", "1", b"x"), ("b", "1", b"x"), ("a", "2", b"x"), ("a", "1", b"y"))}
+    assert len(signatures) == 4
 
 
 @pytest.mark.parametrize(
-    ("status", "answer", "standing"),
+    ("status", "answer", "progress"),
     [
         (200, b"", ActionProgress.IN_EFFECT),
         (200, {"status": "done"}, ActionProgress.IN_EFFECT),
@@ -87,17 +87,17 @@ def test_the_signature_depends_on_secret_time_and_body() -> None:
         (202, {"status": "done"}, ActionProgress.IN_EFFECT),
     ],
 )
-def test_answers_say_how_the_order_stands(
-    order: EngineAction, status: int, answer: Any, standing: ActionProgress
+def test_answers_report_the_progress_of_the_order(
+    order: EngineAction, status: int, answer: Any, progress: ActionProgress
 ) -> None:
-    assert actuator(status, answer).stop(order).standing == standing
-    assert actuator(status, answer).flip(order).standing == standing
+    assert actuator(status, answer).stop(order).progress == progress
+    assert actuator(status, answer).flip(order).progress == progress
 
 
 def test_a_start_is_under_way_until_the_prober_says_otherwise_and_may_name_the_engine(order: EngineAction) -> None:
     engine = {"name": "gpu-7", "url": "http://10.0.0.7:8000", "kv_events_endpoint": "tcp://10.0.0.7:5557"}
     answer = actuator(200, {"status": "done", "engine": engine}).start(order)
-    assert answer.standing == ActionProgress.UNDER_WAY
+    assert answer.progress == ActionProgress.UNDER_WAY
     assert answer.engine is not None
     assert (answer.engine.name, answer.engine.url) == ("gpu-7", "http://10.0.0.7:8000")
     assert actuator(202).start(order).engine is None
@@ -167,14 +167,14 @@ def test_the_name_is_resolved_once_and_what_was_checked_is_called(
     order: EngineAction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked_for: list[str] = []
-    look_up = socket.getaddrinfo
+    resolve = socket.getaddrinfo
 
     def rebinding(host: Any, port: Any, *args: Any, **options: Any) -> Any:
         if host != "hook.example":
-            return look_up(host, port, *args, **options)
+            return resolve(host, port, *args, **options)
         asked_for.append(host)
         address = "127.0.0.1" if len(asked_for) == 1 else "169.254.169.254"
-        return look_up(address, port, *args, **options)
+        return resolve(address, port, *args, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", rebinding)
     with http_server(lambda *_request: (200, b"")) as (url, asked):
@@ -212,7 +212,7 @@ def test_a_start_that_is_given_up_is_cancelled_under_its_key(order: EngineAction
     order.refresh_from_db()
     with http_server(lambda *_request: (200, b"")) as (url, asked):
         answer = WebhookActuator(WebhookSettings(url=url)).undo(order)
-    assert answer.standing == ActionProgress.IN_EFFECT
+    assert answer.progress == ActionProgress.IN_EFFECT
     _, _, headers, body = asked[0]
     assert (headers["idempotency-key"], json.loads(body)["idempotency_key"]) == ("key-1-cancel", "key-1")
     assert json.loads(body)["action"] == "cancel"

@@ -1,4 +1,4 @@
-"""A pool's automations over REST: how they stand, the switches, the orders, and engines' health."""
+"""A pool's automations over REST: their state, the switches, the orders, and engines' health."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ ACTOR = program("tests")
 
 
 def test_a_pool_says_how_it_steers_itself(api: Api) -> None:
-    told = api.get("pools/pool-a/automation").json()
-    assert (told["pool"], told["frozen"], told["override_engines"]) == ("pool-a", False, None)
-    modes = {item["job"]: (item["mode"], item["in_force"]) for item in told["automations"]}
+    state = api.get("pools/pool-a/automation").json()
+    assert (state["pool"], state["frozen"], state["override_engines"]) == ("pool-a", False, None)
+    modes = {item["job"]: (item["mode"], item["in_force"]) for item in state["automations"]}
     assert modes == {
         "engine_health": ("act", "act"),
         "rebalance": ("advise", "advise"),
         "scaling": ("advise", "advise"),
         "prefill_decode": ("advise", "advise"),
     }
-    assert told["orders"][0]["key"] == "order-a"
-    assert told["engines"] == {"desired": 1, "running": 0, "failed": 0, "ordered": 1}
+    assert state["orders"][0]["key"] == "order-a"
+    assert state["engines"] == {"desired": 1, "running": 0, "failed": 0, "ordered": 1}
 
 
 def test_freezing_shows_at_once_and_is_in_the_audit(api: Api) -> None:
-    told = api.post("pools/pool-a/freeze", {"why": "an incident"}).json()
-    assert told["frozen"]
-    assert (told["changed_by"], told["why"]) == ("admin", "an incident")
-    assert {item["in_force"] for item in told["automations"]} == {"frozen"}
+    state = api.post("pools/pool-a/freeze", {"why": "an incident"}).json()
+    assert state["frozen"]
+    assert (state["changed_by"], state["why"]) == ("admin", "an incident")
+    assert {item["in_force"] for item in state["automations"]} == {"frozen"}
     event = AuditEvent.objects.get(verb="pool.freeze")
     assert (event.before["frozen"], event.after["frozen"], event.why) == (False, True, "an incident")
     assert not api.post("pools/pool-a/unfreeze", {}).json()["frozen"]
@@ -47,9 +47,9 @@ def test_freezing_shows_at_once_and_is_in_the_audit(api: Api) -> None:
 
 def test_an_override_is_checked_and_ends(api: Api) -> None:
     until = (timezone.now() + timedelta(hours=1)).isoformat()
-    told = api.post("pools/pool-a/override", {"engines": 3, "until": until}).json()
-    scaling = next(item for item in told["automations"] if item["job"] == "scaling")
-    assert (told["override_engines"], scaling["in_force"]) == (3, "override")
+    state = api.post("pools/pool-a/override", {"engines": 3, "until": until}).json()
+    scaling = next(item for item in state["automations"] if item["job"] == "scaling")
+    assert (state["override_engines"], scaling["in_force"]) == (3, "override")
     assert api.post("pools/pool-a/end_override", {}).json()["override_engines"] is None
     for body, path in (
         ({"engines": 3}, "until"),
@@ -67,7 +67,7 @@ def test_an_override_is_checked_and_ends(api: Api) -> None:
 
 def test_orders_are_answered_once(api: Api) -> None:
     assert api.post("orders/order-a/confirm", {}).json()["state"] == "sent"
-    assert EngineAction.objects.get(key="order-a").told == {"confirmed_by": "admin"}
+    assert EngineAction.objects.get(key="order-a").actuator_state == {"confirmed_by": "admin"}
     assert api.post("orders/order-b/withdraw", {"why": "keep it"}).json()["state"] == "cancelled"
     rejected = api.post("orders/order-b/confirm", {})
     assert rejected.status_code == 409
@@ -78,8 +78,8 @@ def test_the_health_of_an_engine_names_its_reason(api: Api, world: World) -> Non
     assert api.get("engines/e-a/health").json()["state"] == "healthy"
     since = timezone.now()
     put_verdict(world.engines["a"], "quarantined", actor=ACTOR, since=since, code="stalled", reason="It stands still.")
-    told = api.get("engines/e-a/health").json()
-    assert (told["engine"], told["state"], told["code"], told["reason"]) == (
+    health = api.get("engines/e-a/health").json()
+    assert (health["engine"], health["state"], health["code"], health["reason"]) == (
         "e-a",
         "quarantined",
         "stalled",
@@ -88,9 +88,13 @@ def test_the_health_of_an_engine_names_its_reason(api: Api, world: World) -> Non
 
 
 def test_a_person_judges_an_engine_and_gives_the_judgement_back(api: Api) -> None:
-    told = api.post("engines/e-a/quarantine", {"why": "smells of smoke"}).json()
-    assert (told["state"], told["code"], told["reason"]) == ("quarantined", "by_hand", "by admin: smells of smoke")
-    assert api.post("engines/e-a/quarantine", {}).json() == told
+    health = api.post("engines/e-a/quarantine", {"why": "smells of smoke"}).json()
+    assert (health["state"], health["code"], health["reason"]) == (
+        "quarantined",
+        "by_hand",
+        "by admin: smells of smoke",
+    )
+    assert api.post("engines/e-a/quarantine", {}).json() == health
     trusted = api.post("engines/e-a/trust", {"why": "only dust"}).json()
     assert (trusted["state"], trusted["code"]) == ("healthy", "trusted")
     assert trusted["until"] is not None
@@ -117,8 +121,8 @@ def test_advice_is_shown_with_its_key_and_followed_once(api: Api, world: World) 
         outcome={"mode": "advise"},
     )
     EngineAction.objects.filter(pool__slug="pool-a").delete()
-    told = api.get("pools/pool-a/automation").json()["automations"]
-    assert {item["job"]: item["advice"] for item in told if item["advice"]} == {"scaling": "+mixed"}
+    automations = api.get("pools/pool-a/automation").json()["automations"]
+    assert {item["job"]: item["advice"] for item in automations if item["advice"]} == {"scaling": "+mixed"}
     stale = api.post("pools/pool-a/follow_advice", {"job": "scaling", "advice": "+mixed,+mixed"})
     assert (stale.status_code, EngineAction.objects.filter(pool__slug="pool-a").count()) == (409, 0)
     followed = api.post("pools/pool-a/follow_advice", {"job": "scaling", "advice": "+mixed", "why": "agreed"}).json()
@@ -144,8 +148,8 @@ def test_plans_are_listed_the_newest_first_and_narrowed(api: Api) -> None:
 
 def test_a_pool_s_actuator_is_checked_with_its_settings(api: Api) -> None:
     hook = {"actuator": "webhook", "actuator_settings": {"url": "https://fleet.example/hook"}}
-    told = api.change("PATCH", "pools/pool-a", hook).json()
-    assert told["actuator_settings"]["secret_variable"] == "HEADWAY_WEBHOOK_SECRET"
+    changed = api.change("PATCH", "pools/pool-a", hook).json()
+    assert changed["actuator_settings"]["secret_variable"] == "HEADWAY_WEBHOOK_SECRET"
     wrong = api.change("PATCH", "pools/pool-a", {"actuator_settings": {"url": "file:///etc/passwd"}})
     assert wrong.status_code == 400
     assert wrong.json()["errors"][0]["path"] == "actuator_settings.url"

@@ -25,7 +25,7 @@ def judge(world: World) -> None:
 
 
 def live(world: World, seconds: float) -> None:
-    world.pass_time(seconds, each=lambda: judge(world))
+    world.pass_time(seconds, after_step=lambda: judge(world))
 
 
 def silence(world: World, name: str) -> None:
@@ -64,7 +64,7 @@ def test_a_sick_engine_is_quarantined_published_and_comes_back_slowly(world: Wor
     assert (verdict.state, published("e-02")) == ("healthy", "healthy")
 
 
-def test_a_verdict_is_told_once_however_often_it_is_judged(world: World) -> None:
+def test_a_verdict_is_audited_once_however_often_it_is_judged(world: World) -> None:
     live(world, 5)
     silence(world, "e-02")
     live(world, 30)

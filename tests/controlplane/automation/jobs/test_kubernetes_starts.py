@@ -1,4 +1,4 @@
-"""Starts on Kubernetes from the order to the engine: a name that comes late, one that never comes, one that moves."""
+"""Starts on Kubernetes from the order to the engine: a name that resolves late, one that never does, one that moves."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Apps:
 
 @pytest.fixture
 def dns(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Return the records by pod; names of others have none."""
+    """Return the records by pod; other pods have no address."""
     records: dict[str, str] = {}
 
     def getaddrinfo(host: str, port: int, **_: Any) -> Any:
@@ -119,7 +119,7 @@ def test_a_pod_that_serves_is_never_scaled_away(world: World, apps: Apps, dns: d
     lost.refresh_from_db()
     assert (lost.state, apps.replicas) == ("failed", 5)
     assert "vllm-4 is above it" in lost.says
-    # The pod that was left behind is what the next start gets.
+    # The next start gets the pod that was left behind.
     dns["vllm-3"] = "10.0.0.3"
     again = start(world)
     live(world, 30)

@@ -1,4 +1,4 @@
-"""Rebalancing: advice tells nobody, action tells the gateways after it is stored."""
+"""Rebalancing: advice publishes nothing, action is published to the gateways after it is stored."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ TOPIC = "rebalance/chat"
 
 
 def live(world: World, seconds: float, capture: Any) -> None:
-    def each() -> None:
+    def after_step() -> None:
         world.pool = type(world.pool).objects.get(pk=world.pool.pk)
         work = partial(job.even_out, observed=world.observed, bus=world.bus)
         with capture(execute=True):
             run_rounds(job.JOB, timedelta(seconds=1), work, pools=[world.pool], clock=world.clock)
 
-    world.pass_time(seconds, each=each)
+    world.pass_time(seconds, after_step=after_step)
 
 
 def heat(world: World) -> None:
@@ -35,7 +35,9 @@ def heat(world: World) -> None:
         world.say(name, in_flight_s=work_s, bound=20 if work_s > 1 else 0)
 
 
-def test_advice_is_recorded_and_no_gateway_hears_of_it(world: World, django_capture_on_commit_callbacks: Any) -> None:
+def test_advice_is_recorded_and_not_published_to_gateways(
+    world: World, django_capture_on_commit_callbacks: Any
+) -> None:
     heat(world)
     live(world, 10, django_capture_on_commit_callbacks)
     assert world.bus.latest(TOPIC) is None

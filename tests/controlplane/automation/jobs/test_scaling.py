@@ -1,4 +1,4 @@
-"""Scaling and the ratio: orders where they act, records where they advise, an operator's wish above both."""
+"""Scaling and the ratio: orders where they act, records where they advise, an operator's override above both."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ ACTS = {"mode": "act", "min_engines": 2, "max_engines": 8, "window_s": 20, "min_
 
 
 def live(world: World, seconds: float, job=scaling.JOB, work=scaling.scale) -> None:
-    def each() -> None:
+    def after_step() -> None:
         world.pool = type(world.pool).objects.get(pk=world.pool.pk)
         world.run(job, work, timedelta(seconds=5))
 
-    world.pass_time(seconds, each=each)
+    world.pass_time(seconds, after_step=after_step)
 
 
 def overload(world: World, seconds: float, late: float = 0.5) -> None:
-    """Ask for twice what the engines can do, so that `late` of the requests are."""
+    """Send twice the work that the engines can do, so that `late` of the requests are late."""
     for _ in range(int(seconds)):
         world.totals["requests"] += 10
         world.totals["on_time"] += round(10 * (1 - late))

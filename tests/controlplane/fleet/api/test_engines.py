@@ -22,7 +22,7 @@ NEW = {"pool": "pool-a", "name": "e-new", "url": "http://10.0.9.9:8000/"}
 def report(
     bus: Bus, engine_id: str, *, running: int = 0, bound: int = 0, state: str = "draining", age_s: float = 0
 ) -> None:
-    """Put what a gateway would say of one engine on the bus."""
+    """Publish a gateway's report on one engine."""
     engine = EngineSample(
         engine_id=engine_id,
         name=engine_id,

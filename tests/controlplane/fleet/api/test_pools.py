@@ -1,4 +1,4 @@
-"""Pools over REST: what a PUT that leaves something out does."""
+"""Pools over REST: the effect of a PUT with omitted values."""
 
 from __future__ import annotations
 

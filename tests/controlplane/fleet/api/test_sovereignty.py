@@ -43,7 +43,7 @@ def test_without_rules_all_is_allowed(api: Api) -> None:
     assert build_snapshot(at=0.0).sovereignty == SovereigntyDocument()
 
 
-def test_rules_are_told_to_the_audit_and_reach_the_gateways(api: Api) -> None:
+def test_rules_are_audited_and_reach_the_gateways(api: Api) -> None:
     before = build_snapshot(at=0.0).version
     answer = api.change("PUT", PATH, {"default": "allow", "rules": [rule()], "why": "the contract"})
     assert (answer.status_code, answer.json()) == (200, {"default": "allow", "rules": [rule()], "revision": 2})
@@ -86,7 +86,7 @@ def test_a_rule_says_whether_it_allows(api: Api) -> None:
     assert api.change("PUT", PATH, {"rules": [incomplete]}).status_code == 400
 
 
-def test_nobody_overwrites_rules_that_he_has_not_seen(api: Api) -> None:
+def test_rules_changed_meanwhile_are_not_overwritten(api: Api) -> None:
     etag = api.get(PATH)["ETag"]
     api.change("PUT", PATH, {"rules": [rule()]})
     assert api.call("PUT", PATH, {"rules": []}, If_Match=etag).status_code == 412

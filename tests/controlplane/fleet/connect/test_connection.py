@@ -1,4 +1,4 @@
-"""What connecting an engine makes, reuses and rejects."""
+"""What connecting an engine creates, reuses and rejects."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ def connected(url: str, **wishes: object) -> Engine:
 
 
 def rejected(facts: ConnectedEngineFacts, **wishes: object) -> ConnectRejectedError:
-    with pytest.raises(ConnectRejectedError) as found:
+    with pytest.raises(ConnectRejectedError) as caught:
         planned(facts, **wishes)
-    return found.value
+    return caught.value
 
 
 def test_the_first_engine_makes_region_pool_and_policy_of_what_it_says() -> None:
@@ -87,14 +87,14 @@ def test_the_first_engine_makes_region_pool_and_policy_of_what_it_says() -> None
 def test_allowing_the_address_is_in_the_audit() -> None:
     pool = make_connection(planned(), actor=ACTOR).pool
     assert pool.engine_networks == "10.3.0.7/32"
-    told = AuditEvent.objects.get(verb="pool.create")
-    assert (told.actor_name, told.why) == ("connect", f"Allowed 10.3.0.7 for {URL}")
+    event = AuditEvent.objects.get(verb="pool.create")
+    assert (event.actor_name, event.why) == ("connect", f"Allowed 10.3.0.7 for {URL}")
     connected("http://10.3.0.6:8000")
-    told = AuditEvent.objects.get(verb="pool.change")
-    assert told.after["engine_networks"] == "10.3.0.6/31"
+    event = AuditEvent.objects.get(verb="pool.change")
+    assert event.after["engine_networks"] == "10.3.0.6/31"
 
 
-def test_an_address_may_be_asked_once_somebody_allowed_it_for_any_pool() -> None:
+def test_an_address_may_be_contacted_once_it_is_allowed_for_any_pool() -> None:
     assert not may_be_asked(at(URL))
     pool = make_connection(planned(), actor=ACTOR).pool
     assert may_be_asked(at(URL))
@@ -122,9 +122,9 @@ def test_another_block_size_is_rejected_once_an_engine_of_the_pool_serves() -> N
     engine = connected(URL)
     other = replace(FACTS, block_tokens=16, events="")
     Engine.objects.filter(pk=engine.pk).update(desired_state=DesiredState.READY)
-    with pytest.raises(ConnectRejectedError) as found:
+    with pytest.raises(ConnectRejectedError) as caught:
         planned(other, "http://10.3.0.9:8000")
-    rejection = found.value
+    rejection = caught.value
     assert rejection.sentence == "Its blocks have 16 tokens, those of pool llama-3-1-8b 32."
     assert "--block-size 32" in rejection.remedy
     assert "--block-size 32" in rejection.start_line and "--kv-events-config" in rejection.start_line
@@ -139,7 +139,7 @@ def test_without_kv_events_it_names_the_one_flag() -> None:
     assert not Pool.objects.exists()
 
 
-def test_where_vllm_reports_no_socket_it_says_where_it_looked() -> None:
+def test_without_a_socket_from_vllm_the_error_names_the_ports_tried() -> None:
     rejection = rejected(replace(FACTS, events="", reports_sockets=False))
     assert rejection.sentence == (
         "It does not report its KV event socket, and no publisher answers at port 18000 or 5557."
@@ -157,8 +157,8 @@ RANKED = replace(
 
 
 def test_each_rank_behind_an_address_becomes_a_target_of_its_own() -> None:
-    found = targets(RANKED, at(URL))
-    engines = [make_connection(plan_connection(*item, Wishes()), actor=ACTOR) for item in found]
+    ranks = targets(RANKED, at(URL))
+    engines = [make_connection(plan_connection(*item, Wishes()), actor=ACTOR) for item in ranks]
     assert [
         (engine.name, engine.url, engine.connect_url, engine.rank, engine.kv_events_endpoint) for engine in engines
     ] == [
@@ -170,7 +170,7 @@ def test_each_rank_behind_an_address_becomes_a_target_of_its_own() -> None:
     assert targets(FACTS, at(URL)) == [(FACTS, at(URL))]
     with pytest.raises(ConnectRejectedError, match="no data-parallel rank 2"):
         targets(RANKED, at(f"{URL}#2"))
-    assert made_words(plan_connection(*found[0], Wishes()), 1).endswith("and 1 more, one per rank.")
+    assert made_words(plan_connection(*ranks[0], Wishes()), 1).endswith("and 1 more, one per rank.")
 
 
 def test_an_engine_that_only_prefills_is_registered_as_such() -> None:
@@ -179,7 +179,7 @@ def test_an_engine_that_only_prefills_is_registered_as_such() -> None:
     assert "Prefill only." in fact_lines(facts)
 
 
-def test_a_rank_of_an_engine_that_stands_for_all_of_them_is_rejected() -> None:
+def test_a_rank_of_an_engine_registered_with_all_its_ranks_is_rejected() -> None:
     connected(URL)
     with pytest.raises(ConnectRejectedError, match="stands for all its ranks"):
         plan_connection(*targets(RANKED, at(URL))[0], Wishes())
@@ -227,7 +227,7 @@ def test_a_base_url_of_a_client_is_understood() -> None:
     assert engine_address(f"{URL}/v1/").url == URL
 
 
-def test_what_was_told_is_said_in_a_few_lines() -> None:
+def test_reported_facts_are_shown_in_a_few_lines() -> None:
     assert fact_lines(replace(FACTS, adapters=("sql",), replay="")) == [
         "vLLM 0.32.0 serves meta/Llama-3.1-8B, also named llama.",
         "Blocks of 32 tokens, KV cache of 99,968 tokens, context of 4,096 tokens.",

@@ -1,4 +1,4 @@
-"""What engines of either product answer, as their versions of today do, and what is made of it."""
+"""Answers of today's versions of both products, and the facts read from them."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ SGLANG: dict[str, Any] = {
 
 def answering(answers: dict[str, Any]) -> Answerer:
     def answer(_method: str, path: str, _headers: dict[str, str], _body: bytes) -> tuple[int, bytes]:
-        found = answers.get(path, 404)
-        if isinstance(found, int):
-            return found, b"{}"
-        return 200, found.encode() if isinstance(found, str) else json.dumps(found).encode()
+        reply = answers.get(path, 404)
+        if isinstance(reply, int):
+            return reply, b"{}"
+        return 200, reply.encode() if isinstance(reply, str) else json.dumps(reply).encode()
 
     return answer
 
@@ -78,7 +78,7 @@ async def at(url: str) -> ConnectedEngineFacts:
     return await ask_engine(CheckedUrl(url, url, "127.0.0.1", 1), bearer="", variable="HEADWAY_ENGINE_API_KEY")
 
 
-async def test_vllm_tells_names_adapters_blocks_ranks_and_sockets() -> None:
+async def test_vllm_reports_names_adapters_blocks_ranks_and_sockets() -> None:
     facts = await asked(VLLM)
     assert (facts.product, facts.version) == ("vLLM", "0.32.0")
     assert (facts.names, facts.adapters, facts.weights) == (("tiny", "small"), ("sql",), "/models/tiny")
@@ -87,17 +87,17 @@ async def test_vllm_tells_names_adapters_blocks_ranks_and_sockets() -> None:
     assert facts.tokenizes
 
 
-async def test_sglang_tells_page_size_and_socket_in_its_arguments() -> None:
+async def test_sglang_reports_page_size_and_socket_in_its_arguments() -> None:
     facts = await asked(SGLANG)
     assert (facts.product, facts.version, facts.names) == ("SGLang", "0.5.23", ("tiny",))
     assert (facts.block_tokens, facts.kv_tokens, facts.ranks) == (64, 4096, 1)
     assert (facts.events, facts.replay) == ("tcp://127.0.0.1:5557", "")
 
 
-async def test_sglang_tells_whether_it_prefills_or_decodes() -> None:
+async def test_sglang_reports_whether_it_prefills_or_decodes() -> None:
     for mode, role in (("prefill", "prefill"), ("decode", "decode"), ("null", "mixed")):
-        told = {**SGLANG, "/server_info": {**SGLANG["/server_info"], "disaggregation_mode": mode}}
-        assert (await asked(told)).role == role
+        answers = {**SGLANG, "/server_info": {**SGLANG["/server_info"], "disaggregation_mode": mode}}
+        assert (await asked(answers)).role == role
 
 
 async def test_an_older_sglang_answers_under_its_older_path() -> None:
@@ -119,19 +119,19 @@ async def test_sglangs_pages_are_blocks_to_the_preflight_too() -> None:
 async def test_several_ranks_under_a_plain_address_fail_their_check_and_one_that_is_named_goes_on() -> None:
     with http_server(answering({**VLLM, "/health": ""}), types={"/metrics": "text/plain"}) as (url, _):
         rules = EngineUrlRules((), allow_loopback=True)
-        found = []
+        results = []
         for rank in (None, 1):
             subject = PreflightSubject(url, url, "tiny", True, 32, 512, rules=rules, rank=rank)
             async with aiohttp.ClientSession(auto_decompress=False) as session:
-                found.append({step.key: step async for step in EnginePreflight(subject, session).run()})
-    whole, second = found
+                results.append({step.key: step async for step in EnginePreflight(subject, session).run()})
+    whole, second = results
     assert "2 data-parallel ranks" in whole["block_size"].sentence
     assert whole["block_size"].remedy == f"Register each rank: {url}#0 to {url}#1."
     assert second["block_size"].sentence == "Block size 32, same as the pool's."
     assert "tcp://127.0.0.1:5558" in second["events"].sentence, "its own socket"
 
 
-async def test_what_an_engine_does_not_tell_stays_unknown() -> None:
+async def test_unreported_facts_stay_unknown() -> None:
     facts = await asked({"/v1/models": {"data": [{"id": "tiny"}]}})
     assert (facts.product, facts.block_tokens, facts.events, facts.tokenizes) == ("", None, "", False)
     assert facts.names == ("tiny",)
@@ -152,7 +152,7 @@ async def test_what_is_no_engine_for_us_is_rejected_with_what_to_do(answers: dic
     assert rejected.value.remedy
 
 
-async def test_where_nobody_listens_it_says_so() -> None:
+async def test_an_address_without_a_listener_is_reported() -> None:
     with pytest.raises(ConnectRejectedError, match="connection refused"):
         await at(f"http://127.0.0.1:{free_ports(1)[0]}")
 
@@ -186,7 +186,7 @@ async def test_what_listens_at_a_usual_port_and_is_no_publisher_is_not_taken_for
     assert (facts.events, facts.replay, facts.sockets) == ("", "", ())
 
 
-async def test_the_start_line_of_vllm_has_all_that_it_told_and_the_flag() -> None:
+async def test_the_start_line_of_vllm_has_all_reported_facts_and_the_flag() -> None:
     facts = await asked({**VLLM, "/kv_event_sources": {}})
     flag = events_flag("http://10.0.0.1:8000")
     line = start_line(facts, flag)
@@ -197,7 +197,7 @@ async def test_the_start_line_of_vllm_has_all_that_it_told_and_the_flag() -> Non
     assert config["enable_kv_cache_events"] is True
 
 
-async def test_a_wanted_block_size_stands_once_in_the_start_line() -> None:
+async def test_a_wanted_block_size_occurs_once_in_the_start_line() -> None:
     line = start_line(await asked(SGLANG), block_size_flag(16, sglang=True))
     assert line.startswith("python -m sglang.launch_server --model-path /models/tiny")
     assert line.count("--page-size") == 1

@@ -1,4 +1,4 @@
-"""Engines come and go with what a source lists; an outage, a person and other sources keep theirs."""
+"""Engines follow a source's list; an outage, a person and other sources keep theirs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pytest_django.fixtures import Settings
 from controlplane.fleet import engine_lifecycle
 from controlplane.fleet.discovery import reconcile
 from controlplane.fleet.discovery.found_engine import DiscoveryOutageError, FoundEngine, Presence
-from controlplane.fleet.discovery.job import discovery_problems, look_at
-from controlplane.fleet.discovery.reconcile import VANISHED_LOOKS
+from controlplane.fleet.discovery.job import discovery_problems, scan_source
+from controlplane.fleet.discovery.reconcile import VANISHED_SCANS
 from controlplane.fleet.discovery.setting import DiscoverySource
 from controlplane.fleet.engine_lifecycle import EngineReading, set_desired_state
 from controlplane.fleet.engine_registration import register_engine
@@ -35,8 +35,8 @@ def allowed(settings: Settings, pool: Pool) -> None:
     pool.save()
 
 
-def look(*found: FoundEngine, source: DiscoverySource = SOURCE) -> None:
-    look_at(source, 0, lambda _: list(found))
+def scan(*listed: FoundEngine, source: DiscoverySource = SOURCE) -> None:
+    scan_source(source, 0, lambda _: list(listed))
 
 
 def outage(_: DiscoverySource) -> list[FoundEngine]:
@@ -48,71 +48,71 @@ def states() -> dict[str, str]:
 
 
 def serve() -> None:
-    """Let all preflights that wait pass."""
+    """Let all waiting preflights pass."""
     for engine in Engine.objects.filter(desired_state=DesiredState.MAINTENANCE):
         set_desired_state(engine, DesiredState.READY, actor=program("preflight"))
     JobRun.objects.filter(job="preflight").update(state=JobState.DONE, finished_at=timezone.now())
 
 
-def told(engine: str) -> list[tuple[str, str]]:
-    """Return verbs and reasons that discovery left in the audit."""
+def audited(engine: str) -> list[tuple[str, str]]:
+    """Return verbs and reasons of discovery's audit events."""
     events = AuditEvent.objects.filter(actor_name="discovery", object_id=engine).order_by("pk")
     return [(event.verb, event.why) for event in events]
 
 
 def test_an_engine_that_is_listed_is_registered_and_checked_before_it_serves(pool: Pool) -> None:
-    look(ONE)
+    scan(ONE)
     engine = Engine.objects.get()
     assert (engine.pool, engine.source, engine.desired_state) == (pool, "dns://vllm.internal:8000", "maintenance")
     seen = preflight_of(engine)
     assert seen is not None and seen.then_ready
-    assert told(engine.engine_id)[0] == ("engine.register", "Listed by dns://vllm.internal:8000")
-    look(ONE)
+    assert audited(engine.engine_id)[0] == ("engine.register", "Listed by dns://vllm.internal:8000")
+    scan(ONE)
     assert Engine.objects.count() == 1
 
 
-def test_one_that_vanishes_is_drained_after_some_looks_and_deleted_when_it_is_empty(
+def test_a_vanished_engine_is_drained_after_some_scans_and_deleted_when_empty(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    look(ONE, TWO)
+    scan(ONE, TWO)
     serve()
     gone = Engine.objects.get(name="e-2").engine_id
-    for _ in range(VANISHED_LOOKS - 1):
-        look(ONE)
+    for _ in range(VANISHED_SCANS - 1):
+        scan(ONE)
     assert states() == {"e-1": "ready", "e-2": "ready"}
-    look(ONE)
+    scan(ONE)
     assert states() == {"e-1": "ready", "e-2": "draining"}
-    look(ONE)
+    scan(ONE)
     assert "e-2" in states(), "nobody knows what is in flight there"
     monkeypatch.setattr(engine_lifecycle, "engine_reading", lambda *_: EngineReading(3))
-    look(ONE)
+    scan(ONE)
     assert "e-2" in states(), "it has work"
     monkeypatch.setattr(engine_lifecycle, "engine_reading", lambda *_: EngineReading(0))
-    look(ONE)
+    scan(ONE)
     assert states() == {"e-1": "ready"}
-    assert [verb for verb, _ in told(gone)][-2:] == ["engine.drain", "engine.delete"]
+    assert [verb for verb, _ in audited(gone)][-2:] == ["engine.drain", "engine.delete"]
 
 
 def test_one_that_is_missed_now_and_then_stays(pool: Pool) -> None:
-    look(ONE, TWO)
+    scan(ONE, TWO)
     serve()
-    for _ in range(VANISHED_LOOKS):
-        look(ONE)
+    for _ in range(VANISHED_SCANS):
+        scan(ONE)
         if Engine.objects.get(name="e-2").desired_state == "ready":
-            look(ONE, TWO)
+            scan(ONE, TWO)
     assert states() == {"e-1": "ready", "e-2": "ready"}
 
 
-def test_an_outage_removes_nobody_and_says_so() -> None:
-    look(ONE, TWO)
+def test_an_outage_removes_no_engine_and_is_reported() -> None:
+    scan(ONE, TWO)
     serve()
-    for _ in range(VANISHED_LOOKS + 1):
-        look_at(SOURCE, 0, outage)
+    for _ in range(VANISHED_SCANS + 1):
+        scan_source(SOURCE, 0, outage)
     assert states() == {"e-1": "ready", "e-2": "ready"}
     (problem,) = discovery_problems({"chat"})
     assert problem.endswith("the name server is away. 2 engines kept as last listed.")
     assert discovery_problems({"other"}) == []
-    look(ONE, TWO)
+    scan(ONE, TWO)
     assert discovery_problems({"chat"}) == []
 
 
@@ -124,101 +124,101 @@ def test_a_pod_that_lost_its_label_gets_no_new_work_from_the_next_read_on(
 ) -> None:
     settings.DISCOVERY = (PODS,)
     monkeypatch.setattr(engine_lifecycle, "engine_reading", lambda *_: EngineReading(0))
-    look(ONE, TWO, source=PODS)
+    scan(ONE, TWO, source=PODS)
     serve()
-    for _ in range(VANISHED_LOOKS - 1):
-        look(TWO, source=PODS)
+    for _ in range(VANISHED_SCANS - 1):
+        scan(TWO, source=PODS)
         assert states() == {"e-1": "draining", "e-2": "ready"}
-    look(ONE, TWO, source=PODS)
+    scan(ONE, TWO, source=PODS)
     assert states() == {"e-1": "maintenance", "e-2": "ready"}
     serve()
     assert states() == {"e-1": "ready", "e-2": "ready"}
-    for _ in range(VANISHED_LOOKS):
-        look(TWO, source=PODS)
+    for _ in range(VANISHED_SCANS):
+        scan(TWO, source=PODS)
     assert states() == {"e-2": "ready"}
 
 
-def test_one_that_is_told_to_end_is_drained_at_once() -> None:
-    look(ONE)
+def test_an_engine_about_to_end_is_drained_at_once() -> None:
+    scan(ONE)
     serve()
-    look(FoundEngine(ONE.name, ONE.url, presence=Presence.LEAVING))
+    scan(FoundEngine(ONE.name, ONE.url, presence=Presence.LEAVING))
     assert states() == {"e-1": "draining"}
 
 
-def waiting(found: FoundEngine) -> FoundEngine:
-    """Return the engine as one that is listed and not ready."""
-    return FoundEngine(found.name, found.url, presence=Presence.WAITING)
+def waiting(listed: FoundEngine) -> FoundEngine:
+    """Return the engine as listed and not ready."""
+    return FoundEngine(listed.name, listed.url, presence=Presence.WAITING)
 
 
 def test_one_that_is_not_ready_is_not_registered() -> None:
-    look(waiting(ONE))
+    scan(waiting(ONE))
     assert not Engine.objects.exists()
 
 
 def test_one_that_is_not_ready_gets_no_new_work_is_never_deleted_and_is_checked_when_it_is_ready_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    look(ONE, TWO)
+    scan(ONE, TWO)
     serve()
     monkeypatch.setattr(engine_lifecycle, "engine_reading", lambda *_: EngineReading(0))
-    for _ in range(VANISHED_LOOKS + 1):
-        look(waiting(ONE), TWO)
+    for _ in range(VANISHED_SCANS + 1):
+        scan(waiting(ONE), TWO)
         assert states() == {"e-1": "draining", "e-2": "ready"}
     one = Engine.objects.get(name="e-1")
-    assert told(one.engine_id)[-1] == ("engine.drain", "Not ready, says dns://vllm.internal:8000")
-    look(ONE, TWO)
+    assert audited(one.engine_id)[-1] == ("engine.drain", "Not ready, says dns://vllm.internal:8000")
+    scan(ONE, TWO)
     serve()
     assert states() == {"e-1": "ready", "e-2": "ready"}
 
 
 def test_the_last_engines_of_a_pool_serve_although_none_is_ready(pool: Pool) -> None:
-    look(ONE, TWO)
+    scan(ONE, TWO)
     serve()
-    look(waiting(ONE), waiting(TWO))
+    scan(waiting(ONE), waiting(TWO))
     assert states() == {"e-1": "ready", "e-2": "ready"}
     (problem,) = discovery_problems({"chat"})
     assert "no engine is ready; 2 engines serve until another one does" in problem
     register_engine(pool, "by-hand", "http://10.1.0.9:8000", actor=PERSON)
     serve()
     set_desired_state(Engine.objects.get(name="by-hand"), DesiredState.READY, actor=PERSON)
-    look(waiting(ONE), waiting(TWO))
+    scan(waiting(ONE), waiting(TWO))
     assert states() == {"e-1": "draining", "e-2": "draining", "by-hand": "ready"}
     assert discovery_problems({"chat"}) == []
 
 
 def test_one_that_a_person_drained_stays_drained_whether_it_is_ready_or_not() -> None:
-    look(ONE, TWO)
+    scan(ONE, TWO)
     serve()
     set_desired_state(Engine.objects.get(name="e-1"), DesiredState.DRAINING, actor=PERSON)
-    look(waiting(ONE), TWO)
-    look(ONE, TWO)
+    scan(waiting(ONE), TWO)
+    scan(ONE, TWO)
     assert states() == {"e-1": "draining", "e-2": "ready"}
 
 
 def test_one_that_comes_back_is_checked_and_serves_again_but_not_if_a_person_drained_it() -> None:
-    look(ONE, TWO)
+    scan(ONE, TWO)
     serve()
-    for _ in range(VANISHED_LOOKS):
-        look(ONE)
+    for _ in range(VANISHED_SCANS):
+        scan(ONE)
     first = Engine.objects.get(name="e-1")
     set_desired_state(first, DesiredState.DRAINING, actor=PERSON)
-    look(ONE, TWO)
+    scan(ONE, TWO)
     assert states() == {"e-1": "draining", "e-2": "maintenance"}
     seen = preflight_of(Engine.objects.get(name="e-2"))
     assert seen is not None and seen.unfinished and seen.then_ready
 
 
 def test_a_pod_that_got_another_address_is_checked_there_before_it_serves_again() -> None:
-    look(FoundEngine(ONE.name, ONE.url, "tcp://10.1.0.1:5557"))
+    scan(FoundEngine(ONE.name, ONE.url, "tcp://10.1.0.1:5557"))
     serve()
-    look(FoundEngine(ONE.name, "http://10.1.0.77:8000"))
+    scan(FoundEngine(ONE.name, "http://10.1.0.77:8000"))
     engine = Engine.objects.get()
     assert (engine.url, engine.kv_events_endpoint) == ("http://10.1.0.77:8000", "")
     assert engine.desired_state == "maintenance"
 
 
 def test_one_whose_preflight_failed_is_checked_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    look(ONE)
+    scan(ONE)
     engine = Engine.objects.get()
     run = JobRun.objects.get(job="preflight")
     failed = [{"key": "healthy", "state": "failed", "sentence": "The health check fails."}]
@@ -226,31 +226,31 @@ def test_one_whose_preflight_failed_is_checked_again_later(monkeypatch: pytest.M
         pk=run.pk,
         defaults={"state": JobState.FAILED, "finished_at": timezone.now(), "progress": {"steps": failed}},
     )
-    look(ONE)
+    scan(ONE)
     assert preflight_of(engine).run_id == run.pk  # type: ignore[union-attr]
     monkeypatch.setattr(reconcile, "AGAIN_AFTER", reconcile.AGAIN_AFTER * 0)
-    look(ONE)
+    scan(ONE)
     assert preflight_of(engine).run_id > run.pk  # type: ignore[union-attr]
 
 
 def test_engines_of_people_and_of_other_sources_are_left_alone(pool: Pool) -> None:
     register_engine(pool, "by-hand", ONE.url, actor=PERSON)
     other = DiscoverySource("chat", "file", "/etc/chat.txt")
-    look_at(other, 1, lambda _: [FoundEngine("theirs", "http://10.1.0.9:8000")])
+    scan_source(other, 1, lambda _: [FoundEngine("theirs", "http://10.1.0.9:8000")])
     serve()
-    for _ in range(VANISHED_LOOKS + 1):
-        look(ONE, TWO)
+    for _ in range(VANISHED_SCANS + 1):
+        scan(ONE, TWO)
     assert states() == {"by-hand": "ready", "theirs": "ready", "e-2": "maintenance"}
 
 
-def test_what_may_not_be_connected_to_is_told_and_holds_up_no_other() -> None:
-    look(FoundEngine("bad", "http://10.9.0.1:8000"), FoundEngine("no slug", "http://10.1.0.8:8000"), ONE)
+def test_a_forbidden_address_is_reported_and_the_others_proceed() -> None:
+    scan(FoundEngine("bad", "http://10.9.0.1:8000"), FoundEngine("no slug", "http://10.1.0.8:8000"), ONE)
     assert set(states()) == {"e-1"}
     (problem,) = discovery_problems({"chat"})
     assert "bad: 10.9.0.1 is outside" in problem and "no slug: " in problem
 
 
-def test_a_pool_that_is_not_there_is_told() -> None:
-    look(ONE, source=DiscoverySource("none", "dns", "vllm.internal", port=8000))
+def test_a_missing_pool_is_reported() -> None:
+    scan(ONE, source=DiscoverySource("none", "dns", "vllm.internal", port=8000))
     assert not Engine.objects.exists()
     assert "There is no pool none" in discovery_problems({"none"})[0]

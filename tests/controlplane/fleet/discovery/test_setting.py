@@ -1,4 +1,4 @@
-"""What HEADWAY_DISCOVERY may say."""
+"""Valid values of HEADWAY_DISCOVERY."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from controlplane.fleet.discovery.setting import DiscoverySource, parse_discovery
 
 
-def test_each_form_is_read_and_told_again() -> None:
+def test_each_form_is_read_and_written_back() -> None:
     text = (
         "chat=file:///etc/headway/chat.txt code=dns://vllm.internal:8000 "
         "s=srv://_vllm._tcp.example.internal a=kubernetes://llm/app=vllm,tier=gpu:8000 b=inferencepool://llm/llama"

@@ -1,4 +1,4 @@
-"""What a file, a name and a cluster list; and when they are not to be believed."""
+"""Lists of a file, a name and a cluster; and when they are not trusted."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def of_text(tmp_path: Path, text: str) -> list[FoundEngine]:
 
 
 def test_a_file_lists_engines_as_they_are_pasted(tmp_path: Path) -> None:
-    found = of_text(tmp_path, "# chat\ne-1, http://10.0.0.1:8000\ne-2 http://10.0.0.2:8000 tcp://10.0.0.2:5557 1.5\n")
-    assert found == [
+    engines = of_text(tmp_path, "# chat\ne-1, http://10.0.0.1:8000\ne-2 http://10.0.0.2:8000 tcp://10.0.0.2:5557 1.5\n")
+    assert engines == [
         FoundEngine("e-1", "http://10.0.0.1:8000"),
         FoundEngine("e-2", "http://10.0.0.2:8000", "tcp://10.0.0.2:5557", speed=1.5),
     ]
 
 
 def test_addresses_of_a_file_are_as_engines_have_them(tmp_path: Path) -> None:
-    found = of_text(tmp_path, "a, http://Engine.Internal./\nb, https://[FD00::1]/path/\n")
-    assert [item.url for item in found] == ["http://engine.internal:80", "https://[fd00::1]:443/path"]
-    assert [check_engine_url(item.url, ANYWHERE, lambda *_: ["10.0.0.1"]).url for item in found] == [
-        item.url for item in found
+    engines = of_text(tmp_path, "a, http://Engine.Internal./\nb, https://[FD00::1]/path/\n")
+    assert [item.url for item in engines] == ["http://engine.internal:80", "https://[fd00::1]:443/path"]
+    assert [check_engine_url(item.url, ANYWHERE, lambda *_: ["10.0.0.1"]).url for item in engines] == [
+        item.url for item in engines
     ]
 
 
@@ -61,8 +61,8 @@ NAME = DiscoverySource("chat", "dns", "vllm.internal", port=8000)
 
 
 def test_a_name_lists_an_engine_per_address() -> None:
-    found = engines_of_name(NAME, lambda *_: ["10.0.0.2", "fd00::1", "10.0.0.2"])
-    assert [(item.name, item.url) for item in found] == [
+    engines = engines_of_name(NAME, lambda *_: ["10.0.0.2", "fd00::1", "10.0.0.2"])
+    assert [(item.name, item.url) for item in engines] == [
         ("10-0-0-2-8000", "http://10.0.0.2:8000"),
         ("fd00-1-8000", "http://[fd00::1]:8000"),
     ]
@@ -101,19 +101,19 @@ OLD_PATH = "/apis/inference.networking.x-k8s.io/v1alpha2/namespaces/llm/inferenc
 
 
 def listed(source: DiscoverySource, answers: dict[str, Any]) -> tuple[list[FoundEngine], dict[str, list[str]]]:
-    """Return what the source lists in a cluster that answers so, and the query of the pods."""
+    """Return the engines that the source lists in a cluster with these answers, and the query of the pods."""
 
     def answer(_method: str, path: str, _headers: dict[str, str], _body: bytes) -> tuple[int, bytes]:
-        found = answers.get(urlsplit(path).path)
-        return (404, b"{}") if found is None else (found, b"{}") if isinstance(found, int) else (200, dumped(found))
+        reply = answers.get(urlsplit(path).path)
+        return (404, b"{}") if reply is None else (reply, b"{}") if isinstance(reply, int) else (200, dumped(reply))
 
-    def dumped(found: Any) -> bytes:
-        return json.dumps(found).encode()
+    def dumped(value: Any) -> bytes:
+        return json.dumps(value).encode()
 
     with http_server(answer) as (url, asked), client.ApiClient(client.Configuration(host=url)) as connection:
         connection.configuration.retries = False
-        found = engines_of_cluster(source, connection)
-    return found, parse_qs(urlsplit(asked[-1][1]).query)
+        engines = engines_of_cluster(source, connection)
+    return engines, parse_qs(urlsplit(asked[-1][1]).query)
 
 
 SELECTED = DiscoverySource("chat", "kubernetes", "llm", "app=vllm", 8000)
@@ -121,8 +121,8 @@ GATEWAYS = DiscoverySource("chat", "inferencepool", "llm", "llama")
 
 
 def test_a_selector_lists_pods_that_run_with_how_far_they_are() -> None:
-    found, query = listed(SELECTED, {PODS_PATH: PODS})
-    assert [(item.name, item.url, item.presence) for item in found] == [
+    engines, query = listed(SELECTED, {PODS_PATH: PODS})
+    assert [(item.name, item.url, item.presence) for item in engines] == [
         ("vllm-0", "http://10.1.0.1:8000", Presence.READY),
         ("vllm-1", "http://10.1.0.2:8000", Presence.WAITING),
         ("vllm-2", "http://10.1.0.3:8000", Presence.LEAVING),
@@ -138,8 +138,8 @@ def test_a_selector_lists_pods_that_run_with_how_far_they_are() -> None:
     ],
 )
 def test_an_inference_pool_names_selector_and_port_in_either_version(path: str, spec: dict[str, Any]) -> None:
-    found, query = listed(GATEWAYS, {path: {"spec": spec}, PODS_PATH: PODS})
-    assert found[0].url == "http://10.1.0.1:9000"
+    engines, query = listed(GATEWAYS, {path: {"spec": spec}, PODS_PATH: PODS})
+    assert engines[0].url == "http://10.1.0.1:9000"
     assert query["labelSelector"] == ["app=vllm,tier=gpu"]
 
 
@@ -156,7 +156,7 @@ def test_an_empty_cluster_is_believed() -> None:
         (GATEWAYS, {POOL_PATH: {"spec": {"selector": {}}}}, "no selector"),
     ],
 )
-def test_a_cluster_that_does_not_tell_is_an_outage(
+def test_an_unusable_answer_of_a_cluster_is_an_outage(
     source: DiscoverySource, answers: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(DiscoveryOutageError, match=words):

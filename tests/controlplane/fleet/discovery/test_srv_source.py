@@ -1,4 +1,4 @@
-"""What an SRV name lists, asked of a name server on loopback."""
+"""The engines of an SRV name, queried from a name server on loopback."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SOURCE = DiscoverySource("chat", "srv", NAME)
 
 @contextmanager
 def name_server(*records: str, code: dns.rcode.Rcode = dns.rcode.NOERROR) -> Iterator[dns.resolver.Resolver]:
-    """Answer each question over UDP with these SRV records; gives a resolver that asks there."""
+    """Answer each query over UDP with these SRV records; yield a resolver that uses this server."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("127.0.0.1", 0))
 
@@ -60,6 +60,6 @@ def test_a_name_without_records_is_an_outage(code: dns.rcode.Rcode) -> None:
         engines_of_service(SOURCE, resolver)
 
 
-def test_a_service_that_says_there_is_none_removes_nobody() -> None:
+def test_a_service_that_is_declared_absent_removes_no_engine() -> None:
     with name_server("0 0 0 .") as resolver, pytest.raises(DiscoveryOutageError, match="no such service"):
         engines_of_service(SOURCE, resolver)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 class Prober:
-    """Stands in for gateway.engines.prober.probe_engines and notes from when to when it ran."""
+    """A substitute for gateway.engines.prober.probe_engines that records when it ran."""
 
     def __init__(self) -> None:
         self.started = threading.Event()
@@ -205,7 +205,7 @@ def test_shards_that_are_no_longer_needed_end_and_new_ones_begin(
     assert JobRun.objects.get(shard=1, state="active").fencing_token == 2
 
 
-def test_shards_above_the_preferred_number_wait_for_somebody_else_first(bus: InProcessBus) -> None:
+def test_shards_above_the_preferred_number_are_left_to_others_first(bus: InProcessBus) -> None:
     publish_engines(bus, 100 * (job.PREFERRED_SHARDS + 2))
     first, second = job.ShardHolder(bus, "a"), job.ShardHolder(bus, "b")
     first.take(10.0)
@@ -220,7 +220,7 @@ def test_shards_above_the_preferred_number_wait_for_somebody_else_first(bus: InP
     assert len(first.held) == job.PREFERRED_SHARDS + 2
 
 
-def test_a_shard_whose_probing_broke_off_is_taken_anew(holding: Any, prober: Prober, monkeypatch: Any) -> None:
+def test_a_shard_whose_probing_broke_off_is_taken_again(holding: Any, prober: Prober, monkeypatch: Any) -> None:
     failed = threading.Event()
 
     async def fail_once(*args: Any, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""Which blocks of a text were heard in an engine's events, and what is said when they were not."""
+"""Which blocks of a text occur in an engine's events, and the message if they do not."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ WANTED = token_block_keys(SEED, TOKENS, BLOCK)
 
 
 def stored(first: int, count: int, *, parent: int | None, size: int = BLOCK, offset: int = 0) -> BlockStored:
-    """Return the event for blocks `first` … of the text, named by the engine's own hashes."""
+    """Return the event for blocks `first` … of the text, under the engine's own hashes."""
     span = [token + offset for token in TOKENS[first * size : (first + count) * size]]
     return BlockStored([1000 + first + step for step in range(count)], parent, span, size)
 
 
-def heard(*events: KvEvent) -> AnnouncedBlocks:
+def announced(*events: KvEvent) -> AnnouncedBlocks:
     blocks = AnnouncedBlocks(SEED, WANTED, BLOCK)
     blocks.take(encode_batch(EventBatch(1.0, list(events), 0)))
     return blocks
 
 
 def test_all_blocks_of_the_text_make_it_complete() -> None:
-    assert heard(stored(0, 3, parent=None)).complete
+    assert announced(stored(0, 3, parent=None)).complete
 
 
 def test_blocks_may_come_in_several_events_among_those_of_others() -> None:
     other = BlockStored([7], None, [1, 2, 3, 4], BLOCK)
-    blocks = heard(other, stored(0, 1, parent=None), BlockRemoved([7]), stored(1, 2, parent=1000))
+    blocks = announced(other, stored(0, 1, parent=None), BlockRemoved([7]), stored(1, 2, parent=1000))
     assert blocks.complete
     assert blocks.events == 3
 
@@ -47,11 +47,11 @@ def test_blocks_may_come_in_several_events_among_those_of_others() -> None:
     [stored(0, 2, parent=None), stored(1, 2, parent=None), stored(0, 3, parent=None, offset=1), BlockRemoved([1])],
 )
 def test_anything_less_does_not(event: KvEvent) -> None:
-    assert not heard(event).complete
+    assert not announced(event).complete
 
 
 def test_foreign_block_sizes_and_unreadable_batches_are_noted() -> None:
-    blocks = heard(stored(0, 1, parent=None, size=8))
+    blocks = announced(stored(0, 1, parent=None, size=8))
     blocks.take(b"garbage")
     assert (blocks.complete, blocks.foreign_sizes, blocks.unreadable) == (False, {8}, 1)
 
@@ -61,9 +61,9 @@ def test_odd_events_and_those_of_other_groups_and_tiers_spoil_nothing() -> None:
     state = BlockStored(hashes[2:], None, TOKENS[:12], BLOCK, group_idx=1, kv_cache_spec_kind="mamba")
     copies = BlockStored(hashes, None, [], BLOCK, medium="CPU")
     odd = BlockStored([9], None, [1], BLOCK)
-    blocks = heard(state, copies, odd, stored(0, 3, parent=None))
+    blocks = announced(state, copies, odd, stored(0, 3, parent=None))
     assert (blocks.complete, blocks.events, blocks.unreadable) == (True, 1, 0)
-    assert not heard(state, copies).complete
+    assert not announced(state, copies).complete
 
 
 @given(st.binary(max_size=200))
@@ -90,7 +90,7 @@ def said_about(blocks: AnnouncedBlocks) -> PreflightFailedError:
         ((stored(0, 3, parent=None, offset=1),), "Same text gives different blocks: no event matches the tokens"),
     ],
 )
-def test_each_kind_of_disagreement_is_told_apart(events: tuple[KvEvent, ...], sentence: str) -> None:
-    failure = said_about(heard(*events))
+def test_each_kind_of_disagreement_has_its_own_message(events: tuple[KvEvent, ...], sentence: str) -> None:
+    failure = said_about(announced(*events))
     assert failure.sentence.startswith(sentence)
     assert failure.remedy

@@ -1,4 +1,4 @@
-"""Preflights of real simulated engines, through the job: what passes, what fails, and what it says then."""
+"""Preflights of real simulated engines, through the job: what passes, what fails, and with which message."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def operator(small_pool: Pool) -> Actor:
     return person(user, via=CONSOLE, request_id="request-1")
 
 
-def looked_at(engine: Engine) -> Preflight:
-    """Run the job as a wake-up does, and return how the engine's preflight ended."""
+def checked(engine: Engine) -> Preflight:
+    """Run the job as a wake-up does, and return the engine's finished preflight."""
     job.preflight()
     seen = preflight_of(engine)
     assert seen is not None and not seen.unfinished
@@ -80,27 +80,27 @@ def test_a_good_engine_passes_and_takes_work(start: Start, small_pool: Pool, ope
         small_pool, "a", running.url, kv_events_endpoint=running.events_endpoint, actor=operator
     )
     assert engine.desired_state == "maintenance"
-    seen = looked_at(engine)
+    seen = checked(engine)
     assert seen.state == "passed"
     assert set(states(seen).values()) == {OK}
     assert "Serves m-8b." in [step.sentence for step in seen.steps]
     assert engine.desired_state == "ready"
-    told = AuditEvent.objects.get(verb="engine.ready")
-    assert (told.actor_name, told.request_id, told.why) == ("op", "request-1", "passed its preflight")
+    event = AuditEvent.objects.get(verb="engine.ready")
+    assert (event.actor_name, event.request_id, event.why) == ("op", "request-1", "passed its preflight")
 
 
 def test_event_sockets_that_the_engine_names_are_stored(start: Start, small_pool: Pool, operator: Actor) -> None:
     running = start()
     engine = register_for_preflight(small_pool, "a", running.url, actor=operator)
-    assert looked_at(engine).state == "passed"
+    assert checked(engine).state == "passed"
     assert engine.kv_events_endpoint == running.events_endpoint
     assert engine.kv_replay_endpoint == f"tcp://127.0.0.1:{running.ports[2]}"
 
 
-def test_nobody_listens_there(small_pool: Pool, operator: Actor, start: Start) -> None:
+def test_an_address_without_a_listener_fails_the_preflight(small_pool: Pool, operator: Actor, start: Start) -> None:
     url = f"http://127.0.0.1:{free_ports(1)[0]}"
     engine = register_for_preflight(small_pool, "a", url, actor=operator)
-    seen = looked_at(engine)
+    seen = checked(engine)
     assert seen.state == "failed"
     assert seen.failure is not None
     assert seen.failure.sentence == f"Unreachable at {url}: connection refused."
@@ -114,30 +114,30 @@ def test_another_model_stops_it_and_putting_it_right_lets_it_serve(
 ) -> None:
     wrong, right = start(model="other-8b"), start()
     engine = register_for_preflight(small_pool, "a", wrong.url, actor=operator)
-    seen = looked_at(engine)
+    seen = checked(engine)
     assert seen.failure is not None
     assert seen.failure.sentence == "The engine serves other-8b; the pool's model is m-8b."
     assert seen.stopped_at == 3
     change_engine(engine, {"url": right.url}, actor=operator)
     start_preflight(engine, actor=operator, then_ready=True)
-    assert looked_at(engine).state == "passed"
+    assert checked(engine).state == "passed"
     assert engine.desired_state == "ready"
 
 
 def test_a_pool_takes_the_block_size_of_its_first_engine(start: Start, small_pool: Pool, operator: Actor) -> None:
     engine = register_for_preflight(small_pool, "a", start(block_tokens=32).url, actor=operator)
-    assert looked_at(engine).state == "passed"
+    assert checked(engine).state == "passed"
     small_pool.refresh_from_db()
     assert (small_pool.block_tokens, engine.desired_state) == (32, "ready")
-    told = AuditEvent.objects.get(verb="pool.change")
-    assert (told.actor_name, told.why) == ("preflight", "as its only engine reports")
+    event = AuditEvent.objects.get(verb="pool.change")
+    assert (event.actor_name, event.why) == ("preflight", "as its only engine reports")
 
 
 def test_blocks_of_another_size_name_both_sizes(start: Start, small_pool: Pool, operator: Actor) -> None:
     first = register_for_preflight(small_pool, "first", start().url, actor=operator)
-    assert looked_at(first).state == "passed"
+    assert checked(first).state == "passed"
     engine = register_for_preflight(small_pool, "a", start(block_tokens=32).url, actor=operator)
-    failure = looked_at(engine).failure
+    failure = checked(engine).failure
     assert failure is not None
     assert (failure.key, failure.sentence) == ("block_size", "Its blocks have 32 tokens, the pool's 16.")
     assert "--block-size 16" in failure.remedy
@@ -145,14 +145,14 @@ def test_blocks_of_another_size_name_both_sizes(start: Start, small_pool: Pool, 
 
 def test_a_context_that_is_too_short_fails(start: Start, small_pool: Pool, operator: Actor) -> None:
     engine = register_for_preflight(small_pool, "a", start(extra=("--max-model-len", "2048")).url, actor=operator)
-    failure = looked_at(engine).failure
+    failure = checked(engine).failure
     assert failure is not None
     assert failure.sentence == "Its context length is 2,048 tokens; the pool accepts prompts of up to 4,096."
 
 
 def test_an_engine_without_events_fails_an_exact_pool(start: Start, small_pool: Pool, operator: Actor) -> None:
     engine = register_for_preflight(small_pool, "a", start(events=False).url, actor=operator)
-    failure = looked_at(engine).failure
+    failure = checked(engine).failure
     assert failure is not None
     assert (failure.key, failure.sentence) == ("events", "The engine reports no KV event socket, and none is entered.")
 
@@ -161,7 +161,7 @@ def test_an_engine_without_events_serves_an_approximate_pool(start: Start, small
     small_pool.key_source = KeySource.APPROXIMATE
     small_pool.save()
     engine = register_for_preflight(small_pool, "a", start(events=False).url, actor=operator)
-    seen = looked_at(engine)
+    seen = checked(engine)
     assert seen.state == "passed"
     assert [step.key for step in seen.steps if step.state == SKIPPED] == ["block_size", "events"]
 
@@ -169,31 +169,31 @@ def test_an_engine_without_events_serves_an_approximate_pool(start: Start, small
 def test_the_events_of_another_engine_are_found_out(start: Start, small_pool: Pool, operator: Actor) -> None:
     mine, other = start(), start()
     engine = register_for_preflight(small_pool, "a", mine.url, kv_events_endpoint=other.events_endpoint, actor=operator)
-    failure = looked_at(engine).failure
+    failure = checked(engine).failure
     assert failure is not None
     assert failure.key == "keys"
     assert failure.sentence.startswith("No event within")
     assert "belongs to this engine" in failure.remedy
 
 
-def test_a_silent_event_endpoint_is_told_apart_from_a_wrong_one(
+def test_a_silent_event_endpoint_is_distinguished_from_a_wrong_one(
     start: Start, small_pool: Pool, operator: Actor
 ) -> None:
     endpoint = f"tcp://127.0.0.1:{free_ports(1)[0]}"
     engine = register_for_preflight(small_pool, "a", start().url, kv_events_endpoint=endpoint, actor=operator)
-    failure = looked_at(engine).failure
+    failure = checked(engine).failure
     assert failure is not None
     assert (failure.key, failure.sentence[:19]) == ("events", "No publisher answer")
 
 
-def test_several_engines_are_looked_at_in_one_go(start: Start, small_pool: Pool, operator: Actor) -> None:
+def test_several_engines_are_checked_in_one_run(start: Start, small_pool: Pool, operator: Actor) -> None:
     running = start()
     first = register_for_preflight(small_pool, "a", running.url, actor=operator)
     others = [
         register_for_preflight(small_pool, f"b{number}", f"http://127.0.0.1:{port}", actor=operator)
         for number, port in enumerate(free_ports(5))
     ]
-    assert looked_at(first).state == "passed"
+    assert checked(first).state == "passed"
     assert {preflight_of(engine).state for engine in others} == {"failed"}  # type: ignore[union-attr]
 
 
@@ -208,16 +208,16 @@ def test_an_engine_changed_meanwhile_is_left_as_it_is(
         return await complete(self, prompt)
 
     monkeypatch.setattr(EngineUnderTest, "complete", change_first)
-    seen = looked_at(engine)
+    seen = checked(engine)
     assert seen.state == "passed"
     assert "Another person changed the engine during the preflight" in seen.remark
     assert engine.desired_state == "maintenance"
 
 
-def test_somebody_who_lost_the_role_sets_nothing_ready(start: Start, small_pool: Pool, operator: Actor) -> None:
+def test_a_person_who_lost_the_role_sets_nothing_ready(start: Start, small_pool: Pool, operator: Actor) -> None:
     engine = register_for_preflight(small_pool, "a", start().url, actor=operator)
     RoleGrant.objects.update(role=Role.VIEWER)
-    seen = looked_at(engine)
+    seen = checked(engine)
     assert "op may no longer set engines ready" in seen.remark
     assert engine.desired_state == "maintenance"
 
@@ -237,12 +237,12 @@ def test_a_run_whose_holder_died_is_taken_up_again(start: Start, small_pool: Poo
     JobRun.objects.filter(pk=seen.run_id).update(
         lease_owner="dead", progress=to_progress([seen.steps[0]]), fencing_token=7
     )
-    assert looked_at(engine).state == "passed"
+    assert checked(engine).state == "passed"
 
 
 def test_no_text_of_the_probe_is_kept(start: Start, small_pool: Pool, operator: Actor) -> None:
     engine = register_for_preflight(small_pool, "a", start().url, actor=operator)
-    looked_at(engine)
+    checked(engine)
     run = JobRun.objects.get(job="preflight")
     assert "prompt" not in f"{run.inputs} {run.outcome}"
     assert max(len(step.sentence) for step in preflight_of(engine).steps) < 120  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Asking for preflights, and how a stored run reads as one."""
+"""Requests of preflights, and reading a stored run as one."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_rejected_engine_leaves_nothing_behind(pool: Pool, bus: Bus, name: str
     assert not JobRun.objects.exists()
 
 
-def test_viewers_may_not_have_engines_looked_at(engine: Engine, pool: Pool) -> None:
+def test_viewers_may_not_start_preflights(engine: Engine, pool: Pool) -> None:
     with pytest.raises(NotAllowedError):
         start_preflight(engine, actor=member("v", Role.VIEWER, pool))
     start_preflight(engine, actor=member("o", Role.OPERATOR, pool))
@@ -103,14 +103,14 @@ def test_a_newer_preflight_takes_the_place_of_one_that_runs(engine: Engine) -> N
 def test_the_checklist_survives_in_the_run(engine: Engine) -> None:
     lease = acquire(JOB, "holder", timedelta(minutes=1), shard=engine.pk)
     assert lease is not None
-    told = replaced(fresh_steps(), Step(key="reachable", state=OK, sentence="Reachable in 3 ms."))
-    renew(lease, timedelta(minutes=1), progress=to_progress(told))
+    checklist = replaced(fresh_steps(), Step(key="reachable", state=OK, sentence="Reachable in 3 ms."))
+    renew(lease, timedelta(minutes=1), progress=to_progress(checklist))
     seen = preflight_of(engine)
     assert seen is not None
-    assert (seen.state, seen.steps) == ("running", told)
+    assert (seen.state, seen.steps) == ("running", checklist)
 
 
-def test_after_a_failure_the_rest_was_not_looked_at() -> None:
+def test_after_a_failure_the_rest_is_skipped() -> None:
     assert [step.state for step in STOPPED] == [SKIPPED, SKIPPED, FAILED, *[SKIPPED] * 4]
 
 
@@ -123,10 +123,10 @@ def test_failed_preflights_are_found_by_engine(engine: Engine, pool: Pool) -> No
     other = register_engine(pool, "b", "http://10.0.0.2:8000", actor=PROGRAM)
     now = timezone.now()
     JobRun.objects.filter(shard=engine.pk).update(state=JobState.FAILED, finished_at=now, progress=to_progress(STOPPED))
-    found = failed_engines([engine.pk, other.pk])
-    assert list(found) == [engine.pk]
-    assert found[engine.pk].failure == STOPPED[2]
-    assert found[engine.pk].stopped_at == 3
+    failed = failed_engines([engine.pk, other.pk])
+    assert list(failed) == [engine.pk]
+    assert failed[engine.pk].failure == STOPPED[2]
+    assert failed[engine.pk].stopped_at == 3
     start_preflight(engine, actor=PROGRAM)
     JobRun.objects.filter(shard=engine.pk, state=JobState.ACTIVE).update(state=JobState.DONE, finished_at=now)
     assert failed_engines([engine.pk, other.pk]) == {}

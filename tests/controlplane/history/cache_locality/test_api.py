@@ -1,4 +1,4 @@
-"""Rings, shared prefixes and hits over REST, from what a gateway put on the bus."""
+"""Rings, shared prefixes and hits over REST, from a gateway's samples on the bus."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def pool_word(requests: int = 40, rings: RingPlan | None = None) -> PoolCacheLoc
 
 
 @pytest.fixture
-def heard(monkeypatch: pytest.MonkeyPatch) -> InProcessBus:
-    """The bus that the API's hearing follows."""
+def locality_bus(monkeypatch: pytest.MonkeyPatch) -> InProcessBus:
+    """The bus that the API's intake follows."""
     bus = InProcessBus()
-    hearing = CacheLocalityIntake(bus)
-    monkeypatch.setattr(cache_locality, "cache_locality_intake", lambda: hearing)
+    intake = CacheLocalityIntake(bus)
+    monkeypatch.setattr(cache_locality, "cache_locality_intake", lambda: intake)
     return bus
 
 
@@ -57,12 +57,12 @@ def publish(bus: InProcessBus, *pools: PoolCacheLocality, age_s: float = 0.0, to
     bus.publish(topic, encode_cache_locality(CacheLocalitySample(at=time.time() - age_s, pools=pools)))
 
 
-def test_rings_tell_shares_and_what_a_leaving_engine_moves(api: Api, heard: InProcessBus) -> None:
-    publish(heard, pool_word(rings=RingPlan(2, 100, True)))
-    told = api.get("pools/pool-a/rings").json()
-    assert (told["rings"], told["virtual_nodes"], told["ideal"], told["moved"]) == (2, 100, 0.25, None)
-    assert sum(item["share"] for item in told["engines"]) == pytest.approx(1)
-    assert {item["dispatched"] for item in told["engines"]} == {0.25}
+def test_rings_report_shares_and_what_a_leaving_engine_moves(api: Api, locality_bus: InProcessBus) -> None:
+    publish(locality_bus, pool_word(rings=RingPlan(2, 100, True)))
+    shown = api.get("pools/pool-a/rings").json()
+    assert (shown["rings"], shown["virtual_nodes"], shown["ideal"], shown["moved"]) == (2, 100, 0.25, None)
+    assert sum(item["share"] for item in shown["engines"]) == pytest.approx(1)
+    assert {item["dispatched"] for item in shown["engines"]} == {0.25}
     for name in ("e-3", "name-e-3"):
         gone = api.get(f"pools/pool-a/rings?without={name}").json()
         assert gone["without"] == "e-3"
@@ -73,34 +73,34 @@ def test_rings_tell_shares_and_what_a_leaving_engine_moves(api: Api, heard: InPr
     assert "e-99" in rejected.json()["detail"]
 
 
-def test_a_pool_without_rings_tells_its_engines_requests(api: Api, heard: InProcessBus) -> None:
-    publish(heard, pool_word())
-    told = api.get("pools/pool-a/rings").json()
-    assert (told["rings"], told["ideal"]) == (0, None)
-    assert [(item["share"], item["dispatched"]) for item in told["engines"]] == [(None, 0.25)] * 4
+def test_a_pool_without_rings_reports_its_engines_requests(api: Api, locality_bus: InProcessBus) -> None:
+    publish(locality_bus, pool_word())
+    shown = api.get("pools/pool-a/rings").json()
+    assert (shown["rings"], shown["ideal"]) == (0, None)
+    assert [(item["share"], item["dispatched"]) for item in shown["engines"]] == [(None, 0.25)] * 4
     assert api.get("pools/pool-a/rings?without=e-3").status_code == 400
 
 
-def test_prefixes_ttft_and_hits_are_told(api: Api, heard: InProcessBus) -> None:
-    publish(heard, pool_word())
-    told = api.get("pools/pool-a/cache_locality").json()
-    assert [(item["parent"], item["share"]) for item in told["prefixes"]] == [(None, 0.75), ("aa" * 8, 0.25)]
-    assert told["engines"][0]["ttft"][0]["p90"] == {"queue_s": 0.5, "transfer_s": 0.0, "prefill_s": 0.6}
+def test_prefixes_ttft_and_hits_are_reported(api: Api, locality_bus: InProcessBus) -> None:
+    publish(locality_bus, pool_word())
+    shown = api.get("pools/pool-a/cache_locality").json()
+    assert [(item["parent"], item["share"]) for item in shown["prefixes"]] == [(None, 0.75), ("aa" * 8, 0.25)]
+    assert shown["engines"][0]["ttft"][0]["p90"] == {"queue_s": 0.5, "transfer_s": 0.0, "prefill_s": 0.6}
     hits = api.get("engines/e-a/hits").json()
     assert (hits["ratio"], hits["trust"], hits["cause"], hits["differing"]) == (0.5, "degraded", "eviction", 12)
     assert hits["trust_since"].startswith("2023-11-14T22:13:20")
 
 
-def test_what_nobody_told_lately_is_not_known(api: Api, heard: InProcessBus) -> None:
-    publish(heard, pool_word(), age_s=60.0)
-    heard.publish(TOPIC + "/x", b"noise")
+def test_figures_without_a_recent_report_are_unknown(api: Api, locality_bus: InProcessBus) -> None:
+    publish(locality_bus, pool_word(), age_s=60.0)
+    locality_bus.publish(TOPIC + "/x", b"noise")
     assert api.get("pools/pool-a/cache_locality").json()["at"] is None
     assert api.get("engines/e-a/hits").json()["ratio"] is None
 
 
-def test_of_several_gateways_the_one_with_most_requests_is_shown(api: Api, heard: InProcessBus) -> None:
-    publish(heard, pool_word(requests=40))
-    publish(heard, pool_word(requests=90), topic="gateways/g2/cache_locality")
-    heard.publish("gateways/g3/cache_locality", b"no sample")
-    told = api.get("pools/pool-a/cache_locality").json()
-    assert (told["gateway"], told["gateways"], told["requests"]) == ("g2", 2, 90)
+def test_of_several_gateways_the_one_with_most_requests_is_shown(api: Api, locality_bus: InProcessBus) -> None:
+    publish(locality_bus, pool_word(requests=40))
+    publish(locality_bus, pool_word(requests=90), topic="gateways/g2/cache_locality")
+    locality_bus.publish("gateways/g3/cache_locality", b"no sample")
+    shown = api.get("pools/pool-a/cache_locality").json()
+    assert (shown["gateway"], shown["gateways"], shown["requests"]) == ("g2", 2, 90)

@@ -1,4 +1,4 @@
-"""The world in which the management API is tested."""
+"""The world of the management API's tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.controlplane.platform.api.world import Api, World, make_world
 
 @pytest.fixture(scope="module")
 def shared_world(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[World]:
-    """Store a world once for all tests of a module, each of which takes back what it changes of it."""
+    """Store a world once for all tests of a module, each of which reverts its changes."""
     with django_db_blocker.unblock(), transaction.atomic():
         yield make_world()
         transaction.set_rollback(True)

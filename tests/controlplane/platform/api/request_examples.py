@@ -11,7 +11,7 @@ from django.utils import timezone
 
 @dataclass(frozen=True)
 class Example:
-    """One request that an admin may make; `status` is what it is answered."""
+    """One request that an admin may make, with the `status` of its answer."""
 
     method: str
     path: str
@@ -36,7 +36,7 @@ _TRACE = {"timestamp": 0, "input_length": 600, "output_length": 3, "hash_ids": [
 A, V = "policies/policy-a", "policies/policy-a/versions"
 
 SAFE: dict[str, list[str]] = {
-    "Regions": ["regions"],
+    "RegionsView": ["regions"],
     "OneRegion": ["regions/here"],
     "SovereigntyRules": ["sovereignty"],
     "Pools": ["pools"],
@@ -46,13 +46,13 @@ SAFE: dict[str, list[str]] = {
     "PoolActions": ["pools/pool-a/actions"],
     "OneEngineHealth": ["engines/e-a/health"],
     "PoolRings": ["pools/pool-a/rings"],
-    "PoolCacheLocality": ["pools/pool-a/cache_locality"],
+    "PoolCacheLocalityView": ["pools/pool-a/cache_locality"],
     "OneEngineHits": ["engines/e-a/hits"],
     "Engines": ["engines"],
     "OneEngine": ["engines/e-a"],
-    "KvNodes": ["kv_nodes"],
+    "KvNodesView": ["kv_nodes"],
     "OneKvNode": ["kv_nodes/kv-a"],
-    "KvOrders": ["kv_moves", "kv_moves?planner=prefetch&worth=useful"],
+    "KvMovesView": ["kv_moves", "kv_moves?planner=prefetch&worth=useful"],
     "Tenants": ["tenants"],
     "OneTenant": ["tenants/acme"],
     "ApiKeys": ["keys"],
@@ -65,7 +65,7 @@ SAFE: dict[str, list[str]] = {
     "VersionSchedule": [f"{V}/2/schedule"],
     "JobRuns": ["jobs"],
     "OneJobRun": ["jobs/{run}"],
-    "Decisions": ["decisions"],
+    "DecisionsView": ["decisions"],
     "OneDecision": ["decisions/decision-of-pool-a"],
     "Recordings": ["recordings"],
     "OneRecording": ["recordings/{recording}"],
@@ -82,7 +82,7 @@ SAFE: dict[str, list[str]] = {
 }
 
 CHANGES: dict[tuple[str, str], Example] = {
-    ("Regions", "POST"): Example("POST", "regions", {"slug": "there", "name": "There"}, 201),
+    ("RegionsView", "POST"): Example("POST", "regions", {"slug": "there", "name": "There"}, 201),
     ("OneRegion", "PUT"): Example("PUT", "regions/here", {"name": "New"}, guarded=True),
     ("OneRegion", "PATCH"): Example("PATCH", "regions/here", {"name": "New"}, guarded=True),
     ("OneRegion", "DELETE"): Example("DELETE", "regions/here", None, 409, guarded=True),
@@ -100,15 +100,15 @@ CHANGES: dict[tuple[str, str], Example] = {
     ("EngineQuarantine", "POST"): Example("POST", "engines/e-a/quarantine", {}),
     ("EngineTrust", "POST"): Example("POST", "engines/e-a/trust", {}, 409),
     ("EngineVerdictEnd", "POST"): Example("POST", "engines/e-a/end_verdict", {}, 409),
-    ("ActionConfirmation", "POST"): Example("POST", "orders/order-a/confirm", {}),
-    ("ActionWithdrawal", "POST"): Example("POST", "orders/order-a/withdraw", {}),
+    ("ActionConfirmation", "POST"): Example("POST", "actions/order-a/confirm", {}),
+    ("ActionWithdrawal", "POST"): Example("POST", "actions/order-a/withdraw", {}),
     ("Engines", "POST"): Example("POST", "engines", {"pool": "pool-a", **_ENGINE}, 201),
     ("OneEngine", "PUT"): Example("PUT", "engines/e-a", _ENGINE, guarded=True),
     ("OneEngine", "PATCH"): Example("PATCH", "engines/e-a", {"speed": 2.0}, guarded=True),
     ("OneEngine", "DELETE"): Example("DELETE", "engines/e-a", None, 409, guarded=True),
     ("EngineState", "POST"): Example("POST", "engines/e-a/state", {"state": "draining"}),
     ("EngineBulk", "POST"): Example("POST", "engines/bulk", _BULK),
-    ("KvNodes", "POST"): Example("POST", "kv_nodes", _NODE),
+    ("KvNodesView", "POST"): Example("POST", "kv_nodes", _NODE),
     # It has no such pin.
     ("KvNodeUnpin", "POST"): Example("POST", "kv_nodes/kv-a/unpin", {"name": "0" * 16, "tenant": "acme"}, 409),
     # It serves.

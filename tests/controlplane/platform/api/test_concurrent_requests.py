@@ -1,4 +1,4 @@
-"""Requests that come at the same moment, each with a connection of its own."""
+"""Simultaneous requests, each with a connection of its own."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_editors_at_the_same_time_lose_no_update(own_world: World) -> None:
 
 
 def test_a_write_from_a_revision_that_is_no_longer_stored_is_rejected(own_world: World) -> None:
-    """Whatever let its author get so far: the write itself is conditional."""
+    """Whatever its author passed before, the write itself is conditional."""
     mine, theirs = Region.objects.get(), Region.objects.get()
     bump(theirs, {"name": "theirs"})
     with pytest.raises(StaleRevisionError):

@@ -1,4 +1,4 @@
-"""Errors that nobody foresaw, and a database that is gone, are problems too."""
+"""Unforeseen errors and an unreachable database are problem documents too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.django_db
 
 
 def fail_with(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    """Let every look at a region fail."""
+    """Let every read of a region fail."""
 
     def fail(*_: object, **__: object) -> None:
         raise error
@@ -20,7 +20,7 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     monkeypatch.setattr(regions.RegionsView, "rows", staticmethod(fail))
 
 
-def test_what_nobody_foresaw_is_a_500_that_says_nothing_of_it(
+def test_an_unforeseen_error_is_a_500_without_details(
     api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     fail_with(monkeypatch, RuntimeError("the secret is 42"))

@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is a 4xx that says what is wrong, never a 5xx (R30)."""
+"""Any invalid input gets a 4xx that names the error, never a 5xx (R30)."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class KilledError(BaseException):
 
 
 def effects() -> list[str]:
-    """Return all that is stored, but the names of requests."""
+    """Return all that is stored except the records of named requests."""
     return [line for line in dump().splitlines() if "idempotencyrecord" not in line]
 
 

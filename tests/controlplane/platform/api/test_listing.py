@@ -17,26 +17,26 @@ from tests.controlplane.platform.api.world import Api, World
 
 pytestmark = pytest.mark.django_db
 WHO = 3
-"""Session, account, roles."""
+"""Queries for session, account, and roles."""
 MANY = 600
 OTHER_RUNS = 2
-"""The probe of the world, and a what-if that waits to be answered."""
+"""The world's probe run, and a what-if that waits for its answer."""
 
 
 def ids(api: Api, path: str, name: str = "engine_id") -> list[str]:
     """Return the ids of all pages."""
-    found: list[str] = []
+    names: list[str] = []
     address: str | None = f"/api/v1/{path}"
     while address:
         page = api.get(address).json()
-        found += [row[name] for row in page["results"]]
+        names += [row[name] for row in page["results"]]
         address = page["next"]
-    return found
+    return names
 
 
 @pytest.fixture
 def many(world: World) -> World:
-    """Return the world with a thousand of each more."""
+    """Return the world with a thousand more of each."""
     pool, now = world.pools["a"], timezone.now()
     Engine.objects.bulk_create(
         Engine(pool=pool, name=f"m-{n:04d}", url=f"http://m{n}", connect_url=f"http://m{n}", engine_id=f"m-{n:04d}")
@@ -70,7 +70,7 @@ def test_a_list_of_a_thousand_asks_the_database_a_fixed_number_of_times(
 ) -> None:
     api = Api(many)
     # Versions ask for their policy first; pools ask once more for the costs learned on all of them.
-    # Versions ask for their policy, and nine times for what their release timelines tell.
+    # Versions query their policy, and nine times for their release timelines.
     more = 10 if path.endswith("/versions") else int(path == "pools")
     with django_assert_num_queries(WHO + 1 + more):
         answer = api.get(f"{path}?limit=500")
@@ -90,13 +90,13 @@ def test_the_scope_costs_no_query_per_row(
 
 @pytest.mark.parametrize("ordering", ["name", "-name", "registered_at", "-registered_at", "engine_id", "-engine_id"])
 def test_pages_hold_every_row_once_in_order(many: World, ordering: str) -> None:
-    found = ids(Api(many), f"engines?limit=300&ordering={ordering}")
-    assert len(found) == len(set(found)) == MANY + 2
+    listed = ids(Api(many), f"engines?limit=300&ordering={ordering}")
+    assert len(listed) == len(set(listed)) == MANY + 2
     names = ids(Api(many), "engines?limit=500&ordering=name", "name")
     assert names == sorted(names, key=lambda name: (name == "e-b", name))
 
 
-def test_rows_of_one_moment_are_told_apart(many: World) -> None:
+def test_rows_of_one_moment_are_distinguished(many: World) -> None:
     assert len(set(ids(Api(many), "jobs?limit=99", "id"))) == MANY + OTHER_RUNS
     assert len(set(ids(Api(many), "audit?limit=99&verb=engine.drain", "id"))) == MANY
 

@@ -1,4 +1,4 @@
-"""One OpenAPI document for everything: valid, complete, and what it says is so."""
+"""One OpenAPI document for everything: valid, complete, and true."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
     def references(value: Any) -> list[str]:
         if isinstance(value, dict):
             own = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
-            return own + [found for inner in value.values() for found in references(inner)]
-        return [found for inner in value for found in references(inner)] if isinstance(value, list) else []
+            return own + [reference for inner in value.values() for reference in references(inner)]
+        return [reference for inner in value for reference in references(inner)] if isinstance(value, list) else []
 
     known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
     assert set(references(document)) <= known
@@ -97,7 +97,7 @@ def test_a_field_of_the_gateway_is_a_field_of_the_document(document: dict[str, A
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("name", sorted(set(SAFE) - {"OpenApiDocument", "PolicySchema", "RecordingTrace"}))
-def test_answers_look_as_described(world: World, document: dict[str, Any], name: str) -> None:
+def test_answers_match_their_schemas(world: World, document: dict[str, Any], name: str) -> None:
     operation = next(
         path["get"] for path in document["paths"].values() if path.get("get", {}).get("operationId") == f"get{name}"
     )
@@ -107,5 +107,5 @@ def test_answers_look_as_described(world: World, document: dict[str, Any], name:
 
 
 @pytest.mark.django_db
-def test_it_is_served_to_whoever_has_a_role(world: World, document: dict[str, Any]) -> None:
+def test_it_is_served_to_callers_with_a_role(world: World, document: dict[str, Any]) -> None:
     assert Api(world, "viewer").get("/api/schema/").content == ApiRenderer().render(document)

@@ -1,4 +1,4 @@
-"""ETags: nobody reads what they have, nobody overwrites what they have not seen (R18)."""
+"""ETags: clients do not read again what they have, and do not overwrite what they have not read (R18)."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_state_may_heed_the_version(api: Api) -> None:
 
 
 class Editor:
-    """Reads a number in a name, then writes the next one, on condition that nobody was faster."""
+    """Reads a number in a name, then writes the next one, unless another editor was faster."""
 
     def __init__(self, world: World) -> None:
         self.api = Api(world)

@@ -30,7 +30,7 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 ADMIN_NOUNS = ("sovereignty", "regions", "pools", "tenants", "keys")
 WHOLE_FLEET = ("sovereignty", "tenants", "keys", "kv_nodes", "kv_moves")
 ASK_ONLY = {"PolicyCheck"}
-"""POSTs that change nothing, and are open to whoever may change something."""
+"""POSTs that change nothing, and are open to every caller with write permission."""
 
 
 def real(world: World, path: str) -> str:
@@ -58,7 +58,7 @@ def send(world: World, caller: str | None, example: Example) -> HttpResponse:
 
 
 def dump() -> str:
-    """Return everything that is stored but sessions and when somebody signed in."""
+    """Return everything that is stored except sessions and login times."""
     kept = [model for model in apps.get_models() if "session" not in model._meta.model_name]
     text = "\n".join(serializers.serialize("json", model.objects.order_by("pk")) for model in kept)
     return re.sub(r'"last_login": [^,]+', "", text)
@@ -84,7 +84,7 @@ def test_an_admin_may_do_everything(world: World, key: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("key", CHANGES, ids=" ".join)
-def test_whoever_only_looks_changes_nothing(world: World, key: tuple[str, str]) -> None:
+def test_viewers_may_change_nothing(world: World, key: tuple[str, str]) -> None:
     before = dump()
     for caller in ("viewer", "viewer_a", "viewer_key", "viewer_a_key", "nobody", "traffic_key", None):
         answer = send(world, caller, CHANGES[key])
@@ -119,7 +119,7 @@ def test_operators_stay_in_their_pools(world: World, key: tuple[str, str]) -> No
     for caller in ("operator_b", "operator_b_key", "operator_a_viewer_b"):
         foreign = _moved_to_b(example) if caller == "operator_a_viewer_b" else example
         if caller == "operator_a_viewer_b" and foreign == example:
-            # Its ids are counted and name no pool.
+            # Its ids are numbers and name no pool.
             continue
         status = send(world, caller, foreign).status_code
         if key[0] in ASK_ONLY:
@@ -166,19 +166,19 @@ def test_kv_nodes_are_for_operators_of_the_whole_fleet(world: World, key: tuple[
 
 
 @pytest.mark.parametrize("name", SAFE)
-def test_looking_changes_nothing(world: World, name: str) -> None:
+def test_reading_changes_nothing(world: World, name: str) -> None:
     before = dump()
     for path in SAFE[name]:
         for caller in (*world.people, *world.texts, None):
             answer = Api(world, caller).get(real(world, path))
-            assert answer.status_code == _expected_look(name, path, caller), (caller, answer.content)
+            assert answer.status_code == _expected_status(name, path, caller), (caller, answer.content)
             head = Api(world, caller).call("HEAD", real(world, path))
             assert head.status_code == answer.status_code
             assert head.content == b""
     assert dump() == before
 
 
-def _expected_look(name: str, path: str, caller: str | None) -> int:
+def _expected_status(name: str, path: str, caller: str | None) -> int:
     if caller is None:
         return 401
     if caller in ("nobody", "traffic_key"):

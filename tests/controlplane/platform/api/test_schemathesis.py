@@ -1,4 +1,4 @@
-"""Requests generated from the OpenAPI document, good and bad: never a 5xx, and answers as described."""
+"""Requests generated from the OpenAPI document, valid and invalid: never a 5xx, and answers as described."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from controlplane.platform.api.openapi import openapi_document
 from tests.controlplane.platform.api.world import World
 
 EXAMPLES = 4 * int(os.environ.get("FUZZ_EXAMPLES", "100")) // 100
-"""Random ones per operation, beside some eighty that cover its schema one by one."""
+"""Random ones per operation, in addition to some eighty that cover its schema one by one."""
 
 schema = schemathesis.openapi.from_dict(openapi_document()).exclude(tag=["routing", "inference", "health"])
 schema.app = get_wsgi_application()
@@ -29,13 +29,13 @@ REAL = {"slug": ("policy-a", "pool-a", "here", "acme"), "engine_id": ("e-a", "e-
 
 @schemathesis.serializer("application/x-ndjson", "application/gzip")
 def as_it_is(_context: object, value: Any) -> bytes:
-    """Send what is generated for a trace as bytes."""
+    """Send the generated trace as bytes."""
     return value if isinstance(value, bytes) else str(value).encode()
 
 
 @schema.hook
 def map_path_parameters(_context: object, path_parameters: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Let about half of the addresses lead to something."""
+    """Let about half of the addresses name an existing object."""
     if not path_parameters:
         return path_parameters
     chance = random.Random(repr(path_parameters))
@@ -47,7 +47,7 @@ def map_path_parameters(_context: object, path_parameters: dict[str, Any] | None
 
 @schema.hook
 def map_headers(_context: object, headers: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Let about half of the changes be of the stored version."""
+    """Let about half of the changes name the stored version."""
     if not headers:
         return headers
     fits = "If-Match" in headers and random.Random(repr(headers)).random() < 0.5

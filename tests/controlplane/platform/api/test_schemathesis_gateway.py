@@ -38,12 +38,12 @@ decided: list[str] = []
 
 
 def chance(*of: object) -> random.Random:
-    """Return a generator that gives the same for the same request."""
+    """Return a generator that yields the same for the same request."""
     return random.Random(repr(of))
 
 
 def aim(case: schemathesis.Case) -> None:
-    """Let most requests be about the served model, one prompt and decisions that were made: they get further so."""
+    """Aim most requests at the served model, one prompt and existing decisions, so that they get further."""
     if chance(case.body, case.path_parameters).random() < 0.3:
         return
     if "id" in (case.path_parameters or {}):
@@ -63,7 +63,7 @@ def aim(case: schemathesis.Case) -> None:
 
 
 def answerable(asked: Any) -> Any:
-    """Return a question about the served model with one of the prompts that it has, or one of its own."""
+    """Return a question about the served model with one of its prompts, or one of its own."""
     if not isinstance(asked, dict):
         return asked
     given = [name for name in PROMPTS if asked.get(name) is not None]
@@ -74,7 +74,7 @@ def answerable(asked: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveFleet]:
-    """A gateway of its own process over two quick engines, which has decided a few requests."""
+    """A gateway in its own process over two quick engines, which has decided a few requests."""
     policy = RoutingPolicy(placement=Stage(name="least_cost"))
     with live_fleet(tmp_path_factory.mktemp("fleet"), policy, engines=2, time_scale=50, block_tokens=16) as fleet:
         for number in range(8):
@@ -87,7 +87,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveFleet]:
 
 
 def test_the_document_holds_every_door_of_the_decision_api() -> None:
-    doors = {f"{item.method.upper()} {item.path}" for item in (found.ok() for found in schema.get_all_operations())}
+    doors = {f"{item.method.upper()} {item.path}" for item in (result.ok() for result in schema.get_all_operations())}
     assert doors >= {
         "POST /api/v1/route",
         "POST /api/v1/route/batch",

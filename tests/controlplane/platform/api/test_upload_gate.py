@@ -1,4 +1,4 @@
-"""Whose long bodies are read; nobody else's costs a byte."""
+"""Which long bodies are read; those of other callers cost no byte."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_strangers_may_not_upload(world: World, header: tuple[Any, ...]) -> None
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(("path", "may", "reads"), [(WAY, False, 0), (WAY, True, 300), ("/login", False, 300)])
-async def test_a_body_that_nobody_may_send_never_reaches_django(
+async def test_a_body_without_permission_never_reaches_django(
     monkeypatch: pytest.MonkeyPatch, path: str, may: bool, reads: int
 ) -> None:
     seen = []

@@ -1,4 +1,4 @@
-"""A small installation with two pools, people of every role, and keys; and a client that speaks JSON."""
+"""A small installation with two pools, people of every role, and keys; and a client for JSON."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ TRAFFIC = rows(60, pool="pool-a")
 
 @dataclass
 class World:
-    """What there is; `texts` are the keys themselves, by name."""
+    """The objects of the world; `texts` are the keys themselves, by name."""
 
     region: Region
     pools: dict[str, Pool]
@@ -78,8 +78,8 @@ def make_world() -> World:
     world = World(region, pools, policies, versions, engines, create_tenant("acme", "Acme", actor=ACTOR))
     _add_recording(world)
     _add_shadow(world)
-    told = {"incarnation": 1, "address": "10.0.1.9:8470", "state": "serving"}
-    report_node("kv-a", told, {}, now=timezone.now(), actor=ACTOR)
+    fields = {"incarnation": 1, "address": "10.0.1.9:8470", "state": "serving"}
+    report_node("kv-a", fields, {}, now=timezone.now(), actor=ACTOR)
     other = draft(policies["a"], {"placement": {"name": "round_robin"}}, actor=ACTOR, message="third")
     start_canary(other, actor=ACTOR)
     _add_people(world)
@@ -93,7 +93,7 @@ def make_world() -> World:
 
 
 def _add_recording(world: World) -> None:
-    """Store two recordings of pool a, and a what-if that waits to be answered from one of them."""
+    """Store two recordings of pool a, and a what-if that waits for its answer from one of them."""
     pool = world.pools["a"]
     record(TRAFFIC)
     recordings = [
@@ -111,7 +111,7 @@ def _add_recording(world: World) -> None:
 
 
 def _add_shadow(world: World) -> None:
-    """Let a draft decide beside pool a's live policy."""
+    """Start a shadow of a draft in pool a."""
     now = timezone.now()
     Shadow.objects.create(
         key="of-this-world", pool=world.pools["a"], draft=world.policies["a"].versions.get(number=2),

@@ -66,7 +66,7 @@ def play(worker: Worker, step: str, clock: FakeClock) -> None:
             finish(worker.lease, outcome={}, clock=clock)
             worker.lease = None
     elif step == "forget":
-        worker.lease = None  # the holder dies without a word
+        worker.lease = None  # the holder dies silently
 
 
 class NeverTwoHolders(TestCase):

@@ -1,4 +1,4 @@
-"""Several gateways' samples as one: work adds up, trouble at any of them shows, shares are of all requests."""
+"""Merging several gateways' samples: work adds up, problems at any of them show, shares are of all requests."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import pytest
 from controlplane.platform.live_fleet.fleet_together import FleetTogether
 from gateway.contracts.fleet_sample import FleetSample, Lateness, PoolSample, PrefixCounts
 from gateway.traffic.traffic_window import TrafficWindow
-from tests.controlplane.platform.live_fleet.told import START, engine, pool, sample
+from tests.controlplane.platform.live_fleet.some_samples import START, engine, pool, sample
 from tests.gateway.decision_records import ended_record
 
 
-def together(**told: FleetSample) -> FleetSample:
-    found = FleetTogether().sample(told)
-    assert found is not None
-    return found
+def together(**samples: FleetSample) -> FleetSample:
+    merged = FleetTogether().sample(samples)
+    assert merged is not None
+    return merged
 
 
-def test_nobody_says_nothing_and_one_gateway_is_shown_as_it_is() -> None:
+def test_without_gateways_there_is_no_sample_and_one_gateway_is_shown_unchanged() -> None:
     assert FleetTogether().sample({}) is None
     alone = sample(START, engine("a", prompt_tokens_total=70, cached_tokens_total=7), pools=(pool(),))
     assert together(only=alone) == alone
@@ -35,8 +35,8 @@ def test_work_on_an_engine_adds_up() -> None:
 
 
 def test_engines_that_only_one_gateway_knows_are_there_in_the_order_of_their_names() -> None:
-    found = together(g1=sample(START, engine("b")), g2=sample(START, engine("c"), engine("a")))
-    assert [item.name for item in found.engines] == ["a", "b", "c"]
+    merged = together(g1=sample(START, engine("b")), g2=sample(START, engine("c"), engine("a")))
+    assert [item.name for item in merged.engines] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ def test_engines_that_only_one_gateway_knows_are_there_in_the_order_of_their_nam
 )
 def test_the_state_of_an_engine_shows_trouble_at_any_gateway(one: str, other: str, state: str) -> None:
     for first, second in ((one, other), (other, one)):
-        told = {
+        samples = {
             "g1": sample(START, engine("a", state=first, reason=f"r {first}", since=START - 9)),
             "g2": sample(START, engine("a", state=second, reason=f"r {second}", since=START - 5)),
         }
-        assert together(**told).engines[0].state == state
+        assert together(**samples).engines[0].state == state
 
 
 def test_an_engine_that_one_gateway_lost_says_which() -> None:
@@ -102,12 +102,12 @@ def test_token_counters_only_rise_whatever_gateways_come_go_and_restart() -> Non
         {"g1": 5, "g2": 9_040},
         {"g1": 25, "g2": 10},
     )
-    for told in history:
+    for moment in history:
         at += 0.5
-        samples = {name: sample(at, engine("a", prompt_tokens_total=total)) for name, total in told.items()}
-        found = all_.sample(samples)
-        assert found is not None
-        totals.append(found.engines[0].prompt_tokens_total)
+        samples = {name: sample(at, engine("a", prompt_tokens_total=total)) for name, total in moment.items()}
+        merged = all_.sample(samples)
+        assert merged is not None
+        totals.append(merged.engines[0].prompt_tokens_total)
     assert totals == [100, 150, 190, 200, 200, 220]
 
 
@@ -134,7 +134,9 @@ def test_shares_weigh_requests_and_tokens() -> None:
     other = pool(on_time_share=0.0, judged=10, late=10, hit_share=0.9, prompt_tokens_per_s=100.0)
     other = msgspec.structs.replace(other, approximate_share=0.1, requests_per_s=1.0)
     idle = pool()
-    (seen,) = together(**{f"g{n}": sample(START, pools=(each,)) for n, each in enumerate((one, other, idle))}).pools
+    (seen,) = together(
+        **{f"g{n}": sample(START, pools=(one_pool,)) for n, one_pool in enumerate((one, other, idle))}
+    ).pools
     assert seen.on_time_share == 0.75
     assert seen.late == 10
     assert seen.hit_share == pytest.approx(0.6)
@@ -156,9 +158,9 @@ def test_percentiles_are_of_all_requests_together(sizes: tuple[int, int]) -> Non
     slow = [1.0 + rng.expovariate(1.0) for _ in range(sizes[1])]
     (seen,) = together(g1=sample(START, pools=(traffic(fast),)), g2=sample(START, pools=(traffic(slow),))).pools
     ordered = sorted(fast + slow)
-    for share, found in ((0.5, seen.ttft_p50_s), (0.9, seen.ttft_p90_s), (0.99, seen.ttft_p99_s)):
-        assert found is not None
-        rank = sum(item <= found for item in ordered) / len(ordered)
+    for share, value in ((0.5, seen.ttft_p50_s), (0.9, seen.ttft_p90_s), (0.99, seen.ttft_p99_s)):
+        assert value is not None
+        rank = sum(item <= value for item in ordered) / len(ordered)
         assert share - 0.02 <= rank <= share + 0.02 + 1 / len(ordered)
     assert seen.ttft_count == sum(sizes)
 
@@ -166,13 +168,13 @@ def test_percentiles_are_of_all_requests_together(sizes: tuple[int, int]) -> Non
 def test_load_cv_is_of_the_work_of_all_gateways() -> None:
     even = (engine("a", in_flight_tokens=9000), engine("b", in_flight_tokens=1000))
     odd = (engine("a", in_flight_tokens=1000), engine("b", in_flight_tokens=9000))
-    told = {
+    samples = {
         "g1": sample(START, *even, pools=(pool(load_cv=0.8),)),
         "g2": sample(START, *odd, pools=(pool(load_cv=0.8),)),
     }
-    assert together(**told).pools[0].load_cv == 0.0
-    told["g2"] = sample(START, *even, pools=(pool(load_cv=0.8),))
-    assert together(**told).pools[0].load_cv == pytest.approx(0.8)
+    assert together(**samples).pools[0].load_cv == 0.0
+    samples["g2"] = sample(START, *even, pools=(pool(load_cv=0.8),))
+    assert together(**samples).pools[0].load_cv == pytest.approx(0.8)
 
 
 def test_prefixes_of_gateways_are_one_list_the_busiest_first() -> None:
@@ -191,9 +193,9 @@ def test_prefixes_of_gateways_are_one_list_the_busiest_first() -> None:
 def test_the_latest_gateway_and_the_oldest_snapshot_are_said() -> None:
     late = Lateness(since=START, lapses=3, away_s=4.0, rejects=False)
     less = msgspec.structs.replace(late, away_s=1.0)
-    found = together(
+    merged = together(
         g1=sample(START, lateness=less, snapshot_version=8),
         g2=sample(START + 1, lateness=late, snapshot_version=9),
         g3=sample(START, snapshot_version=9),
     )
-    assert (found.lateness, found.snapshot_version, found.at) == (late, 8, START + 1)
+    assert (merged.lateness, merged.snapshot_version, merged.at) == (late, 8, START + 1)

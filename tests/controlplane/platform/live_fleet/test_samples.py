@@ -1,4 +1,4 @@
-"""Samples are decoded once, gateways that fall silent leave the picture, and what is no sample changes nothing."""
+"""Samples are decoded once, silent gateways are left out, and an unreadable sample changes nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from controlplane.platform.live_fleet.samples import MAX_AGE_S, MAX_GATEWAYS, TOGETHER_EVERY_S, FleetSamples
 from gateway.bus.bus import InProcessBus
 from gateway.contracts.fleet_sample import FleetSample, encode_sample
-from tests.controlplane.platform.live_fleet.told import START, engine, sample
+from tests.controlplane.platform.live_fleet.some_samples import START, engine, sample
 
 
 class Clock:
@@ -71,13 +71,13 @@ def test_samples_of_several_gateways_make_one_picture_a_round(
 
 def test_each_gateway_can_be_followed_by_its_name(bus: InProcessBus, samples: FleetSamples) -> None:
     say(bus, "g1", START)
-    heard: list[tuple[str, float]] = []
-    leave = samples.subscribe_each(lambda name, each: heard.append((name, each.at)))
+    received: list[tuple[str, float]] = []
+    leave = samples.subscribe_gateways(lambda name, sample_: received.append((name, sample_.at)))
     say(bus, "g2", START + 1)
     bus.publish("gateways/g2/cache_locality", b"another topic")
     leave()
     say(bus, "g2", START + 2)
-    assert heard == [("g1", START), ("g2", START + 1)]
+    assert received == [("g1", START), ("g2", START + 1)]
 
 
 def test_a_gateway_that_falls_silent_leaves_the_picture(bus: InProcessBus, samples: FleetSamples, clock: Clock) -> None:

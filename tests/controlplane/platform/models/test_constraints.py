@@ -1,4 +1,4 @@
-"""The database itself rejects rows that make no sense."""
+"""The database itself rejects inconsistent rows."""
 
 from __future__ import annotations
 

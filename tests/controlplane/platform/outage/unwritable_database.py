@@ -16,7 +16,7 @@ _CHANGES = ("INSERT", "UPDATE", "DELETE", "REPLACE")
 
 @contextmanager
 def unwritable(message: str = FULL, error: type[Exception] = OperationalError) -> Iterator[None]:
-    """Let every statement that changes something fail for the block."""
+    """Let every write statement fail during the block."""
 
     def fail(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
         if sql.lstrip().upper().startswith(_CHANGES):

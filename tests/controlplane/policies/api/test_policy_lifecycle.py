@@ -1,4 +1,4 @@
-"""Release timelines, the second person and appointments over REST."""
+"""Release timelines, the second person and scheduled publishes over REST."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def steps(answer: dict[str, Any]) -> dict[str, str]:
     return {step["step"]: step["state"] for step in answer["release_timeline"]}
 
 
-def test_a_version_tells_its_release_timeline(world: World, api: Api) -> None:
-    told = steps(api.get(SECOND).json())
-    assert told["drafted"] == told["validated"] == "done"
-    assert (told["what_if"], told["scheduled"], told["live"]) == ("now", "now", "next")
+def test_a_version_shows_its_release_timeline(world: World, api: Api) -> None:
+    timeline = steps(api.get(SECOND).json())
+    assert timeline["drafted"] == timeline["validated"] == "done"
+    assert (timeline["what_if"], timeline["scheduled"], timeline["live"]) == ("now", "now", "next")
     first = api.get(f"{POLICY}/versions/1").json()
     assert steps(first)["live"] == "now"
     listed = {row["number"]: row["release_timeline"] for row in api.get(f"{POLICY}/versions").json()["results"]}
@@ -47,7 +47,7 @@ def test_a_longer_list_takes_no_more_queries(
         assert len(api.get(f"{POLICY}/versions").json()["results"]) == 13
 
 
-def test_the_second_person_is_asked_for_and_heard(world: World, api: Api) -> None:
+def test_the_second_persons_approval_is_required_and_counts(world: World, api: Api) -> None:
     assert api.get(POLICY).json()["needs_approval"] is False
     assert api.change("PATCH", POLICY, {"needs_approval": True}).json()["needs_approval"] is True
     own = api.post(f"{POLICY}/versions", {"document": {}, "based_on": 1}).json()["number"]
@@ -83,7 +83,7 @@ def test_operators_cannot_give_the_second_person_up(world: World, api: Api) -> N
     assert api.change("PATCH", POLICY, {"needs_approval": False}).status_code == 200
 
 
-def test_an_appointment_is_made_looked_at_and_called_off(world: World, api: Api) -> None:
+def test_a_publish_is_scheduled_read_and_cancelled(world: World, api: Api) -> None:
     path = f"{SECOND}/schedule"
     assert api.change("DELETE", path).json()["state"] == "cancelled"
     assert api.call("DELETE", path).status_code == 428
@@ -91,8 +91,8 @@ def test_an_appointment_is_made_looked_at_and_called_off(world: World, api: Api)
     at = timezone.now() + timedelta(hours=3)
     made = api.post(path, {"at": at.isoformat(), "instead_of": 1, "why": "at night"})
     assert made.status_code == 201
-    told = api.get(path).json()
-    assert (told["version"], told["state"], told["by"], told["why"]) == (2, "waiting", "admin", "at night")
+    shown = api.get(path).json()
+    assert (shown["version"], shown["state"], shown["by"], shown["why"]) == (2, "waiting", "admin", "at night")
     assert ScheduledPublish.objects.latest("pk").at == at
     assert live() == 1
 

@@ -25,7 +25,7 @@ from routing.registry import pair_problem
 DEFAULTS = {"placement": RoutingPolicy().placement.name, "order": RoutingPolicy().order.name}
 
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
-"""A busy machine is no failure."""
+"""A busy machine is not a failure."""
 
 _BOUNDS = (
     ("scaling", "min_engines", "max_engines"),
@@ -42,7 +42,7 @@ def valid_documents(*, partial: bool = False) -> st.SearchStrategy[dict[str, Any
 
 
 def goes_together(document: dict[str, Any]) -> bool:
-    """Return whether placement, order and the holdback's rule may be one policy, without contradictions."""
+    """Return whether placement, order and the holdback's rule fit into one policy, without contradictions."""
     placement, order = (document.get(stage, {}).get("name", DEFAULTS[stage]) for stage in DEFAULTS)
     automation = msgspec.convert(document.get("automation", {}), AutomationPolicy)
     control = automation.holdback
@@ -52,7 +52,7 @@ def goes_together(document: dict[str, Any]) -> bool:
 
 
 def _in_order(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the document with the lower of two settings that bound each other first, as most draws have it not."""
+    """Return the document with pairs of bounding settings in ascending order, which most draws violate."""
     automation = document.get("automation", {})
     for part, low, high in _BOUNDS:
         values = automation.get(part, {})

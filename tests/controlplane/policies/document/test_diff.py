@@ -1,4 +1,4 @@
-"""A diff tells both documents completely: each side can be read back from its lines."""
+"""A diff represents both documents completely: each side can be read back from its lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form is the document: what it shows comes back, what is typed lands at its path, nothing else moves."""
+"""The form is the document: what it shows is read back, what is typed is stored at its path, nothing else moves."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def fields(document: Any, live: Any = DEFAULTS) -> dict[str, PolicyFormField]:
 
 @unhurried
 @given(valid_documents(partial=True))
-def test_a_form_that_nobody_touches_changes_nothing(document: dict[str, Any]) -> None:
+def test_an_untouched_form_changes_nothing(document: dict[str, Any]) -> None:
     assert same_value(typed_document(document, document, as_posted(document)), document)
 
 
 @unhurried
 @given(valid_documents(), valid_documents())
 def test_every_valid_document_survives_form_to_json_to_form(document: dict[str, Any], shown: dict[str, Any]) -> None:
-    """Typing everything a document says into the form of another gives that document, and its form again."""
-    # The form has no controls for maps; whoever changes one does so in the JSON.
+    """Typing all of a document into the form of another yields that document, and its form again."""
+    # The form has no controls for maps; they are changed in the JSON.
     shown = {**shown, "slo_classes": document["slo_classes"]}
     shown["fairness"] = {**shown["fairness"], "weights": document["fairness"]["weights"]}
     typed = typed_document(shown, shown, as_posted(document))
@@ -80,7 +80,7 @@ def test_a_typed_number_lands_at_its_path_alone() -> None:
 
 
 @pytest.mark.parametrize("text", ["abc", "1,000", "0x10", "NaN", "1e9999", "--1", "١"])
-def test_what_is_no_number_is_kept_as_typed_and_told(text: str) -> None:
+def test_a_text_that_is_no_number_is_kept_as_typed_and_reported(text: str) -> None:
     typed = typed_document(DEFAULTS, DEFAULTS, {"queue_limit": text})
     assert typed["queue_limit"] == text
     (problem,) = problems_of(typed)

@@ -1,4 +1,4 @@
-"""Two changes come together: only where both touched the same place differently does somebody have to choose."""
+"""Merging two changes: a choice is needed only where both changed the same path differently."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from controlplane.policies.document.merge import (
     MINE,
     THEIRS,
     UnresolvedConflictError,
-    changed_places,
+    changed_entries,
     changes_between,
     merged,
 )
@@ -43,14 +43,14 @@ def test_who_changed_nothing_takes_over_the_other_s_change(base: Any, changed: A
 @given(DOCUMENTS, DOCUMENTS)
 def test_the_same_change_twice_is_no_conflict(base: Any, changed: Any) -> None:
     assert same_value(merged(base, changed, changed), changed)
-    assert {place.side for place in changed_places(base, changed, changed)} <= {BOTH}
+    assert {entry.side for entry in changed_entries(base, changed, changed)} <= {BOTH}
 
 
 @unhurried
 @given(DOCUMENTS, DOCUMENTS, DOCUMENTS)
 def test_conflicts_are_the_same_from_both_sides(base: Any, theirs: Any, mine: Any) -> None:
     def conflicts(*sides: Any) -> set[str]:
-        return {path_text(place.path) for place in changed_places(*sides) if place.side == CONFLICT}
+        return {path_text(entry.path) for entry in changed_entries(*sides) if entry.side == CONFLICT}
 
     assert conflicts(base, theirs, mine) == conflicts(base, mine, theirs)
 
@@ -58,20 +58,20 @@ def test_conflicts_are_the_same_from_both_sides(base: Any, theirs: Any, mine: An
 @unhurried
 @given(DOCUMENTS, DOCUMENTS, DOCUMENTS)
 def test_without_a_conflict_both_changes_are_in_and_nothing_else(base: Any, theirs: Any, mine: Any) -> None:
-    places = changed_places(base, theirs, mine)
-    assume(all(place.side != CONFLICT for place in places))
+    entries = changed_entries(base, theirs, mine)
+    assume(all(entry.side != CONFLICT for entry in entries))
     result = merged(base, theirs, mine)
-    for place in places:
-        wanted = place.theirs if place.side in (THEIRS, BOTH) else place.mine
-        assert same_value(value_at(result, place.path), wanted)
-    touched = {path_text(place.path) for place in changes_between(base, result)}
-    assert touched <= {path_text(place.path) for place in places}
+    for entry in entries:
+        wanted = entry.theirs if entry.side in (THEIRS, BOTH) else entry.mine
+        assert same_value(value_at(result, entry.path), wanted)
+    touched = {path_text(entry.path) for entry in changes_between(base, result)}
+    assert touched <= {path_text(entry.path) for entry in entries}
 
 
 @unhurried
 @given(DOCUMENTS, DOCUMENTS, DOCUMENTS, st.sampled_from([THEIRS, MINE, BASE]))
 def test_choosing_one_side_everywhere_gives_that_side(base: Any, theirs: Any, mine: Any, side: str) -> None:
-    choices = {path_text(place.path): side for place in changed_places(base, theirs, mine)}
+    choices = {path_text(entry.path): side for entry in changed_entries(base, theirs, mine)}
     wanted = {THEIRS: theirs, MINE: mine, BASE: base}[side]
     assert same_value(merged(base, theirs, mine, choices), wanted)
 
@@ -79,7 +79,7 @@ def test_choosing_one_side_everywhere_gives_that_side(base: Any, theirs: Any, mi
 @unhurried
 @given(DOCUMENTS, DOCUMENTS, DOCUMENTS)
 def test_every_open_conflict_is_named_and_nothing_is_overwritten_silently(base: Any, theirs: Any, mine: Any) -> None:
-    conflicts = [path_text(place.path) for place in changed_places(base, theirs, mine) if place.side == CONFLICT]
+    conflicts = [path_text(entry.path) for entry in changed_entries(base, theirs, mine) if entry.side == CONFLICT]
     assume(len(conflicts) > 1)
     with pytest.raises(UnresolvedConflictError) as caught:
         merged(base, theirs, mine, {conflicts[0]: MINE})
@@ -91,7 +91,7 @@ def test_every_open_conflict_is_named_and_nothing_is_overwritten_silently(base: 
 def test_however_one_chooses_only_rules_that_do_not_go_together_make_a_merge_of_valid_documents_invalid(
     base: Any, theirs: Any, mine: Any, random: Any
 ) -> None:
-    choices = {path_text(place.path): random.choice([THEIRS, MINE]) for place in changed_places(base, theirs, mine)}
+    choices = {path_text(entry.path): random.choice([THEIRS, MINE]) for entry in changed_entries(base, theirs, mine)}
     both = merged(base, theirs, mine, choices)
     assert bool(problems_of(both)) == (not goes_together(both))
 
@@ -99,8 +99,8 @@ def test_however_one_chooses_only_rules_that_do_not_go_together_make_a_merge_of_
 def test_a_rule_and_its_parameters_are_one_value_once_its_name_differs() -> None:
     theirs = {**DEFAULTS, "placement": {"name": "dual_map", "params": {"key_blocks": 2, "virtual_nodes": 100}}}
     mine = {**DEFAULTS, "placement": {"name": "least_cost", "params": {"beta": 5}}}
-    (place,) = changed_places(DEFAULTS, theirs, mine)
-    assert (place.path, place.side) == (("placement",), CONFLICT)
+    (entry,) = changed_entries(DEFAULTS, theirs, mine)
+    assert (entry.path, entry.side) == (("placement",), CONFLICT)
     assert merged(DEFAULTS, theirs, mine, {"placement": MINE})["placement"] == mine["placement"]
 
 

@@ -39,11 +39,11 @@ def sentences_on(document: object) -> tuple[str, ...]:
     return caught.value.problems
 
 
-def test_names_of_a_map_and_what_stands_under_them_are_checked_with_their_paths() -> None:
+def test_names_of_a_map_and_their_values_are_checked_with_their_paths() -> None:
     classes: dict[str, Any] = {"batch": {"ttft_slo_s": 30, "urgency": 1}, "Not allowed": {}, "live": {"priority": 0.5}}
-    told = {problem.path: problem.message for problem in problems_of({"slo_classes": classes})}
-    assert set(told) == {"slo_classes.batch.urgency", "slo_classes.Not allowed", "slo_classes.live.priority"}
-    assert told["slo_classes.batch.urgency"].startswith("is unknown; ")
+    messages = {problem.path: problem.message for problem in problems_of({"slo_classes": classes})}
+    assert set(messages) == {"slo_classes.batch.urgency", "slo_classes.Not allowed", "slo_classes.live.priority"}
+    assert messages["slo_classes.batch.urgency"].startswith("is unknown; ")
     many = {f"class-{number}": {} for number in range(MAX_CLASSES + 1)}
     assert [problem.path for problem in problems_of({"slo_classes": many})] == ["slo_classes"]
     assert validated({"slo_classes": {"batch": {"ttft_slo_s": 30}}}).slo_classes["batch"].ttft_slo_s == 30.0
@@ -55,7 +55,7 @@ def test_an_empty_document_is_the_default_policy_with_its_parameters_written_out
     assert policy.ttft_slo_s == RoutingPolicy().ttft_slo_s
 
 
-def test_every_problem_of_fields_and_of_rules_is_told_at_once_with_its_path() -> None:
+def test_every_problem_of_fields_and_of_rules_is_reported_at_once_with_its_path() -> None:
     document = {
         "ttft_slo_s": -1,
         "queue_limit": "many",
@@ -150,7 +150,7 @@ NAMES = st.sampled_from(["placement", "order", "name", "params", "ttft_slo_s", "
 
 @unhurried
 @given(st.dictionaries(NAMES | st.text(max_size=4), JSON | st.dictionaries(NAMES, JSON, max_size=3), max_size=5))
-def test_whatever_is_no_policy_is_told_and_never_crashes(document: dict[str, Any]) -> None:
+def test_an_invalid_policy_is_reported_and_never_crashes(document: dict[str, Any]) -> None:
     problems = problems_of(document)
     assert all(problem.message for problem in problems)
     if not problems:
@@ -165,19 +165,19 @@ def every_setting(schema: Any, document: dict[str, Any]) -> Iterator[tuple[dict[
         elif isinstance(member, ObjectSchema):
             yield from every_setting(member, document)
         elif isinstance(member, MapSchema):
-            place = (*member.path, "batch")
+            path = (*member.path, "batch")
             entries = [(document, member.entry)]
             if isinstance(member.entry, ObjectSchema):
-                entries = list(every_setting(member.entry, with_value(document, place, {})))
+                entries = list(every_setting(member.entry, with_value(document, path, {})))
             for inside, setting in entries:
-                yield inside, replace(setting, path=(*place, *setting.path))
+                yield inside, replace(setting, path=(*path, *setting.path))
         else:
             for name, rule in member.rules.items():
                 yield from every_setting(rule, with_value(document, member.path, {"name": name, "params": {}}))
 
 
 def broken_rules() -> Iterator[Any]:
-    """Yield one wrong document per rule of the schema, with the path of the rule and what the error says."""
+    """Yield one wrong document per rule of the schema, with the path of the rule and the error's text."""
     for document, setting in every_setting(policy_schema(), {}):
         path = path_text(setting.path)
         wrong: dict[str, Any] = {"kind": ["no", "number"], "nothing": None}
@@ -218,7 +218,7 @@ def test_a_document_that_breaks_one_rule_is_rejected_whole_and_the_old_one_stays
     publish_version(live, instead_of=None, actor=ACTOR)
     with pytest.raises(InvalidPolicyError) as caught:
         draft(policy, document, actor=ACTOR)
-    assert [problem.path for problem in caught.value.found] == [path]
+    assert [problem.path for problem in caught.value.field_problems] == [path]
     assert f"$.{path}: " in str(caught.value)
     policy.refresh_from_db()
     assert policy.live_version == live

@@ -1,4 +1,4 @@
-"""Policy documents as text: the same values back, one order, and errors with their place."""
+"""Policy documents as text: the same values back, one order, and errors with their position."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_numbers_in_sentences_have_commas(value: float, words: str) -> None:
     assert number_words(value) == words
 
 
-def test_names_stand_in_the_form_s_order_and_unknown_ones_follow() -> None:
+def test_names_are_in_the_form_s_order_and_unknown_ones_follow() -> None:
     document = {"zzz": 1, "queue_limit": 5, "order": {"params": {}, "name": "fifo"}, "placement": {"name": "dual_map"}}
     assert list(ordered(document)) == ["placement", "order", "queue_limit", "zzz"]
     assert list(ordered(document)["order"]) == ["name", "params"]

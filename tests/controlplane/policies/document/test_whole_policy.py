@@ -7,7 +7,7 @@ import pytest
 
 from controlplane.platform.actor import program
 from controlplane.policies.document.form import form_groups, typed_document
-from controlplane.policies.document.merge import changed_places, merged
+from controlplane.policies.document.merge import changed_entries, merged
 from controlplane.policies.document.problems import InvalidPolicyError, validated
 from controlplane.policies.document.text import completed
 from controlplane.policies.document.whole_policy import halves
@@ -31,14 +31,14 @@ def test_both_halves_are_stored_complete() -> None:
 def test_errors_of_both_halves_come_together_with_their_paths() -> None:
     with pytest.raises(InvalidPolicyError) as caught:
         validated({"ttft_slo_s": -1, "automation": {"scaling": {"mode": "perhaps"}, "helath": {}}})
-    assert [item.path for item in caught.value.found] == [
+    assert [item.path for item in caught.value.field_problems] == [
         "ttft_slo_s",
         "automation.helath",
         "automation.scaling.mode",
     ]
     with pytest.raises(InvalidPolicyError) as caught:
         validated({"automation": {"scaling": {"min_engines": 9, "max_engines": 3}}})
-    assert [item.path for item in caught.value.found] == ["automation.scaling.min_engines"]
+    assert [item.path for item in caught.value.field_problems] == ["automation.scaling.min_engines"]
 
 
 @pytest.mark.django_db
@@ -57,7 +57,7 @@ def test_changes_in_the_two_halves_merge() -> None:
     base = completed({})
     theirs = completed({"automation": {"health": {"stall_s": 20}}})
     mine = completed({"ttft_slo_s": 2, "automation": {"health": {"flaps": 5}}})
-    assert {".".join(place.path) for place in changed_places(base, theirs, mine)} == {
+    assert {".".join(entry.path) for entry in changed_entries(base, theirs, mine)} == {
         "automation.health.stall_s",
         "automation.health.flaps",
         "ttft_slo_s",

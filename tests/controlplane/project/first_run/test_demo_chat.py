@@ -1,4 +1,4 @@
-"""The example chat keeps its address, and leaves alone what others list as origins."""
+"""The example chat keeps its address, and leaves other origins alone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_chat_is_an_origin_of_the_demos_key_and_keeps_its_port(secrets: Firs
     assert seed_demo_chat(secrets, ports_from=PORTS_FROM + 50) == origin
 
 
-def test_origins_that_somebody_added_stay_when_the_chat_moves(secrets: FirstRunSecrets) -> None:
+def test_added_origins_stay_when_the_chat_moves(secrets: FirstRunSecrets) -> None:
     key = ApiKey.objects.get()
     change_api_key(key, {"origins": [ADDED]}, actor=program("test"))
     first = seed_demo_chat(secrets, ports_from=PORTS_FROM)

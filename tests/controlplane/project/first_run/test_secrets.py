@@ -1,4 +1,4 @@
-"""Secrets of a new installation: made once, readable by their owner only."""
+"""Secrets of a new installation: generated once, readable by their owner only."""
 
 from __future__ import annotations
 

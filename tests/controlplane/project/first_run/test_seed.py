@@ -1,4 +1,4 @@
-"""An empty installation is filled once; later starts find what is there."""
+"""An empty installation is filled once; later starts keep what is there."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def secrets(tmp_path: Path, bus: Bus) -> FirstRunSecrets:
     return secrets_of(tmp_path)
 
 
-def test_the_first_start_makes_a_login_and_a_live_policy_but_nobody_who_may_send_requests(
+def test_the_first_start_makes_a_login_and_a_live_policy_but_no_api_key(
     secrets: FirstRunSecrets,
 ) -> None:
     first_run.seed(secrets)
@@ -59,7 +59,7 @@ def test_what_opens_nothing_or_is_in_use_need_not_lie_in_clear_text(secrets: Fir
     assert first_run.without_used(needed).secret_key == secrets.secret_key
 
 
-def test_what_left_the_file_is_made_anew_only_where_it_is_needed(secrets: FirstRunSecrets) -> None:
+def test_secrets_missing_from_the_file_are_made_again_only_where_needed(secrets: FirstRunSecrets) -> None:
     empty = msgspec.structs.replace(secrets, admin_password="", api_key="")
     filled = first_run.refilled(empty, demo=True)
     assert len(filled.admin_password) >= 16
@@ -68,7 +68,7 @@ def test_what_left_the_file_is_made_anew_only_where_it_is_needed(secrets: FirstR
     assert first_run.refilled(empty, demo=False) == empty
 
 
-def test_secrets_of_the_first_run_are_valid_until_somebody_changes_them(secrets: FirstRunSecrets) -> None:
+def test_secrets_of_the_first_run_are_valid_until_they_are_changed(secrets: FirstRunSecrets) -> None:
     first_run.seed(secrets, demo=True)
     assert first_run.still_valid(secrets) == secrets
     admin = get_user_model().objects.get()

@@ -1,4 +1,4 @@
-"""What is printed at the start."""
+"""The output at the start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from controlplane.project.first_run.welcome import welcome
 from kvstore.transfer.tls import is_loopback
 
-told = partial(
+printed = partial(
     welcome,
     url="http://127.0.0.1:8000/",
     user="admin",
@@ -21,19 +21,19 @@ told = partial(
 
 
 def test_on_this_machine_everything_needed_is_printed() -> None:
-    text = told(show_secrets=True)
+    text = printed(show_secrets=True)
     for part in ("http://127.0.0.1:8000/", "admin / pa55", "hw_key", "demo-8b", "/var/log", "Ctrl-C"):
         assert part in text
 
 
-def test_secrets_that_open_nothing_any_more_are_told_as_such() -> None:
-    text = told(password="", api_key="", show_secrets=True)
+def test_secrets_that_no_longer_open_anything_are_marked() -> None:
+    text = printed(password="", api_key="", show_secrets=True)
     assert "admin, with the password you chose" in text
     assert "create one on the Access page" in text
 
 
 def test_elsewhere_no_secret_is_printed() -> None:
-    text = told(show_secrets=False)
+    text = printed(show_secrets=False)
     assert "pa55" not in text
     assert "hw_key" not in text
     assert "first_run.json" in text
@@ -41,7 +41,7 @@ def test_elsewhere_no_secret_is_printed() -> None:
 
 @pytest.mark.parametrize(
     ("host", "expected"),
-    [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("10.0.0.1", False), ("", False)],  # noqa: S104 - only looked at
+    [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("10.0.0.1", False), ("", False)],  # noqa: S104 - only compared
 )
 def test_loopback_hosts(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected

@@ -24,13 +24,13 @@ from tests.patience import wait_until
 WAIT_S = 10.0
 OUTAGE_S = 60.0
 REJECTED = 150
-"""Connections that a broker rejects in its outage. By itself Celery gives up after a hundred, about 46 minutes."""
+"""Connections that a broker rejects in its outage. Celery by default gives up after a hundred, about 46 minutes."""
 RETRIES = ("broker_connection_max_retries", "broker_connection_retry_on_startup")
 
 
 @pytest.fixture
 def rejected(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Let the broker be away at each thread's first tries, and nobody wait between two; return how many it rejected."""
+    """Let the broker reject each thread's first tries, without waits between them; return how many it rejected."""
     rejected = Counter[str]()
     establish = Transport.establish_connection
 
@@ -163,7 +163,7 @@ def test_stopping_ends_both_threads(app: Celery, embedded: EmbeddedCelery) -> No
     assert not {"celery-jobs", "celery-beat"} & threads()
 
 
-def test_the_worker_hears_every_queue_that_jobs_use() -> None:
+def test_the_worker_consumes_every_queue_that_jobs_use() -> None:
     routed = {route["queue"] for route in program.conf.task_routes.values()}
     assert routed | {program.conf.task_default_queue} == {job_queues(name)[0] for name in QUEUES}
 
@@ -173,13 +173,13 @@ def test_every_scheduled_job_exists() -> None:
     assert {entry["task"] for entry in program.conf.beat_schedule.values()} <= set(program.tasks)
 
 
-def test_a_part_that_ends_by_itself_is_told(app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_that_ends_by_itself_is_reported(app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[str] = []
-    told = threading.Event()
+    notified = threading.Event()
 
     def end(part: str) -> None:
         ended.append(part)
-        told.set()
+        notified.set()
 
     def fail(*_args: object, **_kwargs: object) -> None:
         raise OSError("the broker is gone for good")
@@ -187,13 +187,13 @@ def test_a_part_that_ends_by_itself_is_told(app: Celery, monkeypatch: pytest.Mon
     embedded = EmbeddedCelery(app, (BEAT,), on_end=end)
     monkeypatch.setattr(MonotonicScheduler, "tick", fail)
     embedded.start()
-    assert told.wait(WAIT_S)
+    assert notified.wait(WAIT_S)
     assert ended == ["beat"]
     embedded.stop()
     stop_requested.clear()
 
 
-def test_parts_that_are_stopped_are_not_told_as_ended(app: Celery) -> None:
+def test_parts_that_are_stopped_are_not_reported_as_ended(app: Celery) -> None:
     ended: list[str] = []
     embedded = EmbeddedCelery(app, on_end=ended.append)
     embedded.start()
@@ -206,18 +206,18 @@ def test_parts_that_are_stopped_are_not_told_as_ended(app: Celery) -> None:
     assert ended == []
 
 
-def test_the_bus_hears_that_jobs_are_woken(app: Celery, embedded: EmbeddedCelery) -> None:
-    heard = threading.Event()
-    unsubscribe = get_bus().subscribe(WOKEN, lambda _topic, _value: heard.set())
+def test_the_bus_receives_that_jobs_are_woken(app: Celery, embedded: EmbeddedCelery) -> None:
+    received = threading.Event()
+    unsubscribe = get_bus().subscribe(WOKEN, lambda _topic, _value: received.set())
     app.task(threading.Event().set, name="short", shared=False)
     embedded.start()
     app.send_task("short")
-    assert heard.wait(WAIT_S)
+    assert received.wait(WAIT_S)
     unsubscribe()
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_somebody_waits_for_is_woken_before_its_time(app: Celery, embedded: EmbeddedCelery) -> None:
+def test_a_job_that_a_person_waits_for_is_woken_before_its_time(app: Celery, embedded: EmbeddedCelery) -> None:
     """The schedule alone would take a day."""
     woken, twice = threading.Event(), threading.Event()
 
@@ -258,20 +258,20 @@ def test_no_outage_of_the_broker_is_too_long_for_jobs_to_come_back(app: Celery, 
     assert rejected == {"celery-jobs": REJECTED, "celery-beat": REJECTED}
 
 
-def test_a_worker_that_gives_the_broker_up_is_told(app: Celery, rejected: Counter[str]) -> None:
+def test_a_worker_that_gives_the_broker_up_is_reported(app: Celery, rejected: Counter[str]) -> None:
     """Celery ends its worker's thread without an error."""
     ended: list[str] = []
-    told = threading.Event()
+    notified = threading.Event()
 
     def end(part: str) -> None:
         ended.append(part)
-        told.set()
+        notified.set()
 
     app.conf.update({name: program.conf[name] for name in RETRIES} | {"broker_connection_max_retries": 1})
     embedded = EmbeddedCelery(app, (JOBS,), on_end=end)
     embedded.start()
     try:
-        assert told.wait(OUTAGE_S)
+        assert notified.wait(OUTAGE_S)
     finally:
         embedded.stop()
         stop_requested.clear()

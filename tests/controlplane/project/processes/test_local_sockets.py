@@ -1,4 +1,4 @@
-"""Where the processes of one installation meet."""
+"""Where the sockets of one installation are."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_state_directory_whose_path_is_too_long_has_them_elsewhere(
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_a_directory_of_somebody_else_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_of_another_user_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: tmp_path.stat().st_uid + 1)
     with pytest.raises(PermissionError, match="another user"):
         make_private(tmp_path / BUS_SOCKET)

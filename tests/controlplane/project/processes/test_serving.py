@@ -1,4 +1,4 @@
-"""Gateway, web and jobs apart, where they cannot start; tests/end_to_end has them at work."""
+"""Gateway, web and jobs as processes that cannot start; tests/end_to_end has them running."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ pytestmark = pytest.mark.processes
 
 
 def error_of(state_dir: Path) -> str:
-    """Start the program, which is to fail, and return what it says."""
+    """Start the program, which is to fail, and return its error."""
     environment = {**os.environ, "HEADWAY_STATE_DIR": str(state_dir)}
     done = run_to_end(["manage.py", "up", "--port", str(free_ports(1)[0])], environment)
     assert done.returncode == 1
     return done.stderr
 
 
-def test_a_program_whose_web_process_cannot_start_says_where_to_look_and_ends(tmp_path: Path) -> None:
+def test_a_program_whose_web_process_cannot_start_names_its_log_and_ends(tmp_path: Path) -> None:
     # A directory where its socket belongs.
     (tmp_path / "web.sock").mkdir()
     assert f"The server could not start; see {tmp_path / 'log'}" in error_of(tmp_path)

@@ -1,4 +1,4 @@
-"""Engine processes follow the topology, and nothing else does."""
+"""Engine processes follow the topology, and nothing else."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ async def test_processes_come_go_and_restart_with_the_topology(tmp_path: Path) -
 
 async def test_a_database_that_is_away_leaves_all_as_it_is_and_a_snapshot_wakes(tmp_path: Path) -> None:
     supervisor, bus = Supervisor(tmp_path), InProcessBus()
-    away, looks = False, 0
+    away, reads = False, 0
 
     def read() -> list[ChildSpec]:
-        nonlocal looks
-        looks += 1
+        nonlocal reads
+        reads += 1
         if away:
             raise DatabaseError("gone")
         return [child("a")]
@@ -60,9 +60,9 @@ async def test_a_database_that_is_away_leaves_all_as_it_is_and_a_snapshot_wakes(
     engines = SupervisedEngines(supervisor, read)
     following = asyncio.create_task(engines.run(bus, "snapshot"))
     await running(supervisor, "a")
-    away, seen = True, looks
+    away, seen = True, reads
     bus.publish("snapshot", b"1")
-    await until(lambda: looks != seen)
+    await until(lambda: reads != seen)
     await running(supervisor, "a")
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)

@@ -41,7 +41,7 @@ def status(supervisor: Supervisor, name: str) -> ChildStatus:
 
 
 async def running(supervisor: Supervisor, name: str, log_dir: Path, starts: int = 1) -> int:
-    """Wait until the child has printed its line in its n-th life and return its pid."""
+    """Wait until the child has printed its line in its n-th run and return its pid."""
     log = log_dir / f"{name}.log"
     await until(lambda: log.exists() and log.read_text().count("awake") >= starts)
     await until(lambda: status(supervisor, name).state == RUNNING)
@@ -50,7 +50,7 @@ async def running(supervisor: Supervisor, name: str, log_dir: Path, starts: int 
     return pid
 
 
-async def test_a_killed_child_comes_back_and_its_end_is_told(tmp_path: Path) -> None:
+async def test_a_killed_child_comes_back_and_its_end_is_reported(tmp_path: Path) -> None:
     supervisor = Supervisor(tmp_path)
     supervisor.start([child("a")])
     try:
@@ -142,13 +142,13 @@ WAITING_CHILD = "import sys, time; sys.stdin.read(1) or sys.exit(7); print('awak
 
 
 def children() -> set[int]:
-    found = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
-    return {pid for pid in map(int, found) if alive(pid)}
+    pids = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+    return {pid for pid in map(int, pids) if alive(pid)}
 
 
 @pytest.fixture
-async def standing_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[[int], Any]]:
-    """Return what waits until the child works in its n-th life and another stands by, and returns their pids."""
+async def standby_pids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[[int], Any]]:
+    """Return a call that waits until the child runs for the n-th time with a standby, and returns their pids."""
     monkeypatch.setattr("controlplane.project.processes.supervisor.PROVEN_S", 0.05)
     monkeypatch.setattr("controlplane.project.processes.supervisor.STANDBY_S", 0.05)
     before, supervisor = children(), Supervisor(tmp_path)
@@ -166,29 +166,29 @@ async def standing_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncI
 
 
 async def test_a_standby_takes_the_place_of_a_killed_child_and_gets_one_of_its_own(
-    tmp_path: Path, standing_by: Callable[[int], Any]
+    tmp_path: Path, standby_pids: Callable[[int], Any]
 ) -> None:
-    first, standby = await standing_by(1)
+    first, standby = await standby_pids(1)
     assert (tmp_path / "a.log").read_text().count("awake") == 1, "it waits"
     os.kill(first, signal.SIGKILL)
-    assert (await standing_by(2))[0] == standby
+    assert (await standby_pids(2))[0] == standby
 
 
 async def test_a_standby_takes_over_also_from_a_child_that_was_killed_young(
-    tmp_path: Path, standing_by: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, standby_pids: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("controlplane.project.processes.supervisor.PROVEN_S", 3600.0)
     monkeypatch.setattr("controlplane.project.processes.supervisor.FIRST_PAUSE_S", 3600.0)
-    first, standby = await standing_by(1)
+    first, standby = await standby_pids(1)
     os.kill(first, signal.SIGKILL)
-    assert (await standing_by(2))[0] == standby, "without a pause"
+    assert (await standby_pids(2))[0] == standby, "without a pause"
 
 
-async def test_a_standby_that_dies_is_replaced_and_the_child_works_on(standing_by: Callable[[int], Any]) -> None:
-    first, standby = await standing_by(1)
+async def test_a_standby_that_dies_is_replaced_and_the_child_works_on(standby_pids: Callable[[int], Any]) -> None:
+    first, standby = await standby_pids(1)
     os.kill(standby, signal.SIGKILL)
     await until(lambda: not alive(standby))
-    again, other = await standing_by(1)
+    again, other = await standby_pids(1)
     assert (again, other != standby) == (first, True)
 
 

@@ -1,4 +1,4 @@
-"""`/api/v1/decisions`: found by what people look for, in full by id, and only by those who may see the pool."""
+"""`/api/v1/decisions`: found by every filter, in full by id, and only by those who may see the pool."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ def ids(world: World, query: str = "", caller: str = "admin") -> list[str]:
     return [row["id"] for row in answer.json()["results"]]
 
 
-@pytest.mark.parametrize(("also", "found"), [(SECRET, [LATE]), (b"", [])])
+@pytest.mark.parametrize(("also", "expected"), [(SECRET, [LATE]), (b"", [])])
 def test_a_session_is_found_under_both_secrets_while_these_are_rotated(
-    recorded: World, also: bytes, found: list[str]
+    recorded: World, also: bytes, expected: list[str]
 ) -> None:
     with override_settings(FLEET_SECRET=b"the secret after this one", FLEET_SECRET_ALSO=also):
-        assert ids(recorded, "?session=s-1") == found
-        assert ids(recorded, "?session=s-1&session=s-2") == found
+        assert ids(recorded, "?session=s-1") == expected
+        assert ids(recorded, "?session=s-1&session=s-2") == expected
 
 
 @pytest.mark.parametrize(
-    ("query", "found"),
+    ("query", "expected"),
     [
         ("", ["d-4", "d-3", "d-2", LATE]),
         ("?ordering=at", [LATE, "d-2", "d-3", "d-4"]),
@@ -79,8 +79,8 @@ def test_a_session_is_found_under_both_secrets_while_these_are_rotated(
         ("?arm=control", []),
     ],
 )
-def test_decisions_are_found_by_what_people_look_for(recorded: World, query: str, found: list[str]) -> None:
-    assert ids(recorded, query) == found
+def test_decisions_are_found_by_every_filter(recorded: World, query: str, expected: list[str]) -> None:
+    assert ids(recorded, query) == expected
 
 
 def test_pages_follow_each_other(recorded: World) -> None:
@@ -93,7 +93,7 @@ def test_pages_follow_each_other(recorded: World) -> None:
 
 
 @pytest.mark.parametrize("query", ["since=yesterday", "late=maybe", "mismatch=magic", "arm=left", "color=red"])
-def test_what_cannot_be_looked_for_is_rejected_with_a_reason(recorded: World, query: str) -> None:
+def test_an_invalid_filter_is_rejected_with_a_reason(recorded: World, query: str) -> None:
     answer = Api(recorded).get(f"decisions?{query}")
     assert answer.status_code == 400
     assert answer.json()["errors"]
@@ -112,13 +112,13 @@ def detail(world: World, name: str = LATE) -> dict[str, Any]:
     return dict(answer.json())
 
 
-def test_one_decision_is_told_in_full(recorded: World) -> None:
-    told = detail(recorded)
-    assert told["stored"] is True
-    assert told["story"]["title"].startswith("Sent to e-17 for its cache; e-04")
-    assert [item["engine_id"] for item in told["record"]["decision"]["candidates"]] == ["engine-17", "engine-04"]
-    assert told["record"]["regret"]["trade_s"] == pytest.approx(2.03)
-    assert told["record"]["known"][0]["report_age_s"] == 0.062
+def test_one_decision_is_shown_in_full(recorded: World) -> None:
+    shown = detail(recorded)
+    assert shown["stored"] is True
+    assert shown["story"]["title"].startswith("Sent to e-17 for its cache; e-04")
+    assert [item["engine_id"] for item in shown["record"]["decision"]["candidates"]] == ["engine-17", "engine-04"]
+    assert shown["record"]["regret"]["trade_s"] == pytest.approx(2.03)
+    assert shown["record"]["known"][0]["report_age_s"] == 0.062
 
 
 def test_a_record_that_cannot_be_read_says_so(recorded: World) -> None:

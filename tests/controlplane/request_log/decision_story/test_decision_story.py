@@ -19,7 +19,7 @@ def plain(text: str) -> str:
     return text.replace("\u202f", " ")
 
 
-def test_the_drawn_decision_is_told_as_drawn() -> None:
+def test_the_drawn_decision_reads_as_drawn() -> None:
     story = story_of(stored())
     assert plain(story.title) == "Sent to e-17 for its cache; e-04 would have been 2.73 s faster"
     assert plain(story.verdict) == "Late by 470 ms"
@@ -70,12 +70,12 @@ def test_every_cause_has_its_remedy(cause: str) -> None:
         other: story_of(stored(regret=Regret("engine-04", 1.0, 1.0, 0, **{f"{other}_s": 1.0}))).to_do
         for other in CAUSES
     }
-    told = story_of(stored(regret=Regret("engine-04", 1.0, 1.0, 0, **parts))).to_do
-    assert told == remedies[cause]
+    remedy = story_of(stored(regret=Regret("engine-04", 1.0, 1.0, 0, **parts))).to_do
+    assert remedy == remedies[cause]
     assert len(set(remedies.values())) == len(CAUSES)
 
 
-def told(**fields: Any) -> Story:
+def story_with(**fields: Any) -> Story:
     return story_of(stored(**fields))
 
 
@@ -86,9 +86,9 @@ def test_a_request_that_was_on_time_asks_for_nothing() -> None:
     assert text_of(story.happened).startswith("The request was dispatched at once")
 
 
-def test_a_gateway_that_was_slow_to_decide_is_told_before_any_engine() -> None:
+def test_a_gateway_that_was_slow_to_decide_is_named_before_any_engine() -> None:
     slow = Regret("engine-04", 4.76, 2.89, 0, load_s=0.39, gateway_s=2.5)
-    story = told(
+    story = story_with(
         queued_s=0.0,
         dispatched_after_s=0.0,
         decided_after_s=2.5,
@@ -104,7 +104,7 @@ def test_a_gateway_that_was_slow_to_decide_is_told_before_any_engine() -> None:
 
 
 def test_a_wait_is_counted_from_the_decision() -> None:
-    happened = plain(text_of(told(queued_s=5.86, decided_after_s=2.5, first_token_after_s=6.47).happened))
+    happened = plain(text_of(story_with(queued_s=5.86, decided_after_s=2.5, first_token_after_s=6.47).happened))
     assert happened.startswith("The decision came after 2.50 s. It waited 3.36 s, 500 ms longer than estimated")
 
 
@@ -115,7 +115,7 @@ def rejected(**fields: Any) -> StoredDecision:
     )  # fmt: skip
 
 
-def test_a_rejection_is_told_with_what_was_expected() -> None:
+def test_a_rejection_is_shown_with_its_prediction() -> None:
     story = story_of(rejected(regret=Regret("engine-04", 1.13, 2.37, 4608, admission_s=2.37)))
     assert plain(story.title).startswith("Rejected: its expected TTFT was over the limit; e-04 was expected")
     assert "e-04, was expected to take 1.13 s" in plain(text_of(story.why))
@@ -138,6 +138,6 @@ def test_a_rejection_is_told_with_what_was_expected() -> None:
     ],
 )
 def test_every_end_has_its_words(fields: dict[str, Any], verdict: str, ending: str) -> None:
-    story = told(**fields)
+    story = story_with(**fields)
     assert story.verdict == verdict
     assert text_of(story.happened).endswith(ending)

@@ -21,12 +21,12 @@ def plain(text: str) -> str:
     return text.replace("\u202f", " ")
 
 
-def told(**fields: Any) -> StoredDecision:
+def loaded(**fields: Any) -> StoredDecision:
     return stored(fetch=Fetch("", 12, 0.025, "a"), believed_tokens=0, **fields)
 
 
-def test_a_load_is_told_from_where_how_much_and_what_it_was_worth() -> None:
-    record = told(load=WHOLE)
+def test_a_load_is_shown_with_source_size_and_benefit() -> None:
+    record = loaded(load=WHOLE)
     story = story_of(record)
     assert plain(story.title).startswith("Sent to e-17 to load from node a")
     assert plain(text_of(story.why)).startswith(
@@ -52,14 +52,14 @@ def test_a_load_is_told_from_where_how_much_and_what_it_was_worth() -> None:
     ],
 )
 def test_a_load_that_brought_nothing_says_why(reason: str, words: str) -> None:
-    record = told(load=StoredLoad("a", 12, reason=reason))
+    record = loaded(load=StoredLoad("a", 12, reason=reason))
     assert f"Nothing was loaded from node a: {words}." in text_of(story_of(record).happened)
     assert computed_instead_s(record) is None
 
 
-def test_of_a_load_that_the_engine_does_not_tell_of_nothing_is_claimed() -> None:
-    """vLLM says in a stream nothing of what its connector did."""
-    record = told(load=StoredLoad("a", 12, reason="untold"))
+def test_a_load_that_the_engine_does_not_report_is_not_claimed() -> None:
+    """A stream of vLLM does not report what its connector did."""
+    record = loaded(load=StoredLoad("a", 12, reason="untold"))
     happened = text_of(story_of(record).happened)
     assert "It was to load 12 blocks from node a; the engine does not report what came of that." in happened
     assert "Nothing was loaded" not in happened
@@ -67,15 +67,15 @@ def test_of_a_load_that_the_engine_does_not_tell_of_nothing_is_claimed() -> None
 
 
 def test_a_load_that_brought_a_part_says_both() -> None:
-    happened = plain(text_of(story_of(told(load=StoredLoad("a", 12, 5, 2_621_440, 0.01, "missing", 2560))).happened))
+    happened = plain(text_of(story_of(loaded(load=StoredLoad("a", 12, 5, 2_621_440, 0.01, "missing", 2560))).happened))
     assert "It loaded 2,560 tokens (5 blocks, 2.50 MiB) from node a in 10 ms" in happened
     assert "12 blocks were ordered, but the node did not have all of it any more." in happened
 
 
 def test_a_load_that_took_longer_than_computing_is_called_not_worth_it() -> None:
     slow = StoredLoad("a", 12, 12, 6_291_456, 9.0, "", 6144)
-    assert "so that the load was not worth it." in text_of(story_of(told(load=slow)).happened)
-    assert "not worth it" not in text_of(story_of(told(load=WHOLE)).happened)
+    assert "so that the load was not worth it." in text_of(story_of(loaded(load=slow)).happened)
+    assert "not worth it" not in text_of(story_of(loaded(load=WHOLE)).happened)
 
 
 def test_a_decision_without_a_load_says_nothing_of_one() -> None:

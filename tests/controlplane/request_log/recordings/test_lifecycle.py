@@ -53,8 +53,8 @@ def test_a_window_becomes_a_recording(pool: Pool) -> None:
     record(rows(30) + rows(5, 100, pool="other"))
     made = record_window(pool, BEGIN + timedelta(seconds=10), BEGIN + timedelta(seconds=200), actor=ACTOR, why="try")
     assert (made.requests, made.name) == (20, "chat, 15 Jan 08:00:10 to 08:03:20 UTC")
-    told = list(read_recorded(recording_store().path(made.key)))
-    assert [row.timestamp for row in told] == [1000.0 * number for number in range(20)]
+    stored_rows = list(read_recorded(recording_store().path(made.key)))
+    assert [row.timestamp for row in stored_rows] == [1000.0 * number for number in range(20)]
     assert made.statistics["sessions"] == 5
     event = AuditEvent.objects.get(verb="recording.create")
     assert (event.object_id, event.pool_slug, event.why) == (str(made.pk), "chat", "try")
@@ -161,7 +161,7 @@ def test_any_machine_reads_a_recording(pool: Pool, tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.django_db
-def test_copies_that_nobody_needs_are_swept(pool: Pool, tmp_path: Path) -> None:
+def test_unneeded_copies_are_swept(pool: Pool, tmp_path: Path) -> None:
     store = RecordingStore(tmp_path)
     kept, lost = (upload_recording(pool, io.BytesIO(ROW), actor=ACTOR, name="one").key for _ in range(2))
     for key in (kept, lost):

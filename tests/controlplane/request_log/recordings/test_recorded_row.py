@@ -1,4 +1,4 @@
-"""Names in a recording are equal where they were equal, and nothing else can be told from them."""
+"""Names in a recording are equal where they were equal, and reveal nothing else."""
 
 from __future__ import annotations
 
@@ -51,8 +51,13 @@ def test_a_recording_is_a_trace_for_other_tools(tmp_path: Path) -> None:
     trace = read_trace(path)
     assert [item.timestamp for item in trace] == [1000.0 * number for number in range(20)]
     assert (trace[3].input_length, trace[3].output_length) == (1500, 20)
-    told = list(read_recorded(path))
-    assert (told[0].ttft_s, told[0].cached_tokens, told[0].outcome, told[0].engines) == (0.5, 512, "completed", 4)
+    stored_rows = list(read_recorded(path))
+    assert (stored_rows[0].ttft_s, stored_rows[0].cached_tokens, stored_rows[0].outcome, stored_rows[0].engines) == (
+        0.5,
+        512,
+        "completed",
+        4,
+    )
     figures = made.statistics
     assert (made.rows, figures.sessions, figures.tenants, figures.engines) == (20, 5, 1, 4)
     assert (figures.span_s, figures.ttft_p50_s, figures.hit_rate) == (19.0, 0.5, 512 / 1500)

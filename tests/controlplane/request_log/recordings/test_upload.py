@@ -1,4 +1,4 @@
-"""Uploads: all that is wrong is told with its line, and limits hold."""
+"""Uploads: every error is reported with its line, and limits hold."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def test_a_trace_is_read_packed_or_not(pack: Any) -> None:
 def test_every_wrong_line_is_named() -> None:
     good = line()
     data = b"\n".join([good, b"{", line(input_length=0), good, line(hash_ids=[2**64]), line(outcome="hello"), b"[]"])
-    found = rejected(data)
-    assert [path for path, _ in found] == ["line 2", "line 3", "line 5", "line 6", "line 7"]
-    assert "$.input_length" in found[1][1]
-    assert "64 bits" in found[2][1]
-    assert "completed" in found[3][1]
+    problems = rejected(data)
+    assert [path for path, _ in problems] == ["line 2", "line 3", "line 5", "line 6", "line 7"]
+    assert "$.input_length" in problems[1][1]
+    assert "64 bits" in problems[2][1]
+    assert "completed" in problems[3][1]
 
 
 def test_problems_are_bounded_and_counted() -> None:
@@ -51,7 +51,7 @@ def test_nothing_is_no_trace(data: bytes) -> None:
     assert "no request" in rejected(data)[0][1]
 
 
-def test_broken_gzip_is_told() -> None:
+def test_broken_gzip_is_reported() -> None:
     packed = gzip.compress((line() + b"\n") * 100)
     assert "decompressed" in rejected(packed[:-20])[0][1]
 
@@ -73,7 +73,7 @@ def test_a_line_that_is_too_long_is_named_and_the_rest_is_still_checked(monkeypa
 
 @pytest.fixture
 def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of what was unpacked, piece by piece."""
+    """Return the sizes of unpacked pieces."""
     sizes: list[int] = []
 
     class Counting(gzip.GzipFile):
@@ -92,7 +92,7 @@ def test_every_line_counts_whatever_it_holds(
     monkeypatch: pytest.MonkeyPatch, unpacked: list[int], pack: Any, blank: bytes
 ) -> None:
     monkeypatch.setattr(upload, "MAX_LINES", 1000)
-    assert not [told for told in rejected(pack(blank * 1000)) if "more than" in told[1]]
+    assert not [problem for problem in rejected(pack(blank * 1000)) if "more than" in problem[1]]
     unpacked.clear()
     with pytest.raises(BadTraceError) as caught:
         checked_rows(io.BytesIO(pack(blank * (4 << 20))))

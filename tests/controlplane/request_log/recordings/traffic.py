@@ -1,4 +1,4 @@
-"""Traffic that nobody sent."""
+"""Made-up traffic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WIDE = 2**64 - 3
 
 
 def row(number: int = 0, **fields: Any) -> TrafficRow:
-    """Return one request that went well, `number` seconds after START, sharing its first block with all others."""
+    """Return one successful request, `number` seconds after START, sharing its first block with all others."""
     known: dict[str, Any] = {
         **BLANK, "arrived_at": START + number, "pool": "chat", "prompt_tokens": 1500, "output_tokens": 20,
         "blocks": (7, WIDE - number, 3 * number + 11), "session": f"s{number % 5}", "tenant": "acme-digest",

@@ -1,4 +1,4 @@
-"""Records of decisions that nobody made."""
+"""Records of made-up decisions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def stored(name: str = "0199f3c2-7d41-7c0e-8000-000000000001", at: float = START
 
 
 def on_time(name: str, at: float = START, **fields: Any) -> StoredDecision:
-    """Return the record of a request that all went well with."""
+    """Return the record of a successful request."""
     arm = fields.pop("arm", "")
     made = stored(
         name, at, queued_s=0.0, arm=arm, late=False, dispatched_after_s=0.0, first_token_after_s=0.4, cached_tokens=9216

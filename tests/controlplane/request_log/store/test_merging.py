@@ -1,4 +1,4 @@
-"""Small segments become few, and everything that was stored is found as before: once, in order, by the same names."""
+"""Small segments become few, and all that was stored is read as before: once, in order, by the same names."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def arrivals() -> list[float]:
 
 
 def assert_whole(count: int, every: int = 1) -> None:
-    """Have all traffic, and one in so many decisions, been read as they were stored."""
+    """Assert that all traffic, and one in `every` decisions, are read as they were stored."""
     assert arrivals() == [float(number) for number in range(count)]
     rows = list(DecisionIndex.objects.order_by("decision_id"))
     assert [item.decision_id for item in rows] == [f"d-{number:06}" for number in range(count)]
@@ -99,15 +99,15 @@ def test_two_hours_of_one_request_per_second_are_a_segment_per_minute_and_class(
 ) -> None:
     bus = InProcessBus()
     intake, most = job.RequestIntake(job.StreamIntake(bus, TOPIC)), Counter[str]()
-    # Ten seconds in one run, for the test's sake, and so a third as many runs between two merges.
+    # Ten seconds in one run, to save time, and so a third as many runs between two merges.
     monkeypatch.setattr(job, "BOUNDS_EVERY", 3)
     for number in range(0, 2 * HOUR_S, 10):
         clock.passed_s = float(number)
-        for each in range(number, number + 10):
-            bus.append(TOPIC, second(each))
+        for n in range(number, number + 10):
+            bus.append(TOPIC, second(n))
         assert job.keep(intake) == StoredCounts(10, 10)
         rows = Counter(Segment.objects.values_list("retention", flat=True))
-        most = Counter({each: max(count, most[each]) for each, count in rows.items()})
+        most = Counter({n: max(count, most[n]) for n, count in rows.items()})
     for retention in CLASSES:
         assert live(retention) <= 2 * 64 + MERGED_MS // 1000 + 30
         assert most[retention] <= 2 * 64 + (MERGED_MS + READERS_MS) // 1000 + 2 * 30
@@ -166,7 +166,7 @@ def test_large_segments_stay_and_a_merged_one_is_within_the_limit(clock: Clock) 
     assert arrivals() == [float(number) for number in range(12)]
 
 
-def test_a_call_looks_at_a_bounded_number_and_the_next_goes_on(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_examines_a_bounded_number_and_the_next_continues(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merging, "LISTED_AT_ONCE", 100)
     stored_seconds(clock, 301)
     since_ms, calls = 0, []
@@ -178,7 +178,7 @@ def test_a_call_looks_at_a_bounded_number_and_the_next_goes_on(clock: Clock, mon
     assert arrivals() == [float(number) for number in range(301)]
 
 
-def test_more_segments_of_one_moment_than_are_looked_at_do_not_stop_the_merging(
+def test_more_segments_of_one_moment_than_a_call_examines_do_not_stop_the_merging(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(merging, "LISTED_AT_ONCE", 10)
@@ -222,10 +222,10 @@ def test_what_another_process_has_merged_meanwhile_stays(clock: Clock, monkeypat
     stored_seconds(clock, 61)
     listed = merging._groups
 
-    def late(found: list[merging.Listed]) -> list[list[merging.Listed]]:
+    def late(segments_: list[merging.Listed]) -> list[list[merging.Listed]]:
         monkeypatch.setattr(merging, "_groups", listed)
         merge(clock)
-        return listed(found)
+        return listed(segments_)
 
     monkeypatch.setattr(merging, "_groups", late)
     merge_small(Retention.TRAFFIC, 0, clock.ms)

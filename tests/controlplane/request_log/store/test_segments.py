@@ -91,25 +91,25 @@ def test_rows_leave_with_their_segment() -> None:
 
 def test_a_record_that_cannot_be_read_says_why() -> None:
     keep(stored())
-    found = DecisionIndex.objects.get()
+    row = DecisionIndex.objects.get()
     Segment.objects.update(data=b"not packed")
     with pytest.raises(RecordGoneError, match="cannot be read"):
-        read_decision(found)
+        read_decision(row)
     Segment.objects.all().delete()
     with pytest.raises(RecordGoneError, match="dropped"):
-        read_decision(found)
+        read_decision(row)
 
 
 def test_a_row_says_what_is_searched_for() -> None:
     keep(stored())
-    found = DecisionIndex.objects.get()
-    assert (found.at_ms, found.pool, found.engine, found.tenant, found.session) == (
+    row = DecisionIndex.objects.get()
+    assert (row.at_ms, row.pool, row.engine, row.tenant, row.session) == (
         int(START * 1000), "pool-a", "engine-17", "acme", "81f0c2a4b6d8",
     )  # fmt: skip
-    assert (found.late, found.ttft_ms, found.queued_ms, found.regret_ms, found.regret_cause) == (
+    assert (row.late, row.ttft_ms, row.queued_ms, row.regret_ms, row.regret_cause) == (
         True, 3970, 3360, 2730, "trade",
     )  # fmt: skip
-    assert (found.predicted_tokens, found.reported_tokens, found.mismatch) == (9216, 6144, "late_event")
+    assert (row.predicted_tokens, row.reported_tokens, row.mismatch) == (9216, 6144, "late_event")
 
 
 def test_the_budget_holds_and_the_newest_stay() -> None:
@@ -158,7 +158,7 @@ def test_traffic_that_cannot_be_read_is_skipped(caplog: pytest.LogCaptureFixture
     assert "cannot be read" in caplog.text
 
 
-def test_it_tells_since_when_traffic_is_recorded() -> None:
+def test_it_reports_since_when_traffic_is_recorded() -> None:
     assert recorded_span() is None
     record(rows(1))
     record(rows(1, 60))

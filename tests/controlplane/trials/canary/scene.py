@@ -1,4 +1,4 @@
-"""A pool with a live version and a better or worse one to try, and gateways that tell made-up results."""
+"""A pool with a live version and a better or worse one to try, and gateways that report made-up results."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def live_version(policy: Policy, placement: str = "least_cost", **document: obje
     return publish_version(version(policy, placement, **document), instead_of=before, actor=ACTOR)
 
 
-class Told:
-    """An intake whose clock a test turns, and what it is told."""
+class ArmScene:
+    """An intake whose clock a test moves, and its reports."""
 
     def __init__(self, start_s: float) -> None:
         self.now_s = start_s
@@ -41,10 +41,10 @@ class Told:
         self.intake = ArmIntake(self.bus, lambda: self.now_s)
 
     def clock(self) -> datetime:
-        """Return the moment."""
+        """Return the current time."""
         return datetime.fromtimestamp(self.now_s, UTC)
 
-    def tell(self, given: ArmSlice, base: tuple[str, int], tried: tuple[str, int], pool: str = "chat") -> None:
+    def report(self, given: ArmSlice, base: tuple[str, int], tried: tuple[str, int], pool: str = "chat") -> None:
         """Have a gateway report both arms, and let two seconds pass."""
         rows = (ArmRow(pool, *base, given.base), ArmRow(pool, *tried, given.tried))
         self.bus.append(TOPIC, msgspec.msgpack.encode(ArmReport("g", self.now_s, rows)))
@@ -52,9 +52,9 @@ class Told:
 
 
 @contextmanager
-def told(start: datetime) -> Iterator[Told]:
-    """Listen from `start` on."""
-    made = Told(start.timestamp())
+def arm_scene(start: datetime) -> Iterator[ArmScene]:
+    """Return a scene whose intake is subscribed from `start` on."""
+    made = ArmScene(start.timestamp())
     try:
         yield made
     finally:

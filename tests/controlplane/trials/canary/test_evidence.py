@@ -1,4 +1,4 @@
-"""A canary goes on by evidence: after its dwell, with requests judged, and while every guard is known to hold."""
+"""A canary proceeds by evidence: after its dwell, with requests judged, and while every guard is known to hold."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from controlplane.fleet.models.pool import Pool
 from controlplane.policies.models.policy import Policy
-from controlplane.trials.canary.evaluation import look_of, plain
-from controlplane.trials.canary.evidence import EvidenceMissingError, standing
+from controlplane.trials.canary.evaluation import evaluation_of, plain
+from controlplane.trials.canary.evidence import EvidenceMissingError, step_evidence
 from controlplane.trials.canary.lifecycle import promote, start_canary, take_step
 from controlplane.trials.models.canary import Canary
 from gateway.bus.bus import Bus
@@ -33,19 +33,19 @@ def canary(pool: Pool, policy: Policy, bus: Bus) -> Canary:
 
 
 def seen(canary: Canary, *, slower: float = 1.0, per_slice: int = 60, step_s: float = 120.0) -> datetime:
-    """Store a look at the canary's step, which has lasted so long; returns the moment."""
+    """Store an evaluation of the canary's step, which has lasted `step_s`; return its time."""
     now = timezone.now()
     at_s = now.timestamp()
-    told = [(at_s - 60 + 2 * n, each) for n, each in enumerate(slices(1, 30, per_slice, per_slice, slower=slower))]
-    comparison = compare([each for _, each in told], GuardrailDocument(**GUARDS))
-    look = plain(look_of(at_s, "keep", (), comparison, told))
-    Canary.objects.filter(pk=canary.pk).update(look=look, step_at=now - timedelta(seconds=step_s))
+    timed = [(at_s - 60 + 2 * n, slice_) for n, slice_ in enumerate(slices(1, 30, per_slice, per_slice, slower=slower))]
+    comparison = compare([slice_ for _, slice_ in timed], GuardrailDocument(**GUARDS))
+    evaluation = plain(evaluation_of(at_s, "keep", (), comparison, timed))
+    Canary.objects.filter(pk=canary.pk).update(evaluation=evaluation, step_at=now - timedelta(seconds=step_s))
     canary.refresh_from_db()
     return now
 
 
 def test_it_goes_on_by_evidence_alone(canary: Canary) -> None:
-    assert standing(canary, seen(canary)).missing == ()
+    assert step_evidence(canary, seen(canary)).missing == ()
     assert take_step(canary, actor=ACTOR).step == 1
     with pytest.raises(EvidenceMissingError, match="lasted 0 s of 60 s\\. 0 of at least 40 requests"):
         promote(canary, actor=ACTOR)
@@ -54,28 +54,28 @@ def test_it_goes_on_by_evidence_alone(canary: Canary) -> None:
 def test_the_dwell_is_waited_for(canary: Canary, monkeypatch: pytest.MonkeyPatch) -> None:
     now = seen(canary, step_s=50.0)
     monkeypatch.setattr("controlplane.trials.canary.lifecycle.timezone", SimpleNamespace(now=lambda: now))
-    # The figures of the step are as many as before, and the look is at this step.
-    assert standing(canary, now).missing == ("This step has lasted 50 s of 60 s.",)
-    assert standing(canary, now).wait_s == pytest.approx(10.0)
+    # The figures of the step are as many as before, and the evaluation is of this step.
+    assert step_evidence(canary, now).missing == ("This step has lasted 50 s of 60 s.",)
+    assert step_evidence(canary, now).wait_s == pytest.approx(10.0)
     with pytest.raises(EvidenceMissingError, match="lasted 50 s of 60 s"):
         take_step(canary, actor=ACTOR)
 
 
 def test_requests_are_waited_for(canary: Canary) -> None:
-    found = standing(canary, seen(canary, per_slice=1))
-    assert found.requests > 0
-    assert found.wait_s is not None
-    assert found.wait_s > 0
-    assert [item.split(" of ")[1] for item in found.missing] == ["at least 40 requests are judged for each version."]
+    evidence = step_evidence(canary, seen(canary, per_slice=1))
+    assert evidence.requests > 0
+    assert evidence.wait_s is not None
+    assert evidence.wait_s > 0
+    assert [item.split(" of ")[1] for item in evidence.missing] == ["at least 40 requests are judged for each version."]
 
 
 def test_a_guard_that_is_not_known_to_hold_keeps_it(canary: Canary) -> None:
-    found = standing(canary, seen(canary, slower=1.9))
-    assert "Mean TTFT: not yet known to hold." in found.missing
+    evidence = step_evidence(canary, seen(canary, slower=1.9))
+    assert "Mean TTFT: not yet known to hold." in evidence.missing
     with pytest.raises(EvidenceMissingError, match="Mean TTFT"):
         promote(canary, actor=ACTOR)
 
 
-def test_figures_that_nobody_renews_are_no_evidence(canary: Canary) -> None:
+def test_figures_without_renewal_are_no_evidence(canary: Canary) -> None:
     now = seen(canary) + timedelta(seconds=90)
-    assert standing(canary, now).missing == ("The last evaluation is 90 s old.",)
+    assert step_evidence(canary, now).missing == ("The last evaluation is 90 s old.",)

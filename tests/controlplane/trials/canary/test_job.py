@@ -1,4 +1,4 @@
-"""The job gives up what is worse, takes steps with what is not, and keeps what it saw."""
+"""The job aborts what is worse, takes steps with what is not, and stores its evaluations."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.policies.models.policy import Policy
 from controlplane.publication.snapshot import build_snapshot
-from controlplane.trials.canary.evaluation import read_look
-from controlplane.trials.canary.holdback import look_at_slices
-from controlplane.trials.canary.job import look_at_all
+from controlplane.trials.canary.evaluation import stored_evaluation
+from controlplane.trials.canary.holdback import evaluate_slices
+from controlplane.trials.canary.job import evaluate_canaries
 from controlplane.trials.canary.lifecycle import start_canary
 from controlplane.trials.models.canary import Canary
 from controlplane.trials.models.holdback import Holdback
 from gateway.bus.bus import Bus
-from tests.controlplane.trials.canary.scene import ACTOR, Told, live_version, told, version
+from tests.controlplane.trials.canary.scene import ACTOR, ArmScene, arm_scene, live_version, version
 from tests.planning.arm_data import slices
 
 pytestmark = pytest.mark.django_db
@@ -28,37 +28,37 @@ def started(policy: Policy, **course: object) -> Canary:
     return start_canary(version(policy, "round_robin"), actor=ACTOR, **course)  # type: ignore[arg-type]
 
 
-def watch(made: Told, count: int, *, slower: float = 1.0, seed: int = 1, base: int = 40) -> int:
-    """Tell results and look after each; returns how many looks it took until no canary runs."""
-    for number, each in enumerate(slices(seed, count, base, 6, slower=slower)):
-        made.tell(each, LIVE, CANARY)
-        look_at_all(made.intake, clock=made.clock)
+def watch(made: ArmScene, count: int, *, slower: float = 1.0, seed: int = 1, base: int = 40) -> int:
+    """Report results and evaluate after each; return the number of evaluations until no canary runs."""
+    for number, slice_ in enumerate(slices(seed, count, base, 6, slower=slower)):
+        made.report(slice_, LIVE, CANARY)
+        evaluate_canaries(made.intake, clock=made.clock)
         if not Canary.objects.filter(state="running").exists():
             return number + 1
     return count
 
 
-def test_a_regression_is_aborted_within_a_minute_and_told_to_the_audit(pool: Pool, policy: Policy, bus: Bus) -> None:
+def test_a_regression_is_aborted_within_a_minute_and_audited(pool: Pool, policy: Policy, bus: Bus) -> None:
     canary = started(policy)
-    with told(canary.step_at) as made:
-        looks = watch(made, 30, slower=5.0)
+    with arm_scene(canary.step_at) as made:
+        evaluations = watch(made, 30, slower=5.0)
     canary.refresh_from_db()
-    assert looks * 2 <= 60
+    assert evaluations * 2 <= 60
     assert (canary.state, canary.ended_by) == ("aborted", "canary")
     assert "0." in canary.reason
     event = AuditEvent.objects.get(verb="canary.abort")
     assert (event.actor_name, event.object_id, event.pool_slug) == ("canary", canary.key, "chat")
     assert build_snapshot(0.0).pools[0].arms == ()
-    look = read_look(canary.look)
-    assert look is not None
-    assert look.tried.p50_s is not None
-    assert look.base.p50_s is not None
-    assert look.tried.p50_s > 2 * look.base.p50_s
+    evaluation = stored_evaluation(canary.evaluation)
+    assert evaluation is not None
+    assert evaluation.tried.p50_s is not None
+    assert evaluation.base.p50_s is not None
+    assert evaluation.tried.p50_s > 2 * evaluation.base.p50_s
 
 
 def test_a_good_one_steps_and_is_promoted_by_itself_where_that_is_wanted(pool: Pool, policy: Policy, bus: Bus) -> None:
     canary = started(policy, steps=(0.1, 0.4), min_dwell_s=20.0, advance="promote")
-    with told(canary.step_at) as made:
+    with arm_scene(canary.step_at) as made:
         watch(made, 60, slower=0.9)
     canary.refresh_from_db()
     policy.refresh_from_db()
@@ -71,33 +71,33 @@ def test_a_good_one_steps_and_is_promoted_by_itself_where_that_is_wanted(pool: P
 def test_without_the_approval_that_is_asked_for_it_waits_to_be_promoted(pool: Pool, policy: Policy, bus: Bus) -> None:
     canary = started(policy, min_dwell_s=10.0, advance="promote", steps=(0.4,))
     Policy.objects.filter(pk=policy.pk).update(needs_approval=True)
-    with told(canary.step_at) as made:
+    with arm_scene(canary.step_at) as made:
         watch(made, 30, slower=0.9)
     canary.refresh_from_db()
-    look = read_look(canary.look)
-    assert (canary.state, look is not None and look.reasons[0].code) == ("running", "last_step")
+    evaluation = stored_evaluation(canary.evaluation)
+    assert (canary.state, evaluation is not None and evaluation.reasons[0].code) == ("running", "last_step")
 
 
 def test_by_hand_it_stays_and_says_so(pool: Pool, policy: Policy, bus: Bus) -> None:
     canary = started(policy, min_dwell_s=0.0)
-    with told(canary.step_at) as made:
+    with arm_scene(canary.step_at) as made:
         watch(made, 30)
     canary.refresh_from_db()
     assert (canary.state, canary.step, canary.revision) == ("running", 0, 1)
-    look = read_look(canary.look)
-    assert look is not None
-    assert look.reasons[0].code == "by_hand"
-    assert len(look.points) in (6, 7)
+    evaluation = stored_evaluation(canary.evaluation)
+    assert evaluation is not None
+    assert evaluation.reasons[0].code == "by_hand"
+    assert len(evaluation.points) in (6, 7)
 
 
 def test_results_from_before_the_step_do_not_count(pool: Pool, policy: Policy, bus: Bus) -> None:
     canary = started(policy)
-    with told(canary.step_at) as made:
+    with arm_scene(canary.step_at) as made:
         made.now_s -= 100.0
         for slice_ in slices(1, 40, 40, 6, slower=9.0):
-            made.tell(slice_, LIVE, CANARY)
+            made.report(slice_, LIVE, CANARY)
         made.now_s = canary.step_at.timestamp() + 2.0
-        look_at_all(made.intake, clock=made.clock)
+        evaluate_canaries(made.intake, clock=made.clock)
     canary.refresh_from_db()
     assert canary.state == "running"
 
@@ -108,10 +108,10 @@ def test_a_policy_that_loses_to_the_simple_rule_gives_way_and_comes_back(pool: P
     canary = start_canary(version(policy, "round_robin"), actor=ACTOR)
     assert first.published_at is not None
     seen = []
-    with told(first.published_at) as made:
+    with arm_scene(first.published_at) as made:
         for slice_ in slices(1, 12, 10, 20, slower=8.0) + slices(1, 30, 10, 20):
-            made.tell(slice_, CONTROL, LIVE)
-            look_at_slices(made.intake, clock=made.clock)
+            made.report(slice_, CONTROL, LIVE)
+            evaluate_slices(made.intake, clock=made.clock)
             state = Holdback.objects.get().state
             if not seen or seen[-1][0] != state:
                 seen.append((state, [arm.share for arm in build_snapshot(0.0).pools[0].arms if arm.arm == "control"]))
@@ -123,12 +123,12 @@ def test_a_policy_that_loses_to_the_simple_rule_gives_way_and_comes_back(pool: P
     assert list(verbs) == [kept, "holdback.fall_back", "holdback.try_again", kept]
 
 
-def test_a_frozen_pool_keeps_whoever_serves(pool: Pool, policy: Policy, bus: Bus) -> None:
+def test_a_frozen_pool_keeps_its_serving_side(pool: Pool, policy: Policy, bus: Bus) -> None:
     first = live_version(policy, automation={"holdback": {"share": 0.05, "hold_s": 0}})
     freeze(pool, actor=ACTOR)
     assert first.published_at is not None
-    with told(first.published_at) as made:
+    with arm_scene(first.published_at) as made:
         for slice_ in slices(1, 20, 6, 40, slower=6.0):
-            made.tell(slice_, CONTROL, LIVE)
-            look_at_slices(made.intake, clock=made.clock)
+            made.report(slice_, CONTROL, LIVE)
+            evaluate_slices(made.intake, clock=made.clock)
     assert Holdback.objects.get().state == "slice"

@@ -1,4 +1,4 @@
-"""A real gateway over simulated engines: a policy that sends everything to one engine is given up by itself."""
+"""A real gateway over simulated engines: a policy that sends everything to one engine is aborted automatically."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.tenant import Tenant
 from controlplane.publication.snapshot import publish
 from controlplane.trials.canary.arm_intake import ArmIntake
-from controlplane.trials.canary.job import look_at_all
+from controlplane.trials.canary.job import evaluate_canaries
 from controlplane.trials.canary.lifecycle import start_canary
 from controlplane.trials.models.canary import Canary
 from gateway.base.settings import GatewaySettings
@@ -35,7 +35,7 @@ PER_S = 14
 
 
 class Traffic:
-    """Conversations through a gateway of its own thread, until told to stop."""
+    """Conversations through a gateway in its own thread, until they are stopped."""
 
     def __init__(self, bus: Bus, state_dir: Path, key: str) -> None:
         self._stop = threading.Event()
@@ -47,7 +47,7 @@ class Traffic:
         self._thread.start()
 
     def stop(self) -> None:
-        """End, and wait for it."""
+        """End, and wait for the end."""
         self._stop.set()
         self._thread.join(20)
 
@@ -77,7 +77,7 @@ async def _ask(gateway: ServedGateway, key: str, session: int, unlike: int) -> N
 
 @contextmanager
 def engines(*speeds: float) -> Iterator[list[SimulatedEngine]]:
-    """Start engines, each at so many times the speed of a real one."""
+    """Start engines with these speeds relative to a real one."""
     made = [SimulatedEngine(events=False, extra=("--time-scale", f"{speed:g}")) for speed in speeds]
     try:
         for item in made:
@@ -89,7 +89,7 @@ def engines(*speeds: float) -> Iterator[list[SimulatedEngine]]:
 
 
 def watch(bus: Bus, traffic: Traffic) -> None:
-    """Have the job look while there is traffic, until no canary runs or for PATIENCE_S."""
+    """Have the job evaluate while there is traffic, until no canary runs or for PATIENCE_S."""
     publish()
     intake = ArmIntake(bus)
     traffic.start()
@@ -97,7 +97,7 @@ def watch(bus: Bus, traffic: Traffic) -> None:
     try:
         while time.monotonic() - began < PATIENCE_S and Canary.objects.filter(state="running").exists():
             time.sleep(0.5)
-            look_at_all(intake)
+            evaluate_canaries(intake)
     finally:
         traffic.stop()
         intake.stop()
@@ -108,13 +108,13 @@ def test_a_policy_that_floods_one_engine_is_aborted(pool: Pool, tenant: Tenant, 
     live_version(pool.policy)
     _, key = create_api_key(tenant, "load", actor=ACTOR)
     with engines(1, 1, 1) as running:
-        for number, each in enumerate(running):
-            register_engine(pool, f"e-{number}", each.url, actor=ACTOR)
+        for number, engine in enumerate(running):
+            register_engine(pool, f"e-{number}", engine.url, actor=ACTOR)
         guardrails = {"min_requests": 20, "window_s": 20}
         canary = start_canary(version(pool.policy, "cache_affinity"), steps=(0.5,), guardrails=guardrails, actor=ACTOR)
         watch(bus, Traffic(bus, tmp_path, key))
     canary.refresh_from_db()
-    assert canary.state == "aborted", canary.look
+    assert canary.state == "aborted", canary.evaluation
     assert AuditEvent.objects.filter(verb="canary.abort", object_id=canary.key).count() == 1
 
 
@@ -130,13 +130,13 @@ def test_a_pool_of_slow_engines_is_aborted_and_its_share_goes_back(
     )  # fmt: skip
     _, key = create_api_key(tenant, "load", actor=ACTOR)
     with engines(1, 1, 0.2) as running:
-        for number, (each, of) in enumerate(zip(running, (pool, pool, slow), strict=True)):
-            register_engine(of, f"e-{number}", each.url, actor=ACTOR)
+        for number, (engine, of) in enumerate(zip(running, (pool, pool, slow), strict=True)):
+            register_engine(of, f"e-{number}", engine.url, actor=ACTOR)
         guardrails = {"min_requests": 20, "window_s": 20}
         canary = start_canary(slow, steps=(0.2,), guardrails=guardrails, actor=ACTOR)
         assert {item.pool_id: item.arm for item in publish().pools} == {"chat": "live", "slow": "canary"}
         watch(bus, Traffic(bus, tmp_path, key))
     canary.refresh_from_db()
-    assert canary.state == "aborted", canary.look
+    assert canary.state == "aborted", canary.evaluation
     assert "pool slow" in canary.reason
     assert {item.pool_id: (item.arm, item.weight) for item in publish().pools} == {"chat": ("", 100), "slow": ("", 0)}

@@ -1,4 +1,4 @@
-"""A pool gets a share of its service, is watched by the same guardrails as a version, and gives the share back."""
+"""A pool gets a share of its service, is guarded like a version, and returns the share."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from controlplane.platform.role import Role
 from controlplane.policies.models.policy import Policy
 from controlplane.publication.snapshot import build_snapshot
 from controlplane.trials.canary.end import CanaryOverError, abort
-from controlplane.trials.canary.evaluation import read_look
+from controlplane.trials.canary.evaluation import stored_evaluation
 from controlplane.trials.canary.evidence import Evidence
-from controlplane.trials.canary.job import look_at_all
+from controlplane.trials.canary.job import evaluate_canaries
 from controlplane.trials.canary.lifecycle import promote, start_canary, take_step, visible_canaries
 from controlplane.trials.models.canary import Canary
 from gateway.bus.bus import Bus
 from gateway.contracts.snapshot import decode_snapshot, encode_snapshot
 from gateway.reports.arm_results import TOPIC, ArmReport, ArmRow
 from planning.trials.comparison import ArmSlice
-from tests.controlplane.trials.canary.scene import ACTOR, Told, live_version, told, version
+from tests.controlplane.trials.canary.scene import ACTOR, ArmScene, arm_scene, live_version, version
 from tests.planning.arm_data import slices
 
 pytestmark = pytest.mark.django_db
@@ -38,7 +38,7 @@ def another(pool: Pool, slug: str, weight: int, **changes: object) -> Pool:
 
 @pytest.fixture
 def fresh(pool: Pool, policy: Policy, bus: Bus) -> Pool:
-    """Return a pool without weight beside two others, of which one has three times the weight of the other."""
+    """Return a pool without weight next to two others, of which one has three times the weight of the other."""
     live_version(policy)
     another(pool, "more", 300)
     return another(pool, "new", 0)
@@ -50,8 +50,8 @@ def pools() -> dict[str, tuple[str, float]]:
     return {pool.pool_id: (pool.arm, round(pool.weight, 6)) for pool in read.pools}
 
 
-def tell(made: Told, given: ArmSlice, *, also: Iterable[ArmRow] = ()) -> None:
-    """Have a gateway report the pool on trial and both others, which do alike."""
+def report(made: ArmScene, given: ArmSlice, *, also: Iterable[ArmRow] = ()) -> None:
+    """Have a gateway report the pool on trial and both others, which have equal results."""
     rows = (
         ArmRow("chat", "live", 1, given.base),
         ArmRow("more", "live", 1, given.base),
@@ -61,13 +61,13 @@ def tell(made: Told, given: ArmSlice, *, also: Iterable[ArmRow] = ()) -> None:
     made.now_s += 2.0
 
 
-def watch(made: Told, count: int, **figures: float) -> None:
+def watch(made: ArmScene, count: int, **figures: float) -> None:
     for slice_ in slices(1, count, 20, 6, **figures):  # type: ignore[arg-type]
-        tell(made, slice_)
-        look_at_all(made.intake, clock=made.clock)
+        report(made, slice_)
+        evaluate_canaries(made.intake, clock=made.clock)
 
 
-def test_its_share_stands_in_the_snapshot_and_goes_back_when_it_is_aborted(fresh: Pool) -> None:
+def test_its_share_is_in_the_snapshot_and_is_returned_when_it_is_aborted(fresh: Pool) -> None:
     before = pools()
     assert before == {"chat": ("", 100), "more": ("", 300), "new": ("", 0)}
     canary = start_canary(fresh, steps=(0.2, 0.5), actor=ACTOR, why="engine 0.9")
@@ -76,31 +76,31 @@ def test_its_share_stands_in_the_snapshot_and_goes_back_when_it_is_aborted(fresh
     assert pools()["new"] == ("canary", 400)
     abort(canary, actor=ACTOR, why="late")
     assert pools() == before
-    told_of = AuditEvent.objects.filter(object_kind="canary").order_by("pk").values_list("verb", "pool_slug", "why")
-    assert list(told_of) == [
+    events = AuditEvent.objects.filter(object_kind="canary").order_by("pk").values_list("verb", "pool_slug", "why")
+    assert list(events) == [
         ("canary.start", "new", "engine 0.9"), ("canary.step", "new", ""), ("canary.abort", "new", "late"),
     ]  # fmt: skip
 
 
 def test_a_regression_is_aborted_within_a_minute_and_takes_the_share_back(fresh: Pool) -> None:
     canary = start_canary(fresh, steps=(0.2,), actor=ACTOR)
-    with told(canary.step_at) as made:
+    with arm_scene(canary.step_at) as made:
         watch(made, 30, slower=5.0)
     canary.refresh_from_db()
     assert (canary.state, canary.ended_by) == ("aborted", "canary")
     assert "pool new" in canary.reason
     assert "the rest of the service" in canary.reason
     assert pools()["new"] == ("", 0)
-    look = read_look(canary.look)
-    assert look is not None
-    assert look.at - canary.started_at.timestamp() <= 60
-    assert look.base.requests > look.tried.requests > 0, "both other pools are its baseline"
+    evaluation = stored_evaluation(canary.evaluation)
+    assert evaluation is not None
+    assert evaluation.at - canary.started_at.timestamp() <= 60
+    assert evaluation.base.requests > evaluation.tried.requests > 0, "both other pools are its baseline"
 
 
 def test_a_good_one_steps_and_keeps_its_share_by_itself_where_that_is_wanted(fresh: Pool, policy: Policy) -> None:
     canary = start_canary(fresh, steps=(0.1, 0.2), min_dwell_s=20.0, advance="promote", actor=ACTOR)
     Policy.objects.filter(pk=policy.pk).update(needs_approval=True)
-    with told(canary.step_at) as made:
+    with arm_scene(canary.step_at) as made:
         watch(made, 60, slower=0.9)
     canary.refresh_from_db()
     assert canary.state == "promoted"
@@ -113,10 +113,10 @@ def test_a_good_one_steps_and_keeps_its_share_by_itself_where_that_is_wanted(fre
 
 def test_what_the_pools_did_in_other_arms_does_not_count(fresh: Pool) -> None:
     canary = start_canary(fresh, steps=(0.2,), actor=ACTOR)
-    with told(canary.step_at) as made:
+    with arm_scene(canary.step_at) as made:
         for good, bad in zip(slices(1, 30, 20, 6), slices(1, 30, 60, 60, failing=1.0), strict=True):
-            tell(made, good, also=(ArmRow("new", "control", 1, bad.tried), ArmRow("new", "", 1, bad.tried)))
-            look_at_all(made.intake, clock=made.clock)
+            report(made, good, also=(ArmRow("new", "control", 1, bad.tried), ArmRow("new", "", 1, bad.tried)))
+            evaluate_canaries(made.intake, clock=made.clock)
     canary.refresh_from_db()
     assert canary.running
 
@@ -128,7 +128,7 @@ def test_what_the_pools_did_in_other_arms_does_not_count(fresh: Pool) -> None:
 def test_a_pool_that_is_changed_by_hand_is_no_trial_any_more(fresh: Pool, changes: dict[str, object]) -> None:
     canary = start_canary(fresh, actor=ACTOR)
     change_pool(fresh, changes, actor=ACTOR)
-    with told(canary.step_at) as made:
+    with arm_scene(canary.step_at) as made:
         watch(made, 1)
     canary.refresh_from_db()
     assert canary.state == "ended"

@@ -1,4 +1,4 @@
-"""From the question to the answer: leases, progress, cancelling, restarts and what cannot be run."""
+"""From the question to the answer: leases, progress, cancelling, restarts and invalid inputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from controlplane.request_log.models.recording import Recording
 from controlplane.trials.models.whatif import WhatIf
 from controlplane.trials.whatif import job, plan, reading, runs
 from controlplane.trials.whatif.conditions import ENGINE_MODELS, Conditions, conditions_of
-from controlplane.trials.whatif.lifecycle import TooManyWaitError, forget_whatifs, standing_of, start_whatif
+from controlplane.trials.whatif.lifecycle import TooManyWaitError, forget_whatifs, start_whatif, status_of
 from controlplane.trials.whatif.plan import BASE
 from controlplane.trials.whatif.reading import plan_of
 from controlplane.trials.whatif.result import ON_TIME, TTFT_MEAN, WhatIfResult
@@ -35,7 +35,7 @@ QUICK = Conditions(seeds=2)
 
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[RunTask]:
-    """Run tasks here: that a child answers alike is tests/simulator/runs/test_whatif.py's to show."""
+    """Run tasks here: tests/simulator/runs/test_whatif.py shows that a child gives the same answer."""
     done: list[RunTask] = []
 
     def run_here(task: RunTask, **_: Any) -> RunReport:
@@ -61,26 +61,26 @@ def asked(pool: Pool, recording: Recording) -> WhatIf:
 def answer(whatif: WhatIf) -> WhatIfResult:
     job.whatif()
     whatif.refresh_from_db()
-    result = standing_of(whatif).result
+    result = status_of(whatif).result
     assert result is not None
     return result
 
 
 def test_it_is_answered_and_kept(asked: WhatIf) -> None:
-    assert standing_of(asked).state == "waiting"
+    assert status_of(asked).state == "waiting"
     result = answer(asked)
     assert (result.requests, result.counted, result.seeds, result.engines) == (120, 96, 2, 3)
     assert (result.costs, result.engine_model) == ("written", "chunked")
-    told = {difference.figure: difference for difference in result.differences}
-    assert told[TTFT_MEAN].better + told[TTFT_MEAN].worse <= 2
-    assert told[ON_TIME].change.low <= told[ON_TIME].change.mean <= told[ON_TIME].change.high
+    differences = {difference.figure: difference for difference in result.differences}
+    assert differences[TTFT_MEAN].better + differences[TTFT_MEAN].worse <= 2
+    assert differences[ON_TIME].change.low <= differences[ON_TIME].change.mean <= differences[ON_TIME].change.high
     assert len(result.draft.ttft_quantiles_s) == 101
     assert result.draft.ttft_quantiles_s == sorted(result.draft.ttft_quantiles_s)
     assert result.actual is not None
     assert result.actual.figures[TTFT_MEAN].mean == pytest.approx(0.8)
     assert [band.actual for band in result.bands] == [1.0] * len(result.bands)
-    standing = standing_of(asked)
-    assert (standing.state, standing.share) == ("done", 1.0)
+    status = status_of(asked)
+    assert (status.state, status.share) == ("done", 1.0)
     assert AuditEvent.objects.filter(verb="whatif.start", object_id=str(asked.pk), pool_slug="chat").count() == 1
 
 
@@ -88,31 +88,31 @@ def test_one_that_was_read_before_its_answer_came_is_done(asked: WhatIf) -> None
     before = WhatIf.objects.get(pk=asked.pk)
     answer(asked)
     assert before.result is None
-    assert standing_of(before).state == "done"
+    assert status_of(before).state == "done"
     assert before.result == asked.result
 
 
-def test_the_model_error_is_told_only_where_the_base_decided(pool: Pool) -> None:
+def test_the_model_error_is_reported_only_where_the_base_decided(pool: Pool) -> None:
     live, better = live_and_draft(pool)
-    for number, is_told in ((live.number, True), (live.number + 1, False)):
+    for number, is_reported in ((live.number, True), (live.number + 1, False)):
         recording = keep(pool, recorded(policy_version=number))
         result = answer(start_whatif(recording, better, live, QUICK, actor=ACTOR))
-        assert (result.model_error is not None) == is_told
+        assert (result.model_error is not None) == is_reported
 
 
-def test_beginnings_recorded_too_coarsely_are_told(pool: Pool, recording: Recording) -> None:
+def test_beginnings_recorded_too_coarsely_are_reported(pool: Pool, recording: Recording) -> None:
     live, _ = live_and_draft(pool)
     pool.refresh_from_db()
     ringed = draft(pool.policy, {"placement": {"name": "dual_map"}}, actor=ACTOR, message="third")
     fine = keep(
         pool, [msgspec.structs.replace(row, head_ids=row.hash_ids[:2]) for row in recorded()], "with beginnings"
     )
-    told = {}
+    coarse_by = {}
     for size in (512, 16):
         Pool.objects.filter(pk=pool.pk).update(block_tokens=size)
         for kept in (recording, fine):
-            told[size, kept.name] = answer(start_whatif(kept, ringed, live, QUICK, actor=ACTOR)).coarse_starts
-    assert [each for each, coarse in told.items() if coarse] == [(16, recording.name)]
+            coarse_by[size, kept.name] = answer(start_whatif(kept, ringed, live, QUICK, actor=ACTOR)).coarse_starts
+    assert [key for key, coarse in coarse_by.items() if coarse] == [(16, recording.name)]
 
 
 def test_it_promises_no_transfer_that_no_live_engine_makes(pool: Pool) -> None:
@@ -152,7 +152,9 @@ def test_both_sides_are_judged_by_the_same_objective(pool: Pool, recording: Reco
     assert {difference.figure: difference.change.mean for difference in result.differences}[ON_TIME] == 0.0
 
 
-def test_of_several_stand_ins_the_closest_to_what_happened_is_taken(pool: Pool, in_this_process: list[RunTask]) -> None:
+def test_of_several_engine_models_the_closest_to_what_happened_is_taken(
+    pool: Pool, in_this_process: list[RunTask]
+) -> None:
     live, better = live_and_draft(pool)
     slow = PrefillCost(1.0, 0.01, 0.0, 0.0)
     fitted = FittedCost(prefill=slow, samples=100, error=0.1, policy_error=0.5)
@@ -219,13 +221,13 @@ def test_a_cancelled_one_ends_without_an_answer(asked: WhatIf, monkeypatch: pyte
 
     def cancel_first(self: job._Watch, share: float, reports: runs.Reports) -> bool:
         cancel(JobRun.objects.get(pk=run.pk), actor=ACTOR)
-        return look(self, share, reports)
+        return report_progress(self, share, reports)
 
-    look = job._Watch.__call__
+    report_progress = job._Watch.__call__
     monkeypatch.setattr(job._Watch, "__call__", cancel_first)
     job.whatif()
     asked.refresh_from_db()
-    assert standing_of(asked).state == "cancelled"
+    assert status_of(asked).state == "cancelled"
     assert asked.result is None
     monkeypatch.undo()
 
@@ -233,17 +235,17 @@ def test_a_cancelled_one_ends_without_an_answer(asked: WhatIf, monkeypatch: pyte
 def test_after_a_restart_only_what_is_missing_is_run(
     asked: WhatIf, in_this_process: list[RunTask], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks = 0
+    calls = 0
 
     def killed(self: job._Watch, share: float, reports: runs.Reports) -> bool:
-        nonlocal looks
-        looks += 1
-        assert look(self, share, reports)
+        nonlocal calls
+        calls += 1
+        assert report_progress(self, share, reports)
         if len(reports) >= 2:
             raise SystemExit
         return True
 
-    look = job._Watch.__call__
+    report_progress = job._Watch.__call__
     with monkeypatch.context() as dying:
         dying.setattr(job._Watch, "__call__", killed)
         dying.setattr(job, "carry_out", lambda *given, **more: runs.carry_out(*given, **more, at_once=1))
@@ -268,23 +270,23 @@ def test_a_run_that_fails_says_why_and_can_be_retried(asked: WhatIf, monkeypatch
     with monkeypatch.context() as broken:
         broken.setattr(runs, "run_in_child", fails)
         job.whatif()
-    standing = standing_of(asked)
-    assert (standing.state, standing.reason) == ("failed", "the child process ended with status -9 and no report")
-    assert standing.run is not None
-    retry(standing.run, actor=ACTOR)
+    status = status_of(asked)
+    assert (status.state, status.reason) == ("failed", "the child process ended with status -9 and no report")
+    assert status.run is not None
+    retry(status.run, actor=ACTOR)
     answer(asked)
 
 
-def test_a_deleted_recording_is_told(asked: WhatIf, recording: Recording) -> None:
+def test_a_deleted_recording_is_reported(asked: WhatIf, recording: Recording) -> None:
     recording.delete()
     job.whatif()
-    assert "recording was deleted" in standing_of(asked).reason
+    assert "recording was deleted" in status_of(asked).reason
 
 
 def test_an_unexpected_error_ends_the_run(asked: WhatIf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "plan_of", lambda _: 1 / 0)
     job.whatif()
-    assert "ZeroDivisionError" in standing_of(asked).reason
+    assert "ZeroDivisionError" in status_of(asked).reason
 
 
 def test_a_baseline_can_place_the_other_side(pool: Pool, in_this_process: list[RunTask]) -> None:
@@ -295,7 +297,7 @@ def test_a_baseline_can_place_the_other_side(pool: Pool, in_this_process: list[R
     result = answer(asked)
     run = [(item.spec.policy.placement.name, item.spec.policy.order.name) for item in in_this_process]
     assert set(run) == {("preble", "late_last"), ("least_cost", "late_last")}
-    # The draft decided then, so it is what the simulation is checked by.
+    # The draft decided then, so the simulation is checked against it.
     own = result.draft.figures[TTFT_MEAN].mean
     assert result.model_error == pytest.approx(abs(own / 0.8 - 1))
     assert asked.against == "v1 with preble"

@@ -1,4 +1,4 @@
-"""How many simulations of a what-if go on at one time."""
+"""Number of simultaneous simulations of a what-if."""
 
 from __future__ import annotations
 

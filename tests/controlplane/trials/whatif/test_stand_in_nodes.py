@@ -24,20 +24,20 @@ def engines(pool: Pool) -> list[Engine]:
 
 def test_nodes_are_of_the_median_size_and_engines_keep_their_own(pool: Pool) -> None:
     two_nodes(pool)
-    found = stand_in_nodes(engines(pool), 512)
+    nodes = stand_in_nodes(engines(pool), 512)
     tokens = 512 * (64 << 20) // (32 << 10)
-    assert found == KvNodesSpec(nodes=2, dram_tokens=tokens, ssd_tokens=4 * tokens, homes=(0, 1, 0, 1))
+    assert nodes == KvNodesSpec(nodes=2, dram_tokens=tokens, ssd_tokens=4 * tokens, homes=(0, 1, 0, 1))
     Engine.objects.filter(engine_id="e-03").update(kv_node="")
-    found = stand_in_nodes(engines(pool), 512)
-    assert found is not None
-    assert found.homes == (0, 1, -1, 1)
+    nodes = stand_in_nodes(engines(pool), 512)
+    assert nodes is not None
+    assert nodes.homes == (0, 1, -1, 1)
 
 
 def test_without_nodes_none_are_simulated(pool: Pool) -> None:
     assert stand_in_nodes(engines(pool), 512) is None
 
 
-def test_a_run_is_told_of_the_nodes(pool: Pool) -> None:
+def test_a_run_receives_the_nodes(pool: Pool) -> None:
     two_nodes(pool)
     _, better = live_and_draft(pool)
     pool.refresh_from_db()

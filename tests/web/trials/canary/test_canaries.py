@@ -14,7 +14,7 @@ from django.utils import timezone
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.policies.models.policy import Policy
-from controlplane.trials.canary.evaluation import CanaryEvaluation, look_of, plain, read_look
+from controlplane.trials.canary.evaluation import CanaryEvaluation, evaluation_of, plain, stored_evaluation
 from controlplane.trials.canary.evidence import known_guardrails
 from controlplane.trials.canary.lifecycle import start_canary
 from controlplane.trials.models.canary import Canary
@@ -51,7 +51,7 @@ def canary(pool: Pool) -> Canary:
     """Return a canary that was looked at."""
     made = start_canary(version(pool.policy, "round_robin", ttft_slo_s=4.0), steps=(0.1, 0.5), actor=ACTOR)
     seen = [(1000.0 + 2 * number, each) for number, each in enumerate(slices(1, 20, 20, 6, slower=4.0))]
-    Canary.objects.filter(pk=made.pk).update(look=plain(looked(seen)))
+    Canary.objects.filter(pk=made.pk).update(evaluation=plain(looked(seen)))
     made.refresh_from_db()
     return made
 
@@ -59,7 +59,7 @@ def canary(pool: Pool) -> Canary:
 def looked(seen: list[tuple[float, ArmSlice]], guardrails: GuardrailDocument = GuardrailDocument()) -> CanaryEvaluation:  # noqa: B008
     comparison = compare([each for _, each in seen], guardrails)
     reasons = (Reason("by_hand", "No guardrail looks broken; ready for the next"),)
-    return look_of(timezone.now().timestamp(), "keep", reasons, comparison, seen)
+    return evaluation_of(timezone.now().timestamp(), "keep", reasons, comparison, seen)
 
 
 def show(client: Client, path: str, status: int = 200) -> str:
@@ -150,7 +150,7 @@ def test_its_verbs_act_on_what_was_seen(operator: Client, canary: Canary) -> Non
 
 
 def test_its_buttons_say_when_there_is_evidence_and_without_it_they_ask(operator: Client, canary: Canary) -> None:
-    Canary.objects.filter(pk=canary.pk).update(look={}, min_dwell_s=298)
+    Canary.objects.filter(pk=canary.pk).update(evaluation={}, min_dwell_s=298)
     path = f"/trials/canaries/{canary.key}"
     page = show(operator, path)
     assert re.search(r"Next step in 29[5-8]\u202fs, 40 requests</summary>", page)
@@ -173,7 +173,7 @@ def test_with_evidence_the_next_step_is_one_click(operator: Client, pool: Pool) 
         version(pool.policy, "round_robin"), steps=(0.1, 0.5), min_dwell_s=0.0, guardrails=wide, actor=ACTOR
     )
     seen = [(1000.0 + 2 * number, each) for number, each in enumerate(slices(1, 30, 60, 60))]
-    Canary.objects.filter(pk=made.pk).update(look=plain(looked(seen, GuardrailDocument(**wide))))
+    Canary.objects.filter(pk=made.pk).update(evaluation=plain(looked(seen, GuardrailDocument(**wide))))
     page = show(operator, f"/trials/canaries/{made.key}")
     assert "All guardrails hold. Ready for the next step." in page
     assert "Next step: 50" in page
@@ -185,7 +185,7 @@ def test_a_guard_that_is_not_known_yet_says_what_it_takes(canary: Canary) -> Non
     def line(difference: float, upper: float) -> dict[str, Any]:
         reading = GuardrailReading("late", 0.05, 0.05 + difference, difference, -upper, upper, 0.03, "fine")
         known = certainty(reading, requests=100, least=40, since_s=60.0)
-        look = read_look(canary.look)
+        look = stored_evaluation(canary.evaluation)
         assert look is not None
         return guard_lines(msgspec.structs.replace(look, readings=(reading,)), GuardrailDocument(), (known,))[0]
 
@@ -222,7 +222,7 @@ def test_an_aborted_one_speaks_against_its_draft_and_shows_where_it_ended(operat
 
 
 def test_points_have_a_true_minus_and_nothing_has_no_sign(canary: Canary) -> None:
-    look = read_look(canary.look)
+    look = stored_evaluation(canary.evaluation)
     assert look is not None
     known = known_guardrails(look, GuardrailDocument(), canary.step_at)
     words = " ".join(f"{line['difference']} {line['bounds']}" for line in guard_lines(look, GuardrailDocument(), known))
@@ -264,7 +264,7 @@ def test_a_pool_is_tried_on_a_share_and_its_page_compares_it_with_the_others(ope
     path = operator.post("/trials/canaries/start", form)["Location"]
     made = Canary.objects.get(pool=fresh)
     seen = [(1000.0 + 2 * number, each) for number, each in enumerate(slices(1, 20, 60, 20))]
-    Canary.objects.filter(pk=made.pk).update(look=plain(looked(seen)))
+    Canary.objects.filter(pk=made.pk).update(evaluation=plain(looked(seen)))
     page = show(operator, path)
     for words in ("Pool fresh serves 20\u202f% of sessions", "Other pools, raw", "Canary, fresh", "Share of them"):
         assert words in page

@@ -1,4 +1,4 @@
-"""What gateways say in these tests."""
+"""Gateways' samples for these tests."""
 
 from __future__ import annotations
 
@@ -61,6 +61,6 @@ def pool(**fields: Any) -> PoolSample:
 
 
 def sample(at: float, *engines: EngineSample, pools: tuple[PoolSample, ...] = (), **fields: Any) -> FleetSample:
-    """Return what one gateway says."""
+    """Return one gateway's sample."""
     known: dict[str, Any] = {"seq": 1, "window_s": 15.0, "snapshot_version": 1}
     return FleetSample(**{**known, **fields}, at=at, engines=engines, pools=pools)
