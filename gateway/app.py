@@ -97,7 +97,7 @@ class AppSettings:
     relay: RelaySettings | None = None
     """None: as the gateway's limits say."""
     tracing: Tracing | None = None
-    """What traces proxied requests; None: nobody."""
+    """Traces proxied requests; None: tracing is off."""
 
 
 class GatewayApp:
@@ -171,7 +171,7 @@ class GatewayApp:
         )
 
     def admit(self, target: bytes, head: RequestHead) -> KnownHead | None:
-        """Say whose `POST /api/v1/route` may be answered at once; None: the ordinary way looks closer."""
+        """Return the caller whose `POST /api/v1/route` may be answered at once; None: take the ordinary way."""
         if self.drain.begun:
             return None
         try:
@@ -341,7 +341,7 @@ class GatewayApp:
         client = exchange.scope.get("client")
         if client is None or not is_loopback(client[0]):
             return False
-        # Behind a proxy on this machine every client looks local; nginx adds no header by itself, but asks in HTTP/1.0.
+        # Behind a proxy on this machine every client appears local; nginx adds no header by itself, but sends HTTP/1.0.
         return exchange.scope.get("http_version") != "1.0" and not any(map(_IS_OF_PROXY, headers))
 
 

@@ -60,7 +60,7 @@ from kvstore.keys.keyring import Keyring
 FEEDBACK_CALLS = 4
 """Reports that a key may send for each request of its minute: each kind once, and one repetition."""
 KV_ORDERS_S = 1.0
-"""Orders that move KV blocks are judged and told so often."""
+"""Interval at which orders that move KV blocks are judged and reported."""
 SNAPSHOT_TOPIC = "snapshot"
 """Last-value bus topic of the encoded Snapshot."""
 _IDLE_S = 4.0
@@ -120,7 +120,7 @@ class Gateway:
         self._served_version = 0
         """Highest version that it has served, restarts included."""
         self._confirmed_s = time.monotonic()
-        """When the bus last stood behind the API keys."""
+        """When the bus last confirmed the API keys."""
         self._report_fence = ReportFence()
         self._services: dict[str, Service] = {}
         self._pool_of_engine: dict[str, LivePool] = {}
@@ -204,7 +204,7 @@ class Gateway:
         await self._first_probes()
 
     def _reports(self) -> list[asyncio.Task[None]]:
-        """Start what is looked at or told every interval."""
+        """Start the periodic evaluations and reports."""
         settings, every = self.settings, background.every
         return [
             every("engine health", settings.sample_interval_s, self.health.look, at_once=True),
@@ -271,15 +271,15 @@ class Gateway:
             pool.reject_waiting(code)
 
     def api_key(self, sha256: str) -> ApiKeyEntry | None:
-        """Return the API key with this SHA-256 (hex); None: there is none, or nobody confirms it any more."""
+        """Return the API key with this SHA-256 (hex); None: there is none, or its confirmation has expired."""
         return None if self._keys_are_old() else self._api_keys.get(sha256)
 
     def key_with_id(self, key_id: str) -> ApiKeyEntry | None:
-        """Return the API key of this id; None: there is none, or nobody confirms it any more."""
+        """Return the API key of this id; None: there is none, or its confirmation has expired."""
         return None if self._keys_are_old() else self._keys_by_id.get(key_id)
 
     def _keys_are_old(self) -> bool:
-        """Return whether keys may have been revoked long ago without our hearing of it."""
+        """Return whether a revocation may have been missed for too long."""
         return not self._bus.connected and time.monotonic() - self._confirmed_s > self.settings.snapshot_max_age_s
 
     def _tell_of_old_keys(self) -> None:
@@ -306,7 +306,7 @@ class Gateway:
         if snapshot == self.snapshot and not self._from_disk:
             return
         if snapshot.version < self._served_version:
-            # Of a database that was restored: it continues above our version as soon as it hears of it.
+            # Of a database that was restored: it continues above our version as soon as it learns of it.
             log_event("snapshot_ignored", level=logging.WARNING, version=snapshot.version, served=self._served_version)
             self.metrics.rejected_snapshots.inc("older")
             return

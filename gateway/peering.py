@@ -115,7 +115,7 @@ class Peering:
         return (self.regions.traffic.sample(),) if self.regions is not None else ()
 
     async def listen(self) -> None:
-        """Be there for others; returns once those of other regions have told where they are, or do not."""
+        """Accept peers; returns once those of other regions have reported their addresses, or do not."""
         settings = self._settings
         if self.links is not None and settings is not None:
             port = await self.links.start(settings.host, settings.port)
@@ -159,7 +159,7 @@ class Peering:
 
 
 def _engines_of(snapshot: Snapshot | None, region: str) -> Sequence[EngineEntry]:
-    """Return the engines of a region, whoever serves them."""
+    """Return the engines of a region, whichever gateway serves them."""
     if snapshot is None:
         return ()
     pools = {pool.pool_id for pool in snapshot.pools if pool.region == region}

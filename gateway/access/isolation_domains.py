@@ -74,14 +74,14 @@ class IsolationDomains:
         return hmac.new(self._media_key, f"{domain}\0{digest}".encode(), sha256).hexdigest()[:32]
 
     def forget(self) -> None:
-        """Work everything out anew, as for another model."""
+        """Clear all computed values, as for another model."""
         self._salts.clear()
         self.media_blocks.clear()
         self._seeds.clear()
 
 
 def _keep(table: dict[_Name, _Made], name: _Name, made: _Made) -> _Made:
-    """Put what was worked out into the table, which begins anew when it is full."""
+    """Put a computed value into the table, which is cleared when it is full."""
     if len(table) >= _MAX_KNOWN:
         table.clear()
     table[name] = made

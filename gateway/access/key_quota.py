@@ -58,12 +58,12 @@ class _Use:
         self.tokens = tokens
         self.at_s = now_s
         self.asked = 0
-        """Requests since somebody looked; `no_slot` are those of them that found no slot."""
+        """Requests since the last reading; `no_slot` counts those of them that got no slot."""
         self.no_slot = 0
         self.slots: dict[str, float] = {}
         """Request id → monotonic second at which the slot is free at the latest."""
         self.earliest_end_s = inf
-        """No slot ends before this; spares a look at all of them."""
+        """No slot ends before this; spares a scan of all of them."""
 
     def refill(self, rate: float, now_s: float) -> None:
         # A part of a small limit grows to one request at least.
@@ -100,7 +100,8 @@ class KeyQuotas:
         self.limited: dict[str, ApiKeyEntry] = {}
         """All keys with limits, by id."""
         self.place = (0, 1)
-        """Our place among the gateways, and how many they are: parts that nobody gave out are even."""
+        """This gateway's index among the gateways, and their number. Limits without assigned parts are divided evenly.
+        """
         self._joined_s: float | None = None
         """When we came to gateways that served already."""
         self.parts: dict[str, KeyPart] = {}
@@ -213,7 +214,7 @@ class KeyQuotas:
         return part if use is None or len(use.slots) <= part.slots else KeyPart(part.rate, len(use.slots))
 
     def asked_since(self) -> dict[str, tuple[int, int]]:
-        """Return for each key its requests since the last look, and its slots that are taken or were not to be had."""
+        """Return for each key its requests since the last call, and its slots in use plus those unavailable."""
         asked = {}
         for key_id, use in self._uses.items():
             asked[key_id] = (use.asked, len(use.slots) + use.no_slot)

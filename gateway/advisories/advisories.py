@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from gateway.pool.recent_decisions import DecisionRecord
 
 LEAD_S = 6.9
-"""Lead that is expected where nobody tells one: the median of the study's conversations."""
+"""Expected lead where the sender states none: the median of the study's conversations."""
 MAX_OPEN = 50_000
 SPURIOUS_IN_A_ROW = 3
 """After so many advisories without a request, nothing is moved for a session until one comes."""
 MAX_AGE_S = 30.0
-"""What another gateway was told before is not acted on; clocks of machines may differ by less."""
+"""Advisories that another gateway received longer ago are dropped; the clocks of machines may differ by less."""
 _MAX_KEPT = 4096
 _LEAD_SHARE = 0.1
 
@@ -61,11 +61,11 @@ _Kept = TypeVar("_Kept")
 
 
 class Advisories(RequestListener):
-    """Mutable: `_open` (session → what stands), `_moving` (session → its source's counts, for the last that had blocks
-    moved), `_of_move` (order → the same), `_leads` (tenant → expected lead), `_told` (request → what the gateway that
-    decided says of its advisory), and the tables beside.
+    """Mutable: `_open` (session → open advisory), `_moving` (session → its source's counts, for the last that had
+    blocks moved), `_of_move` (order → the same), `_leads` (tenant → expected lead), `_told` (request → its
+    advisory's record, from the gateway that decided), and the tables.
 
-    Of several gateways the one that decides for a pool's requests holds its advisories, and tells the others.
+    Of several gateways, the one that decides for a pool's requests holds its advisories and reports to the others.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Advisories(RequestListener):
         return bool(pool_id) and self._decides(pool_id)
 
     def heard(self, advisory: Advisory, age_s: float) -> None:
-        """Act on what another gateway was told so long ago, where this one decides for the session."""
+        """Act on an advisory that another gateway received `age_s` ago, if this one decides for the session."""
         if age_s > MAX_AGE_S or not self.decides(advisory):
             return
         if self._lag.behind:
@@ -163,9 +163,9 @@ class Advisories(RequestListener):
         return stands.state
 
     def withdraw(self, tenant_id: str, session_id: str, age_s: float = 0.0) -> bool:
-        """End a session's advisory; returns whether one stood. What was moved for nothing counts as spurious.
+        """End a session's advisory; returns whether one was open. A move that turned out unused counts as spurious.
 
-        `age_s`: it was withdrawn so long ago, which ends no newer one.
+        The withdrawal is `age_s` old and ends no newer advisory.
         """
         name, now = _name(tenant_id, session_id), self._clock()
         stands = self._open.get(name)
@@ -175,7 +175,7 @@ class Advisories(RequestListener):
         return True
 
     def state(self, tenant_id: str, session_id: str) -> OpenAdvisory | None:
-        """Return the advisory that stands for a session."""
+        """Return a session's open advisory."""
         return self._open.get(_name(tenant_id, session_id))
 
     def sweep(self) -> None:
@@ -212,14 +212,14 @@ class Advisories(RequestListener):
             record.advisory = stored
 
     def decided(self, request: InferenceRequest, decision: Decision) -> StoredAdvisory | None:
-        """Hear that another gateway's request goes to an engine; returns what an advisory had done for it."""
+        """Note that another gateway's request goes to an engine; returns what an advisory had done for it."""
         pool = self._pools.get(decision.pool_id)
         if not request.session_id or pool is None or pool.entry.policy.advisories == OFF:
             return None
         return self._arrived(request, decision)
 
     def told(self, request_id: str, stored: StoredAdvisory) -> None:
-        """Hear what an advisory did for a request of ours that another gateway decided on."""
+        """Record what an advisory did for a request of ours that another gateway decided."""
         _keep(self._told, request_id, stored)
 
     @override
@@ -376,7 +376,7 @@ class Advisories(RequestListener):
 
 
 def _name(tenant_id: str, session_id: str) -> str:
-    """Return by what a tenant's session is known, here and to orders; no request's id looks like it."""
+    """Return the name of a tenant's session, here and in orders; it cannot equal a request's id."""
     return f"session {len(tenant_id)} {tenant_id} {session_id}"
 
 

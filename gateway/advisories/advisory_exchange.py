@@ -39,22 +39,22 @@ class AdvisoryExchange:
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Hear the other gateways."""
+        """Subscribe to the other gateways."""
         self._unsubscribe = hear_on_loop(self._bus, PEER_TOPIC, self._take)
 
     def stop(self) -> None:
-        """Hear nobody any more."""
+        """Unsubscribe."""
         self._unsubscribe()
 
     def tick(self) -> None:
-        """End advisories whose time is over, and tell the console now and then."""
+        """End advisories whose time is over, and publish counts to the console at intervals."""
         self.advisories.sweep()
         self._ticks += 1
         if self._ticks % TALLY_TICKS == 0:
             self._bus.publish(TALLY_TOPIC, encode_tallies(self.advisories.tallies()))
 
     def advise(self, advisory: Advisory) -> str:
-        """Act on an advisory here, or let the others hear of it; returns its state."""
+        """Act on an advisory here, or forward it to the other gateways; returns its state."""
         if self.advisories.decides(advisory):
             return self.advisories.advise(advisory)
         pool_id = self.advisories.pool_of(advisory)
@@ -63,7 +63,7 @@ class AdvisoryExchange:
         return FORWARDED if pool_id else UNKNOWN
 
     def withdraw(self, advisory: Advisory) -> bool:
-        """End a session's advisory wherever it stands; returns whether it stood here."""
+        """End a session's advisory at whichever gateway holds it; returns whether this one did."""
         stood = self.advisories.withdraw(advisory.tenant_id, advisory.session_id)
         if not stood:
             self._tell(advisory, withdrawn=True)

@@ -43,7 +43,7 @@ def read_call_graph(path: str) -> CallGraph | None:
 
 
 class AgentAdvisor(RequestListener):
-    """Hears of each dispatch after `Advisories`, which has ended the session's own advisory by then."""
+    """Receives each dispatch after `Advisories`, which has ended the session's own advisory by then."""
 
     def __init__(self, graph: CallGraph, exchange: AdvisoryExchange) -> None:
         self._exchange = exchange

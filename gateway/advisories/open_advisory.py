@@ -31,7 +31,7 @@ class OpenAdvisory(msgspec.Struct):
 
     @property
     def state(self) -> str:
-        """What the sender is told."""
+        """The state that the sender receives."""
         return PREFETCHING if self.move == ASKED else RESERVED
 
     def outcome_on(self, engine_id: str) -> str:

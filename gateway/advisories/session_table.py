@@ -21,7 +21,7 @@ class KnownSession(msgspec.Struct):
     pool_id: str
     engine_id: str
     keys: Sequence[int]
-    """Of its prompt; how its answer's blocks are called nobody has told."""
+    """Of its prompt; the block keys of its answer are unknown."""
     tokens: int
     """Prompt and answer."""
     at_s: float

@@ -15,13 +15,13 @@ _SERVED = ("/v1/chat/completions", "/v1/completions")
 
 
 class SkippedLineError(ValueError):
-    """The line tells of nothing to observe; the message says why."""
+    """The line holds nothing to observe; the message states why."""
 
 
 def observation_of(line: bytes, model: str) -> dict[str, Any]:
-    """Return the observation that a line of nginx's log in JSON (docs/observe.md) tells of; `model` is served there.
+    """Return the observation in a line of nginx's log in JSON (docs/observe.md); `model` is served there.
 
-    Raises SkippedLineError for lines of other paths and for those that lack something.
+    Raises SkippedLineError for lines of other paths and for incomplete ones.
     """
     try:
         fields = msgspec.json.decode(line, type=dict[str, Any])
@@ -72,7 +72,7 @@ def _outcome(fields: Mapping[str, Any]) -> str:
 
 
 def _number(fields: Mapping[str, Any], name: str) -> float | None:
-    """Return a number that stands there as such or as text; None where there is none, "-" included."""
+    """Return a field's number, given as such or as text; None where there is none, "-" included."""
     try:
         value = float(fields.get(name, ""))
     except (TypeError, ValueError):

@@ -71,11 +71,12 @@ class AdvisoryAnswer(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str
     state: str
     """prefetching or reserved; forwarded: to the gateway that decides for the session's pool; unknown: this gateway
-    does not know the session, and the others were told; ignored: the policy takes none."""
+    does not know the session, and the others were notified; ignored: the policy takes none.
+    """
 
 
 class AdvisoryState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What stands for a session, at the gateway that answers."""
+    """A session's open advisory, at the gateway that answers."""
 
     session_id: str
     state: str
@@ -86,7 +87,7 @@ class AdvisoryState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class WithdrawnAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether an advisory stood, at the gateway that answers."""
+    """Whether an advisory was open, at the gateway that answers."""
 
     session_id: str
     withdrawn: bool

@@ -23,7 +23,7 @@ _SHARED = (
 
 
 class ExplainApi:
-    """Looks decisions up; each tenant sees its own."""
+    """Returns decisions by id; each tenant sees its own."""
 
     def __init__(self, recent: RecentDecisions, peers: PeerCalls) -> None:
         self._recent = recent

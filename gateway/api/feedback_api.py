@@ -20,8 +20,9 @@ from gateway.requests.lifecycle import RequestLifecycle
 PREFIX = "/api/v1/requests/"
 _FEEDBACK = "feedback"
 VERBS = ("handed_over", "first_token", "complete", "fail", "cancel")
-"""handed_over: the prefill leg is done, with its cached tokens; the others tell of the engine that answers. cancel: it
-ended for a reason that says nothing of the engine, such as a client that went away."""
+"""handed_over: the prefill leg is done, with its cached tokens; the others concern the engine that answers. cancel: it
+ended for a reason unrelated to the engine, such as a client that disconnected.
+"""
 
 MAX_BODY = 64 * 1024
 """Decoded in one turn of the event loop, which a body of the edge's limit would hold for too long."""
@@ -103,7 +104,7 @@ class FeedbackApi:
 
 
 def unknown_decision() -> ApiError:
-    """Return the 404 for a decision that is not here, or not the caller's: the two are not told apart."""
+    """Return the 404 for a decision that is missing or belongs to another caller; both get the same answer."""
     return ApiError(
         404, "You have no recent decision with this id; the gateway keeps decisions only for a while.", "not_found"
     )

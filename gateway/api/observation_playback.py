@@ -114,7 +114,7 @@ class ObservationPlayback:
     """Accounts for observed requests as if they were sent now. Mutable: the timelines of tenants that have any."""
 
     def __init__(self, lifecycle: RequestLifecycle, *, is_live: Callable[[LivePool], bool]) -> None:
-        """`is_live` tells whether a pool is still there."""
+        """`is_live` returns whether a pool still exists."""
         self._lifecycle = lifecycle
         self._is_live = is_live
         self._timelines: dict[str, _Timeline] = {}

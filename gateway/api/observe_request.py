@@ -100,9 +100,9 @@ async def read_observation(line: bytes) -> Observation:
 
 
 def observed_prompt(observed: Observation, block_tokens: int, name: str) -> Prompt | AssumedPrompt:
-    """Return the prompt to make keys of; `name` stands for a session where none is known.
+    """Return the prompt to make keys of; `name` identifies the session where none is known.
 
-    Raises BadBodyError where the prompt is given in two ways, or not even its length is given.
+    Raises BadBodyError where the prompt is given in two ways, or without even its length.
     """
     asked = observed.request
     given = (asked.messages, asked.prompt, asked.prompt_embeds, asked.token_ids, asked.block_hashes)

@@ -141,7 +141,7 @@ class RouteApi:
             return msgspec.Raw(error.body)
 
     async def _once(self, caller: ApiKeyEntry, name: str, make: Callable[[], Awaitable[RouteAnswer]]) -> RouteAnswer:
-        """Return the one answer under this name, of whichever gateway heard it first."""
+        """Return the one answer under this name, from the gateway that received it first."""
 
         async def find_or_make() -> RouteAnswer:
             answer = await self._gateway.named_requests.elsewhere(caller, name)
@@ -207,7 +207,7 @@ class RouteApi:
         return answer
 
     def _held_s(self, pool: LivePool, caller: ApiKeyEntry, record: DecisionRecord, request: GatewayRequest) -> float:
-        """Return how long the engine stays reserved; where nobody will tell of the request, see to its end."""
+        """Return how long the engine stays reserved; where no caller will report the request, arrange its end."""
         policy = pool.entry.policy
         if request.tracked:
             return policy.reservation_ttl_s
@@ -305,7 +305,7 @@ class RouteApi:
         return ApiError(503, "The engine was just removed; try again.", "no_engine", retry_after_s=1.0)
 
     def _undo(self, answer: RouteAnswer) -> None:
-        """Release the engine of an answer that nobody is there to read."""
+        """Release the engine of an answer whose reader is gone."""
         record = self._lifecycle.recent.get(answer.decision_id)
         if record is not None:
             self._lifecycle.cancelled(record, monotonic())

@@ -33,9 +33,9 @@ class RouteLeg(msgspec.Struct, frozen=True, gc=False):
 class RoutePair(msgspec.Struct, frozen=True, gc=False):
     """Both legs, in the order in which they are sent; times in seconds.
 
-    The prefill leg's answer has a field named as `carry` says; it goes unchanged into the decode leg's body.
-    `POST …/{id}/handed_over` then frees the prefill engine; first_token, complete and fail tell of the decode
-    leg, and fail ends both.
+    The prefill leg's answer has the field named by `carry`, which goes unchanged into the decode leg's body. `POST
+    …/{id}/handed_over` then frees the prefill engine; first_token, complete and fail concern the decode leg, and fail
+    ends both.
     """
 
     pairing_id: str

@@ -1,8 +1,8 @@
 """Requests whose callers get an engine and never report the result.
 
-A reservation without an end lasts until it expires. Until then the engine looks ever more loaded, is avoided, and
-finally looks sick. Therefore a caller is trusted to follow its requests only once it has reported one. Before that, its
-requests are assumed to end on estimate, and nothing is learned from them.
+A reservation without an end lasts until it expires. Until then the engine appears ever more loaded, is avoided, and
+finally appears sick. Therefore a caller is trusted to follow its requests only once it has reported one. Before that,
+its requests are assumed to end on estimate, and nothing is learned from them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from routing.policy.policy_document import RoutingPolicy
 from routing.values.inference_request import InferenceRequest
 
 REPORTED_S = 600.0
-"""So long a key is believed to tell of its requests after it last did."""
+"""A key counts as reporting for this long after its last report."""
 GRACE_S = 10.0
 """Beyond its estimate a request has so long, for its way to the engine and its answer."""
 SLOWER = 2.0
 """So many times the estimated seconds until the end of its prefill."""
 MAX_UNTRACKED = 50_000
-"""Of more requests at one time the reservation stands until it expires."""
+"""Beyond this many at one time, a reservation lasts until it expires."""
 FEW = 8
 """Such requests for which a key may hold an engine at once, where other tenants have to wait for it."""
 SHARE = 0.1
@@ -31,13 +31,13 @@ SHARE = 0.1
 
 
 class ReportingKeys:
-    """API keys whose holders tell what became of their requests. Mutable: when each one last did."""
+    """API keys whose holders report how their requests end. Mutable: the time of each key's last report."""
 
     def __init__(self) -> None:
         self._told_s: dict[str, float] = {}
 
     def told(self, key_id: str, now: float) -> None:
-        """Note that a request of this key was told of; keys come from the snapshot, which bounds them."""
+        """Note that this key reported a request; keys come from the snapshot, which bounds them."""
         self._told_s[key_id] = now
 
     def reports(self, key_id: str, now: float) -> bool:
@@ -53,9 +53,9 @@ def estimated_life_s(wait_s: float, compute_s: float, request: InferenceRequest,
 
 
 class UntoldHolds:
-    """What keys hold that tell of no request, in pools where others would wait for it.
+    """Engine time held by keys that report no request, in pools where others would wait for it.
 
-    Nobody knows whether such a request was ever sent. Mutable: by key and by tenant, the records and their ends.
+    Whether such a request was ever sent is unknown. Mutable: by key and by tenant, the records and their ends.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class UntrackedRequests:
         return len(self._due)
 
     def add(self, record: DecisionRecord, life_s: float) -> None:
-        """End the request in `life_s` seconds, unless it was told of by then."""
+        """End the request in `life_s` seconds, unless it is reported by then."""
         if len(self._due) >= MAX_UNTRACKED:
             return
         loop = asyncio.get_running_loop()

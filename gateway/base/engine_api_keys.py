@@ -1,7 +1,7 @@
-"""Which key an engine is sent: the control plane names a variable, each process reads its own environment.
+"""Selects the key that an engine is sent: the control plane names a variable, each process reads its own environment.
 
-A snapshot carries no key, and names outside FLEET_KEY and OWN_KEY are not read: whoever writes snapshots could have
-any secret of the environment sent to an address of theirs.
+A snapshot carries no key, and names outside FLEET_KEY and OWN_KEY are not read: otherwise, a writer of snapshots could
+have any secret of the environment sent to an address of its choice.
 """
 
 from __future__ import annotations

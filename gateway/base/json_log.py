@@ -79,7 +79,7 @@ def logging_settings(level: str, file: Path | None = None) -> dict[str, Any]:
         "loggers": {
             "asyncio": {"level": "WARNING" if level == "INFO" else level},
             "uvicorn.error": {"filters": ["cut_off"]},
-            # It warns of each form that cannot be read, which clients are told.
+            # It warns of each unreadable form, which clients learn from the answer.
             "python_multipart": {"level": "CRITICAL"},
         },
     }

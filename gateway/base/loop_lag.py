@@ -21,7 +21,7 @@ LATE_S = LOST_SHARE * WINDOW_S
 """A loop that lost so much of the last `WINDOW_S` is late, until it has lost nothing for as long."""
 STANDING_LAG_S = 0.25
 STANDING_S = 1.0
-"""The lag stands once each tick of so long was late by `STANDING_LAG_S`: then it is load, and no single pause."""
+"""The lag is sustained once every tick of this long was late by `STANDING_LAG_S`: load rather than a single pause."""
 MAX_RETRY_S = 30.0
 MAX_LAPSES = 1024
 
@@ -29,7 +29,7 @@ MAX_LAPSES = 1024
 class LoopLag:
     """Time lost by one event loop. Mutable state: all of it; only that loop's thread changes or reads it.
 
-    `note` hears the lag of each tick in seconds.
+    `note` receives the lag of each tick in seconds.
     """
 
     def __init__(self, note: Callable[[float], None] = lambda _lag_s: None) -> None:
@@ -78,7 +78,7 @@ class LoopLag:
         return lost_s
 
     def vouches(self, since_s: float, now: float) -> bool:
-        """Return whether the loop was there to hear an answer, so that having heard none since then tells something."""
+        """Return whether the loop ran and could have received an answer, so that a missing one is evidence."""
         return self.lost_s(since_s, now) <= LOST_SHARE * (now - since_s)
 
     def retry_after_s(self, now: float) -> float | None:
@@ -86,12 +86,12 @@ class LoopLag:
         since_s = self._standing_since_s
         if not self.late or since_s is None or now - since_s < STANDING_S:
             return None
-        # Twice the lag: the load that stands in the loop has to pass, and what it kept waiting comes first.
+        # Twice the lag: the loop's backlog drains first, and the requests that it delayed precede new ones.
         return min(max(1.0, 2 * self._lag_s), MAX_RETRY_S)
 
     @property
     def behind(self) -> bool:
-        """Whether the loop has lost time and still does: what nobody waits for had better wait."""
+        """Whether the loop has lost time and still does: work that no request awaits should be postponed."""
         return self.late and self._standing_since_s is not None
 
     def _judge(self, now: float) -> None:

@@ -27,7 +27,7 @@ class _Family(Collector):
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """Tell the registry the names without rendering values."""
+        """Give the registry the names without rendering values."""
         return self.collect()
 
 

@@ -73,7 +73,7 @@ class EventSettings:
     retry_max_s: float = 2.0
     """Pause between replays that made no progress, doubled from the first value to the second."""
     max_replays: int = 4
-    """Replays without progress after which the gap is given up: the index is cleared and filled anew."""
+    """Replays without progress after which the gap is given up: the index is cleared and rebuilt."""
     max_pending: int = 4096
     """Live batches kept while a replay runs; more are dropped and asked for again."""
     max_pending_bytes: int = 64 << 20
@@ -81,7 +81,7 @@ class EventSettings:
     max_blocks: int = 500_000
     """Blocks remembered per engine."""
     rebuild_blocks: int = 4096
-    """Blocks that must come in anew, at least, before an index whose history was lost counts as exact again."""
+    """Blocks that must arrive again, at least, before an index whose history was lost counts as exact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +92,9 @@ class GatewaySettings:
     """Length of the traffic window behind percentiles and shares."""
     window_max_results: int = 16_384
     sample_interval_s: float = 0.5
-    """Between two samples of the fleet, and between two looks at its engines' health."""
+    """Interval of fleet samples, and of evaluations of the engines' health."""
     tick_s: float = 0.02
-    """A pool with queued requests looks at its router at least this often."""
+    """A pool with queued requests runs its router at least this often."""
     probe_interval_s: float = 0.5
     """Pause between the gateway's own probes of an engine that is suspect or out of rotation."""
     report_stale_s: float = 2.0
@@ -110,16 +110,17 @@ class GatewaySettings:
     """A last-known-good snapshot on disk that was confirmed longer ago than this is not served, and the API keys of a
     gateway whose bus was away for longer open nothing."""
     key_usage_interval_s: float = 5.0
-    """Last uses of API keys are told to the control plane this often."""
+    """Interval at which last uses of API keys are reported to the control plane."""
     cache_locality_interval_s: float = 2.0
-    """Which prompts go where is told this often."""
+    """Interval at which the spread of prompts over engines is reported."""
     cost_report_interval_s: float = 15.0
     observe_delay_s: float = 60.0
-    """Observed requests are played back this long after they began, so that those told later fall into their place."""
+    """Observed requests are played back this long after they began, so that those reported late fall into their place.
+    """
     shadow_report_interval_s: float = 2.0
-    """What shadow policies chose is told this often."""
+    """Interval at which the choices of shadow policies are reported."""
     arm_report_interval_s: float = 1.0
-    """Results of arms are told to the control plane this often, while policies are compared."""
+    """Interval at which results of arms are reported to the control plane, while policies are compared."""
     request_interval_s: float = 0.5
     """Ended requests go to the request log this often."""
     decisions_kept_per_s: float = 50.0

@@ -54,7 +54,7 @@ class FrameSeal:
         return b":%s:%d:%s\n%s" % (origin, frame.seq, seals, frame.value)
 
     def read(self, kind: str, topic: str, data: bytes) -> Frame:
-        """Read one frame; raises UnreadableFrameError where nobody with our secret published it here."""
+        """Read one frame; raises UnreadableFrameError unless it was published here with our secret."""
         end = data.find(b"\n", 0, _MAX_HEAD_BYTES)
         head = _HEAD.fullmatch(data, 0, max(end, 0))
         if head is None:

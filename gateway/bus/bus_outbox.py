@@ -35,7 +35,7 @@ class BusQuestion(msgspec.Struct, frozen=True, gc=False):
             self.answered.set_result(answer)
 
     def fail(self) -> None:
-        """Say that nobody answered."""
+        """Fail the item: no answer came."""
         with suppress(InvalidStateError):
             self.answered.set_exception(BusAwayError("the bus has lost its server"))
 

@@ -16,9 +16,9 @@ _MAX_ORIGINS = 4096
 class BusReplica:
     """A last-writer-wins register per topic. Thread-safe.
 
-    Versions are microseconds since the epoch, raised above everything seen, so that they keep rising
-    when a clock jumps back and when the server has forgotten all. Mutable state, under `_lock`: the
-    registers, the newest own number per topic, and per topic and origin the last number heard.
+    Versions are microseconds since the epoch, raised above everything seen, so that they keep rising when a clock jumps
+    back and when the server has forgotten all. Mutable state, under `_lock`: the registers, the newest own number per
+    topic, and per topic and origin the last number received.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -45,7 +45,7 @@ class BusReplica:
             return self._next_frame(value)
 
     def hear(self, topic: str, frame: Frame) -> bool:
-        """Take in what the server tells; True: it is newer than what was known, and subscribers must hear it."""
+        """Take a frame from the server; True: it is newer than the known one, and subscribers must receive it."""
         with self._lock:
             self._newest = max(self._newest, frame.version)
             if frame.origin == self.origin:
@@ -62,7 +62,9 @@ class BusReplica:
             return True
 
     def settle(self, topic: str, sent: Frame, version: int) -> bool:
-        """Note the version the server gave; True: somebody else was heard in between, so tell ours again."""
+        """Note the version the server gave; True: another publisher's value arrived in between, so notify of ours
+        again.
+        """
         with self._lock:
             self._newest = max(self._newest, version)
             if self._own.get(topic) != sent.seq:
@@ -77,7 +79,7 @@ class BusReplica:
             return True
 
     def is_new_entry(self, topic: str, frame: Frame) -> bool:
-        """Return whether this stream entry was not heard before, over whatever way it came."""
+        """Return whether this stream entry is new, whichever way it came."""
         if frame.origin == self.origin:
             return False
         with self._lock:
@@ -108,7 +110,7 @@ class BusReplica:
             return {topic: frame.version for topic, frame in self._held.items()}
 
     def _note(self, topic: str, frame: Frame) -> None:
-        """Remember how far this publisher was heard on the topic."""
+        """Record the last number received from this publisher on the topic."""
         name = (topic, frame.origin)
         self._heard[name] = frame.seq
         self._heard.move_to_end(name)

@@ -22,7 +22,7 @@ class Subscribers:
         self._callbacks: dict[str, tuple[Callback, ...]] = {}
 
     def add(self, pattern: str, callback: Callback) -> Callable[[], None]:
-        """Let `callback` hear `pattern` from now on; returns the call that ends it."""
+        """Subscribe `callback` to `pattern`; returns the call that ends it."""
         with self._lock:
             self._callbacks[pattern] = (*self._callbacks.get(pattern, ()), callback)
 
@@ -32,7 +32,7 @@ class Subscribers:
         return unsubscribe
 
     def deliver(self, topic: str, value: bytes) -> int:
-        """Call everyone who hears `topic` and return how many do; one who fails does not disturb the others."""
+        """Call every subscriber of `topic` and return their number; one that fails does not disturb the others."""
         with self._lock:
             callbacks = [callback for name in patterns_of(topic) for callback in self._callbacks.get(name, ())]
         for callback in callbacks:
@@ -66,5 +66,5 @@ def call(callback: Callback, topic: str, value: bytes) -> None:
     try:
         callback(topic, value)
     except Exception:
-        # The edge between publishers and whoever subscribed: one broken reader must not stop the rest.
+        # The edge between publishers and subscribers: one broken reader must not stop the rest.
         logger.exception("a subscriber of %s failed; the others go on", topic)

@@ -12,8 +12,8 @@ TOPIC_PREFIX = "gateways/"
 
 
 class FollowerBus:
-    """Hears the shared topics and publishes last values below `gateways/<name>/` only, so that it never answers
-    for the fleet; entries of streams come from many by nature and go where all read them.
+    """Receives the shared topics and publishes last values below `gateways/<name>/` only, so that it never answers for
+    the fleet; entries of streams have many publishers by nature and go to the shared stream.
     """
 
     def __init__(self, bus: Bus, name: str) -> None:
@@ -34,11 +34,11 @@ class FollowerBus:
         return self._bus.latest(topic)
 
     def append(self, topic: str, value: bytes) -> None:
-        """Tell the subscribers of the shared topic."""
+        """Send an entry to the subscribers of the shared topic."""
         self._bus.append(topic, value)
 
     def tell(self, topic: str, value: bytes) -> Future[int]:
-        """Tell who subscribes to the shared topic now."""
+        """Notify the present subscribers of the shared topic."""
         return self._bus.tell(topic, value)
 
     def claim(self, name: str, holder: str, *, instead_of: str = "", seconds: float = CLAIM_S) -> Future[str]:
@@ -46,12 +46,14 @@ class FollowerBus:
         return self._bus.claim(name, holder, instead_of=instead_of, seconds=seconds)
 
     def subscribe(self, topic: str, callback: Callback) -> Callable[[], None]:
-        """Hear the shared topic, or all below a prefix ending in "/"."""
+        """Subscribe to the shared topic, or all below a prefix ending in "/"."""
         return self._bus.subscribe(topic, callback)
 
 
 def hear_gateways(bus: Bus, topic: str, heard: Callable[[str, bytes], None]) -> Callable[[], None]:
-    """Hear each gateway's own `topic`, with the gateway's name (empty: one without); returns the call that ends it."""
+    """Subscribe to each gateway's own `topic`, with the gateway's name (empty: one without); returns the call that ends
+    it.
+    """
 
     def hear_own(name: str, value: bytes) -> None:
         gateway, _, what = name.removeprefix(TOPIC_PREFIX).partition("/")

@@ -9,7 +9,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 
 Message = tuple[bytes, bytes]
-"""A channel, and what its subscribers hear."""
+"""A channel, and the bytes that its subscribers receive."""
 
 MAX_STREAM_BYTES = 16 << 20
 """Of each stream; processes that were away longer than these entries last miss the older ones."""
@@ -19,7 +19,7 @@ MAX_CLAIMS = 10_000
 class HubStore:
     """All keys of the hub. Mutable state: hashes, sets, streams and claims; one thread uses them.
 
-    `clock` tells unix seconds.
+    `clock` returns unix seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

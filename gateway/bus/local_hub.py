@@ -81,7 +81,7 @@ class LocalHub:
 
 
 class _Hub:
-    """What all connections share. Mutable state: the store, the connections, and who hears which channel."""
+    """State of all connections. Mutable: the store, the connections, and the subscribers of each channel."""
 
     def __init__(self) -> None:
         self.store = HubStore(time.time)
@@ -94,7 +94,7 @@ class _Hub:
         table.setdefault(_prefix(name) if is_pattern else name, {})[connection] = None
 
     def tell(self, message: Message) -> int:
-        """Send the message to who hears its channel, and return how many do."""
+        """Send the message to the subscribers of its channel, and return their number."""
         channel, data = message
         hearing = list(self._channels.get(channel, ()))
         if hearing:

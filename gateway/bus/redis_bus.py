@@ -32,7 +32,7 @@ class RedisBusSettings:
     """Limits of one process's bus."""
 
     wait_s: float = 2.0
-    """A first look at a topic may wait this long for the server."""
+    """The first read of a topic may wait this long for the server."""
     close_s: float = 1.0
     """`close` waits this long for what is still to be sent."""
     max_topics: int = 65_536
@@ -54,7 +54,7 @@ class BusState:
     dropped: int
     """Values and entries that found no place while they waited, or that the server rejected."""
     unreadable: int
-    """Messages on our channels that nobody with the fleet secret published there; each is ignored."""
+    """Messages on our channels that were published without the fleet secret; each is ignored."""
 
 
 class RedisBus:
@@ -106,24 +106,26 @@ class RedisBus:
         return self._link.connected
 
     def publish(self, topic: str, value: bytes) -> None:
-        """Make `value` the last value of `topic`, tell subscribers here, and send it on."""
+        """Make `value` the last value of `topic`, send it to subscribers here, and pass it on."""
         frame = self._replica.publish(topic, value)
         self._subscribers.deliver(topic, value)
         self._outbox.put(Outgoing(topic, frame, is_entry=False))
 
     def latest(self, topic: str) -> bytes | None:
-        """Return the last value of `topic`; None where nothing was published, or nobody could be asked."""
+        """Return the last value of `topic`; None where nothing was published, or the server is unreachable."""
         self._follow(topic)
         return self._replica.value(topic)
 
     def append(self, topic: str, value: bytes) -> None:
-        """Tell the subscribers of `topic`, here and elsewhere; who reconnects hears the newest that he missed."""
+        """Send an entry to the subscribers of `topic`, here and elsewhere; after a reconnect they get the newest they
+        missed.
+        """
         frame = self._replica.append(value)
         self._subscribers.deliver(topic, value)
         self._outbox.put(Outgoing(topic, frame, is_entry=True))
 
     def tell(self, topic: str, value: bytes) -> Future[int]:
-        """Tell who subscribes to `topic` at this moment, and how many do; BusAwayError while the server is away."""
+        """Notify the present subscribers of `topic` and return their number; BusAwayError while the server is away."""
         frame = self._replica.append(value)
         self._subscribers.deliver(topic, value)
         data = b"\n%d%s" % (frame.version, self._seal.tail("s", topic, frame))
@@ -134,7 +136,7 @@ class RedisBus:
         return self._ask("EVAL", CLAIM, 1, self._link.names.claim(name), holder, instead_of, round(seconds * 1000))
 
     def subscribe(self, topic: str, callback: Callback) -> Callable[[], None]:
-        """Hear `topic`, or all topics below a prefix ending in "/"; returns the call that ends it.
+        """Subscribe to `topic`, or all topics below a prefix ending in "/"; returns the call that ends it.
 
         Last values are delivered before this returns, where the server answers in time.
         """

@@ -75,7 +75,7 @@ class Ports:
         self.rejected = 0
         self.unreadable = 0
         self.heard_until: dict[str, str] = {}
-        """Per stream the id of the last entry heard, from which the next session goes on."""
+        """Per stream the id of the last entry received, from which the next session continues."""
         self.to_reseal: set[str] = set()
         """Topics whose value on the server has no seal of the secret in use."""
 
@@ -111,11 +111,11 @@ def client_maker(url: str, *, connect_s: float, answer_s: float) -> Callable[[],
 
 
 class RedisSession:
-    """Two sockets: one that hears, one that asks and sends. `sending` tells that items are on their way.
+    """Two sockets: one receives, one sends and queries. `sending` reports that items are on their way.
 
-    `patterns` are those to follow, each with the stream id at which it was first followed; sessions
-    share and fill it. Mutable state besides: who waits for a subscription to be confirmed, the
-    patterns this session follows, the scripts' names.
+    `patterns` are those to follow, each with the stream id at which it was first followed; sessions share and fill it.
+    Mutable state besides: the waiters for confirmed subscriptions, the patterns this session follows, the scripts'
+    names.
     """
 
     def __init__(self, client: Any, ports: Ports, patterns: dict[str, str], work: asyncio.Event) -> None:
@@ -134,7 +134,7 @@ class RedisSession:
         self._publish = await self._client.script_load(PUBLISH)
         self._append = await self._client.script_load(APPEND)
         await self._meet()
-        # A subscription of its own, so that the hearing socket is there before anything is followed.
+        # A subscription of its own, so that the receiving socket exists before anything is followed.
         await self._pubsub.subscribe(self._ports.names.channel("hello", self._ports.replica.origin))
         patterns = list(self._patterns)
         for pattern in patterns:
@@ -150,7 +150,7 @@ class RedisSession:
             self._take(message)
 
     async def serve(self) -> None:
-        """Hear, send and compare until the connection fails, which is raised."""
+        """Receive, send and compare until the connection fails, which is raised."""
         tasks = [asyncio.create_task(work) for work in (self._hear(), self._send(), self._keep_comparing())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -176,7 +176,7 @@ class RedisSession:
         self._followed.add(pattern)
         await self._compare([pattern])
 
-    # -- hearing
+    # -- receiving
 
     async def _subscribe(self, pattern: str) -> None:
         channels = [self._channel(kind, pattern) for kind in _KINDS]
@@ -228,7 +228,7 @@ class RedisSession:
             self._take_value(message["channel"].decode(errors="replace"), message["data"])
 
     def _take_value(self, channel: str, data: bytes) -> bool:
-        """Take in what a channel says; False: nobody with our secret said it."""
+        """Take a value from a channel; False: it was not published with our secret."""
         kind, topic = self._ports.names.topic(channel)
         try:
             if kind == "v":
@@ -334,7 +334,7 @@ class RedisSession:
             await self._client.evalsha(*self._publish_call(topic, frame, mode))
 
     async def _catch_up(self, patterns: list[str]) -> None:
-        """Hear the entries that came while nobody listened, as far as the server still has them."""
+        """Deliver the entries that arrived during the disconnection, as far as the server still has them."""
         for name in await self._client.smembers(self._ports.names.streams):
             topic = name.decode(errors="replace")
             starts = [
@@ -373,7 +373,7 @@ class RedisSession:
             await self._work.wait()
 
     def fail_questions(self) -> None:
-        """Answer the questions that still wait: nobody is there."""
+        """Answer the pending questions: no subscriber is there."""
         while questions := self._ports.outbox.take_questions(_BATCH):
             for question in questions:
                 question.fail()
@@ -412,7 +412,7 @@ async def _end(tasks: list[asyncio.Task[None]]) -> None:
     """Cancel these and wait for their end.
 
     One cancellation is not enough: `asyncio.wait_for` of Python 3.11, with which redis-py sends, swallows one that
-    comes as its work is done. Such a task would hear on, and nothing would ever be sent again.
+    comes as its work is done. Such a task would go on receiving, and nothing would ever be sent again.
     """
     left = set(tasks)
     while left:

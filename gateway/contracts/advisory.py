@@ -16,12 +16,13 @@ WITHDRAWN, REPLACED = "withdrawn", "replaced"
 UNKNOWN, SHED, IGNORED, FORWARDED = "unknown", "late_last", "ignored", "forwarded"
 OUTCOMES = (USEFUL, LATE, SPURIOUS, OVERRULED, WITHDRAWN, REPLACED, UNKNOWN, SHED, IGNORED, FORWARDED)
 """useful: its request came and found all in place; late: before what was moved for it; overruled: the reserved engine
-took no work by then, or another one was clearly cheaper; spurious: no request came in time; withdrawn: by its sender;
-replaced: by a newer one, or by its request; unknown: nobody knows the session; shed: over a limit; ignored: the policy
-takes none; forwarded: to the gateway that decides."""
+took no work by then, or another one was clearly cheaper; spurious: no request came in time; withdrawn: by its
+sender; replaced: by a newer one, or by its request; unknown: no gateway knows the session; shed: over a limit;
+ignored: the policy takes none; forwarded: to the gateway that decides.
+"""
 RESERVED = "reserved"
 PREFETCHING = "prefetching"
-"""States of one that stands."""
+"""States of an open one."""
 
 
 class Advisory(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +33,7 @@ class Advisory(msgspec.Struct, frozen=True, kw_only=True):
     served_model: str = ""
     """Empty: whichever it asked last."""
     expected_arrival_s: float | None = None
-    """Seconds from now; None: nobody knows."""
+    """Seconds from now; None: unknown."""
     ordered: bool = False
     """Requests of this source come in the order of their advisories."""
     priority: int = 1

@@ -82,13 +82,13 @@ class EngineCacheLocality(msgspec.Struct, frozen=True, kw_only=True):
     trust_reason: str = ""
     """Why it is trusted less, as a sentence; empty when exact."""
     trust_since: float | None = None
-    """Unix seconds since when the grade and its cause hold; None: since the gateway began to look."""
+    """Unix seconds since when the grade and its cause hold; None: since the gateway began to judge."""
     cause: str = ""
     """Why its hits differ, of gateway.contracts.hit_sample; empty: they do not, or no cause was found."""
     share: float | None = None
-    """Reported of the believed tokens, 0..1; None: too few requests to tell."""
+    """Reported share of the believed tokens, 0..1; None: too few requests."""
     compared: int = 0
-    """Requests that were looked at, of the last five minutes and at most 64."""
+    """Requests that were compared, of the last five minutes and at most 64."""
     differing: int = 0
     believed_tokens: int = 0
     reported_tokens: int = 0
@@ -104,7 +104,7 @@ class PoolCacheLocality(msgspec.Struct, frozen=True, kw_only=True):
     policy_version: int
     block_tokens: int
     requests: int
-    """Requests that the sampled window stands for."""
+    """Requests that the sampled window represents."""
     sampled: int
     """Prompts in it."""
     span_s: float

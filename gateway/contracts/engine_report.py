@@ -33,7 +33,7 @@ class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
     kv_tokens: int | None = None
     """Tokens that fit into the KV memory."""
     prefix_queries_total: float | None = None
-    """Prompt tokens looked up in the prefix cache since the process started."""
+    """Prompt tokens queried in the prefix cache since the process started."""
     prefix_hits_total: float | None = None
     process_start: float | None = None
     """Unix seconds."""

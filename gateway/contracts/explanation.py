@@ -48,7 +48,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     attempts: tuple[str, ...]
     outcome: RequestOutcome
     load: StoredLoad | None
-    """KV that it was told to load from a node manager; null: none."""
+    """KV that it was ordered to load from a node manager; null: none."""
     advisory: StoredAdvisory | None
     """What had been announced of it, reserved and moved for it; null: nothing."""
     hop: Hop | None = None

@@ -30,7 +30,7 @@ class EngineCounts(msgspec.Struct, frozen=True, kw_only=True):
     chunks_total: int
     """Later pieces of answers, and ends of answers."""
     longest_prefill_s: float
-    """Estimated seconds of the longest prefill that stands there."""
+    """Estimated seconds of its longest prefill in progress."""
     failures_in_row: int
     slowness: float | None
     """Median over the last minute: seconds from dispatch to first token over the estimate of the same."""
@@ -112,7 +112,7 @@ class EngineSample(msgspec.Struct, frozen=True, kw_only=True):
     index_trust: str
     """exact, degraded or blind."""
     report_age_s: float | None
-    """Age of the last load report; None: never heard."""
+    """Age of the last load report; None: none received."""
     role: str = "mixed"
     """mixed, prefill or decode."""
     counts: EngineCounts | None = None
@@ -137,7 +137,7 @@ class PoolRole(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     """owner (decides for all), asks (the owner), alone (decides for itself), or only (it reaches no other)."""
     owner: str
-    """Name of the gateway that owns the pool as this one knows it; empty: nobody."""
+    """Name of the gateway that owns the pool as this one knows it; empty: no owner."""
     epoch: int
     since: float
     """Unix seconds."""
@@ -187,9 +187,10 @@ class PoolSample(msgspec.Struct, frozen=True, kw_only=True):
     """Requests within the window that had a first token."""
     ttft_points: tuple[float, ...] = ()
     """Their TTFTs in order, seconds; of many only some, evenly spread by rank, so that percentiles over several
-    gateways can be told."""
+    gateways can be computed.
+    """
     observes: bool = False
-    """Others decide where its requests go, and tell; nothing is routed here."""
+    """Other routers decide where its requests go, and report them; nothing is routed here."""
     admission: str = ""
     """How admission judges load, as the policy names it; empty: the gateway does not say."""
     bound: int | None = None
@@ -225,7 +226,7 @@ class Lateness(msgspec.Struct, frozen=True, kw_only=True):
     since: float
     """Unix seconds."""
     lapses: int
-    """Times that it stood still since then."""
+    """Times that it stalled since then."""
     away_s: float
     """Seconds of them in all."""
     rejects: bool

@@ -13,7 +13,7 @@ UNKNOWN = "unknown"
 MISMATCHES = (TOKENIZER, TEMPLATE, SALT, EVICTION, LATE_EVENT, UNKNOWN)
 
 TOLERATED_BLOCKS = 1
-"""Engines always compute the last token anew, and with it a block of a prompt that they hold wholly."""
+"""Engines always recompute the last token, and with it one block of a prompt that they hold entirely."""
 
 
 class HitSample(msgspec.Struct, frozen=True, gc=False):
@@ -27,11 +27,11 @@ class HitSample(msgspec.Struct, frozen=True, gc=False):
     reported_tokens: int
     block_tokens: int
     engine_prompt_tokens: int | None = None
-    """The prompt's length as the engine counted it; None: not told, or our own length is a guess."""
+    """The prompt's length as the engine counted it; None: not reported, or our own length is a guess."""
     gap: bool = False
     """Events of the engine were missed shortly before, or while the request was under way."""
     removed: bool = False
-    """The engine told of removed blocks while the request was under way."""
+    """The engine reported removed blocks while the request was under way."""
     tenant: str = ""
     """The tenant whose request it was; empty: it came with an operator's key, or from the only tenant."""
     reported: bool = False
@@ -51,9 +51,9 @@ class HitSample(msgspec.Struct, frozen=True, gc=False):
 def mismatch_of(sample: HitSample, pattern: str = "") -> str:
     """Return the cause of this request's difference; empty where there is none.
 
-    `pattern` is the cause that all requests on its engine together tell (gateway.engines.hit_pattern): tokenizer,
-    template and salt are wrong for every request or for none, so they go first. Alone a request tells
-    only whether events were missed (late event) or blocks were removed while it was under way (eviction).
+    `pattern` is the cause that all requests on its engine together show (gateway.engines.hit_pattern): tokenizer,
+    template and salt are wrong for every request or for none, so they go first. A single request shows only whether
+    events were missed (late event) or blocks were removed while it was under way (eviction).
     """
     if not sample.short and not sample.missed:
         return ""

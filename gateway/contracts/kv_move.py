@@ -33,13 +33,13 @@ KEPT: Ending = "kept"
 """The target kept them: they are pinned, locked, read or followed by others, or the source has them no more."""
 Worth = Literal["open", "none", "useful", "useless"]
 OPEN: Worth = "open"
-"""Its copy is there, and was not loaded from yet; of a shrink: nobody has missed its blocks yet."""
+"""Its copy exists and was not loaded from yet; of a shrink: no request has missed its blocks yet."""
 NONE: Worth = "none"
 """Nothing came, or went."""
 USEFUL: Worth = "useful"
-"""Its copy was loaded from; of a shrink: nobody has missed its blocks for long enough."""
+"""Its copy was loaded from; of a shrink: no request has missed its blocks for long enough."""
 USELESS: Worth = "useless"
-"""Its copy left, or is old, and nobody loaded from it; of a shrink: somebody has missed its blocks."""
+"""Its copy left, or is old, and was never loaded from; of a shrink: a request has missed its blocks."""
 
 _END_OF_TIME = 1e11
 _Name = Annotated[str, Meta(min_length=1, max_length=64)]

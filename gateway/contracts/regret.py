@@ -138,7 +138,7 @@ def _raw_parts(
     chosen: RegretOption, best: RegretOption, drift_s: float, course: Course, stale_after_s: float
 ) -> dict[str, float]:
     """Return the parts before the negative ones are taken up by the others."""
-    # Whoever had its first token sooner than its prefill takes by the model was computed faster, not waiting less.
+    # A request whose first token came sooner than its modeled prefill was computed faster; it did not wait less.
     compute_s = max(0.0, min(course.compute_s, course.ttft_s - course.queued_s))
     wait_s = course.ttft_s - course.before_s - compute_s
     growth_s = wait_s - chosen.wait_s - drift_s
@@ -155,8 +155,8 @@ def _raw_parts(
 def rejection_regret(options: Sequence[RegretOption], slack_s: float) -> Regret | None:
     """Return what rejecting cost: the time that the best engine would have left before the deadline.
 
-    `slack_s` is the time from the decision to the deadline. All of it is admission's; zero where no engine was
-    expected to be on time, and None where no engine was looked at.
+    `slack_s` is the time from the decision to the deadline. All of it is admission's; zero where no engine was expected
+    to be on time, and None where no engine was considered.
     """
     if not options:
         return None

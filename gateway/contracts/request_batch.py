@@ -26,7 +26,7 @@ class RequestBatch(msgspec.Struct, frozen=True):
     """Requests of one gateway. An empty list is no bytes at all."""
 
     name: str
-    """No other batch has it; whoever stores batches tells by it what is stored already."""
+    """Unique to the batch; the store recognizes stored batches by it."""
     requests: int
     """Rows of `traffic`."""
     traffic: bytes

@@ -20,7 +20,7 @@ class ShadowReport(msgspec.Struct, frozen=True, kw_only=True):
     pool_id: str
     run_id: str
     part: str
-    """One run at one gateway; a gateway that starts anew begins another part."""
+    """One run at one gateway; a restarted gateway begins another part."""
     at: float
     """Unix seconds."""
     tally: ShadowTally

@@ -76,7 +76,7 @@ class KvNodeEntry(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     """host:port under which engines and gateways reach it."""
     events_endpoint: str = ""
-    """ZMQ PUB endpoint of its KV events; empty: it tells none, and nothing is fetched from it."""
+    """ZMQ PUB endpoint of its KV events; empty: it publishes none, and nothing is fetched from it."""
     replay_endpoint: str = ""
     slot_bytes: int = 0
     """Largest block that it keeps."""
@@ -107,7 +107,7 @@ class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
     key_source: str = "exact"
     """exact (token blocks, index fed by KV events) or approximate (byte blocks, fed by dispatches)."""
     block_tokens: int = 512
-    """Tokens per engine block (exact); tokens that one byte block stands for (approximate)."""
+    """Tokens per engine block (exact); tokens that one byte block represents (approximate)."""
     block_bytes: int = 2048
     isolated: bool = False
     """True: caches are separated per tenant by a server-derived cache salt."""

@@ -19,7 +19,7 @@ from routing.cost.cost_model import PrefillCost
 from routing.values.decision import Decision
 
 UNANSWERED = "unanswered"
-"""Outcome of a request whose end nobody told of until its reservation ran out."""
+"""Outcome of a request whose end was not reported until its reservation ran out."""
 RUNNING = "running"
 """Outcome of a request that has not ended; such a record travels, but is not stored."""
 DIGESTS = "digests of names in records"
@@ -72,7 +72,7 @@ class StoredDecision(TrafficRow, frozen=True, gc=False, array_like=False, omit_d
     attempts: tuple[str, ...]
     error: str = ""
     share: float = 1.0
-    """Share of decisions like this one that were kept: each stands for 1 / share."""
+    """Share of decisions like this one that were kept: each represents 1 / share."""
     decided_after_s: float = 0.0
     dispatched_after_s: float | None = None
     handed_over_after_s: float | None = None
@@ -98,7 +98,7 @@ class StoredDecision(TrafficRow, frozen=True, gc=False, array_like=False, omit_d
     load: StoredLoad | None = None
     """None: nothing was to be loaded."""
     advisory: StoredAdvisory | None = None
-    """None: none stood when it came."""
+    """None: none was open when it came."""
     hop: Hop | None = None
     """None: the region of its first contact served it."""
     may_defer: bool = False

@@ -58,7 +58,7 @@ _LORA_LABEL = re.compile(rb'\b(max_lora|(?:running|waiting)_lora_adapters)="((?:
 MAX_ADAPTERS = 1024
 _ENGINE = re.compile(rb'[{,]engine="(\d{1,6})"')
 _MAX_LINE = 8192
-"""Longer lines of a known name are cut: no value stands so far behind."""
+"""Longer lines of a known name are cut: no value is that far in."""
 _LIGHT = ("running", "waiting", "kv_usage")
 
 
@@ -109,7 +109,7 @@ def parse_engine_metrics(text: bytes, rank: int | None = None) -> EngineMetrics:
         running=_requests(values, "running"),
         waiting=_requests(values, "waiting"),
         kv_usage=_usage(values),
-        # SGLang looks up every prompt token and does not count them again.
+        # SGLang queries every prompt token and does not count them again.
         prefix_queries_total=_total(values, "queries" if "queries" in values or "hits" not in values else "prompt"),
         prefix_hits_total=_total(values, "hits"),
         process_start=min(values["start"]) if "start" in values else None,

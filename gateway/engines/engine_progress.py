@@ -25,7 +25,7 @@ STARTS = 2.0
 TPOT_WEIGHT = 1 / 8
 """Weight of one answer in the engine's mean TPOT."""
 FORGOTTEN_S = 1800.0
-"""A request that nobody ended within this time is no longer followed."""
+"""A request without a reported end is no longer followed after this time."""
 
 
 class _Standing(msgspec.Struct, gc=False):
@@ -66,8 +66,8 @@ def hang_limit_s(at_least_s: float, longest_start_s: float, prefill_s: float) ->
 class EngineProgress:
     """One engine's requests and timings. Mutable state: all of it; `now` is monotonic seconds.
 
-    Begins anew with each incarnation of the engine, whose requests are gone with it. `vouches` says whether this
-    process was there to hear the engine between two moments; a time that it missed is no measure of the engine.
+    Starts over with each incarnation of the engine, whose requests are gone with it. `vouches` states whether this
+    process could receive from the engine between two moments; a period that it missed is no measure of the engine.
     """
 
     def __init__(self, vouches: Callable[[float, float], bool] = lambda _since_s, _now: True) -> None:
@@ -87,12 +87,14 @@ class EngineProgress:
 
     @property
     def failures_in_row(self) -> int:
-        """Requests that failed one after another; of those that only tenants tell of, what stands without any one."""
+        """Requests that failed one after another; of those reported only by tenants, the run that remains without any
+        one tenant.
+        """
         told = self._reported.values()
         return self._failures + sum(told) - max(told, default=0)
 
     def told(self, tenant_id: str, *, failed: bool) -> None:
-        """Note what a tenant says of a request that nobody else saw."""
+        """Note a tenant's report of a request that the gateway did not see."""
         if failed:
             self._reported[tenant_id] = self._reported.get(tenant_id, 0) + 1
         else:
@@ -131,7 +133,7 @@ class EngineProgress:
             standing.streams = True
 
     def whole(self, request_id: str) -> None:
-        """Note that a request's answer comes in one piece, so that nobody sees its first token."""
+        """Note that a request's answer comes in one piece, so that its first token is not visible."""
         standing = self._standing.get(request_id)
         if standing is not None:
             standing.whole = True
@@ -142,7 +144,7 @@ class EngineProgress:
         return self.first_tokens + self.chunks
 
     def watched(self) -> WatchedEngine:
-        """Return what tells whether the engine stands still."""
+        """Return the counts that show whether the engine stalls."""
         streams = [item for item in self._standing.values() if item.streams]
         longest_s = max((item.prefill_s for item in self._standing.values() if item.first_token_s is None), default=0.0)
         usual = max(1.0, self._speed.usual())
@@ -182,7 +184,7 @@ class EngineProgress:
         self._forget_old(now)
         standing = list(self._standing.values())
         unanswered = [item for item in standing if item.first_token_s is None]
-        # Nobody sees the first token of an answer that comes in whole, so it is never late.
+        # The first token of an answer that comes in one piece is not visible, so it is never late.
         prefilling = [item for item in unanswered if not item.whole]
         waited = [(item.dispatched_s, item.expected_s) for item in prefilling if self._vouches(item.dispatched_s, now)]
         slowness, slowness_samples = self._speed.slowness(waited, now)
@@ -206,7 +208,7 @@ class EngineProgress:
         )
 
     def _forget_old(self, now: float) -> None:
-        # In the order of their dispatches: the first young one ends the look.
+        # In the order of their dispatches: the first young one ends the scan.
         for request_id, standing in list(self._standing.items()):
             if standing.dispatched_s >= now - FORGOTTEN_S:
                 break

@@ -1,11 +1,11 @@
 """Answers that concern the engine rather than the request: another engine is tried before the client gets them.
 
 A wrong key, a model that was unloaded or a queue that is full make an engine reject at once, and an engine that rejects
-at once looks idle. A request's own faults (400, 422, 501) are the same everywhere and are relayed. So is a 5xx that all
-engines give to a request: some engines answer 500 to a prompt that is too long.
+at once appears idle. A request's own faults (400, 422, 501) are the same everywhere and are relayed. So is a 5xx that
+all engines give to a request: some engines answer 500 to a prompt that is too long.
 
-An engine at its limit answers 429, or 503 as vLLM does (`--max-num-queued-reqs`): it is busy, not broken. One that is
-broken says so to its health probe.
+An engine at its limit answers 429, or 503 as vLLM does (`--max-num-queued-reqs`): it is busy, not broken. A broken one
+reports so to its health probe.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def passed_headers(response: aiohttp.ClientResponse) -> list[Header]:
 
 
 def is_encoded(response: aiohttp.ClientResponse) -> bool:
-    """Return whether the engine has packed its answer, which nobody asked for and nobody here unpacks."""
+    """Return whether the engine encoded its answer, which was not requested and is not decoded here."""
     return response.headers.get("content-encoding", "identity").strip().lower() not in ("identity", "")
 
 

@@ -1,20 +1,20 @@
 """Pattern of the last requests on one engine: how far its index can be trusted, and what is wrong with it.
 
-The share s = Σ min(reported, believed) / Σ believed over requests of which a block or more was believed cached:
-below BLIND_BELOW the index is worth nothing, below DEGRADED_BELOW half. The cause is the first rule that holds;
-m, the number of requests that differ, must be at least LEAST_SAMPLES (LEAST_OTHERS of all tenants but one):
+The share s = Σ min(reported, believed) / Σ believed over requests of which a block or more was believed cached: below
+BLIND_BELOW the index is worth nothing, below DEGRADED_BELOW half. The cause is the first rule that holds; m, the number
+of requests that differ, must be at least LEAST_SAMPLES (LEAST_OTHERS of all tenants but one):
 
 1. template    the engine counts the same number of tokens more, or fewer, than we do on every request
 2. tokenizer   the engine counts other numbers of tokens, differently from request to request
 3. salt        blocks were believed, and the engine reports none on (nearly) all requests, of the same length: it
                keeps them under another name. In a pool that salts, or whose index is built from dispatches
-4. tokenizer   the same in an exact pool: the blocks that it told of are not those that it is asked for. Also
+4. tokenizer   the same in an exact pool: the blocks that it reported are not those that requests name. Also
                where it reports hits and the index never knows of any, although events come
 5. template    all prompts agree up to one boundary T (reported hits the same, believed ones not), or all fall
                short by the same number of tokens: a part that every prompt has is rendered differently
 6. late event  at least half of the requests that differ ran near a gap in the engine's events
-7. eviction    at least half of those that fell short ran while the engine removed blocks, or nobody tells of
-               removals at all (an index built from dispatches)
+7. eviction    at least half of those that fell short ran while the engine removed blocks, or removals are not
+               reported at all (an index built from dispatches)
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PoolKeys(msgspec.Struct, frozen=True):
     isolated: bool = False
     """Requests carry a cache salt."""
     by_dispatches: bool = False
-    """The index is built from our own dispatches: nobody tells what the engine removes."""
+    """The index is built from our own dispatches: the engine's removals are not reported."""
     shared: bool = False
     """Several tenants may use the pool."""
 
@@ -56,7 +56,7 @@ class HitVerdict(msgspec.Struct, frozen=True):
     share: float | None = None
     cause: str = ""
     requests: int = 0
-    """That were looked at."""
+    """Number of requests that were judged."""
     differing: int = 0
 
 
@@ -64,7 +64,7 @@ NO_VERDICT = HitVerdict()
 
 
 def hit_verdict(samples: Sequence[HitSample], keys: PoolKeys, before: str = EXACT) -> HitVerdict:
-    """Return what these requests, all of one engine, tell; `before` is the grade so far.
+    """Return the verdict of these requests, all of one engine; `before` is the grade so far.
 
     Enough requests that the gateway saw outweigh all that tenants report. Where several tenants may use the pool, and
     wherever reports count, the verdict must hold without the requests of any one tenant: a request can differ for what

@@ -10,7 +10,7 @@ from gateway.engines.hit_pattern import NO_VERDICT, HitVerdict, PoolKeys, hit_ve
 from gateway.traffic.past_moments import PastMoments
 
 WINDOW_S = 300.0
-"""Older requests tell nothing any more; an engine that nobody asks for cached prompts is trusted anew."""
+"""Older requests do not count; an engine without requests for cached prompts is trusted again."""
 MAX_SAMPLES = 64
 """Of one tenant, seen or reported."""
 MAX_SOURCES = 32
@@ -34,7 +34,7 @@ class IndexTrust:
         self._judged_s = float("-inf")
 
     def note_events(self, counts: Mapping[str, int], now: float) -> None:
-        """Look at the counts of the engine's event ledger: when did it miss events, when were blocks removed?"""
+        """Read the counts of the engine's event ledger: when did it miss events, when were blocks removed?"""
         counted = counts.get("gaps", 0) + counts.get("lost", 0), counts.get("BlockRemoved", 0)
         before, self._counts = self._counts, counted
         if counted[0] > before[0]:
@@ -47,11 +47,11 @@ class IndexTrust:
         return self._gaps.any_between(decided_s - GAP_S, ended_s)
 
     def removed_between(self, decided_s: float, ended_s: float) -> bool:
-        """Return whether the engine told of removed blocks while the request was under way."""
+        """Return whether the engine reported removed blocks while the request was under way."""
         return self._removals.any_between(decided_s, ended_s)
 
     def take(self, sample: HitSample) -> None:
-        """Take in what one request told."""
+        """Add one request's sample."""
         source = sample.reported, sample.tenant
         samples = self._samples.get(source)
         if samples is None:
@@ -73,7 +73,7 @@ class IndexTrust:
         return sorted(held, key=lambda item: item.at_s)
 
     def judge(self, keys: PoolKeys, now: float) -> bool:
-        """Judge anew; returns whether grade or cause changed."""
+        """Judge again; returns whether grade or cause changed."""
         for samples in list(self._samples.values()):
             while samples and now - samples[0].at_s > WINDOW_S:
                 samples.popleft()
@@ -89,7 +89,7 @@ class IndexTrust:
         return changed
 
     def forget(self) -> None:
-        """Begin anew, as with a new process of the engine or other keys."""
+        """Start over, as with a new process of the engine or other keys."""
         self._samples.clear()
         self.verdict = NO_VERDICT
         self._counts = (0, 0)

@@ -206,7 +206,7 @@ class LiveEngine:
         return None if self.report_at is None else now - self.report_at
 
     def running_now(self, now: float) -> int | None:
-        """Return how many requests it says that it holds; None where no report of late tells."""
+        """Return how many requests the engine reports as running; None where no recent report states it."""
         age_s = self.report_age_s(now)
         fresh = self.report is not None and age_s is not None and age_s <= self._settings.report_stale_s
         return self.report.running if fresh and self.report is not None else None

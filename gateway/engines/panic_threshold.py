@@ -13,7 +13,7 @@ _CONTRADICTED_SHARE = 0.5
 
 
 def excused_engines(engines: Collection[LiveEngine]) -> frozenset[str]:
-    """Return the ids of those that are excused: where many look wrong, the fault is rarely theirs.
+    """Return the ids of those that are excused: where many appear wrong, the fault is rarely theirs.
 
     So only the first few ejections count, those first that other engines contradict. Where no engine is left to do a
     role's work, all are excused that may be alive, whatever their breakers opened for.

@@ -31,7 +31,7 @@ MAX_CONCURRENT_READS = 64
 EngineKey = tuple[str, str, str, int | None]
 """Engine id, URL, the variable of its key and its rank: the same id at another URL is another process."""
 RECONCILE_S = 0.5
-"""How often the list of engines is looked at again."""
+"""Interval at which the list of engines is read again."""
 SILENT_READS = 10
 """After this many unanswered reads in a row an engine is read at `SILENT_INTERVAL_S` only."""
 SILENT_INTERVAL_S = 0.5
@@ -123,7 +123,7 @@ class _Prober:
     async def _watch(self, engine_id: str, url: str, key_variable: str, rank: int | None) -> None:
         bearer = engine_key(key_variable, self._bearer)
         adapter = VllmAdapter(self._session, url, bearer=bearer, timeout_s=self._timeout_s, plain=True, rank=rank)
-        # What one rank holds stands in its metrics alone, which cost more than /load.
+        # Only the metrics show what one rank holds, and they cost more than /load.
         light_s = self._light_interval_s * (1 if rank is None else WAITING_EVERY)
         try:
             await self._read_on(_Watched(engine_id, adapter, self._lease, self._lag), light_s)

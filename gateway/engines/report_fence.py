@@ -6,7 +6,7 @@ from gateway.contracts.engine_report import EngineReport
 
 MAX_SHARDS = 4096
 FORGOTTEN_S = 30.0
-"""A holder that was not heard for so long counts no more: a new database begins with low tokens again."""
+"""A holder without a report for this long is forgotten: a new database begins with low tokens again."""
 
 
 class ReportFence:
@@ -21,7 +21,7 @@ class ReportFence:
         self._highest: dict[int, tuple[int, float]] = {}
 
     def admits(self, report: EngineReport) -> bool:
-        """Return whether the report's holder is the newest that was heard of its shard."""
+        """Return whether the report's holder is the newest known of its shard."""
         highest, heard_at = self._highest.get(report.shard, (0, 0.0))
         if report.fence < highest and report.at - heard_at <= FORGOTTEN_S:
             return False

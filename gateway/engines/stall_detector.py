@@ -16,7 +16,7 @@ from gateway.engines.engine_progress import PREFILL_SHARE, WatchedEngine, hang_l
 from routing.values.counted import count
 
 LONGEST_STEP_S = 1.0
-"""More does not pass between two looks: when this process stood still itself, that says nothing of the engines."""
+"""No more passes between two evaluations: a stall of this process is no evidence about the engines."""
 OTHERS_WORK = 2.0
 """So many times as long where it holds requests of others, whose prefills are not known here."""
 DISPROVED = 2.0

@@ -150,7 +150,7 @@ class VllmAdapter:
         self._headers.update(rank_header(rank))
         self._rank = rank
         self._patience = Patience(timeout_s)
-        self._load_path_missing = rank is not None  # it tells of all ranks together
+        self._load_path_missing = rank is not None  # it sums all ranks
         self._loads_path_missing = False
         self._pause_path_missing = False
         self._plain = PlainGet(self.url, self._headers) if plain and PlainGet.speaks(url) else None
@@ -163,7 +163,7 @@ class VllmAdapter:
     async def load(self, *, with_waiting: bool = False) -> LightLoad:
         """Return the cheap load reading: `/load`, SGLang's `/v1/loads`, or a byte scan of `/metrics`.
 
-        `with_waiting` asks for more than `/load`, which does not tell what waits.
+        `with_waiting` requires more than `/load`, which does not report what waits.
         """
         if not (with_waiting or self._load_path_missing):
             try:
@@ -319,7 +319,7 @@ class VllmAdapter:
         return told.disaggregation_bootstrap_port if told.disaggregation_mode == "prefill" else None
 
     async def _metrics_text(self) -> bytes:
-        """Return the text of /metrics; a rejection counts as unreadable, because health is told elsewhere."""
+        """Return the text of /metrics; a rejection counts as unreadable, because health is read elsewhere."""
         try:
             return await self._get("/metrics", "metrics", limit=MAX_BYTES, types=_TEXT_TYPES)
         except EngineAnswerError as error:

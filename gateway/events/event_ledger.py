@@ -136,7 +136,7 @@ class EventLedger:
         return Trust(DEGRADED, doubt) if doubt else Trust(EXACT, "")
 
     def resync(self) -> None:
-        """Forget all, as after a restart that somebody else noticed; the sink is told by whoever did."""
+        """Forget all, as after a restart that the caller noticed; the caller notifies the sink."""
         self._sequence = EventSequence()
         self.blocks.cleared()
         self.tiers.cleared()
@@ -189,8 +189,8 @@ class EventLedger:
     def end_replay(self) -> None:
         """Take in that the replay is complete, then the live batches that waited for it.
 
-        One that was asked for before a resync answers a question that nobody has any more; taken for an answer to the
-        new one it would say that the engine has restarted, which whoever resynced has counted already.
+        One that was requested before a resync answers an obsolete question. Taken as the answer to the new one, it
+        would signal an engine restart, which the caller of the resync has counted already.
         """
         self.heard = True
         if not self._sequence.replaying:

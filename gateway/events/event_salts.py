@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 ENOUGH = 8
-"""Salted prompts computed anew, none of which the events named a salt for."""
+"""Salted prompts computed in full, none of which the events named a salt for."""
 
 
 class SaltsSeen:
@@ -11,7 +11,7 @@ class SaltsSeen:
 
     def __init__(self, named: int = 0) -> None:
         self.missing = False
-        """Its events name no salts, so that they cannot say whose blocks they tell of."""
+        """Its events name no salts, so that the owner of the blocks in them is unknown."""
         self.named = named
         self._unnamed = 0
         self._proved = False

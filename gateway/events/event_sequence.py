@@ -16,7 +16,7 @@ from collections import OrderedDict
 import msgspec
 
 _REMEMBERED = 1024
-"""Digests kept of applied batches, by which doubled messages are told from a restart."""
+"""Digests kept of applied batches, which distinguish doubled messages from a restart."""
 
 APPLY = "apply"
 IGNORE = "ignore"
@@ -46,7 +46,7 @@ class EventSequence:
         self.next_seq = 0
         self.complete = False
         self.known = False
-        """Whether any batch was applied, or a replay told that there is none."""
+        """Whether any batch was applied, or a replay reported that there is none."""
         self._digests: OrderedDict[int, int] = OrderedDict()
         self._anchor: Anchor | None = None
         self._replaying = False

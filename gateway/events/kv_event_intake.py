@@ -1,10 +1,9 @@
 """Receives one engine's KV events over ZMQ, and requests missed ones.
 
-Frames of a live message are topic, batch number (8 bytes, big-endian) and payload. History comes from
-a ROUTER socket: a DEALER sends an empty frame and the number to start from, and gets batches until
-one numbered −1; number and payload are the last two frames, whatever stands before them (vLLM up to
-0.25.1 sends no topic here). A fresh DEALER is used for each replay, so that no late answer mixes with
-the next.
+Frames of a live message are topic, batch number (8 bytes, big-endian) and payload. History comes from a ROUTER socket:
+a DEALER sends an empty frame and the number to start from, and gets batches until one numbered −1; number and payload
+are the last two frames, whatever precedes them (vLLM up to 0.25.1 sends no topic here). A fresh DEALER is used for each
+replay, so that no late answer mixes with the next.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _END = b"\xff" * _SEQ_BYTES
 _YIELD_EVERY = 32
 """Batches after which the loop gets a turn, so that a backlog does not hold up requests."""
 _SILENT_AFTER = 2
-"""Unanswered replays after which the trust in an engine once heard sinks."""
+"""Unanswered replays after which the trust in an engine that had answered before sinks."""
 
 
 class KvEventIntake:
@@ -77,7 +76,7 @@ class KvEventIntake:
         self._after_input()
 
     async def run(self) -> None:
-        """Hear and replay until cancelled."""
+        """Receive and replay until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._listen(), name=f"events of {self.engine_id}")
             tasks.create_task(self._keep_whole(), name=f"replays of {self.engine_id}")
@@ -135,7 +134,7 @@ class KvEventIntake:
                 await asyncio.sleep(self._settings.retry_max_s)
 
     async def _sleep_until_needed(self) -> None:
-        """Return when a replay is wanted or nothing was heard for a while."""
+        """Return when a replay is wanted or no event arrived for a while."""
         while not self.ledger.wanted:
             silent_s = time.monotonic() - self._heard_at
             if silent_s >= self._settings.verify_after_s:

@@ -38,7 +38,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     """Fields that limit the answer's tokens; the first one given counts. None: no token is generated."""
     errors: ErrorFormat = OPENAI
     asks_for_usage: bool = False
-    """Whether a stream tells its usage only if `stream_options` asks for it."""
+    """Whether a stream reports its usage only if `stream_options` requests it."""
     answers_json: bool = True
     """False: an answer may be plain text."""
     is_form: bool = False

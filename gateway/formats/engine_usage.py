@@ -50,9 +50,9 @@ class Usage(msgspec.Struct, gc=False):
         return output if output is not None and output >= 0 else None
 
     def after(self, earlier: Usage | None) -> Usage:
-        """Return this usage with what it leaves out taken from an earlier one of the same stream.
+        """Return this usage, with missing fields taken from an earlier one of the same stream.
 
-        The last one of a stream of messages may tell of the output alone.
+        The last one of a stream of messages may cover the output alone.
         """
         if earlier is None or self.prompt_tokens or self.input:
             return self

@@ -1,8 +1,8 @@
 """The bodies of handoffs: the fields that are merged into a request for each of its legs.
 
-vLLM's has two steps. The prefill leg makes one token that nobody sees, and its answer's `kv_transfer_params` go
-unchanged into the decode leg, which makes the whole answer. As measured with vLLM's NIXL connector (pull mode).
-SGLang's two legs are sent at the same time. As its documentation has it; no real one was asked.
+vLLM's has two steps. The prefill leg makes one token that the client never sees, and its answer's `kv_transfer_params`
+go unchanged into the decode leg, which makes the whole answer. As measured with vLLM's NIXL connector (pull mode).
+SGLang's two legs are sent at the same time. This follows its documentation; it was not tried against a real engine.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ BOOTSTRAP = ("bootstrap_host", "bootstrap_port", "bootstrap_room")
 
 
 def bootstrap_legs(body: Mapping[str, msgspec.Raw], host: str, port: int, room: int) -> tuple[bytes, bytes]:
-    """Return the bodies of prefill and decode leg. What the prefill engine answers is read whole, and not told."""
+    """Return the bodies of prefill and decode leg. The prefill engine's answer is read completely and not relayed."""
     met = {**body, **dict(zip(BOOTSTRAP, (host, port, room), strict=True))}
     prefill = {name: value for name, value in met.items() if name not in ("stream", "stream_options")}
     return msgspec.json.encode(prefill), msgspec.json.encode(met)

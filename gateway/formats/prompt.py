@@ -39,7 +39,7 @@ class ChatPrompt(msgspec.Struct, frozen=True):
     """Messages, and everything else that the chat template reads."""
 
     messages: list[Any]
-    """Without media: a digest stands for each such part (gateway.formats.media)."""
+    """Without media: a digest replaces each such part (gateway.formats.media)."""
     template: dict[str, Any]
     media: tuple[Media, ...] = ()
     """In the order of their stand-ins in the messages."""
@@ -81,7 +81,7 @@ class HashedPrompt(msgspec.Struct, frozen=True):
 
 
 class UnmatchedPrompt(msgspec.Struct, frozen=True):
-    """Text that is not looked for in any cache: lengths in bytes, of the longest prompt and of the others together."""
+    """Text that is searched in no cache: lengths in bytes, of the longest prompt and of the others together."""
 
     text_bytes: int
     further_bytes: int = 0
@@ -150,7 +150,7 @@ def completion_of(body: Mapping[str, Any], param: str = "prompt") -> TextPrompt 
 
 
 def _embedded(body: Mapping[str, Any]) -> UnmatchedPrompt:
-    """Return the length of a prompt given as embeddings, which no text stands for; a `prompt` beside it adds to it."""
+    """Return the length of a prompt given as embeddings, which no text represents; a `prompt` next to it adds to it."""
     given = body["prompt_embeds"]
     embeds = given if isinstance(given, list) else [given]
     if not embeds or not all(isinstance(embed, str) for embed in embeds):

@@ -1,7 +1,7 @@
 """Decodes request bodies with a Content-Encoding, within the limit that holds for the decoded body.
 
-A few bytes can stand for gigabytes, so no decoder returns more than PIECE_BYTES in one turn of the event loop, and none
-goes on past the limit.
+A few bytes can encode gigabytes, so no decoder returns more than PIECE_BYTES in one turn of the event loop, and none
+continues past the limit.
 """
 
 from __future__ import annotations

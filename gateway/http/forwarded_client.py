@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from gateway.base.asgi_types import AsgiApp, Receive, Scope, Send
 
 HEADER = b"x-headway-client"
-"""`address port`. The gateway drops what clients send under this name; nobody else can open the pages' socket, and on
-a TCP port, where peers have addresses, the header counts for nothing."""
+"""`address port`. The gateway drops what clients send under this name. No other process can open the pages' socket, and
+on a TCP port, where peers have addresses, the header is ignored.
+"""
 
 
 def client_header(scope: Scope) -> tuple[bytes, bytes]:

@@ -13,7 +13,7 @@ FREE_BYTES = 256 * 1024
 
 
 class RejectedAtEdgeError(ApiError):
-    """The request breaks a rule of the edge; the edge answers and counts `code`, whoever was reading."""
+    """The request breaks a rule of the edge; the edge answers and counts `code`, whichever code was reading."""
 
 
 class BodyWatch:

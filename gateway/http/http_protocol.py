@@ -51,16 +51,15 @@ class _FaultyHeadError(Exception):
 class GuardedHttpProtocol(HttpToolsProtocol):
     """One connection whose request heads must arrive complete, in time, and within a size limit.
 
-    Mutable state of its own: whether a head (or a body for the lane) is being read, and under which timer. Of
-    bytes: those in the parser's hands, those of the chunk in which the head began, those that came since then or
-    since the last chunk with some of the body, and those of trailer fields. The lane's body, None while the
-    request takes the ordinary way; whether the whole request has come, and the timer of the rest of one that was
-    answered before; the chunk that a message began with; the fields that were admitted to the lane last, without
-    Content-Length, and their admission; the heads that were admitted, without their body's length; when one of them was
-    answered last, so that the timer of idle connections need not start anew each time; whether such an answer may
-    still be held, which has to go out before anything else is written here.
-    Where the connection counts towards the limit of connections, and whether it has become a websocket.
-    When it was used last, as far as the limit has to know.
+    Mutable state of its own: whether a head (or a body for the lane) is being read, and under which timer. Of bytes:
+    those in the parser's hands, those of the chunk in which the head began, those that came since then or since the
+    last chunk with some of the body, and those of trailer fields. The lane's body, None while the request takes the
+    ordinary way; whether the whole request has come, and the timer of the rest of one that was answered before; the
+    chunk that a message began with; the fields that were admitted to the lane last, without Content-Length, and their
+    admission; the heads that were admitted, without their body's length; when one of them was answered last, so that
+    the timer of idle connections need not restart each time; whether such an answer may still be held, which has to go
+    out before anything else is written here. Where the connection counts towards the limit of connections, and whether
+    it has become a websocket. When it was used last, as far as the limit has to know.
     """
 
     head_timeout_s = HEAD_TIMEOUT_S
@@ -149,7 +148,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         super().data_received(data)
         self._chunk = b""
         if not self._whole:
-            # The parser tells of a field only when it has ended.
+            # The parser reports a field only when it has ended.
             self._gathered_bytes += len(data)
             if self._gathered_bytes > (MAX_HEAD_BYTES if self._in_head else MAX_TRAILER_BYTES):
                 self._close_with(_TOO_LARGE)
@@ -250,7 +249,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     @override
     def timeout_keep_alive_handler(self) -> None:
-        """Close an idle connection; one that was used past the parser meanwhile is looked at again later."""
+        """Close an idle connection; one that was used past the parser meanwhile is checked again later."""
         left_s = self._answered_s + self.timeout_keep_alive - self.loop.time()
         if left_s > 0:
             self._keep_alive_for(left_s)

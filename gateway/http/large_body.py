@@ -132,7 +132,7 @@ class Survey:
 
 
 async def surveyed(body: bytes, *, takes_lists: bool) -> Survey:
-    """Look at a body; raises TooManyPartsError, and UnicodeDecodeError for what is not UTF-8."""
+    """Survey a body; raises TooManyPartsError, and UnicodeDecodeError for what is not UTF-8."""
     holds = len(body) > MAX_TEXT_BYTES or (len(body) > HELD_BYTES and any(mark in body for mark in _MEDIA_MARKS))
     scan = _Scan(body, takes_lists=takes_lists and not holds, holds=holds)
     for _ in scan.turns():
@@ -148,7 +148,7 @@ async def surveyed(body: bytes, *, takes_lists: bool) -> Survey:
 
 
 def surveyed_at_once(body: bytes) -> Survey:
-    """Look at a body without an event loop, as threads may; its lists stay where they are."""
+    """Survey a body without an event loop, as threads may; its lists stay in the body."""
     scan = _Scan(body)
     for _ in scan.turns():
         pass
@@ -290,7 +290,7 @@ class _Scan:
 
 
 def _is_escaped(body: bytes, start: int, quote: int) -> bool:
-    """Return whether an odd number of backslashes stands before the quote, none of them before `start`."""
+    """Return whether an odd number of backslashes precedes the quote, none of them before `start`."""
     before = body[max(start, quote - 64) : quote]
     if not before.strip(b"\\"):
         before = body[start:quote]

@@ -23,9 +23,9 @@ _TYPES = {
 class ApiError(Exception):
     """An answer with an error status; raised anywhere in a handler, turned into a response by the app.
 
-    `message` tells the caller what to do and never repeats text of a prompt. `retry_after_s` becomes
-    a Retry-After header in whole seconds, 1 to 86,400. `Rejected` (routing.values.decision) tells what it
-    says for a rejected request, gateway.access.key_quota for an exhausted quota.
+    `message` states what the caller can do and never repeats text of a prompt. `retry_after_s` becomes a Retry-After
+    header in whole seconds, 1 to 86,400. `Rejected` (routing.values.decision) defines its text for a rejected request,
+    gateway.access.key_quota for an exhausted quota.
     """
 
     def __init__(

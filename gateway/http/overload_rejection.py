@@ -12,7 +12,7 @@ from routing.values.inference_request import InferenceRequest
 
 
 def lag_rejection(lag: LoopLag, router: Router, request_id: str) -> Rejected | None:
-    """Return the rejection of a request while the loop's lag stands; None while the gateway keeps up."""
+    """Return the rejection of a request while the loop's lag is sustained; None while the gateway keeps up."""
     retry_after_s = lag.retry_after_s(time.monotonic()) if lag.late else None
     return None if retry_after_s is None else _rejected(router, request_id, retry_after_s)
 

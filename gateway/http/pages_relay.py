@@ -130,7 +130,7 @@ class PagesRelay:
                 timeout=aiohttp.ClientWSTimeout(ws_receive=None, ws_close=2.0),
             )
         except _UNREACHABLE:
-            # It was rejected, or nobody is there; the client sees 403 and tries again.
+            # It was rejected, or no process serves it; the client sees 403 and tries again.
             await send({"type": "websocket.close"})
             return
         async with socket:
@@ -155,7 +155,7 @@ class _Body:
                 if message["type"] != "http.request":
                     raise _ClientLeftError
             except Exception as error:
-                # Kept as it is: aiohttp wraps what a body raises, and whoever sent it is told the original.
+                # Kept as it is: aiohttp wraps what a body raises, and the client must get the original.
                 self.failure = error
                 if self.answered_by is not None:
                     # Its end would never come.

@@ -27,9 +27,9 @@ def new_id() -> str:
 class RequestHead:
     """Headers by name (the last of duplicates) and the request's id.
 
-    `repeats` where a field came twice that may come once only, so that nobody can take the other one's word.
-    `request_id` is the client's X-Request-Id where that is visible ASCII (`given` is then True), else a new
-    UUIDv7, which may then also name the decision.
+    `repeats` where a field came twice that may come once only, so that no reader can rely on the other one.
+    `request_id` is the client's X-Request-Id where that is visible ASCII (`given` is then True), else a new UUIDv7,
+    which may then also name the decision.
     """
 
     __slots__ = ("given", "headers", "repeats", "request_id")
@@ -71,6 +71,6 @@ def tag_of(made_id: str) -> str:
 
 
 def head_of(scope: MutableMapping[str, Any]) -> RequestHead:
-    """Return the head that the edge left in the scope, or read it where no edge stands in front."""
+    """Return the head that the edge left in the scope, or read it where there is no edge in front."""
     head = scope.get(SCOPE_KEY)
     return head if isinstance(head, RequestHead) else RequestHead(scope["headers"])

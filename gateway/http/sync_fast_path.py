@@ -1,10 +1,9 @@
 """Synchronous fast path for decisions that need no waiting: answered while the request is parsed, without a task.
 
-The HTTP protocol offers it complete `POST /api/v1/route` requests. The headers are admitted first: the
-edge checks them as it checks all others, and the app looks who is calling. A client on one
-connection sends the same headers again and again, so an admission may be used for further requests
-whose head is byte for byte the same. What is declined takes the ordinary way through ASGI as if the
-lane did not exist, so the lane may decline whatever is rare.
+The HTTP protocol offers it complete `POST /api/v1/route` requests. The headers are admitted first: the edge checks them
+as it checks all others, and the app identifies the caller. A client on one connection sends the same headers again and
+again, so an admission may be used for further requests whose head is byte for byte the same. A declined request takes
+the ordinary way through ASGI as if the lane did not exist, so the lane may decline whatever is rare.
 
 What it pays, by `python -m bench.gateway.decision_api` with and without it: a decision costs 1.8 times the CPU of a
 null app's answer, and 4.0 to 4.6 times the ordinary way.
@@ -68,7 +67,7 @@ class InnerLane(Protocol):
         ...
 
     def admit(self, target: bytes, head: RequestHead) -> KnownHead | None:
-        """Say who is calling one of TARGETS; None where the ordinary way has to look closer."""
+        """Return the caller of one of TARGETS; None where the ordinary way has to check more."""
         ...
 
     def answer_at_once(self, admission: KnownHead, body: bytes) -> LaneAnswer | None:

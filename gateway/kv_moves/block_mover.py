@@ -19,7 +19,7 @@ from kvstore.transfer.transfer_client import TransferClient, TransferSettings
 from planning.kv_moves.replica_count import UNREAD_S
 
 PART_BLOCKS = 64
-"""Blocks that move at a time: an order that nobody wants any more ends after these."""
+"""Blocks that move at a time: a cancelled order ends after these."""
 KEEP_S = 60.0
 """How long a node believes an advisory at least; its blocks leave first afterwards."""
 _TIMEOUT_S = 5.0

@@ -46,7 +46,7 @@ class FreedCopies:
         return row
 
     def wanted(self, node: str, keys: Sequence[int], now: float) -> list[KvMoveRow]:
-        """Hear what a request for an engine of a node lacks; returns the shrinks that this shows to be useless."""
+        """Note what a request for an engine of a node lacks; returns the shrinks that this shows to be useless."""
         at = self._at.get(node)
         if not at:
             return []
@@ -56,7 +56,7 @@ class FreedCopies:
         return [msgspec.structs.replace(item.row, worth=USELESS) for item in freed]
 
     def sweep(self, now: float) -> list[KvMoveRow]:
-        """Return the shrinks that were useful: nobody has missed what they took for long enough."""
+        """Return the shrinks that were useful: no request has missed what they took for long enough."""
         due = [order_id for order_id, each in self._freed.items() if each.until_s <= now]
         return [msgspec.structs.replace(self._close(order_id).row, worth=USEFUL) for order_id in due]
 

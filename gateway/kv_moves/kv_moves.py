@@ -93,7 +93,7 @@ class _Order(msgspec.Struct):
 
     @property
     def is_late(self) -> bool:
-        """Whether whoever it is for waits no more."""
+        """Whether its request has left the queue."""
         return self.move.planner in (PREFETCH, ADVISORY) and not self.wanted_by
 
 
@@ -116,7 +116,7 @@ class MoveScheduler:
         self.freed = FreedCopies()
         self.trust = {planner: PlannerTrust() for planner in JUDGED}
         self.listener: MoveListener | None = None
-        """Hears of the orders of advisories."""
+        """Receives the orders of advisories."""
         self._hot, self._replicas = HotLoads(), Replicas()
         self._orders: dict[tuple[str, int], _Order] = {}
         self._of_request: dict[str, _Order] = {}
@@ -128,7 +128,7 @@ class MoveScheduler:
     def __len__(self) -> int:
         return len(self._orders)
 
-    # -- what planners hear
+    # -- what planners receive
 
     def queued(self, request: InferenceRequest, decision: Decision, loads: NodeLoads, now: float) -> None:
         """Ask for what a request that now waits for its engine will load."""
@@ -149,7 +149,7 @@ class MoveScheduler:
     def loaded(
         self, pool_id: str, block_tokens: int, loads: NodeLoads, link: tuple[str, str], keys: Sequence[int], first: int
     ) -> None:
-        """Hear that an engine loaded leading blocks, those from `first` on; `link` is its own node and the holder."""
+        """Note that an engine loaded leading blocks, those from `first` on; `link` is its own node and the holder."""
         home, holder = link
         for row, tokens in self.book.loaded(holder, keys[first:]):
             self._metrics.kv_move_saved_tokens.inc(row.planner, amount=float(tokens))
@@ -162,7 +162,7 @@ class MoveScheduler:
             self.ask(move, pool_id, block_tokens, now)
 
     def wanted(self, home: str, keys: Sequence[int]) -> None:
-        """Hear which blocks the engine of a dispatched request lacks, whose own node is `home`."""
+        """Note which blocks the engine of a dispatched request lacks, whose own node is `home`."""
         for row in self.freed.wanted(home, keys, self._clock()):
             self._judge_shrink(row)
 

@@ -16,7 +16,7 @@ MAX_COPIES = 4096
 MAX_KEYS = 131_072
 """Blocks of all copies that are watched; the oldest copies are judged early where there are more."""
 MAX_AGE_S = 600.0
-"""Loads that come later are nobody's foresight."""
+"""Later loads are not credited to an order."""
 GRACE_S = 5.0
 """Until a node's event of a new block has come for certain."""
 _LOOKED_AT = 64
@@ -33,10 +33,10 @@ class _Copy(msgspec.Struct):
 
 
 class MoveLedger:
-    """Mutable: `_copies` in the order in which they were made, `_at` (node → key → copy), and the rows to be told."""
+    """Mutable: `_copies` in the order in which they were made, `_at` (node → key → copy), and the rows to report."""
 
     def __init__(self, holds: Callable[[str, int], bool], judged: Callable[[KvMoveRow], None]) -> None:
-        """`holds` says whether a node holds a block; `judged` hears of each copy once, when its worth is known."""
+        """`holds` returns whether a node holds a block; `judged` receives each copy once, when its worth is known."""
         self._holds, self._judged = holds, judged
         self._copies: OrderedDict[str, _Copy] = OrderedDict()
         self._at: dict[str, dict[int, _Copy]] = {}
@@ -86,7 +86,7 @@ class MoveLedger:
         return saved
 
     def sweep(self, now: float) -> None:
-        """Judge copies that have left or are old; each call looks at some of them, in turn."""
+        """Judge copies that have left or are old; each call checks some of them, in turn."""
         for order_id in list(self._copies)[:_LOOKED_AT]:
             copy = self._copies[order_id]
             age_s = now - copy.made_s
@@ -127,7 +127,7 @@ class MoveLedger:
             self._judged(useless)
 
     def tell(self, row: KvMoveRow) -> None:
-        """Have a row told that is new, or has changed."""
+        """Queue a new or changed row for the next report."""
         self._changed.pop(row.order_id, None)
         self._changed[row.order_id] = row
         if len(self._changed) > MAX_COPIES:

@@ -18,7 +18,7 @@ class QueuePrefetch:
         self._orders, self._loads = orders, loads
 
     def queued(self, request: InferenceRequest, decision: Decision, now: float) -> None:
-        """A request waits for an engine; one that is bound to none is nobody's yet."""
+        """Order the transfer for a request that waits for an engine, if it is bound to one."""
         if self._loads.loads and decision.engine_id:
             self._orders.queued(request, decision, self._loads.learned, now)
 

@@ -175,7 +175,7 @@ class _Posts(NodeSink):
         try:
             self._loop.call_soon_threadsafe(self._take, what, arguments)
         except RuntimeError:
-            # The loop has ended, and with it whoever would read the table.
+            # The loop has ended, and with it every reader of the table.
             self._over.set()
 
     def _take(self, what: Callable[..., None], arguments: tuple[object, ...]) -> None:

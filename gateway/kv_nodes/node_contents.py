@@ -35,7 +35,7 @@ class NodeContents:
         self._max_blocks = max_blocks
         self._copies: dict[int, tuple[int, ...]] = {}
         self.dropped = 0
-        """Blocks that were told of and not taken in for the limit."""
+        """Reported blocks that were not taken in because of the limit."""
 
     def __len__(self) -> int:
         return len(self._copies)
@@ -45,7 +45,7 @@ class NodeContents:
         self._copies.clear()
 
     def page(self, blocks: Iterable[tuple[BlockFacts, Sequence[Medium]]]) -> list[ContentsChange]:
-        """Take in a page and return what changes by it; blocks that nobody told a key of are left out."""
+        """Take in a page and return the changes; blocks without a reported key are left out."""
         before: dict[int, _State] = {}
         for facts, media in blocks:
             if facts.routing_key:

@@ -46,7 +46,7 @@ class NodeSink(Protocol):
         """Nothing is known of the node."""
 
     def complete(self, node: str, blocks: int) -> None:
-        """All that the node holds was told: so many blocks."""
+        """All that the node holds was reported: this many blocks."""
 
 
 class FollowSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ class FollowSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeFollower:
-    """Mutable: its contents, whether it told of any, and the batch that is expected next: its own thread's alone."""
+    """Mutable: its contents, whether it reported any, and the next expected batch: only its own thread uses them."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class NodeFollower:
         try:
             self._run()
         finally:
-            # Whatever ends the thread, nothing is counted on that nobody follows.
+            # Whatever ends the thread, contents without a follower must not count.
             self._forget()
 
     def _run(self) -> None:
@@ -252,4 +252,4 @@ class NodeFollower:
 
 
 Follow = Callable[[KvNodeEntry, NodeSink], NodeFollower]
-"""Makes the follower of a node; it is started by whoever asked."""
+"""Makes the follower of a node; the caller starts it."""

@@ -54,17 +54,17 @@ class PoolLoads:
         return engine_id in self.learned.homes
 
     def order_of(self, keys: Sequence[int], tenant_id: str, hint: CacheHint, pin_s: float) -> LoadInstruction:
-        """Return what every engine of the pool is told of a prompt."""
+        """Return the instruction about a prompt that is the same for every engine of the pool."""
         packed = packed_keys(keys) if self._exact and keys else ""
         return LoadInstruction(keys=packed, tenant=tenant_of(tenant_id), hint=hint, pin_s=pin_s)
 
     def with_load(
         self, order: LoadInstruction, engine_id: str, fetch: Fetch, keys: Sequence[int]
     ) -> tuple[LoadInstruction, str]:
-        """Return the order with a load that was decided, and the node that is asked first; "": nobody can be asked."""
+        """Return the order with a load that was decided, and its first node; "": no node is available."""
         loadable = self.learned.loadable(keys, time.monotonic())
         holders = loadable.holders(engine_id, fetch.blocks) if loadable is not None else []
-        # The one that was decided for goes first, the others stand in for it.
+        # The decided holder goes first, the others are its fallbacks.
         names = sorted(holders, key=lambda name: name != fetch.node)[:MAX_HOLDERS]
         addresses = self.nodes.addresses(names)
         if not addresses:

@@ -52,7 +52,7 @@ class OwnerServer:
                 request, hold=ask.hold, excluded=frozenset(ask.excluded), salted=ask.salted
             )
         except ValueError:
-            # Its id is under way here; whoever asks twice decides the second time alone.
+            # Its id is under way here; a peer that asks twice decides the second time alone.
             self.reject(peer, ask, OwnerEpoch())
             return
         if not isinstance(outcome, asyncio.Future):

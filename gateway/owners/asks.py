@@ -38,7 +38,7 @@ ANSWER_S = 0.25
 """An owner that has not said within this time what becomes of a request is not asked for a while."""
 MAX_WAITING = 65_536
 MAX_TOOK_KEYS = 262_144
-"""Block keys that a new owner is told of running requests; beyond it only their lengths."""
+"""Block keys of running requests that a new owner receives; beyond it only their lengths."""
 
 ANSWERED, QUEUED_WITHDRAWN, LATE, REJECTED, UNREACHABLE = "answered", "withdrawn", "late", "rejected", "unreachable"
 """How asks end, as the metric names it."""
@@ -74,7 +74,7 @@ class _Asked:
 
 
 class OwnerClient:
-    """One pool's requests, while another gateway may own it. `epoch` is whom to ask; None: nobody can be asked.
+    """One pool's requests, while another gateway may own it. `epoch` is the owner to ask; None: there is none.
 
     Mutable state: the asks that wait for their answer, by number, in the order in which they were made.
     """
@@ -125,9 +125,9 @@ class OwnerClient:
             self._tell(OwnerNotice(self._pool.entry.pool_id, epoch, observation.request_id, moment, cached))
 
     def follow(self, epoch: OwnerEpoch | None, own: Callable[[str], bool]) -> None:
-        """Ask this owner from now on, which hears of all our running requests first; None: ask nobody.
+        """Direct asks to this owner, which first receives all our running requests; None: ask no owner.
 
-        `own` tells by its id whether a request is this gateway's.
+        `own` returns by its id whether a request is this gateway's.
         """
         self.epoch = epoch
         if epoch is not None:
@@ -173,7 +173,7 @@ class OwnerClient:
     async def _ask(
         self, epoch: OwnerEpoch, request: InferenceRequest, hold: bool, excluded: frozenset[str], salted: bool
     ) -> OwnerAnswered | None:
-        """Return the owner's answer; None: it gives none, and has been told that the request needs it no more."""
+        """Return the owner's answer; None: it gives none, and has been notified that the request needs it no more."""
         if len(self._waiting) >= MAX_WAITING:
             return None
         self._next_id += 1

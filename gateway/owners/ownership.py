@@ -39,10 +39,10 @@ class Around(msgspec.Struct, frozen=True):
 
 
 class Ownership:
-    """One pool's owner in the eyes of one gateway.
+    """One gateway's knowledge of a pool's owner.
 
-    Mutable state: `seen` (the highest epoch that anybody told), the role with its reason and since when, the end of
-    our own lease, who else held it, when the owner last spoke, and when the next claim may be made.
+    Mutable state: `seen` (the highest epoch received), the role with its reason and since when, the end of our own
+    lease, its other holder, when the owner last spoke, and when the next claim may be made.
     """
 
     def __init__(self, me: str, now: float) -> None:
@@ -59,7 +59,7 @@ class Ownership:
         self._renew_s = float("-inf")
         self._free_since_s: float | None = None
         self._holder = ""
-        """Who had the lease when we last claimed it in vain; empty once there is an owner that we hear."""
+        """Holder at our last failed claim; empty once an owner is reachable."""
 
     @property
     def owner(self) -> str:
@@ -67,7 +67,7 @@ class Ownership:
         return self.seen.owner if self.role in (OWNER, ASKS) else ""
 
     def hear(self, told: OwnerEpoch, speaker: str, now: float) -> bool:
-        """Note an epoch; False where it is stale. An owner that hears of a greater one is none any more."""
+        """Note an epoch; False where it is stale. An owner that receives a greater one loses its role."""
         if told < self.seen:
             return False
         if told > self.seen or speaker == told.owner:
@@ -76,7 +76,7 @@ class Ownership:
         return True
 
     def promise(self, proposed: OwnerEpoch) -> OwnerEpoch:
-        """Return the epoch that somebody wants to own the pool under, or the one that stands against it.
+        """Return the epoch that a peer proposes for its ownership, or the one that prevents it.
 
         Each number is promised to one gateway.
         """
@@ -106,7 +106,7 @@ class Ownership:
         owner = self.seen.owner
         if owner == self._me and owner:
             if not around.bus and (around.connected or not around.peers):
-                # Nobody can be elected; it stays with us while somebody reaches us.
+                # No peer can be elected; it stays with us while any peer reaches us.
                 self._held_until_s = max(self._held_until_s, now + LEASE_S)
             return (OWNER, "") if now <= self._held_until_s else (ALONE, LAPSED)
         if owner and owner in around.peers and owner not in around.gone:
@@ -138,10 +138,10 @@ class Ownership:
         return True, self._instead_of(around)
 
     def _instead_of(self, around: Around) -> str:
-        """Return whose lease we may take.
+        """Return the holder whose lease we may take.
 
         That of an owner that has ended, or of a holder that refuses our connections while we reach most gateways: it
-        may live, but nobody can ask it. Of two groups that do not reach each other, one at most is the larger.
+        may live, but no gateway can ask it. Of two groups that do not reach each other, one at most is the larger.
         """
         reaches_most = 2 * (1 + len(around.connected)) > 1 + len(around.peers)
         if self._holder in around.gone and reaches_most:
@@ -158,7 +158,7 @@ class Ownership:
         self._held_until_s, self._holder = asked_s + LEASE_S, ""
 
     def lost(self, holder: str, now: float) -> None:
-        """The bus says that somebody else has claimed the pool: we own it no more."""
+        """Give the pool up: by the bus, another gateway has claimed it."""
         self._holder = holder
         if self.seen.owner == self._me:
             self.seen = OwnerEpoch(self.seen.number, "")

@@ -18,7 +18,8 @@ ANNOUNCE_S = 1.0
 ANNOUNCING_S = 3.0
 """Who announced itself within this time lives."""
 FORGET_S = 30.0
-"""A peer without a connection that has announced nothing for so long has left, where the bus would have told."""
+"""A peer without a connection and without an announcement for this long has left, where the bus would have reported it.
+"""
 MAX_PEERS = 64
 
 
@@ -34,9 +35,10 @@ _FORM: WireForm[PeerAddress] = WireForm(PeerAddress, "a peer's address", limit=4
 
 
 class PeerDirectory:
-    """Follows the announcements and keeps the links to those of our region. Mutable: who is known, since when heard.
+    """Follows the announcements and keeps the links to those of our region. Mutable: the known peers, and when each was
+    last received.
 
-    What is known stays while the bus is away.
+    The known peers stay while the bus is away.
     """
 
     def __init__(self, bus: Bus, links: PeerLinks) -> None:
@@ -70,7 +72,7 @@ class PeerDirectory:
         return next((item.who.key_space for item in self._known.values() if item.who.tag == tag), "")
 
     def start(self, address: str) -> None:
-        """Announce ourselves from now on, and hear the others; runs on the event loop."""
+        """Announce ourselves and subscribe to the others; runs on the event loop."""
         self._own = _FORM.encode(PeerAddress(self._links.me, address))
         loop = asyncio.get_running_loop()
 
@@ -80,7 +82,7 @@ class PeerDirectory:
         self._unsubscribe = hear_gateways(self._bus, TOPIC, heard)
 
     def stop(self) -> None:
-        """Hear nothing more."""
+        """Unsubscribe."""
         self._unsubscribe()
 
     def tick(self, now: float) -> None:

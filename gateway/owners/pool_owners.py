@@ -68,7 +68,7 @@ class SharedPool:
 class PoolOwners:
     """One gateway's part. Everything runs on its event loop.
 
-    `shares` tells which pools this region's gateways serve together.
+    `shares` returns which pools this region's gateways serve together.
 
     Mutable state: one SharedPool for each pool, messages of this turn by peer, and when the last heartbeat went out.
     """
@@ -108,7 +108,7 @@ class PoolOwners:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def tick(self) -> None:
-        """Do what time makes due: announce, settle who owns what, claim, and let owners be heard."""
+        """Do what is due: announce, settle ownership, claim, and send heartbeats."""
         now = self.clock()
         self.directory.tick(now)
         self._follow_pools(now)
@@ -210,9 +210,9 @@ class PoolOwners:
             shared.claiming = False
 
     async def _elect(self, pool_id: str, ownership: Ownership, claimed_s: float) -> None:
-        """Find an epoch above all that peers have seen, and let them know; nobody else holds the lease meanwhile."""
+        """Find an epoch above all that peers have seen, and announce it; no other gateway holds the lease meanwhile."""
         if self._unmet():
-            # A peer that we have only just heard of may know an owner.
+            # A newly discovered peer may know an owner.
             await asyncio.sleep(ELECT_S)
         highest = max(ownership.seen, ownership.promised).number
         while self.clock() < claimed_s + LEASE_S:

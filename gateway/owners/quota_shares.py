@@ -21,7 +21,7 @@ from gateway.peers.peer_proof import PeerIdentity
 
 TELL_S = 0.5
 EVEN = 0.1
-"""Part of a limit that is shared evenly, whoever asks, so that a first call finds something."""
+"""Part of a limit that is shared evenly, independent of demand, so that a first call finds something."""
 WORTH_MOVING = 0.05
 JOINS_S = 5.0
 """A gateway that finds others so soon after its start has joined them, and begins with empty buckets."""
@@ -53,7 +53,7 @@ _PARTS: WireForm[dict[str, KeyPart]] = WireForm(dict[str, KeyPart], "parts of ke
 
 
 class QuotaShares:
-    """One gateway's end. Mutable: what was told by whom, what was given to whom, and since when nobody reaches us."""
+    """One gateway's end. Mutable: the peers' reports, the parts given out, and since when no peer is reachable."""
 
     def __init__(self, owners: PoolOwners, links: PeerLinks, quotas: Sequence[KeyQuotas]) -> None:
         """`quotas` share the parts; the first one says what was asked."""
@@ -88,7 +88,7 @@ class QuotaShares:
                 self._links.tell(giver, USES, _USES.encode(KeyUses(uses)))
 
     def _giver(self) -> str:
-        """Return the tag of the gateway that gives parts out; empty: nobody now, and all keep what they have."""
+        """Return the tag of the gateway that gives parts out; empty: there is none now, and all keep what they have."""
         pool_id = min(self._owners.shared, default="")
         if not pool_id:
             return ""
@@ -96,7 +96,7 @@ class QuotaShares:
         return known.owner if known.role in (OWNER, ASKS) else ""
 
     def _settle(self, gateways: list[str], connected: list[str], now: float) -> None:
-        """Know our place among the gateways, by which limits are parted that nobody has given out."""
+        """Determine our index among the gateways, by which limits without assigned parts are divided."""
         place = (gateways.index(self._links.me.tag), len(gateways))
         self._began_s = now if self._began_s is None else self._began_s
         joins = place[1] > 1 and self._quotas[0].place[1] == 1 and now - self._began_s < JOINS_S

@@ -126,7 +126,7 @@ class PeerCalls:
         try:
             message = _FORM.decode(value)
         except UnreadableMessageError:
-            # A gateway of another version: it hears nothing from us and says so to its caller.
+            # A gateway of another version: it receives nothing from us and reports so to its caller.
             return
         if isinstance(message, PeerAnswer):
             waiting = self._waiting.get(message.call_id)
@@ -147,7 +147,7 @@ class PeerCalls:
             answer = PeerAnswer(call.call_id, await handler(call.caller, call.subject, call.body))
         except ApiError as error:
             answer = _rejection(call, error)
-        except Exception as error:  # noqa: BLE001 - the edge of the task: who asked must hear that it failed
+        except Exception as error:  # noqa: BLE001 - the edge of the task: the caller must learn that it failed
             log_event("crashed", level=logging.ERROR, error=type(error).__name__, where=call.verb)
             failed = ApiError(
                 500, "The gateway that made this decision failed; the error is in its log.", "internal_error"

@@ -119,7 +119,7 @@ class PeerLinks:
         self._calls[kind] = handler
 
     def on_notice(self, kind: str, handler: NoticeHandler) -> None:
-        """Hear notices of this kind."""
+        """Route notices of this kind to `handler`."""
         self._notices[kind] = handler
 
     def _identify(self, request: web.Request) -> PeerIdentity | PeerSession | None:
@@ -186,7 +186,7 @@ class PeerLinks:
         return link is not None and link.refused
 
     def lives(self, name: str) -> None:
-        """Note that a peer was heard of on its own connection: try ours again at once, where it was rejected before."""
+        """Note that a peer's own connection shows it alive: retry ours at once, where it was rejected before."""
         link = self._links.get(name)
         if link is not None and link.refused:
             link.retry()
@@ -244,7 +244,7 @@ class PeerLinks:
             await socket.prepare(request)
             await socket.send_bytes(session.welcome)
         except ConnectionError:
-            # Whoever connected did not wait.
+            # The connecting caller did not wait.
             return socket
         async for message in socket:
             if message.type is not WSMsgType.BINARY:
@@ -273,7 +273,7 @@ class PeerLinks:
         else:
             try:
                 answer = LinkAnswer(call.call_id, await handler(session.peer, call.body))
-            except Exception as error:  # noqa: BLE001 - the edge of the task: who asked must hear that it failed
+            except Exception as error:  # noqa: BLE001 - the edge of the task: the caller must learn that it failed
                 log_event("crashed", level=logging.ERROR, error=type(error).__name__, where=call.kind)
                 answer = LinkAnswer(call.call_id, error=type(error).__name__)
         with suppress(ConnectionError):
@@ -426,7 +426,7 @@ class _Link:
                     waiting.set_result(answer)
 
     def _fail_waiting(self) -> None:
-        """Calls whose connection has ended may have been heard; a notice that was not sent is lost."""
+        """Fail calls whose connection has ended, which the peer may have received; an unsent notice is lost."""
         self._unsent.clear()
         self._unsent_bytes = 0
         for waiting in self._waiting.values():

@@ -74,7 +74,7 @@ class PeerPort:
             logger=_logger,
             shutdown_timeout=1.0,
             keepalive_timeout=HEAD_TIMEOUT_S,
-            # A handler whose peer has gone is cancelled, so that nobody goes on for it.
+            # A handler whose peer has gone is cancelled, so that it does no work in vain.
             handler_cancellation=True,
         )
         await self._runner.setup()

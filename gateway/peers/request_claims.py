@@ -29,7 +29,7 @@ class NamedRequests:
         """In one order for all gateways, so that the first one that two of them share decides who was first."""
 
     async def elsewhere(self, caller: ApiKeyEntry, name: str) -> bytes | None:
-        """Return another gateway's answer; None: the name is ours, or nobody can be asked."""
+        """Return another gateway's answer; None: the name is ours, or no other gateway is reachable."""
         named = f"{caller.key_id}\n{name}".encode()
         for key in self._keys:
             claimed = blake2b(named, key=key, digest_size=16).hexdigest()

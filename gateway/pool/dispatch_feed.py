@@ -54,7 +54,7 @@ class DispatchFeed:
         self._blocks = TenantBlocks(max(1, settings.index_max_bytes // (INDEX_BYTES + TENANT_BYTES)))
 
     def dispatched(self, decision: Decision, request: InferenceRequest, salted: bool) -> None:
-        """Remember where the request goes, if what it leaves there may be ours to tell."""
+        """Remember where the request goes, if the blocks that it leaves there may be ours to report."""
         # Of a salted prompt that is new to its engine the events have to name the salt.
         if self.tells or request.guessed or (salted and not decision.hit_tokens):
             where = decision.engine_id, decision.incarnation

@@ -90,7 +90,7 @@ def believed_tokens(decision: Decision, block_tokens: int) -> int:
         return held
     if chosen.hit_tokens <= 0 or chosen.hit_tokens == decision.hit_tokens:
         return held if chosen.blocks else decision.hit_tokens
-    # Dispatches estimate anew; the trust in between is that of the choice.
+    # Dispatches estimate again; the trust in between is that of the choice.
     return min(decision.prompt_tokens, round(decision.hit_tokens * held / chosen.hit_tokens))
 
 

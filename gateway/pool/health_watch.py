@@ -40,7 +40,7 @@ class HealthWatch:
         for pool in self._pools():
             pool.rebalancing.look(unix)
             watch = self._stalls[pool] = stalls.get(pool) or StallWatch(*self._limits_s, self._lag.vouches)
-            # Observed streams are told of when they are over, so they seem to stand still.
+            # Observed streams are reported after their end, so they seem to stall.
             if not pool.observes:
                 judge_progress(pool, watch, now)
             if pool.sated or any(engine.entry.health == PROBATION for engine in pool.engines.values()):

@@ -33,7 +33,7 @@ class IndexFeed:
         self._restarted = restarted
 
     def stored(self, keys: Sequence[int]) -> None:
-        """These blocks are there; without salts nobody could say in which domain."""
+        """These blocks are there; without salts their domain would be unknown."""
         if self._engine.salts_seen.missing:
             return
         self._router.blocks_stored(self._engine.entry.engine_id, keys)

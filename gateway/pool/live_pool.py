@@ -83,7 +83,7 @@ class LivePool:
     """
 
     standing: PoolLoadReport | None = None
-    """As the gateway last told that decides for the pool; None: this one decides, or nobody told."""
+    """Last report of the gateway that decides for the pool; None: this one decides, or none came."""
 
     several_tenants = False
     """Whether keys of more than one tenant may use this pool."""
@@ -153,7 +153,7 @@ class LivePool:
         """Take the entry, and what each request asks of it."""
         self.entry = self.domains.entry = entry
         self.observes = entry.mode == OBSERVE
-        """Whether others route the pool's requests, and tell of them afterwards."""
+        """Whether other routers place the pool's requests, and report them afterwards."""
         self.by_dispatches = entry.key_source != EXACT_KEYS or self.observes
         """Whether the index is fed by dispatches: the keys are not those of events, or events precede observations."""
 
@@ -214,7 +214,7 @@ class LivePool:
         self.refresh()
 
     def refresh(self) -> None:
-        """Compute the facts of all engines anew and give them to the router if they changed."""
+        """Recompute the facts of all engines and give them to the router if they changed."""
         excused = excused_engines(self.engines.values())
         well = {
             engine_id
@@ -353,7 +353,7 @@ class LivePool:
         self._tasks.end_readers(engine.entry.engine_id)
 
     def _rekey(self) -> None:
-        """Start all indices anew, because keys mean something else."""
+        """Reset all indices, because keys mean something else."""
         self.domains.forget()
         self._feed.clear()
         for engine_id, engine in self.engines.items():

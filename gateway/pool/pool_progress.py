@@ -30,13 +30,13 @@ class PoolProgress:
         return found
 
     def forget(self, engine_id: str) -> None:
-        """Begin anew with an engine that left or restarted."""
+        """Start over with an engine that left or restarted."""
         self._engines.pop(engine_id, None)
 
     def dispatched(self, decision: Decision, now: float, prefix: int | None = None, tracked: bool = True) -> None:
         """Note a dispatch; `prefix` is its affinity key where the placement keeps prefixes to a few engines.
 
-        One that nobody attends says nothing of its engine: it may never have got there.
+        An untracked one is no evidence about its engine: it may never have got there.
         """
         self.work_s += decision.compute_s
         self.prompt_tokens += decision.prompt_tokens
@@ -57,7 +57,7 @@ class PoolProgress:
         if prefilled:
             first.first_token(name, now)
         first.dropped(name)
-        # How long the KV takes to come is nobody's measure, so no time is expected.
+        # The duration of the KV transfer is not measured here, so no time is expected.
         self.engine(decision.pair.engine_id).dispatched(name, 0.0, now)
 
     def _at(self, decision: Decision) -> EngineProgress:
@@ -77,7 +77,7 @@ class PoolProgress:
         self._at(decision).completed(decision.decision_id, output_tokens, now)
 
     def told(self, decision: Decision, tenant_id: str, *, failed: bool) -> None:
-        """Note what a tenant says of a request that nobody else saw."""
+        """Note a tenant's report of a request that the gateway did not see."""
         self._at(decision).told(tenant_id, failed=failed)
 
     def dropped(self, decision: Decision, *, failed: bool) -> None:

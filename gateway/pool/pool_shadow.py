@@ -76,7 +76,7 @@ class RunningShadow:
         self._counter.inc(self._pool_id, "yes" if compared.agreed else "no")
 
     def learn(self, event: FeedbackEvent) -> None:
-        """Feed the policy, if it learns; a first token also tells how well it was predicted."""
+        """Feed the policy, if it learns; a first token also shows how well it was predicted."""
         if self._policy is None:
             return
         if type(event) is Answered:
@@ -162,7 +162,7 @@ class PoolShadow:
             self._router.accompany(self._running)
 
     def take_reports(self, unix: float) -> list[ShadowReport]:
-        """Return what was not told yet; a shadow whose time is over, or that failed, looks on no more."""
+        """Return the unreported tallies; a shadow whose time is over, or that failed, stops observing."""
         reports, self._untold = self._untold, []
         running = self._running
         if running is None:

@@ -32,7 +32,7 @@ class Rebalancing:
                 self._relieve(move.engine_id, move.at_most)
 
     def look(self, unix: float) -> None:
-        """Give widened prefixes back to their usual engines once nobody renews the order; call it now and then."""
+        """Give widened prefixes back to their usual engines once the order has expired; call it periodically."""
         if self._last is not None and unix - self._last.at > GOOD_S:
             widen(self._router, {})
             self._last = None

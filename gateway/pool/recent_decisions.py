@@ -63,7 +63,7 @@ class DecisionRecord(msgspec.Struct, gc=False):
     asked_s: float | None = None
     """When the router was first asked for an engine; what passed before was the gateway's own time."""
     tracked: bool = True
-    """Somebody who is believed will tell what becomes of it."""
+    """A trusted caller will report its end."""
     proxied: bool = False
     """This gateway forwards it, and sees by itself what becomes of it."""
     reporter: str = ""
@@ -76,9 +76,9 @@ class DecisionRecord(msgspec.Struct, gc=False):
     late: bool = False
     """The objective was missed: first token too late, rejected or failed. Known from the end on."""
     recorded: bool = False
-    """It went to the request log before its end, which nobody told in time."""
+    """It went to the request log before its end, which was not reported in time."""
     load_ordered: int = 0
-    """Leading blocks that its engine was told to load from a node manager; 0: none."""
+    """Leading blocks that its engine was ordered to load from a node manager; 0: none."""
     load_node: str = ""
     load_keys: Sequence[int] = ()
     """Keys of the prompt's blocks, while its load is under way."""

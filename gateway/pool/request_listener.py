@@ -31,7 +31,7 @@ class RequestListener:
         """The request goes on elsewhere; `failed`: by its engine's fault."""
 
     def ended(self, record: DecisionRecord, now: float) -> None:
-        """The request is over, as the record says; told once of each."""
+        """Take the end of a request, as in the record; called once per request."""
 
 
 class WhenEnded(RequestListener):

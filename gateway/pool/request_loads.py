@@ -21,7 +21,7 @@ _REASONS = frozenset({MISSING, LATE, FAILED})
 def order_on(
     record: DecisionRecord, engine_id: str, order: LoadInstruction | None, keys: Sequence[int]
 ) -> LoadInstruction | None:
-    """Return what this engine is told: with what it is to load, where that was decided; None: it has no node.
+    """Return this engine's instruction: with its load, where that was decided; None: it has no node.
 
     The record notes the load, and forgets that of an attempt before.
     """

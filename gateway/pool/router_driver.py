@@ -29,14 +29,14 @@ class RouterDriver:
     """
 
     def __init__(self, router: Router, tick_s: float, *, feed: DispatchFeed, queue: QueueWindow, lag: LoopLag) -> None:
-        """`feed` and `queue` hear of each dispatch; while `lag` stands, requests that would be late are rejected."""
+        """`feed` and `queue` receive each dispatch; while `lag` is sustained, late requests are rejected."""
         self.router = router
         self._tick_s = tick_s
         self._feed = feed
         self._queue = queue
         self._lag = lag
         self.prefetch: QueuePrefetch | None = None
-        """Hears of each wait."""
+        """Receives each wait."""
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[str, asyncio.Future[Dispatched | Rejected]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -130,7 +130,7 @@ class RouterDriver:
         return dispatched.decision.incarnation
 
     def observe(self, observation: Observation) -> None:
-        """Tell the router what happened to a request, and deliver what follows; unknown ids are ignored."""
+        """Report an event of a request to the router, and deliver the outcomes; unknown ids are ignored."""
         self._feed.observed(observation)
         now = time.monotonic()
         self._deliver(self.router.observe(observation, now), now)
@@ -146,7 +146,7 @@ class RouterDriver:
         self._deliver(self.router.set_policy(policy, version, now), now)
 
     def report(self, engine_id: str, pending: int, room_tokens: int | None) -> None:
-        """Tell the router what an engine has not started and how much room it has, and deliver what follows."""
+        """Give the router an engine's pending work and free room, and deliver the outcomes."""
         now = time.monotonic()
         self._deliver(self.router.report(engine_id, pending, now, room_tokens), now)
 
@@ -169,7 +169,7 @@ class RouterDriver:
                 future.set_result(Rejected(request_id, code, 1.0))
 
     def _deliver(self, outcomes: list[Outcome], now: float) -> None:
-        """Hand outcomes to those who wait; a dispatch that nobody waits for is released again."""
+        """Hand outcomes to their waiters; a dispatch without a waiter is released again."""
         pending = list(outcomes)
         while pending:
             outcome = pending.pop(0)
@@ -184,7 +184,7 @@ class RouterDriver:
         self._arm(now)
 
     def _arm(self, now: float) -> None:
-        """See to it that the router is looked at when it has something to do."""
+        """Schedule the next run of the router for when it has something to do."""
         timer = self._timer
         if timer is not None and (not self._waiting or timer.when() <= self._loop.time() + self._tick_s):
             return

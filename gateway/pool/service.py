@@ -40,7 +40,7 @@ class Service:
         return Service(pools, region) if pools else None
 
     def choose(self, affinity: Callable[[], bytes], now: float) -> LivePool:
-        """Return the pool of a request; `affinity` tells what stays the same over the turns of a conversation.
+        """Return the pool of a request; `affinity` returns what stays the same over the turns of a conversation.
 
         A pool of weight 0, and one without an engine that takes work, is chosen only where there is no other.
         """

@@ -12,7 +12,7 @@ from gateway.contracts.cache_locality_sample import SplitMean, SplitSpan
 SPANS_S = (60.0, 300.0, 900.0)
 BUCKET_S = 30.0
 MAX_ENGINES = 1024
-"""Engines that are followed; of more nothing is told until one of them leaves."""
+"""Engines that are followed; further ones are not reported until one of them leaves."""
 _PER_OCTAVE = 8
 _LEAST_S = 0.001
 _MAX_BINS = 200
@@ -44,7 +44,7 @@ class TtftSplit:
         self._engines: dict[str, deque[_Bucket]] = {}
 
     def note(self, noted: Noted, weight: int = 1) -> None:
-        """Count a request that had its first token; it stands for `weight` like it."""
+        """Count a request that had its first token; it represents `weight` like it."""
         engine_id, queue_s, transfer_s, prefill_s, now = noted
         buckets = self._engines.get(engine_id)
         if buckets is None:

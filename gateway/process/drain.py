@@ -40,7 +40,7 @@ class Drain:
         self.cut = False
         """What has not ended by now ends because of the shutdown, not because of its client."""
         self.under_way = 0
-        """Requests that have not ended; whoever serves them counts them."""
+        """Requests that have not ended; the serving code counts them."""
         self._reject_waiting = reject_waiting
         self._relays: set[asyncio.Task[object]] = set()
 

@@ -22,8 +22,8 @@ CUT_OFF_S = 1
 class DrainingServer(uvicorn.Server):
     """Serves until the process is asked to end, then drains; signals are the ProcessEnd's, not uvicorn's.
 
-    It listens until the drain is over: callers tell how their requests went, and operators look on. Mutable state:
-    when the drain began. The config's `timeout_graceful_shutdown` should be CUT_OFF_S.
+    It listens until the drain is over: callers report how their requests went, and operators watch. Mutable state: when
+    the drain began. The config's `timeout_graceful_shutdown` should be CUT_OFF_S.
     """
 
     def __init__(

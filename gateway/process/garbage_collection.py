@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 
 YOUNG = 20_000
-"""Objects made and not freed between two collections of the young. What a request leaves behind is mostly of kinds
-without cycles, which are freed by their counts; Python's usual 700 would look at it after every few requests."""
+"""Objects made and not freed between two collections of the young. A request leaves behind mostly objects without
+cycles, which are freed by their counts; Python's usual 700 would scan them after every few requests.
+"""
 MIDDLE, OLD = 20, 50
 """Collections of each generation between two of the next."""
 

@@ -26,7 +26,7 @@ class CutOffRequests(logging.Filter):
 
     @override
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let every record pass; rewrite those that tell of a cancellation."""
+        """Let every record pass; rewrite those that report a cancellation."""
         if record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError):
             record.exc_info = record.exc_text = None
             record.levelno, record.levelname = logging.WARNING, "WARNING"

@@ -28,7 +28,7 @@ def use_short_slices() -> bool:
 
 
 def slice_s() -> float:
-    """Return this thread's slice in seconds; 0 where the kernel does not tell it."""
+    """Return this thread's slice in seconds; 0 where the kernel does not state it."""
     attributes = _attributes()
     return 0.0 if attributes is None else attributes[_RUNTIME] / 1e9
 

@@ -71,7 +71,7 @@ class ProcessEnd:
     def at_once(self, why: str, status: int) -> None:
         """End the process here: children first, then this one, without any further step."""
         self._reap()
-        # Whoever holds the log's lock may be what hangs, so the log gets a thread and a moment; stderr always hears.
+        # The holder of the log's lock may be what hangs, so the log gets a thread and a moment; stderr always gets it.
         os.write(2, f"Headway ends at once: {why}.\n".encode())
         teller = threading.Thread(
             target=log_event, args=("ended_at_once",), kwargs={"level": logging.CRITICAL, "why": why}, daemon=True
@@ -92,6 +92,6 @@ class ProcessEnd:
         log_event("shutdown_begins", level=level, why=self.why, drain_s=self.drain_s)
         while self._clock() < self._until_s:
             time.sleep(_LOOK_S)
-        # Where every thread stands names what hung.
+        # The stack of every thread shows what hung.
         faulthandler.dump_traceback(file=sys.__stderr__ or 2)
         self.at_once(f"the shutdown hung for {LAST_STEPS_S:g} s", 1)

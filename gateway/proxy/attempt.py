@@ -70,7 +70,7 @@ class PrefillEnd(msgspec.Struct, frozen=True):
     rejection: tuple[int, bytes, list[Header]] | None = None
     """What its engine answers to the client's own request: status, body and headers."""
     told_tokens: int | None = None
-    """Cached prompt tokens that the client is told of, or UNTOLD; None: as the decode engine says."""
+    """Cached prompt tokens that the client receives, or UNTOLD; None: as the decode engine reports."""
 
     @property
     def went_well(self) -> bool:

@@ -57,7 +57,7 @@ class EngineRelay:
 
     @contextmanager
     def _watched(self, record: DecisionRecord, attempt: Attempt) -> Iterator[None]:
-        """Note how the answer will come; one in one piece shows no first token, so the estimate stands in for it.
+        """Note how the answer will come; one in one piece shows no first token, so the estimate replaces it.
 
         Without one the router would take decoding for prefill and hold the engine's other requests back.
         """

@@ -77,7 +77,9 @@ class EngineAnswer:
         return self
 
     async def __anext__(self) -> bytes:
-        """Return what goes on to the client, nothing where it is held back; whoever asks again has passed it on."""
+        """Return the bytes that go on to the client, nothing while they are held back; the next call implies that they
+        were sent.
+        """
         if self._passed:
             self._guard.sending = False
             self._guard.progress()

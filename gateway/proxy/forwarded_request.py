@@ -39,13 +39,13 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
     max_tokens: int = 0
     """Output tokens that the client asks for at most; 0: as many as the engine allows."""
     cached_tokens: int | None = None
-    """Cached prompt tokens that the client is told of: those of the prefill, where another engine did it, or UNTOLD."""
+    """Cached prompt tokens that the client receives: those of the prefill, where another engine did it, or UNTOLD."""
 
     handed_over: bool = False
     """Its prompt was computed by another engine: a rejection is no word on what the client sent."""
 
     order: LoadInstruction | None = None
-    """What the engine's KV connector is told; None: nothing. It is in no body yet."""
+    """Instruction to the engine's KV connector; None: none. It is in no body yet."""
 
     keys: tuple[int, ...] = ()
     """Keys of the prompt's blocks, where there is an order."""
@@ -54,7 +54,7 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
     """Media that `body` has names of; None: it is whole."""
 
     orders: bool = False
-    """The engine was told something of the kind, so that its answer may say what became of it."""
+    """The engine got such an instruction, so that its answer may report the result."""
 
     def named(self, name: str) -> ForwardedRequest:
         """Return the request under a name of its own for the engines."""
@@ -115,7 +115,7 @@ def forwarded_request(
 ) -> ForwardedRequest:
     """Return the request for the engine; the client's own bytes where nothing in the body has to change.
 
-    The values that stay are those bytes in any case: a long prompt is not encoded anew. `media_names` are those of a
+    The values that stay are those bytes in any case: a long prompt is not encoded again. `media_names` are those of a
     chat's media; vLLM reads names there alone.
     """
     ours: dict[str, Any] = {"cache_salt": salt} if salt else {}

@@ -315,7 +315,7 @@ class Proxy:
         return await placed, None
 
     async def _cut_off(self, exchange: Exchange, record: DecisionRecord | None, request: ForwardedRequest) -> None:
-        """Tell the client that this process ends; raises ShuttingDownError where nothing has gone out yet."""
+        """Notify the client that this process ends; raises ShuttingDownError where nothing has gone out yet."""
         if record is not None:
             self._lifecycle.cut_off(record, monotonic())
         if not exchange.started:
@@ -430,9 +430,9 @@ def _alike(failures: list[AttemptFailure]) -> bool:
 def _with_order(
     pool: LivePool, asked: GatewayRequest, keyed: KeyedPrompt, request: ForwardedRequest, hint: CacheHint
 ) -> ForwardedRequest:
-    """Return the request with what engines are told of its prompt's KV.
+    """Return the request with the engines' instructions about its prompt's KV.
 
-    Keys that are not those of the engine's blocks, or of one of several prompts, are not told.
+    Keys that are not those of the engine's blocks, or of one of several prompts, are not sent.
     """
     if request.endpoint.one_token is None or not pool.loads.follows:
         return request

@@ -27,7 +27,7 @@ REJECTED = frozenset({401, 408, 409, 429, 500, 501, 502, 503, 504})
 class ForwardFailedError(Exception):
     """The region did not serve the request, or its answer broke off.
 
-    `settled`: nobody is at work on it there; else the region may not have noticed yet that nobody waits for it.
+    `settled`: no work on it continues there; else the region may not have noticed yet that its client is gone.
     """
 
     def __init__(self, cause: str, *, settled: bool) -> None:
@@ -81,9 +81,9 @@ class ForwardClient:
             raise ForwardFailedError(type(error).__name__, settled=False) from None
 
     async def settle(self, gateway: PeerGateway, decision_id: str) -> None:
-        """Return when nobody is at work on a request there any more, nor ever will be.
+        """Return when no work on a request continues there, nor ever will.
 
-        The region says so, or its lease is over, or it is gone.
+        The region reports so, or its lease is over, or it is gone.
         """
         while not gateway.lease.is_over(self._clock()) and not self._links.refused(gateway.name):
             try:

@@ -24,7 +24,7 @@ from gateway.regions.work_lease import SILENCE_S
 SCOPE_KEY = "headway.forwarded"
 """Where the app finds the ForwardHead of a request that another gateway has checked."""
 HOLDING_KEY = "headway.lease_holds"
-"""…and what tells, when an engine is found, whether it may still be begun."""
+"""…and the function that returns, once an engine is chosen, whether the request may still begin."""
 MAX_BODY_BYTES = 256 * MIB
 """First contacts keep their own limit, which is lower."""
 MAX_REMEMBERED = 65_536
@@ -40,7 +40,7 @@ class ForwardServer:
     """One route of the peers' port. Mutable state: the ids of the last requests, and those that are served now."""
 
     def __init__(self, peers: RegionPeers, note: Callable[[str], None]) -> None:
-        """`note` hears of each request, with the region of its first contact."""
+        """`note` receives each request, with the region of its first contact."""
         self._peers = peers
         self._note = note
         self._seen: OrderedDict[str, None] = OrderedDict()
@@ -77,7 +77,7 @@ class ForwardServer:
             async with lease.work():
                 await work
         except TimeoutError:
-            # The first contact is silent: it takes the request back, so that nobody must go on with it here.
+            # The first contact is silent: it takes the request back, so that work on it must stop here.
             if request.transport is not None:
                 request.transport.abort()
         except asyncio.CancelledError:
@@ -118,8 +118,8 @@ class ForwardServer:
             return "not_served_here"
         if not 0 <= self._peers.clock() - head.stamp <= SILENCE_S:
             # It waited somewhere on its way, and its first contact may have taken it back meanwhile. The lease cannot
-            # tell: newer stamps may have renewed it since. The request's own stamp says when it was not taken back
-            # yet; from here on the lease counts, which lasts as long and is renewed as long as both hear each other.
+            # decide: newer stamps may have renewed it since. The request's own stamp says when it was not taken back
+            # yet; from here on the lease counts, which lasts as long and is renewed while both reach each other.
             return "too_late"
         return "served_before" if head.decision_id in self._seen else ""
 

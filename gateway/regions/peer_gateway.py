@@ -16,8 +16,8 @@ MAX_UNTOLD = 4096
 class PeerGateway:
     """One address of another region. Times are monotonic seconds.
 
-    Mutable state: the last heartbeat and when it was asked for, what it told of prefixes, our own forwards that
-    no heartbeat counts yet, and the lease under which it works for us.
+    Mutable state: the last heartbeat and when it was requested, its prefixes, our own forwards that no heartbeat counts
+    yet, and the lease under which it works for us.
     """
 
     def __init__(self, name: str, region: str, address: str) -> None:
@@ -53,7 +53,7 @@ class PeerGateway:
         if before is None or before.tag != heartbeat.tag:
             self.held = {}
         measured_s = (now - asked_s) / 2
-        # The shortest way there and back is the network's; the rest is somebody's queue.
+        # The shortest way there and back is the network's; the rest is queueing.
         nearer = before is None or measured_s < self.one_way_s
         self.one_way_s = measured_s if nearer else self.one_way_s + _SMOOTHING * (measured_s - self.one_way_s)
         self.clock_offset_s = heartbeat.at - (wall - measured_s)
@@ -66,12 +66,12 @@ class PeerGateway:
             self._forwarded.popleft()
 
     def matched_blocks(self, region: str, keys: Sequence[int]) -> int:
-        """Return how many leading blocks of a prompt the region's engines hold, as far as this gateway tells."""
+        """Return how many leading blocks of a prompt the region's engines hold, as far as this gateway reports."""
         held = self.held.get(region)
         return held.matched_blocks(keys) if held is not None else 0
 
     def is_fresh(self, now: float) -> bool:
-        """Return whether it was heard of within the last SILENCE_S."""
+        """Return whether its last heartbeat is at most SILENCE_S old."""
         return now - self.heard_s <= SILENCE_S
 
     def forwarded(self, region: str, now: float) -> None:

@@ -34,7 +34,7 @@ class RegionEpochs:
         self._granted = remembered.granted
         self._changed = changed
         self.known = remembered.known
-        """Region → the highest epoch that was heard of."""
+        """Region → the highest epoch received."""
         own = self.known.setdefault(region, RegionEpoch(1, tag, region))
         if own.region != region:
             self._take_back(own)

@@ -33,7 +33,7 @@ class HeartbeatCall(msgspec.Struct, frozen=True):
     prefixes: dict[str, int] = {}
     """Region that the peer serves → version of its prefix snapshot that the caller has."""
     epochs: dict[str, RegionEpoch] = {}
-    """As in Heartbeat: who comes back is heard of at once."""
+    """As in Heartbeat: a region that returns learns them at once."""
     stamp: float = 0.0
     """The newest of the peer's stamps that came (gateway.regions.work_lease); 0: none."""
 

@@ -33,7 +33,7 @@ SETTLE_S = 1.0
 
 
 class RegionPeers:
-    """The gateways of other regions. Mutable state: what is known of each, and the prefix snapshots that it tells."""
+    """The gateways of other regions. Mutable state: what is known of each, and the prefix snapshots that it sends."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class RegionPeers:
         self._prefixes.setdefault(region, PrefixSnapshot()).note(keys)
 
     def _serves_others(self) -> None:
-        """Forget what engines hold that went back to their region, and tell that the regions served are others."""
+        """Forget the blocks of engines that went back to their region, and report the change of regions served."""
         for region, snapshot in self._prefixes.items():
             if region != self.region and not self.epochs.serves(region):
                 snapshot.forget()
@@ -223,7 +223,7 @@ class RegionPeers:
 
 
 def service_facts(pools: Iterable[LivePool], serves: Callable[[str], bool], now: float) -> list[ServiceFacts]:
-    """Return what regions are told of the pools that this gateway serves, one for each region and model."""
+    """Return the facts of the pools that this gateway serves, one for each region and model, for other regions."""
     sums: dict[tuple[str, str], list[int]] = {}
     partial: set[tuple[str, str]] = set()
     for pool in pools:

@@ -59,7 +59,7 @@ class _Target(msgspec.Struct, frozen=True):
 
 
 class _Waiting(msgspec.Struct):
-    """A request that waits in a pool of this region. Mutable: it is told once where it goes instead."""
+    """A request that waits in a pool of this region. Mutable: it learns once where it goes instead."""
 
     pool: LivePool
     rule: RegionRule
@@ -134,7 +134,7 @@ class RegionRouting:
         return not self.peers.gateways and len(self._pools_of(served_model)) == 1
 
     def _scan(self, now: float) -> None:
-        """Ask again about the requests that have waited longest, as far as their rules look ahead."""
+        """Decide again about the requests that have waited longest, up to the lookahead of their rules."""
         for at, waiting in enumerate(self._waiting.values()):
             if at >= waiting.rule.look_ahead:
                 return
@@ -203,7 +203,7 @@ class RegionRouting:
             if region in pools:
                 target = self._served_here(pools[region], request, now)
             else:
-                # The prompt passes through the gateway that serves the region, wherever that stands.
+                # The prompt passes through the gateway that serves the region, wherever that runs.
                 serving = [
                     item
                     for item in remote[region]
@@ -234,9 +234,9 @@ class RegionRouting:
 
 
 def _remote(region: str, serving: list[tuple[PeerGateway, ServiceFacts]], request: InferenceRequest) -> _Target | None:
-    """Return a region as its gateways tell of it, to be reached through the least loaded of them."""
+    """Return a region as its gateways report it, to be reached through the least loaded of them."""
     whole = [item for item in serving if item[1].whole]
-    # One that knows of all requests tells of the others' too; without such, each tells of its own.
+    # One that knows of all requests reports the others' too; without such, each reports its own.
     told = [max(whole, key=lambda item: item[0].heard_s)] if whole else serving
     engines = max((facts.engines for _, facts in serving), default=0)
     if not engines:

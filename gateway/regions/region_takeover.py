@@ -17,7 +17,7 @@ KIND = "regions/claim"
 DEAD_S = 1.0
 """A region is taken for dead after its addresses have refused connections for so long."""
 STARTING_S = 15.0
-"""The same of a region that was not heard of since this gateway's own start: the fleet may be starting."""
+"""The same of a region that was silent since this gateway's own start: the fleet may be starting."""
 STEP_S = 1.0
 """The next nearest region waits this much longer, in case that the nearest cannot reach the engines."""
 VOTE_S = 1.0
@@ -49,9 +49,9 @@ class RegionTakeover:
     def __init__(
         self, peers: RegionPeers, engines_answer: EnginesAnswer, claims_here: Callable[[], bool] = lambda: True
     ) -> None:
-        """`engines_answer` tells whether an engine of the region answers.
+        """`engines_answer` returns whether an engine of the region answers.
 
-        `claims_here` tells whether this is the one of its region's gateways that claims.
+        `claims_here` returns whether this is the one of its region's gateways that claims.
         """
         self._peers = peers
         self._engines_answer, self._claims_here = engines_answer, claims_here
@@ -86,14 +86,14 @@ class RegionTakeover:
         return DEAD_S if heard else STARTING_S
 
     def _is_orphan(self, region: str) -> bool:
-        """Return whether nobody who lives serves the dead region: whoever took it has died, too, or started anew."""
+        """Return whether no live region serves the dead one: the one that took it has died, too, or restarted."""
         epoch = self._peers.epochs.known.get(region)
         if epoch is None or epoch.region == region:
             return True
         if self._peers.epochs.serves(region):
             return False
         if epoch.region == self._peers.region:
-            # A gateway of our own region, most likely this one before it started anew.
+            # A gateway of our own region, most likely this one before its restart.
             return True
         holder = self._peers.by_tag(epoch.holder)
         if holder is not None:

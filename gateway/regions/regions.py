@@ -34,7 +34,7 @@ _ASKED = 4
 
 
 class Regions(RequestListener):
-    """What the gateway, the proxy and the sampler need; hears of dispatches, which its prefix snapshot tells."""
+    """What the gateway, the proxy and the sampler need; receives dispatches, which its prefix snapshot reports."""
 
     def __init__(
         self,

@@ -50,7 +50,7 @@ class WorkLease:
         return now - self.renewed_s > self._lasts_s
 
     def holding(self, clock: Callable[[], float]) -> Callable[[], bool]:
-        """Return what tells whether the lease has held ever since this call."""
+        """Return a function that returns whether the lease has held ever since this call."""
         lapses = self._lapses
         return lambda: lapses == self._lapses and not self.is_over(clock())
 

@@ -76,7 +76,7 @@ class ArmResults(RequestListener):
     @override
     def ended(self, record: DecisionRecord, now: float) -> None:
         outcome = record.outcome
-        # A rejection is our own doing, whoever asked.
+        # A rejection is our own doing, whatever reported the request.
         if not record.decision.arm or (record.reporter and outcome != REJECTED):
             return
         self._metrics.arm_requests.inc(record.decision.pool_id, record.decision.arm, outcome)

@@ -45,7 +45,7 @@ class CacheLocalitySampler:
         self._bus.publish(TOPIC, encode_cache_locality(await self.sample(time.monotonic(), time.time())))
 
     async def sample(self, now: float, unix: float) -> CacheLocalitySample:
-        """Return one look at all pools; `now` is monotonic, `unix` wall-clock seconds."""
+        """Return one reading of all pools; `now` is monotonic, `unix` wall-clock seconds."""
         pools = [await self._pool(pool, now, unix) for pool in list(self._pools())]
         seen = {engine.engine_id for pool in pools for engine in pool.engines}
         self._trust = {engine_id: trust for engine_id, trust in self._trust.items() if engine_id in seen}

@@ -29,7 +29,7 @@ class CostReport(msgspec.Struct, frozen=True):
 
 
 class CostReports:
-    """Reports what changed. Mutable: what was told last, and the counts of samples told to metrics."""
+    """Reports changes. Mutable: the counts reported last, and the counts of samples added to metrics."""
 
     def __init__(self, bus: Bus, pools: Callable[[], Iterable[LivePool]], samples: CounterFamily) -> None:
         self._bus = bus
@@ -55,7 +55,7 @@ class CostReports:
     def _count(self, pool_id: str, samples: dict[str, int]) -> None:
         for result, count in samples.items():
             new = count - self._counted.get((pool_id, result), 0)
-            # A pool that was taken down and made anew counts from 0 again.
+            # A pool that was removed and created again counts from 0.
             if new:
                 self._samples.inc(pool_id, result, amount=new if new > 0 else count)
             self._counted[pool_id, result] = count

@@ -35,7 +35,7 @@ _GONE = _Engine("", "", PastMoments(), None)
 
 
 class DecisionRecorder:
-    """Makes the records under one snapshot. Mutable: what it looked up of engines.
+    """Makes the records under one snapshot. Mutable: facts of engines that it has read.
 
     Their costs hold as long as the snapshot, their names and trust until `begin` is called.
     """
@@ -48,7 +48,7 @@ class DecisionRecorder:
         self._engines: defaultdict[str, dict[str, _Engine]] = defaultdict(dict)
 
     def begin(self, snapshot_age_s: float | None) -> None:
-        """Begin an interval: look engines up anew."""
+        """Begin an interval: read the engines again."""
         self._age_s = snapshot_age_s
         self._engines.clear()
 

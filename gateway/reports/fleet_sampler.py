@@ -86,7 +86,7 @@ class FleetSampler:
         self._set_gauges(sample)
 
     def sample(self, now: float, unix: float) -> FleetSample:
-        """Return one consistent look at all pools; `now` is monotonic, `unix` wall-clock seconds."""
+        """Return one consistent reading of all pools; `now` is monotonic, `unix` wall-clock seconds."""
         self._seq += 1
         engines: list[EngineSample] = []
         pools: list[PoolSample] = []

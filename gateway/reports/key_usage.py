@@ -24,7 +24,7 @@ class KeyLastUses(msgspec.Struct, frozen=True):
 
 
 class KeyUsage:
-    """Tells each key's last use until it is a minute old, so that a lost message loses no use.
+    """Reports each key's last use until it is a minute old, so that a lost message loses no use.
 
     Mutable state: one dict, of the loop's thread; keys come from the snapshot, which bounds them.
     """

@@ -23,7 +23,7 @@ class Overtaken:
         self._dispatches: OrderedDict[str, deque[_Dispatch]] = OrderedDict()
 
     def dispatched(self, record: DecisionRecord) -> None:
-        """Note a dispatch; of those at once nobody was overtaken by."""
+        """Note a dispatch; one that did not wait was not overtaken."""
         decision = record.decision
         if decision.queued_s <= 0.0:
             return

@@ -23,7 +23,7 @@ class RecentAnswers:
         try:
             question = QUESTION.decode(value)
         except UnreadableMessageError:
-            # Of a console of another version, which shows that nobody answers it.
+            # From a console of another version, which shows that no answer comes.
             return
         answer = RecentAnswer(question.question_id, tuple(map(as_it_stands, self._asked_for(question))))
         self._bus.tell(ANSWERED + question.asker, ANSWER.encode(answer))

@@ -106,7 +106,7 @@ class RequestOutbox(RequestListener):
             self._rows.append(traffic_row(record, keys, self._digest_key))
 
     async def flush(self, *, last: bool = False) -> None:
-        """Send what has ended until now; with `last` everything, for nobody will tell the other ends."""
+        """Send what has ended until now; with `last` everything, because the other ends will not be reported."""
         async with self._flushing:
             now = time.monotonic()
             self._room = min(self._most, self._room + self._kept_per_s * (now - self._flushed_s))
@@ -144,7 +144,7 @@ class RequestOutbox(RequestListener):
         del self._open[MAX_OPEN:]
 
     def _untold(self, now: float, *, last: bool) -> list[DecisionRecord]:
-        """Return the requests in progress whose end nobody will tell any more, and follow them no longer."""
+        """Return the requests in progress whose end will not be reported any more, and follow them no longer."""
         running, untold = self._open, 0
         for record in running:
             told = UNTOLD_FACTOR if record.first_token_s is not None else 1
@@ -184,7 +184,7 @@ class RequestOutbox(RequestListener):
 
 
 def _note_ttft(ordinary: Sequence[DecisionRecord], late: Sequence[DecisionRecord]) -> None:
-    """Count in their pools' sums where the TTFT of requests went; of many, every nth of all stands for n."""
+    """Add the parts of requests' TTFT to their pools' sums; of many, every nth of all represents n."""
     every = -(-(len(ordinary) + len(late)) // MAX_SPLIT) or 1
     for record in chain(ordinary[::every], late[-len(ordinary) % every :: every]):
         parts = split_of(record)
@@ -219,5 +219,5 @@ def kept(ended: Sequence[DecisionRecord], at_most: float) -> list[Kept]:
     if wanted == len(ended):
         return [(record, 1.0) for record in ended]
     share = wanted / len(ended)
-    # The middle of each stretch of so many that one stands for them.
+    # The middle of each stretch represents the stretch.
     return [(ended[ceil((number + 0.5) / share) - 1], share) for number in range(wanted)]

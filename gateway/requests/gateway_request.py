@@ -30,7 +30,7 @@ class GatewayRequest(InferenceRequest, frozen=True, gc=False):
     salted: bool = False
     """The engine keeps the prompt's blocks under a cache salt."""
     tracked: bool = True
-    """Somebody will tell what becomes of it."""
+    """A caller will report its end."""
     proxied: bool = False
     """This gateway forwards it."""
     witness: str = ""

@@ -1,6 +1,6 @@
 """Block keys of prompts whose beginnings were tokenized before, for when the tokenizer answers late.
 
-A prompt's bytes are cut into chunks whose digests are chained, so that a digest stands for everything before it. Each
+A prompt's bytes are cut into chunks whose digests are chained, so that a digest identifies everything up to it. Each
 chunk of a tokenized prompt keeps the keys of the blocks that end in it, as if tokens were spread evenly over the bytes.
 A later prompt gets the keys of its leading chunks. No text is kept.
 """

@@ -13,7 +13,7 @@ from gateway.formats.handoff_bodies import TRANSFER
 from kvstore.connector.engine_params import FIELD, KvOutcome, LoadInstruction, outcome_in
 
 TRANSFER_MARK = b'"' + TRANSFER.encode() + b'"'
-"""What stands in every answer of which a connector says something."""
+"""Contained in every answer to which a connector added a report."""
 _OBJECT, _NULL = b"{", msgspec.Raw(b"null")
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

@@ -55,7 +55,7 @@ class RequestLifecycle:
     ) -> DecisionRecord:
         """Return the record of a dispatched request; raises ApiError with 409, 429 or 503.
 
-        `earlier` is the record of the same request's attempt on another engine, which is continued. `holding` tells
+        `earlier` is the record of the same request's attempt on another engine, which is continued. `holding` returns
         whether it is still for us to serve (gateway.regions.work_lease).
         """
         asked_s = monotonic()
@@ -65,7 +65,7 @@ class RequestLifecycle:
             else:
                 outcome = await pool.place(request, hold=hold, excluded=excluded, salted=request.proves_salts)
         if holding is not None and isinstance(outcome, Dispatched) and not holding():
-            # No engine has heard of it yet, and another region may be at work on it by now.
+            # No engine has received it yet, and another region may be at work on it by now.
             pool.observe(Failed(request.request_id))
             outcome = Rejected(request.request_id, "taken_back", 1.0)
         return self._taken(pool, request, outcome, asked_s, earlier)
@@ -148,7 +148,7 @@ class RequestLifecycle:
                 tell(record, now)
 
     def assume_first_token(self, record: DecisionRecord) -> None:
-        """Let the router take the prefill for over, which nobody sees; the record keeps no TTFT."""
+        """Have the router assume that the prefill, whose end is not visible, is over; the record keeps no TTFT."""
         record.pool.observe(FirstToken(record.decision.decision_id))
 
     def handed_over(self, record: DecisionRecord, now: float, cached_tokens: int | None) -> None:
@@ -225,11 +225,11 @@ class RequestLifecycle:
             tell(record, failed)
 
     def let_go(self, record: DecisionRecord) -> None:
-        """Give the engine back for a request that may never be sent; what becomes of it can still be told."""
+        """Give the engine back for a request that may never be sent; its end can still be reported."""
         record.pool.observe(Failed(record.decision.decision_id))
 
     def assume_over(self, record: DecisionRecord) -> None:
-        """Give the engine back for a request of which nobody tells: it is taken to have gone as estimated."""
+        """Give the engine back for a request without reports: it is assumed to have gone as estimated."""
         if not record.outcome and record.first_token_s is None:
             record.pool.observe(Completed(record.decision.decision_id, None))
 
@@ -340,7 +340,7 @@ def _engines_of(decision: Decision) -> tuple[str, ...]:
 
 
 def _no_decision(pool: LivePool, request: GatewayRequest, rejected: Rejected) -> Decision:
-    """Return what stands for the decision of a request that was rejected."""
+    """Return the placeholder decision of a request that was rejected."""
     policy = pool.entry.policy
     decision = Decision(
         request.request_id,
@@ -355,7 +355,7 @@ def _no_decision(pool: LivePool, request: GatewayRequest, rejected: Rejected) ->
         0,
         0.0,
         0.0,
-        # It was rejected at this moment, after its candidates were looked at.
+        # It was rejected at this moment, after its candidates were evaluated.
         monotonic(),
         candidates=rejected.candidates,
     )

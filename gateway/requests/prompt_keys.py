@@ -186,7 +186,7 @@ class PromptKeys:
     def _asked_once(
         self, digest: bytes, pool: LivePool, name: bytes, seed: int, prompt: Prompt, data: bytes, lora: str
     ) -> asyncio.Task[KeyedPrompt | None]:
-        """Ask once for equal prompts that arrive together; whoever waits must shield it, for the others' sake."""
+        """Ask once for equal prompts that arrive together; a waiter must shield it, for the others' sake."""
         task = self._under_way.get(digest)
         if task is None:
             task = asyncio.create_task(self._tokenized(digest, pool, name, seed, prompt, data, lora))
@@ -378,7 +378,7 @@ def _token_keys(pool: LivePool, seed: int, tokens: array[int] | Sequence[int]) -
 
 
 def _findable(pool: LivePool, keys: tuple[int, ...], tokens: int) -> tuple[int, ...]:
-    """Leave out the block that the last token ends: engines compute that token anew, and its block with it."""
+    """Leave out the block that the last token ends: engines recompute that token, and its block with it."""
     return keys[: max(0, tokens - 1) // pool.entry.block_tokens]
 
 

@@ -9,8 +9,8 @@ from bisect import bisect_right
 class PastMoments:
     """Rising monotonic seconds, at most twice `limit`, none closer than `apart_s` to the one before.
 
-    One thread notes, any may ask: an array is only added to, and a shorter one takes its place, so whoever holds one
-    need not copy it.
+    One thread notes, any may ask: an array is only added to, and a shorter one replaces it, so a reader need not copy
+    its array.
     """
 
     def __init__(self, limit: int = 1024, apart_s: float = 0.05) -> None:

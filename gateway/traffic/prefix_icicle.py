@@ -1,7 +1,7 @@
 """The prefixes that prompts share, as a tree for a picture: depth in blocks, width by requests.
 
-A block's key stands for the whole prefix that ends with it, so prompts that agree in one key agree before it, too.
-A node is a run of blocks along which its prompts stay together; it ends where they part.
+A block's key identifies the whole prefix that ends with it, so prompts that agree in one key agree before it, too. A
+node is a run of blocks along which its prompts stay together; it ends where they part.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 MAX_BLOCKS = 64
-"""Prompts are looked at that deep."""
+"""Prompts are compared to this depth."""
 
 
 class IciclePrefix(msgspec.Struct, frozen=True):
@@ -36,7 +36,7 @@ def icicle(
 ) -> list[IciclePrefix]:
     """Return the prefixes that at least `least` requests share, the `most` widest, parents before their children.
 
-    Prompts come as (keys, requests that they stand for). Siblings are in descending order of requests.
+    Prompts come as (keys, represented requests). Siblings are in descending order of requests.
     """
     found: list[IciclePrefix] = []
     # By requests, the widest first: what does not find room is narrower than all that does.

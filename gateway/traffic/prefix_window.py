@@ -24,7 +24,7 @@ class SeenPrompt(msgspec.Struct, frozen=True, gc=False):
     """Of its first blocks, MAX_BLOCKS at most."""
     engine_id: str
     weight: int
-    """Requests that it stands for."""
+    """Requests that it represents."""
 
 
 class PrefixWindow:

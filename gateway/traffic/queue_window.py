@@ -10,11 +10,11 @@ import msgspec
 from routing.ledger.router_counts import CountsSeen
 
 MAX_WAITS = 4096
-"""Waits kept between two looks; of more dispatches the newest count."""
+"""Waits kept between two readings; of more dispatches the newest count."""
 
 
 class QueueSummary(msgspec.Struct, frozen=True, gc=False):
-    """The window at one moment: events per second, waits in seconds (None: no dispatch to tell from)."""
+    """The window at one moment: events per second, waits in seconds (None: no dispatch)."""
 
     dispatched_at_once_per_s: float
     dispatched_waited_per_s: float
@@ -30,14 +30,14 @@ class _Look(msgspec.Struct, frozen=True):
     at_s: float
     counts: CountsSeen
     waits: tuple[float, ...]
-    """Of the dispatches since the look before."""
+    """Of the dispatches since the previous reading."""
 
 
 class QueueWindow:
-    """Looks at the counts of a router, `window_s` seconds of them, and the waits of the dispatches between.
+    """Readings of a router's counts, `window_s` seconds of them, and the waits of the dispatches between.
 
-    A wait is the whole time at the gateway; a dispatch at once waited 0. Mutable state: `_looks` and the waits
-    since the newest one.
+    A wait is the whole time at the gateway; a dispatch at once waited 0. Mutable state: `_looks` and the waits since
+    the newest one.
     """
 
     def __init__(self, window_s: float = 15.0) -> None:
@@ -50,11 +50,11 @@ class QueueWindow:
         self._waits.append(waited_s)
 
     def look(self, counts: CountsSeen, now: float) -> QueueSummary | None:
-        """Take a look at monotonic second `now` and return what happened in the window; None at the first look."""
+        """Take a reading at monotonic second `now` and return the events of the window; None at the first reading."""
         looks = self._looks
         looks.append(_Look(now, counts, tuple(self._waits)))
         self._waits.clear()
-        # The oldest look is where counting starts: one at the window's edge or just before it.
+        # The oldest reading is where counting starts: one at the window's edge or just before it.
         while len(looks) > 1 and looks[1].at_s <= now - self.window_s:
             looks.popleft()
         if len(looks) == 1:

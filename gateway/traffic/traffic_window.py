@@ -17,7 +17,7 @@ CANCELLED = "cancelled"
 JUDGED = (COMPLETED, FAILED, REJECTED)
 """Outcomes that are on time or late; others say nothing of that."""
 TTFT_POINTS = 64
-"""Ranks are told to 1/128 of all."""
+"""Ranks are accurate to 1/128 of all."""
 
 
 class EndedRequest(Protocol):
@@ -38,7 +38,7 @@ class EndedRequest(Protocol):
 
 
 class TrafficSummary(msgspec.Struct, frozen=True, gc=False):
-    """The window at one moment; shares 0..1, times in seconds, None: no request to tell from."""
+    """The window at one moment; shares 0..1, times in seconds, None: no request."""
 
     requests_per_s: float
     prompt_tokens_per_s: float
@@ -60,9 +60,9 @@ class TrafficSummary(msgspec.Struct, frozen=True, gc=False):
 class TrafficWindow:
     """Requests that ended in the last `window_s` seconds, at most `max_results`; totals per engine since the start.
 
-    Mutable state: `_ended` in order of their ends, `_ttfts` of those that have one, the sums over them, and
-    `_totals`. Sums are kept as results come and go, since thousands may stand in a window that is looked at
-    twice a second. Where the limit cuts the window short, rates are taken over the time that is left in it.
+    Mutable state: `_ended` in order of their ends, `_ttfts` of those that have one, the sums over them, and `_totals`.
+    Sums are kept as results come and go, since a window that is read twice a second may hold thousands. Where the limit
+    cuts the window short, rates are taken over the time that is left in it.
     """
 
     def __init__(self, window_s: float = 15.0, max_results: int = 16_384) -> None:
