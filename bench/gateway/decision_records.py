@@ -86,7 +86,7 @@ class Gate:
         self.desk = cast(Any, self.app._route_api._lifecycle)
         # Rounds of decisions without a pause are the load here, and no reason to reject any.
         self.desk.reject_if_late = lambda *_: None
-        self.told = self.desk._tell
+        self.told = self.desk._listeners
         told = (getattr(self.told, moment) for moment in _MOMENTS)
         silent = [tuple(call for call in calls if call.__self__ is not gateway.requests) for calls in told]
         self.silent = SimpleNamespace(**dict(zip(_MOMENTS, silent, strict=True)))
@@ -108,7 +108,7 @@ class Gate:
     def decide(self, bodies: list[bytes], *, recorded: bool) -> float:
         """Decide and complete them, and return the CPU seconds of that."""
         recent, desk = self.app.recent, self.desk
-        desk._tell = self.told if recorded else self.silent
+        desk._listeners = self.told if recorded else self.silent
         begin = time.process_time()
         for body in bodies:
             name, now = new_id(), time.monotonic()

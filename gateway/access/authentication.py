@@ -28,7 +28,7 @@ MANAGE = "manage"
 
 
 class PoolTenants:
-    """Which tenants the API keys of a snapshot belong to, and where they may place requests."""
+    """Maps the tenants of a snapshot's API keys to the models whose pools they may use."""
 
     def __init__(self, keys: Sequence[ApiKeyEntry]) -> None:
         self.only_one = len({key.tenant_id for key in keys}) < 2
@@ -48,7 +48,7 @@ class KeyDirectory(Protocol):
     """Finds API keys by their hash; the Gateway is one."""
 
     def api_key(self, sha256: str) -> ApiKeyEntry | None:
-        """Return the key whose SHA-256 (hex) this is."""
+        """Return the key with this SHA-256 (hex)."""
         ...
 
 

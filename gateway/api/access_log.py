@@ -55,9 +55,9 @@ def observation_of(line: bytes, model: str) -> dict[str, Any]:
 
 def _prompt_tokens(fields: Mapping[str, Any]) -> int:
     """Return the prompt's tokens where the log has them, else an estimate from the request's bytes."""
-    told = _number(fields, "prompt_tokens")
-    if told is not None:
-        return max(1, int(told))
+    logged = _number(fields, "prompt_tokens")
+    if logged is not None:
+        return max(1, int(logged))
     length = _number(fields, "request_length") or 0.0
     return max(1, int((length - _OVERHEAD_BYTES) / _BYTES_PER_TOKEN))
 

@@ -31,7 +31,7 @@ Count = Annotated[int, Meta(ge=0, le=100_000_000)]
 
 
 class Completion(msgspec.Struct, kw_only=True):
-    """What the engine reported with its answer, all in tokens and optional."""
+    """The engine's report with its answer, all in tokens and optional."""
 
     cached_tokens: Count | None = None
     output_tokens: Count | None = None
@@ -68,9 +68,9 @@ class FeedbackApi:
         record = self._lifecycle.recent.find(decision_id, caller.tenant_id)
         if record is None:
             raise unknown_decision()
-        self._reporting.told(caller.key_id, now)
+        self._reporting.reported(caller.key_id, now)
         if record.proxied:
-            # What the gateway sees by itself is not for the caller to say.
+            # The gateway's own observations take precedence over the caller's.
             pass
         elif verb == "handed_over":
             self._lifecycle.handed_over(record, now, self._report(record, body).cached_tokens)

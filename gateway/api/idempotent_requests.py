@@ -12,9 +12,9 @@ Key = tuple[str, str]
 
 
 class RepeatedRequests(Generic[Answer]):
-    """Answers by (API key id, request id), at most `capacity`, the oldest leaves first.
+    """Answers by (API key id, request id), at most `capacity`; the oldest leaves first.
 
-    A call that fails or is cancelled leaves nothing behind, so that its repetition tries afresh.
+    A call that fails or is cancelled leaves nothing behind, so that its repetition tries again.
     """
 
     def __init__(self, capacity: int = 10_000) -> None:

@@ -39,7 +39,7 @@ class Bus(Protocol):
 
     @property
     def connected(self) -> bool:
-        """Whether what others publish arrives now."""
+        """A claim is remembered for at most this long, unless the claimer sets another time."""
 
     def publish(self, topic: str, value: bytes) -> None:
         """Make `value` the last value of `topic` and send it to its subscribers."""
@@ -50,7 +50,7 @@ class Bus(Protocol):
     def append(self, topic: str, value: bytes) -> None:
         """Send a value to the subscribers of `topic`; nothing is kept."""
 
-    def tell(self, topic: str, value: bytes) -> Future[int]:
+    def notify(self, topic: str, value: bytes) -> Future[int]:
         """Notify the present subscribers of `topic` and return their number; BusAwayError while unreachable."""
 
     def claim(self, name: str, holder: str, *, instead_of: str = "", seconds: float = CLAIM_S) -> Future[str]:
@@ -97,12 +97,12 @@ class InProcessBus:
         """Send a value to the subscribers of `topic`; nothing is kept."""
         self._subscribers.deliver(topic, value)
 
-    def tell(self, topic: str, value: bytes) -> Future[int]:
+    def notify(self, topic: str, value: bytes) -> Future[int]:
         """Notify the subscribers of `topic` and return their number."""
         return _done(self._subscribers.deliver(topic, value))
 
     def claim(self, name: str, holder: str, *, instead_of: str = "", seconds: float = CLAIM_S) -> Future[str]:
-        """Return who holds `name`; the oldest claims are forgotten."""
+        """Return the holder of `name`; the oldest claims are forgotten."""
         now = time.monotonic()
         with self._lock:
             held, until = self._claims.get(name, ("", 0.0))
@@ -124,17 +124,17 @@ class InProcessBus:
         return unsubscribe
 
 
-def hear_on_loop(bus: Bus, topic: str, take: Callable[[bytes], None]) -> Callable[[], None]:
+def subscribe_on_loop(bus: Bus, topic: str, take: Callable[[bytes], None]) -> Callable[[], None]:
     """Subscribe to `topic` on the thread of the running event loop; returns the call that ends it."""
     loop = asyncio.get_running_loop()
     ended = threading.Event()
 
-    def hear(_topic: str, value: bytes) -> None:
-        # A publisher's thread may be on its way here still when it has ended, and the loop with it.
+    def deliver(_topic: str, value: bytes) -> None:
+        # A publisher's thread may still be on its way here when the subscription, and the loop with it, has ended.
         if not ended.is_set():
             loop.call_soon_threadsafe(take, value)
 
-    unsubscribe = bus.subscribe(topic, hear)
+    unsubscribe = bus.subscribe(topic, deliver)
 
     def end() -> None:
         ended.set()

@@ -51,7 +51,7 @@ class Subscribers:
 
 
 def covers(pattern: str, topic: str) -> bool:
-    """Return whether `pattern`, a topic or a prefix ending in "/", means `topic`."""
+    """Return whether `pattern`, a topic or a prefix ending in "/", covers `topic`."""
     return topic == pattern or (pattern.endswith("/") and topic.startswith(pattern))
 
 
@@ -62,7 +62,7 @@ def patterns_of(topic: str) -> list[str]:
 
 
 def call(callback: Callback, topic: str, value: bytes) -> None:
-    """Call one subscriber; what it raises is logged."""
+    """Call one subscriber; its exceptions are logged."""
     try:
         callback(topic, value)
     except Exception:

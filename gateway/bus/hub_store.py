@@ -98,7 +98,7 @@ class _Stream:
         self._last = (0, 0)
 
     def add(self, now_ms: int, frame: bytes, most: int) -> bytes:
-        """Keep the entry and return its id, which is above all before it whatever the clock says."""
+        """Keep the entry and return its id, which is above all earlier ones whatever the clock shows."""
         self._last = (now_ms, 0) if now_ms > self._last[0] else (self._last[0], self._last[1] + 1)
         self._entries.append((self._last, frame))
         self._bytes += len(frame)
@@ -108,7 +108,7 @@ class _Stream:
 
     def after(self, entry_id: tuple[int, int]) -> list[tuple[bytes, bytes]]:
         """Return the entries above an id."""
-        return [(b"%d-%d" % each, frame) for each, frame in self._entries if each > entry_id]
+        return [(b"%d-%d" % key, frame) for key, frame in self._entries if key > entry_id]
 
 
 def _entry_id(text: bytes) -> tuple[int, int]:

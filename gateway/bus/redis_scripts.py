@@ -62,7 +62,8 @@ if held and held ~= ARGV[2] then return held end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
 return ARGV[1]
 """
-"""KEYS the claimed name; ARGV who claims it, whose claim counts no longer, milliseconds. Returns who holds it."""
+"""KEYS the claimed name; ARGV the claimer, the holder whose claim no longer counts, milliseconds. Returns the holder.
+"""
 
 
 class BusNames:

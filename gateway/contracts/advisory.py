@@ -26,18 +26,18 @@ PREFETCHING = "prefetching"
 
 
 class Advisory(msgspec.Struct, frozen=True, kw_only=True):
-    """Says that a session will ask soon (SYMPHONY Fig. 7)."""
+    """Announces a session's next request (SYMPHONY Fig. 7)."""
 
     tenant_id: str
     session_id: str
     served_model: str = ""
-    """Empty: whichever it asked last."""
+    """Empty: the model of its last request."""
     expected_arrival_s: float | None = None
     """Seconds from now; None: unknown."""
     ordered: bool = False
     """Requests of this source come in the order of their advisories."""
     priority: int = 1
-    """Lower goes first."""
+    """Lower is more urgent."""
     source: str = ""
     """Id of the API key that sent it, or for which its token was made."""
 
@@ -83,7 +83,7 @@ class SourceTally(msgspec.Struct):
     bytes_moved: int = 0
     bytes_useless: int = 0
     saved_tokens: int = 0
-    """Prompt tokens that engines loaded from what was moved."""
+    """Prompt tokens that engines loaded from moved blocks."""
     useful_share: float = 1.0
     backs_off: bool = False
 

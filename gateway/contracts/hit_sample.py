@@ -1,4 +1,4 @@
-"""One request's predicted and reported hit, and what explains a difference within the request."""
+"""One request's predicted and reported hit, and the causes of a difference within the request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOLERATED_BLOCKS = 1
 
 
 class HitSample(msgspec.Struct, frozen=True, gc=False):
-    """What was believed of one request and what its engine said. Tokens of the prompt."""
+    """Believed and reported hit of one request. Tokens of the prompt."""
 
     at_s: float
     """When its engine was chosen, monotonic seconds."""
@@ -35,16 +35,16 @@ class HitSample(msgspec.Struct, frozen=True, gc=False):
     tenant: str = ""
     """The tenant whose request it was; empty: it came with an operator's key, or from the only tenant."""
     reported: bool = False
-    """It is known by that tenant's word alone: the gateway did not see the answer."""
+    """It is known from that tenant's report alone: the gateway did not see the answer."""
 
     @property
     def short(self) -> bool:
-        """Whether the engine found less than was believed, by more than engines do anyway."""
+        """Whether the engine had less than was believed, by more than engines do anyway."""
         return self.believed_tokens - self.reported_tokens > TOLERATED_BLOCKS * self.block_tokens
 
     @property
     def missed(self) -> bool:
-        """Whether the engine found more than was believed, by a whole block at least."""
+        """Whether the engine had more than was believed, by a whole block at least."""
         return self.reported_tokens - self.believed_tokens >= self.block_tokens
 
 

@@ -23,13 +23,13 @@ class MoveOrder(msgspec.Struct, frozen=True):
 
 
 class RebalanceOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """The table of widened prefixes that holds from now on, and moves to be made once."""
+    """The table of widened prefixes in force, and moves to be made once."""
 
     pool_id: str
     at: float
     """Unix seconds; identifies the order."""
     fence: int
-    """Fencing token of the job's lease: an order with a lower one than was seen is void."""
+    """Fencing token of the job's lease: an order with a lower one than the highest seen is void."""
     widened: dict[str, int] = {}
     """Affinity key as 16 hex digits → its number of candidates."""
     moves: tuple[MoveOrder, ...] = ()

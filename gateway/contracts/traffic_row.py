@@ -43,10 +43,11 @@ class TrafficRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Engines of the pool that took work."""
     policy_version: int
     head: tuple[int, ...]
-    """Keys of the first blocks at the pool's own size, where that is smaller than a trace's; placements that keep
-    equal beginnings together go by these."""
+    """Keys of the first blocks at the pool's own size, where that is smaller than a trace's; placements that keep equal
+    beginnings together use these.
+    """
     agent: str
-    """The agent that asked, by the name that its application gives it."""
+    """Name of the agent that asked, as its application gives it."""
     workflow: str
     """Keyed digest of its workflow's id."""
     origin: str

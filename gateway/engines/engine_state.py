@@ -37,7 +37,7 @@ def _out_of_rotation(engine: LiveEngine, now: float) -> str:
         return "degraded"
     if engine.breaker.stalled and not engine.breaker.hung:
         return QUARANTINED
-    if engine.breaker.heard:
+    if engine.breaker.answered:
         return "lost"
     if not engine.probed.is_set():
         return "unknown"

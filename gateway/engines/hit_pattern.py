@@ -9,7 +9,7 @@ of requests that differ, must be at least LEAST_SAMPLES (LEAST_OTHERS of all ten
 3. salt        blocks were believed, and the engine reports none on (nearly) all requests, of the same length: it
                keeps them under another name. In a pool that salts, or whose index is built from dispatches
 4. tokenizer   the same in an exact pool: the blocks that it reported are not those that requests name. Also
-               where it reports hits and the index never knows of any, although events come
+               where it reports hits and the index never has any, although events arrive
 5. template    all prompts agree up to one boundary T (reported hits the same, believed ones not), or all fall
                short by the same number of tokens: a part that every prompt has is rendered differently
 6. late event  at least half of the requests that differ ran near a gap in the engine's events
@@ -98,8 +98,8 @@ def _verdict(samples: Sequence[HitSample], keys: PoolKeys, before: str, least: i
         blind = cause == TOKENIZER
         share = 0.0 if blind else None
         return HitVerdict(BLIND if blind else EXACT, share, cause, len(samples), len(differing))
-    found = sum(min(item.reported_tokens, item.believed_tokens) for item in believed)
-    share = found / sum(item.believed_tokens for item in believed)
+    reported = sum(min(item.reported_tokens, item.believed_tokens) for item in believed)
+    share = reported / sum(item.believed_tokens for item in believed)
     enough = EXACT_AGAIN if before != EXACT else DEGRADED_BELOW
     grade = BLIND if share < BLIND_BELOW else DEGRADED if share < enough else EXACT
     return HitVerdict(grade, share, cause, len(samples), len(differing))
@@ -126,16 +126,16 @@ def _cause(samples: Sequence[HitSample], differing: Sequence[HitSample], keys: P
 def _by_events(differing: Sequence[HitSample], short: Sequence[HitSample], keys: PoolKeys) -> str:
     if 2 * sum(item.gap for item in differing) >= len(differing):
         return LATE_EVENT
-    untold = keys.by_dispatches or 2 * sum(item.removed for item in short) >= len(short)
-    return EVICTION if short and 2 * len(short) >= len(differing) and untold else UNKNOWN
+    removals = keys.by_dispatches or 2 * sum(item.removed for item in short) >= len(short)
+    return EVICTION if short and 2 * len(short) >= len(differing) and removals else UNKNOWN
 
 
 def _by_length(samples: Sequence[HitSample], least: int) -> str:
     """Return template or tokenizer where most prompts have another length on the engine, else nothing."""
-    told = [sample for sample in samples if sample.engine_prompt_tokens is not None]
-    differences = [item.engine_prompt_tokens - item.prompt_tokens for item in told if item.engine_prompt_tokens]
+    counted = [sample for sample in samples if sample.engine_prompt_tokens is not None]
+    differences = [item.engine_prompt_tokens - item.prompt_tokens for item in counted if item.engine_prompt_tokens]
     other = [difference for difference in differences if difference]
-    if len(other) < least or len(other) < _MOST * len(told):
+    if len(other) < least or len(other) < _MOST * len(counted):
         return ""
     return TEMPLATE if max(other) - min(other) <= 1 else TOKENIZER
 
@@ -152,7 +152,7 @@ def _one_boundary(short: Sequence[HitSample]) -> bool:
 
 
 def _never_known(samples: Sequence[HitSample], missed: Sequence[HitSample], least: int) -> bool:
-    """Return whether the engine reports hits and the index knows of none on nearly all requests."""
+    """Return whether the engine reports hits and the index has none on nearly all requests."""
     hits = [sample for sample in samples if sample.reported_tokens >= sample.block_tokens]
     unknown = sum(hit.believed_tokens < hit.block_tokens for hit in hits)
     return len(missed) >= least and len(hits) >= least and unknown >= _NEARLY_ALL * len(hits)

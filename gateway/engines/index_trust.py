@@ -14,10 +14,10 @@ WINDOW_S = 300.0
 MAX_SAMPLES = 64
 """Of one tenant, seen or reported."""
 MAX_SOURCES = 32
-TOLD_SHARE = 0.05
+REPORTED_SHARE = 0.05
 JUDGED_EVERY_S = 2.0
 GAP_S = 10.0
-"""Missed events this long before a decision may explain what it did not know."""
+"""Events missed this long before a decision may explain its wrong belief."""
 
 
 class IndexTrust:
@@ -26,7 +26,8 @@ class IndexTrust:
     def __init__(self) -> None:
         self.verdict: HitVerdict = NO_VERDICT
         self._samples: dict[tuple[bool, str], deque[HitSample]] = {}
-        """Apart by tenant, so that none pushes out another's, and what tenants report from what the gateway saw."""
+        """Separate by tenant, so that none displaces another's, and reported samples from those that the gateway saw.
+        """
         self._gaps = PastMoments()
         self._removals = PastMoments()
         self._counts = (0, 0)
@@ -62,7 +63,7 @@ class IndexTrust:
         self._fresh = True
 
     def recent(self) -> list[HitSample]:
-        """Return the newest samples, the oldest first; any thread may ask."""
+        """Return the newest samples, the oldest first; callable from any thread."""
         return self._all()[-MAX_SAMPLES:]
 
     def _newest_s(self, source: tuple[bool, str]) -> float:
@@ -81,11 +82,11 @@ class IndexTrust:
         if not self._fresh or now - self._judged_s < JUDGED_EVERY_S:
             return False
         self._fresh, self._judged_s = False, now
-        before, found = self.verdict, hit_verdict(self._all(), keys, self.verdict.grade)
-        changed = (before.grade, before.cause) != (found.grade, found.cause)
-        # Figures that move a little would send every viewer new words twice a second.
-        if changed or abs((found.share or 0.0) - (before.share or 0.0)) > TOLD_SHARE:
-            self.verdict = found
+        before, verdict = self.verdict, hit_verdict(self._all(), keys, self.verdict.grade)
+        changed = (before.grade, before.cause) != (verdict.grade, verdict.cause)
+        # Small changes of the share would send every viewer new words twice a second.
+        if changed or abs((verdict.share or 0.0) - (before.share or 0.0)) > REPORTED_SHARE:
+            self.verdict = verdict
         return changed
 
     def forget(self) -> None:

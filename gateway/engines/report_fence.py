@@ -10,11 +10,11 @@ FORGOTTEN_S = 30.0
 
 
 class ReportFence:
-    """The highest fencing token seen of each shard, and when. Mutable state: `_highest`, MAX_SHARDS at most.
+    """The highest fencing token of each shard, and when it was seen. Mutable state: `_highest`, MAX_SHARDS at most.
 
-    A holder that was stopped for a while may still send what it read before it learns that its lease is
-    gone; its token is lower than its successor's. Engines that move between shards are no matter: tokens
-    of different shards are never compared.
+    A holder that was stopped for a while may still send old readings before it learns that its lease is gone; its token
+    is lower than its successor's. Engines that move between shards do not matter: tokens of different shards are never
+    compared.
     """
 
     def __init__(self) -> None:
@@ -22,8 +22,8 @@ class ReportFence:
 
     def admits(self, report: EngineReport) -> bool:
         """Return whether the report's holder is the newest known of its shard."""
-        highest, heard_at = self._highest.get(report.shard, (0, 0.0))
-        if report.fence < highest and report.at - heard_at <= FORGOTTEN_S:
+        highest, received_at = self._highest.get(report.shard, (0, 0.0))
+        if report.fence < highest and report.at - received_at <= FORGOTTEN_S:
             return False
         if report.shard in self._highest or len(self._highest) < MAX_SHARDS:
             self._highest[report.shard] = (report.fence, report.at)

@@ -7,7 +7,7 @@ ENOUGH = 8
 
 
 class SaltsSeen:
-    """What is known of one engine process. Mutable: all of it. `named` counts the events with a salt so far."""
+    """Evidence about one engine process. Mutable: all of it. `named` counts the events with a salt so far."""
 
     def __init__(self, named: int = 0) -> None:
         self.missing = False
@@ -16,7 +16,7 @@ class SaltsSeen:
         self._unnamed = 0
         self._proved = False
 
-    def look(self, named: int) -> bool:
+    def note(self, named: int) -> bool:
         """Note a salted prompt that was computed; returns whether `missing` changed. One named salt proves them all."""
         self._proved = self._proved or named > self.named
         self.named = named

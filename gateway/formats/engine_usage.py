@@ -1,4 +1,4 @@
-"""What an answer says that it used, in the form of each API."""
+"""The usage that an answer reports, in the form of each API."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Usage(msgspec.Struct, gc=False):
     """The usage object of any of the APIs, as far as it is read here.
 
     Chat, completions and embeddings count in `prompt_tokens`, responses and Anthropic's messages in `input_tokens`;
-    those of messages leave out what was read from or written to a cache.
+    those of messages exclude tokens read from or written to a cache.
     """
 
     prompt_tokens: int = 0
@@ -39,7 +39,7 @@ class Usage(msgspec.Struct, gc=False):
 
     @property
     def counted_tokens(self) -> int | None:
-        """Prompt tokens as the engine counted them; None where it does not say."""
+        """Prompt tokens as the engine counted them; None where it does not report them."""
         counted = self._all_prompt_tokens
         return counted if counted > 0 else None
 

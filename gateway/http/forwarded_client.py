@@ -34,6 +34,6 @@ class ForwardedClient:
         await self._app(scope, receive, send)
 
 
-def _client(told: bytes) -> tuple[str, int] | None:
-    address, _, port = told.decode("ascii", errors="replace").partition(" ")
+def _client(header: bytes) -> tuple[str, int] | None:
+    address, _, port = header.decode("ascii", errors="replace").partition(" ")
     return (address, int(port)) if address and port.isdecimal() else None

@@ -7,7 +7,7 @@ import math
 import msgspec
 
 ACCEPTED_ENCODINGS = b"gzip, zstd"
-"""Of request bodies, as RFC 7694 has a server say it."""
+"""Of request bodies, in the form of RFC 7694."""
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",

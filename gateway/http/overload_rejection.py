@@ -1,4 +1,4 @@
-"""Rejects requests while this gateway's own event loop is late, with the time after which to ask again."""
+"""Rejects requests while this gateway's own event loop is late, with a time for the retry."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def lag_rejection(lag: LoopLag, router: Router, request_id: str) -> Rejected | N
 def queue_rejection(lag: LoopLag, router: Router, request: InferenceRequest) -> Rejected | None:
     """Return the rejection of a request for which no engine would be free in time; None where the queue is short.
 
-    A gateway that is not late lets it wait for the policy to say.
+    While the gateway is on time, the request waits and the policy decides.
     """
     if not lag.late or not router.view.roster.accepting:
         return None

@@ -10,7 +10,7 @@ from typing import Any
 import uuid_utils
 
 SCOPE_KEY = "headway.head"
-"""Where the edge puts the head in the ASGI scope."""
+"""Key of the head in the ASGI scope, set by the edge."""
 
 _SINGLE = frozenset((b"host", b"authorization", b"x-api-key", b"content-type", b"content-length", b"content-encoding"))
 _TAG_DIGITS = 8
@@ -53,7 +53,7 @@ def _repeats(headers: Sequence[tuple[bytes, bytes]]) -> bool:
 
 
 class TaggedIds:
-    """Creates UUIDv7 whose last digits identify this gateway since its start, so that peers know whom to ask."""
+    """Creates UUIDv7 whose last digits identify this gateway since its start, so that peers can address it."""
 
     __slots__ = ("tag",)
 
@@ -66,7 +66,7 @@ class TaggedIds:
 
 
 def tag_of(made_id: str) -> str:
-    """Return the tag of an id, empty where none of us can have made it."""
+    """Return the tag of an id, empty where no gateway of this fleet can have made it."""
     return made_id[-_TAG_DIGITS:] if _UUID_7(made_id) else ""
 
 

@@ -1,4 +1,4 @@
-"""Loads that one pool's engines may do from node managers, and what is learned from them."""
+"""Loads that one pool's engines may do from node managers, and the costs learned from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EXACT = "exact"
 
 
 class PoolLoads:
-    """Mutable: `follows`, and what was learned."""
+    """Mutable: `follows`, and the learned costs."""
 
     def __init__(self, nodes: KvNodes, metrics: GatewayMetrics) -> None:
         self.learned = NodeLoads(nodes.holdings)
@@ -40,9 +40,9 @@ class PoolLoads:
         return self.follows and self._exact
 
     def follow(self, entry: PoolEntry, engines: Sequence[EngineEntry]) -> NodeLoads | None:
-        """Take a new version of the pool; returns what routing may count on, None where that is nothing.
+        """Take a new version of the pool; returns the loads that routing may count on, None where there are none.
 
-        The keys of byte blocks say nothing of the engines' blocks, so that such pools load nothing.
+        The keys of byte blocks reveal nothing about the engines' blocks, so such pools load nothing.
         """
         homes = {engine.engine_id: engine.kv_node for engine in engines if engine.kv_node}
         self.learned.set_nodes(homes, self.nodes.slot_bytes())
@@ -73,6 +73,6 @@ class PoolLoads:
 
 
 def tenant_of(tenant_id: str) -> str:
-    """Return by what name nodes count a tenant's blocks: its id, or a digest of one that is too long for them."""
+    """Return the name under which nodes count a tenant's blocks: its id, or a digest of a too long one."""
     name = tenant_id.encode()
     return tenant_id if len(name) <= MAX_TENANT_BYTES else blake2b(name, digest_size=MAX_TENANT_BYTES // 2).hexdigest()

@@ -7,10 +7,10 @@ import msgspec
 from gateway.owners.owner_messages import OwnerEpoch
 
 LEASE_S = 1.5
-"""The owner's claim on the bus ends so long after its last renewal."""
+"""Time after its last renewal at which the owner's claim on the bus ends."""
 RENEW_S = 0.5
 SILENT_S = 1.0
-"""An owner that has said nothing for so long is not asked."""
+"""An owner that was silent for this long is not asked."""
 
 OWNER, ASKS, ALONE, ONLY = "owner", "asks", "alone", "only"
 """Decides for all; asks the owner; decides alone although it may reach others; is the only gateway, or reaches none."""
@@ -48,11 +48,11 @@ class Ownership:
     def __init__(self, me: str, now: float) -> None:
         self.seen = OwnerEpoch()
         self.promised = OwnerEpoch()
-        """The highest epoch that was promised to anybody."""
+        """The highest promised epoch."""
         self.role = ONLY
         self.reason = ""
         self.since_s = now
-        self.heard_s = float("-inf")
+        self.received_s = float("-inf")
         self._late_until_s = float("-inf")
         self._me = me
         self._held_until_s = float("-inf")
@@ -66,13 +66,13 @@ class Ownership:
         """The tag of the gateway that decides for us; empty: we decide alone."""
         return self.seen.owner if self.role in (OWNER, ASKS) else ""
 
-    def hear(self, told: OwnerEpoch, speaker: str, now: float) -> bool:
+    def receive(self, epoch: OwnerEpoch, speaker: str, now: float) -> bool:
         """Note an epoch; False where it is stale. An owner that receives a greater one loses its role."""
-        if told < self.seen:
+        if epoch < self.seen:
             return False
-        if told > self.seen or speaker == told.owner:
-            self.heard_s, self._holder = now, ""
-        self.seen = told
+        if epoch > self.seen or speaker == epoch.owner:
+            self.received_s, self._holder = now, ""
+        self.seen = epoch
         return True
 
     def promise(self, proposed: OwnerEpoch) -> OwnerEpoch:
@@ -94,7 +94,7 @@ class Ownership:
         return self.role == OWNER and self.seen.owner == self._me and now <= self._held_until_s
 
     def settle(self, around: Around, now: float) -> bool:
-        """Take the role that follows from what is known; True: it changed."""
+        """Take the role that follows from the known facts; True: it changed."""
         role, reason = self._role(around, now)
         changed = role != self.role
         if changed or (role == ONLY and reason != self.reason):
@@ -112,7 +112,7 @@ class Ownership:
         if owner and owner in around.peers and owner not in around.gone:
             if now < self._late_until_s:
                 return ALONE, LATE
-            return (ASKS, "") if now - self.heard_s <= SILENT_S else (ALONE, SILENT)
+            return (ASKS, "") if now - self.received_s <= SILENT_S else (ALONE, SILENT)
         if not around.peers - around.gone:
             return ONLY, UNREACHED if around.unreached else ""
         return (ALONE, GONE) if owner else (ALONE, NO_OWNER)
@@ -120,9 +120,9 @@ class Ownership:
     # -- the lease
 
     def claims(self, around: Around, rank: int, now: float) -> tuple[bool, str]:
-        """Return whether to claim the pool now, and instead of whom ("": only if it is free).
+        """Return whether to claim the pool now, and the holder to replace ("": only if it is free).
 
-        `rank` 0 claims at once; the others leave it a while.
+        `rank` 0 claims at once; the others wait a while.
         """
         if not around.bus:
             return False, ""
@@ -150,11 +150,11 @@ class Ownership:
         return owner if owner in around.gone or owner not in around.peers else ""
 
     def claimed(self, asked_s: float) -> None:
-        """Do not ask again at once."""
+        """Postpone the next claim."""
         self._renew_s = asked_s + (RENEW_S if self.seen.owner == self._me else 0.2)
 
     def renewed(self, asked_s: float) -> None:
-        """The bus says that the pool is ours for a lease from `asked_s`."""
+        """Note that the bus confirmed our lease from `asked_s`."""
         self._held_until_s, self._holder = asked_s + LEASE_S, ""
 
     def lost(self, holder: str, now: float) -> None:
@@ -166,7 +166,7 @@ class Ownership:
             self._free_since_s = now
 
     def elected(self, epoch: OwnerEpoch, asked_s: float) -> None:
-        """Own the pool from now on, under an epoch above all that a peer has seen."""
+        """Own the pool, under an epoch above all that a peer has seen."""
         self.seen = epoch
         self._free_since_s = None
         self.renewed(asked_s)

@@ -23,11 +23,11 @@ class PoolProgress:
         self._engines: dict[str, EngineProgress] = {}
 
     def engine(self, engine_id: str) -> EngineProgress:
-        """Return the engine's progress; one that was never seen begins here."""
-        found = self._engines.get(engine_id)
-        if found is None:
-            found = self._engines[engine_id] = EngineProgress(self._vouches)
-        return found
+        """Return the engine's progress; that of a new one begins here."""
+        progress = self._engines.get(engine_id)
+        if progress is None:
+            progress = self._engines[engine_id] = EngineProgress(self._vouches)
+        return progress
 
     def forget(self, engine_id: str) -> None:
         """Start over with an engine that left or restarted."""
@@ -76,9 +76,9 @@ class PoolProgress:
         """Note the end of an answer."""
         self._at(decision).completed(decision.decision_id, output_tokens, now)
 
-    def told(self, decision: Decision, tenant_id: str, *, failed: bool) -> None:
+    def reported(self, decision: Decision, tenant_id: str, *, failed: bool) -> None:
         """Note a tenant's report of a request that the gateway did not see."""
-        self._at(decision).told(tenant_id, failed=failed)
+        self._at(decision).reported(tenant_id, failed=failed)
 
     def dropped(self, decision: Decision, *, failed: bool) -> None:
         """Note the end of a request without an answer; `failed`: by its engine's fault. Unbound ones are ignored."""

@@ -1,4 +1,4 @@
-"""How a serving process treats garbage once it has started."""
+"""Garbage collection of a serving process once it has started."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MIDDLE, OLD = 20, 50
 
 
 def settle_heap() -> None:
-    """Keep what start-up made out of every later collection, and collect as a server needs it."""
+    """Exclude the objects of the start from every later collection, and set the intervals of a server."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, MIDDLE, OLD)

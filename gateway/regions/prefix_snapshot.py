@@ -27,7 +27,7 @@ class PrefixDelta(msgspec.Struct, frozen=True):
 
 
 def kept_depths(blocks: int) -> Iterator[int]:
-    """Yield the depths of a prompt of so many blocks that snapshots keep, deepest first."""
+    """Yield the depths of a prompt of `blocks` blocks that snapshots keep, deepest first."""
     depth = blocks
     while depth > 0:
         yield depth
@@ -51,7 +51,7 @@ class PrefixSnapshot:
         """Versions before this one get no list of removals."""
 
     def note(self, keys: Sequence[int]) -> None:
-        """Note a prompt that an engine got; what many prompts share is used again by each of them."""
+        """Note a prompt that an engine got; prefixes that many prompts share are used again by each of them."""
         self.version += 1
         for depth in kept_depths(len(keys)):
             key = keys[depth - 1]
@@ -75,7 +75,7 @@ class PrefixSnapshot:
             part.clear()
 
     def since(self, base: int) -> PrefixDelta:
-        """Return what a peer that knows version `base` needs: the delta, or the whole."""
+        """Return the delta, or the whole, that a peer with version `base` needs."""
         if not self._oldest_base <= base <= self.version:
             return PrefixDelta(0, self.version, tuple(self._added))
         return PrefixDelta(base, self.version, _newer(self._added, base), _newer(self._removed, base))

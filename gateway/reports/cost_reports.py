@@ -36,18 +36,18 @@ class CostReports:
         self._pools = pools
         self._samples = samples
         self._counted: dict[tuple[str, str], int] = {}
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
 
-    def tell(self) -> None:
-        """Report the pools that have learned since the last time; where none has, nothing is sent."""
+    def report(self) -> None:
+        """Report the pools that have learned since the last time; without any, nothing is sent."""
         learned: dict[str, dict[str, FittedCost]] = {}
         for pool in self._pools():
             pool_id = pool.entry.pool_id
             self._count(pool_id, pool.costs.samples)
             fitted = pool.costs.fitted()
             samples = sum(item.samples for item in fitted.values())
-            if fitted and self._told.get(pool_id) != samples:
-                self._told[pool_id] = samples
+            if fitted and self._reported.get(pool_id) != samples:
+                self._reported[pool_id] = samples
                 learned[pool_id] = fitted
         if learned:
             self._bus.append(TOPIC, _report.encode(CostReport(learned)))
@@ -72,7 +72,7 @@ def _problem(report: CostReport) -> str:
 
 
 def fitted_problem(fitted: FittedCost) -> str:
-    """Return what is wrong with a learned cost, with its path; empty for a sound one."""
+    """Return the problem of a learned cost, with its path; empty for a sound one."""
     costs = [(f"prefill.{name}", getattr(fitted.prefill, name)) for name in fitted.prefill.__struct_fields__]
     if fitted.decode is not None:
         costs += [(f"decode.{name}", getattr(fitted.decode, name)) for name in fitted.decode.__struct_fields__]

@@ -179,7 +179,7 @@ async def test_a_fault_in_a_handler_is_a_500_that_says_nothing_of_the_request(
         def broken(*_: Any, **__: Any) -> None:
             raise ZeroDivisionError("CANARY")
 
-        monkeypatch.setattr(gateway.pool, "place", broken)
+        monkeypatch.setattr(gateway.pool, "decide", broken)
         status, answer, _ = await gateway.post("/api/v1/route", {"model": MODEL, "block_hashes": [1]})
     assert (status, answer["error"]["code"]) == (500, "internal_error")
     assert "ZeroDivisionError" in caplog.text

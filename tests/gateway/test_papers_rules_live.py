@@ -44,7 +44,7 @@ async def decisions_of(name: str, state_dir: Path) -> list[Decision]:
             made = []
             for number in range(8):
                 asked = request(f"r-{number}", (*keys, 9000 + number), 10_002 + 20_000 * number)
-                outcome = await live.pool.place(asked, hold=False)
+                outcome = await live.pool.decide(asked, hold=False)
                 assert isinstance(outcome, Dispatched)
                 made.append(outcome.decision)
             return made
@@ -109,8 +109,8 @@ async def test_queued_requests_leave_an_engine_that_its_decodes_hold_up(tmp_path
         engines = [engine_entry(name, each.url) for name, each in (("e-1", one), ("e-2", two))]
         async with live_gateway(tmp_path, snapshot(engines, policy=rule)) as live:
             live.pool.router.blocks_stored("e-1", keys)
-            first = await live.pool.place(request("r-1", (*keys, 9001), 10_002), hold=True)
-            second = await live.pool.place(request("r-2", (*keys, 9002), 10_002), hold=True)
+            first = await live.pool.decide(request("r-1", (*keys, 9001), 10_002), hold=True)
+            second = await live.pool.decide(request("r-2", (*keys, 9002), 10_002), hold=True)
     assert isinstance(first, Dispatched)
     assert isinstance(second, Dispatched)
     assert (first.decision.engine_id, second.decision.engine_id) == ("e-1", "e-2")

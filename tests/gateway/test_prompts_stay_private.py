@@ -97,7 +97,7 @@ async def test_a_crash_does_not_quote_the_prompt(
         async def broken(*_: Any, **__: Any) -> None:
             raise RuntimeError(f"cannot place {CANARY}")
 
-        monkeypatch.setattr(gateway.pool, "place", broken)
+        monkeypatch.setattr(gateway.pool, "decide", broken)
         status, text, _ = await _send(gateway, CHAT, GOOD)
     assert status == 500
     assert CANARY not in text + _own_lines(caplog)

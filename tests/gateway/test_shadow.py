@@ -15,7 +15,7 @@ from gateway.contracts.shadow_tally import GAIN_EDGES_S, KEPT_SAMPLES, ShadowTal
 from gateway.contracts.snapshot import ShadowEntry
 from gateway.contracts.wire import UnreadableMessageError
 from gateway.pool.pool_shadow import PoolShadow
-from gateway.reports.shadow_reports import tell_shadows
+from gateway.reports.shadow_reports import report_shadows
 from routing.policy.policy_document import RoutingPolicy, Stage
 from routing.trials.shadow import ShadowComparison, ShadowPolicy
 from routing.values.decision import Candidate
@@ -48,7 +48,7 @@ async def test_requests_are_compared_and_reported(tmp_path: Path) -> None:
         gateway.gateway._bus.subscribe(TOPIC, lambda _, value: heard.append(value))
         asked = [await ask(gateway, number) for number in range(6)]
         for _ in range(2):
-            tell_shadows(gateway.gateway._bus, gateway.gateway.pools.values())
+            report_shadows(gateway.gateway._bus, gateway.gateway.pools.values())
         (report,) = map(decode_shadow_report, heard)
         tally = report.tally
         assert (report.pool_id, report.run_id, report.failed) == ("pool", "run", "")

@@ -70,7 +70,7 @@ def test_many_domains_are_forgotten_at_a_limit() -> None:
 async def _answered(live: LiveGateway, name: str, tokens: list[int]) -> None:
     """Let tenant b's prompt be computed by the only engine."""
     keys = token_block_keys(live.pool.seed(live.pool.domains.of("b")), tokens, 2)
-    await live.pool.place(request(name, keys), hold=False, salted=True)
+    await live.pool.decide(request(name, keys), hold=False, salted=True)
     live.pool.observe(FirstToken(name))
     live.pool.observe(Completed(name, 0))
 

@@ -187,13 +187,13 @@ def test_failures_that_several_tenants_report_count_without_the_one_that_reports
     engine = EngineProgress()
     for tenant, count in (("a", 3), ("b", 20)):
         for _ in range(count):
-            engine.told(tenant, failed=True)
+            engine.reported(tenant, failed=True)
     assert engine.failures_in_row == 3
-    engine.told("a", failed=False)
+    engine.reported("a", failed=False)
     assert engine.failures_in_row == 0
     engine.dispatched("r", 1.0, 0.0)
     engine.dropped("r", failed=True)
-    engine.told("b", failed=False)
+    engine.reported("b", failed=False)
     assert engine.failures_in_row == 1
     engine.first_token("s", 0.0)
     assert engine.failures_in_row == 0

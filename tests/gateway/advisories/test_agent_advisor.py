@@ -9,7 +9,7 @@ import pytest
 
 from gateway.advisories.agent_advisor import SOURCE, VARIABLE, read_call_graph
 from gateway.contracts.stored_decision import StoredDecision
-from gateway.reports.decision_recorder import as_it_stands
+from gateway.reports.decision_recorder import current_decision
 from routing.advisories.call_graph import CallGraph, NextAgent
 from tests.gateway.advisories.test_advisories_end_to_end import outcomes, policy
 from tests.gateway.kv_nodes.test_loads_end_to_end import BLOCKS, CHAT, Fleet, a_node, body, serving
@@ -31,7 +31,7 @@ async def ask(fleet: Fleet, agent: str, workflow: str = "run-1", prompt: str = "
     assert status == 200, answer
     record = fleet.gateway.app.recent.get(told["x-headway-decision"])
     assert record is not None
-    return as_it_stands(record)
+    return current_decision(record)
 
 
 async def only(fleet: Fleet, engine_id: str) -> None:

@@ -206,7 +206,7 @@ class World(Mover):
         if withdrawn:
             self.advisories.withdraw(advisory.tenant_id, advisory.session_id, age_s)
         else:
-            self.advisories.heard(advisory, age_s)
+            self.advisories.received(advisory, age_s)
 
     def ask(self) -> None:
         """A session's request comes and is served; its blocks are read or stored at the engine's own node."""

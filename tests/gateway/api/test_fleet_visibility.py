@@ -89,7 +89,7 @@ def _areas(gateway: ServedGateway, key: str, *, reports: bool = True) -> dict[st
     known = set(numbers[: PROBES // 2])
     if reports:
         for key_id in ("ka", "kb"):
-            gateway.app._route_api._reporting.told(key_id, time.monotonic())
+            gateway.app._route_api._reporting.reported(key_id, time.monotonic())
     for number in known:
         answer, _ = _asked(gateway, KEY, number * 100)
         gateway.pool.observe(Completed(answer["decision_id"], None))

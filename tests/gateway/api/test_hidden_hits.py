@@ -124,7 +124,7 @@ async def test_times_to_ask_again(engine: ScriptedEngine, tmp_path: Path) -> Non
     numbers: dict[bool, list[dict[str, float]]] = {True: [], False: []}
     async with served([engine.url], tmp_path, policy=policy, **POOL) as gateway:
         for key_id in ("ka", "kb"):
-            gateway.app._route_api._reporting.told(key_id, 1000.0)
+            gateway.app._route_api._reporting.reported(key_id, 1000.0)
         hashes = {
             right: [[first + 1000 * number + block for block in range(400)] for number in range(PROBES)]
             for right, first in ((True, 0), (False, 500_000))

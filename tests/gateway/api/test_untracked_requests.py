@@ -49,8 +49,8 @@ async def test_a_request_that_nobody_tells_of_is_over_by_its_estimate(gateway: S
 async def test_it_says_nothing_of_its_engine(gateway: ServedGateway) -> None:
     _, answer, _ = await gateway.post(ROUTE, QUESTION)
     progress = gateway.pool.progress.engine(answer["engine"]["id"])
-    late = progress.look(time.monotonic() + 60, 0)
-    assert (late.granted, late.prefilling, late.slowness_samples) == (0, 0, 0)
+    late = progress.counts(time.monotonic() + 60, 0)
+    assert (late.dispatched, late.prefilling, late.slowness_samples) == (0, 0, 0)
     gateway.pool.costs.check()
     assert gateway.pool.progress.work_s > 0
 
@@ -63,7 +63,7 @@ async def test_a_caller_that_told_of_one_request_is_believed_to_tell_of_the_next
     await asyncio.sleep(2 * GRACE_S)
     assert gateway.pool.router.reservations.get(answer["decision_id"]) is not None
     progress = gateway.pool.progress.engine(answer["engine"]["id"])
-    assert progress.look(time.monotonic(), 0).granted == 1
+    assert progress.counts(time.monotonic(), 0).dispatched == 1
 
 
 async def test_what_is_told_late_is_still_counted(gateway: ServedGateway) -> None:
@@ -79,7 +79,7 @@ async def test_what_is_told_late_is_still_counted(gateway: ServedGateway) -> Non
 def test_a_key_is_believed_for_a_while() -> None:
     keys = ReportingKeys()
     assert not keys.reports("k", 0.0)
-    keys.told("k", 5.0)
+    keys.reported("k", 5.0)
     assert keys.reports("k", 5.0 + REPORTED_S)
     assert not keys.reports("k", 6.0 + REPORTED_S)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.base.loop_lag import LAPSE_S, MAX_LAPSES, STANDING_LAG_S, STANDING_S, TICK_S, WINDOW_S, LoopLag
+from gateway.base.loop_lag import LAPSE_S, MAX_LAPSES, SUSTAINED_LAG_S, SUSTAINED_S, TICK_S, WINDOW_S, LoopLag
 
 
 def punctual(lag: LoopLag, since_s: float, until_s: float) -> float:
@@ -83,7 +83,7 @@ def test_one_pause_however_long_rejects_nobody() -> None:
 
 def test_a_standing_lag_rejects_until_one_tick_is_on_time() -> None:
     lag = LoopLag()
-    now = lagging(lag, punctual(lag, 0.0, 1.0), 1.0 + 3 * STANDING_S, STANDING_LAG_S + 0.1)
+    now = lagging(lag, punctual(lag, 0.0, 1.0), 1.0 + 3 * SUSTAINED_S, SUSTAINED_LAG_S + 0.1)
     assert lag.retry_after_s(now) == 1.0
     lag.tick(now + TICK_S)
     assert lag.retry_after_s(now + TICK_S) is None

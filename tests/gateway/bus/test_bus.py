@@ -128,7 +128,7 @@ def test_what_is_told_reaches_who_listens_now_and_says_how_many_do(bus: Bus, req
     heard: list[bytes] = []
     assert bus.latest("told") is None, "connected, or known to be away"
     bus.subscribe("told", lambda _, value: heard.append(value))
-    told = bus.tell("told", b"1")
+    told = bus.notify("told", b"1")
     assert heard == [b"1"]
     assert bus.latest("told") is None
     if "away" in request.node.name:
@@ -136,7 +136,7 @@ def test_what_is_told_reaches_who_listens_now_and_says_how_many_do(bus: Bus, req
         assert isinstance(bus.claim("name", "a").exception(), BusAwayError)
         return
     assert told.result(5) == 1
-    assert bus.tell("nobody listens", b"2").result(5) == 0
+    assert bus.notify("nobody listens", b"2").result(5) == 0
 
 
 def test_the_first_to_claim_a_name_holds_it_until_it_is_replaced(bus: Bus, request: pytest.FixtureRequest) -> None:

@@ -85,7 +85,7 @@ def test_processes_before_and_after_a_step_share_values_entries_and_claims(made:
     one.publish("snapshot", b"of one")
     one.append("stream", b"entry")
     wait_until(lambda: one.connected)
-    assert one.tell("peers/other", b"call").result(30) == 1
+    assert one.notify("peers/other", b"call").result(30) == 1
     wait_until(lambda: values[-1:] == [b"of one"] and entries == [b"entry"] and told == [b"call"])
     other.publish("snapshot", b"of other")
     wait_until(lambda: one.latest("snapshot") == b"of other")

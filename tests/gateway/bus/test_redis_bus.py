@@ -224,7 +224,7 @@ def test_a_failed_session_ends_although_its_hearing_swallows_a_cancellation(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As asyncio.wait_for of Python 3.11 does, when the cancellation comes as what it waits for is done.
-    hear, send = RedisSession._hear, RedisSession._send_batch
+    hear, send = RedisSession._receive, RedisSession._send_batch
     failed = threading.Event()
 
     async def hear_on(session: RedisSession) -> None:
@@ -238,7 +238,7 @@ def test_a_failed_session_ends_although_its_hearing_swallows_a_cancellation(
             raise TimeoutError("the server does not answer")
         await send(session, *batch)
 
-    monkeypatch.setattr(RedisSession, "_hear", hear_on)
+    monkeypatch.setattr(RedisSession, "_receive", hear_on)
     monkeypatch.setattr(RedisSession, "_send_batch", fail_once)
     one = made()
     wait_until(lambda: one.state.connected)

@@ -62,9 +62,9 @@ async def test_a_pool_follows_newer_orders_of_the_newest_holder_until_nobody_ren
             assert live.pool.router.view.roster.widened == {KEY: 3}
             live.pool.rebalancing.follow(order(at=now + 1, fence=4), {KEY: 4}, now + 1)
             assert live.pool.router.view.roster.widened == {KEY: 4}
-            live.pool.rebalancing.look(now + GOOD_S)
+            live.pool.rebalancing.evaluate(now + GOOD_S)
             assert live.pool.router.view.roster.widened == {KEY: 4}
-            live.pool.rebalancing.look(now + 2 + GOOD_S)
+            live.pool.rebalancing.evaluate(now + 2 + GOOD_S)
             assert live.pool.router.view.roster.widened == {}
 
 
@@ -73,7 +73,7 @@ async def test_the_busiest_prefixes_are_told_where_the_placement_keeps_them(tmp_
         entries = [engine_entry(name, engine.url) for name in "abc"]
         async with live_gateway(tmp_path, snapshot(entries, policy=DUAL)) as live:
             placed = request("r1", keys=(11, 12, 13, 14), prompt_tokens=5000)
-            dispatched = await live.pool.place(placed, hold=False)
+            dispatched = await live.pool.decide(placed, hold=False)
             assert live.pool.prefix_keeper is not None
             prefix = live.pool.prefix_keeper.prefix_of(placed)
             live.pool.progress.dispatched(dispatched.decision, time.monotonic(), prefix)

@@ -125,7 +125,7 @@ async def test_counters_are_read_where_they_are_wanted(engine: LiveEngine, monke
     monkeypatch.setattr(engine.adapter, "full_metrics", full_metrics)
     await engine._probe()
     assert engine.counted(time.monotonic()) is None
-    engine.look(counters=True)
+    engine.probe_now(counters=True)
     await engine._probe()
     assert engine.counted(time.monotonic()) == 7.0
 

@@ -43,7 +43,7 @@ def trust_events(gateway: ServedGateway) -> None:
     pool = gateway.gateway.pools["pool"]
     for engine in pool.engines.values():
         ledger = SimpleNamespace(counts={})
-        engine.intake = cast("Any", SimpleNamespace(trust=Trust(EXACT, ""), ledger=ledger, heard=PastMoments()))
+        engine.intake = cast("Any", SimpleNamespace(trust=Trust(EXACT, ""), ledger=ledger, received=PastMoments()))
     pool.refresh()
 
 

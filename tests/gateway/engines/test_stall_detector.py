@@ -65,7 +65,7 @@ class Pool:
             for name, since_s in list(self.suspected.items()):
                 if self.trial_s is not None and now - since_s >= self.trial_s:
                     del self.suspected[name]
-            for stall in self.watch.look({name: self.seen(name, tick) for name in self.engines}, now):
+            for stall in self.watch.evaluate({name: self.seen(name, tick) for name in self.engines}, now):
                 verdicts.setdefault(stall.engine_id, []).append((now, stall.verdict))
                 if stall.verdict == SUSPECTED:
                     self.suspected[stall.engine_id] = now
@@ -165,18 +165,18 @@ def test_answers_in_one_piece_are_judged_by_counters_alone(counts: float | None,
 def test_a_pause_of_this_process_is_not_held_against_engines() -> None:
     watch = StallWatch(STALL_S, HANG_S)
     engines = {item: Seen(work=busy(0)) for item in ALL}
-    assert list(watch.look(engines, 0.0)) == []
-    assert list(watch.look(engines, 600.0)) == []
+    assert list(watch.evaluate(engines, 0.0)) == []
+    assert list(watch.evaluate(engines, 600.0)) == []
 
 
 def test_the_reason_says_what_was_seen() -> None:
     watch = StallWatch(0.5, 0.9)
     still, other = Seen(work=busy(0)), Seen(work=busy(0, streams=0))
-    list(watch.look({"a": still, "b": other}, 0.0))
+    list(watch.evaluate({"a": still, "b": other}, 0.0))
     moved = Seen(work=busy(1, streams=0))
-    (_, suspected) = watch.look({"a": still, "b": moved}, 0.7)
+    (_, suspected) = watch.evaluate({"a": still, "b": moved}, 0.7)
     assert suspected.reason == "suspected: 2 streams have produced nothing for 0.7 s, while others moved"
-    (hung,) = watch.look({"a": Seen(work=busy(0), accepts=False, suspected=True), "b": moved}, 1.0)
+    (hung,) = watch.evaluate({"a": Seen(work=busy(0), accepts=False, suspected=True), "b": moved}, 1.0)
     assert hung.reason == "2 streams have produced nothing for 1.0 s, which is the hang limit"
 
 

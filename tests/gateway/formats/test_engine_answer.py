@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.formats.engine_answer import MAX_HELD_BYTES, AnswerStream, UnreadableAnswerError, read_whole
-from gateway.formats.hit_figures import UNTOLD
+from gateway.formats.hit_figures import HIDDEN
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 64}}
 
@@ -230,7 +230,7 @@ def test_what_the_end_of_a_stream_leaves_out_stays_as_it_began() -> None:
 @pytest.mark.parametrize(
     ("cached", "left"),
     [
-        (UNTOLD, {"input_tokens": 100, "output_tokens": 7}),
+        (HIDDEN, {"input_tokens": 100, "output_tokens": 7}),
         (5, {"input_tokens": 95, "cache_read_input_tokens": 5, "output_tokens": 7}),
     ],
 )

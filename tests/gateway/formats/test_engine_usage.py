@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway.formats.hit_figures import UNTOLD, with_cached_tokens
+from gateway.formats.hit_figures import HIDDEN, with_cached_tokens
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 64}}
 RESPONSES = {"input_tokens": 100, "input_tokens_details": {"cached_tokens": 64}, "output_tokens": 7}
@@ -20,8 +20,8 @@ def test_an_answer_without_usage_stays_as_it_is(body: bytes) -> None:
 @pytest.mark.parametrize(
     ("told", "cached", "left"),
     [
-        ({**USAGE, "prompt_tokens_details": {"cached_tokens": 64, "created_cache_tokens": 36}}, UNTOLD, {}),
-        (RESPONSES, UNTOLD, {"cached_tokens": 0}),
+        ({**USAGE, "prompt_tokens_details": {"cached_tokens": 64, "created_cache_tokens": 36}}, HIDDEN, {}),
+        (RESPONSES, HIDDEN, {"cached_tokens": 0}),
         (RESPONSES, 5, {"cached_tokens": 5}),
     ],
 )

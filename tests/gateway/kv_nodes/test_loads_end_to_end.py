@@ -17,7 +17,7 @@ from gateway.bus.bus import InProcessBus
 from gateway.contracts.snapshot import KvNodeEntry, Snapshot, encode_snapshot
 from gateway.contracts.stored_decision import StoredDecision
 from gateway.gateway import SNAPSHOT_TOPIC
-from gateway.reports.decision_recorder import as_it_stands
+from gateway.reports.decision_recorder import current_decision
 from kvstore.node.node_manager import NodeManager
 from kvstore.transfer.shared_secret import NodeAccess
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy, Stage
@@ -83,7 +83,7 @@ class Fleet:
         assert status == 200, answer
         record = self.gateway.app.recent.get(headers["x-headway-decision"])
         assert record is not None
-        return answer, as_it_stands(record)
+        return answer, current_decision(record)
 
     def holding(self, name: str) -> bool:
         return self.gateway.gateway.kv_nodes.holdings.is_readable(name)
@@ -311,7 +311,7 @@ async def test_a_prompt_is_loaded_by_the_engine_that_prefills_and_handed_over(tm
             assert (legs[0]["do_remote_decode"], legs[1]["remote_url"]) == (True, first.url)
             record = fleet.gateway.app.recent.get(decision_id)
             assert record is not None
-            load = as_it_stands(record).load
+            load = current_decision(record).load
             assert load is not None
             assert (load.node, load.blocks, load.saved_tokens) == ("a", BLOCKS, 16 * BLOCKS)
 

@@ -21,7 +21,7 @@ from aiohttp import web
 from typing_extensions import override
 
 from bench.live.loopback_ports import free_port
-from gateway.bus.follower_bus import hear_gateways
+from gateway.bus.follower_bus import subscribe_to_gateways
 from gateway.bus.redis_bus import RedisBus
 from gateway.contracts.fleet_sample import TOPIC, FleetSample, PoolRole, decode_sample
 from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, encode_snapshot
@@ -77,7 +77,7 @@ class Gateways:
             self.bus.close()
             self.bus = RedisBus(self._hub_url, keyring)
         loop = asyncio.get_running_loop()
-        self._unsubscribe = hear_gateways(
+        self._unsubscribe = subscribe_to_gateways(
             self.bus, TOPIC, lambda *told: loop.call_soon_threadsafe(self.hear, *told) and None
         )
 

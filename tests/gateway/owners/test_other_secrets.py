@@ -46,7 +46,7 @@ async def test_an_owner_with_another_secret_in_use_finds_no_hit_and_keeps_no_key
         owner, (other,) = split(gateways)
         pool(owner).router.blocks_stored("e1", KEYS)
         asked = request(other.new_id(), KEYS, 9)
-        outcome = await pool(other).place(asked, hold=True)
+        outcome = await pool(other).decide(asked, hold=True)
         assert isinstance(outcome, Dispatched)
         decision = outcome.decision
         assert (decision.hit_tokens > 0) == finds

@@ -61,7 +61,7 @@ class History:
 
     async def place(self, gateway: Gateway, asked: InferenceRequest) -> Dispatched:
         """Place a request at this gateway."""
-        outcome = await pool(gateway).place(asked, hold=True)
+        outcome = await pool(gateway).decide(asked, hold=True)
         assert isinstance(outcome, Dispatched), outcome
         self.dispatched[asked.request_id] += 1
         return outcome
@@ -198,7 +198,7 @@ async def test_a_request_that_waits_at_the_owner_is_withdrawn_with_its_client(
     three: list[Gateway], clock: Clock
 ) -> None:
     owner, (other, _) = split(three)
-    many = [asyncio.create_task(pool(other).place(made(other, 60_000), hold=True)) for _ in range(6)]
+    many = [asyncio.create_task(pool(other).decide(made(other, 60_000), hold=True)) for _ in range(6)]
     await clock.until(lambda: len(pool(owner).router.waiting) > 0)
     for task in many:
         task.cancel()

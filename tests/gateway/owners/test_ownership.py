@@ -13,7 +13,7 @@ from gateway.owners.ownership import ONLY, UNREACHED, Around, Ownership
 @pytest.mark.parametrize("claimant", ["a", "z"])
 def test_a_number_that_an_owner_had_is_nobody_elses(claimant: str) -> None:
     witness = Ownership("w", 0.0)
-    witness.hear(OwnerEpoch(1, "m"), "m", 0.0)
+    witness.receive(OwnerEpoch(1, "m"), "m", 0.0)
     assert witness.promise(OwnerEpoch(1, claimant)) == OwnerEpoch(1, "m")
     assert witness.promise(OwnerEpoch(2, claimant)) == OwnerEpoch(2, claimant)
 
@@ -28,8 +28,8 @@ def test_a_number_is_promised_once_and_to_its_gateway_again() -> None:
 
 def test_a_stale_epoch_is_not_heard() -> None:
     ownership = Ownership("w", 0.0)
-    assert ownership.hear(OwnerEpoch(4, "a"), "a", 0.0)
-    assert not ownership.hear(OwnerEpoch(3, "z"), "z", 1.0)
+    assert ownership.receive(OwnerEpoch(4, "a"), "a", 0.0)
+    assert not ownership.receive(OwnerEpoch(3, "z"), "z", 1.0)
     assert ownership.seen == OwnerEpoch(4, "a")
 
 

@@ -54,7 +54,7 @@ async def test_a_notice_is_heard() -> None:
         heard: asyncio.Future[tuple[str, bytes]] = asyncio.get_running_loop().create_future()
         answering.on_notice("load", lambda peer, body: heard.set_result((peer.tag, body)))
         await connected(asking)
-        assert asking.tell("eu", "load", b"7")
+        assert asking.notify("eu", "load", b"7")
         async with asyncio.timeout(PATIENCE_S):
             assert await heard == ("aaaaaaaa", b"7")
 
@@ -276,7 +276,7 @@ async def test_nothing_is_sent_to_a_process_that_does_not_prove_itself(welcome: 
         await until(lambda: tries >= 2)
         assert not links.connected("eu")
         assert not links.refused("eu"), "a process listens there"
-        assert not links.tell("eu", "load", b"7")
+        assert not links.notify("eu", "load", b"7")
         with pytest.raises(PeerGoneError):
             links.post("eu", "/forward", b"body", {}, b"head")
         assert heard == []

@@ -234,7 +234,7 @@ async def test_an_owner_decides_over_tls(tls: TlsFiles, tmp_path: Path) -> None:
         topology = snapshot([engine_entry("e1", engine.url)])
         async with fleet(tmp_path, topology, tls=tls) as gateways:
             owner, (other,) = split(gateways)
-            outcome = await other.pools["pool"].place(request(other.new_id(), (), 100), hold=True)
+            outcome = await other.pools["pool"].decide(request(other.new_id(), (), 100), hold=True)
             assert isinstance(outcome, Dispatched)
             assert outcome.decision.decided_by == f"{owner.settings.peers.name}, epoch 1"  # type: ignore[union-attr]
             for gateway in gateways:

@@ -122,7 +122,7 @@ async def test_no_other_engine_gets_it_when_the_only_one_with_the_adapter_is_out
 ) -> None:
     plain, able = engines
     await able.stop()
-    gateway.pool.engines["engine-1"].look()
+    gateway.pool.engines["engine-1"].probe_now()
     await until(lambda: not gateway.pool.accepts("engine-1"))
     status, answer, headers = await gateway.post(CHAT, chat("sql"))
     assert (status, answer["error"]["code"]) == (503, "no_engine")
@@ -145,14 +145,14 @@ async def test_a_request_whose_queue_gives_it_to_an_engine_without_the_adapter_i
     gateway: ServedGateway, engines: tuple[ScriptedEngine, ScriptedEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain, able = engines
-    place, asked = gateway.pool.place, []
+    place, asked = gateway.pool.decide, []
 
     async def place_wrongly_once(request: Any, *, hold: bool, excluded: frozenset[str], salted: bool) -> Any:
         asked.append((hold, set(excluded)))
         without = excluded if len(asked) > 1 else frozenset({"engine-1"})
         return await place(request, hold=hold, excluded=without, salted=salted)
 
-    monkeypatch.setattr(gateway.pool, "place", place_wrongly_once)
+    monkeypatch.setattr(gateway.pool, "decide", place_wrongly_once)
     assert (await gateway.post(CHAT, chat("sql")))[0] == 200
     assert asked == [(True, {"engine-0"}), (False, {"engine-0"})]
     assert (len(plain.bodies), len(able.bodies)) == (0, 1)

@@ -34,7 +34,7 @@ async def test_an_end_that_is_told_twice_is_heard_once(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         ends: list[str] = []
         lifecycle = gateway.app.proxy._lifecycle
-        lifecycle._tell.ended = (*lifecycle._tell.ended, WhenEnded(ends.append).ended)
+        lifecycle._listeners.ended = (*lifecycle._listeners.ended, WhenEnded(ends.append).ended)
         _, answer, _ = await gateway.post("/api/v1/route", {"model": MODEL, "block_hashes": [1, 2]})
         name = answer["decision_id"]
         for verb in ("complete", "complete", "fail"):

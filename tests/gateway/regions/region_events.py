@@ -70,7 +70,7 @@ def recorded() -> Iterator[RegionEvents]:
 
     async def on_relay(self: RegionRelay, exchange: Any, record: Any, elsewhere: Any, *rest: Any) -> bool:
         hop, name = elsewhere.hop, record.decision.decision_id
-        events.note("forwarded", hop.origin, decision_id=name, destination=hop.destination, heard_s_ago=0.0)
+        events.note("forwarded", hop.origin, decision_id=name, destination=hop.destination, heartbeat_age_s=0.0)
         try:
             return await relay(self, exchange, record, elsewhere, *rest)
         finally:

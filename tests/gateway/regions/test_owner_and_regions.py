@@ -93,5 +93,5 @@ async def test_a_region_that_was_taken_over_is_served_by_one_gateway_that_asks_n
 
 
 def _engines_with_room(gateway: ServedGateway) -> int | None:
-    standing = gateway.gateway.pools["us"].standing
+    standing = gateway.gateway.pools["us"].load_report
     return None if standing is None else sum(engine.has_room for engine in standing.engines)

@@ -39,7 +39,7 @@ class Watched:
         """Hear a region, 40 ms away."""
         (gateway,) = self.peers.of_region(region)
         asked_s, self.now = self.now, self.now + 0.08
-        gateway.hear(Heartbeat(region, region, 0.0, (), {}, one_way_s or {}, {}), asked_s, self.now, 0.0)
+        gateway.receive(Heartbeat(region, region, 0.0, (), {}, one_way_s or {}, {}), asked_s, self.now, 0.0)
 
     async def pass_until_taken(self, limit_s: float = 60.0) -> float:
         """Look every 100 ms until eu is taken over; returns the seconds that it took."""
@@ -47,8 +47,8 @@ class Watched:
         while not self.peers.epochs.serves("eu") and self.now - began < limit_s:
             self.now += 0.1
             if self.peers.of_region("asia")[0].heartbeat is not None:
-                self.peers.of_region("asia")[0].heard_s = self.now
-            self.peers._tell(self.now)
+                self.peers.of_region("asia")[0].heartbeat_s = self.now
+            self.peers._publish(self.now)
             for _ in range(5):
                 await asyncio.sleep(0)
         return self.now - began
@@ -119,7 +119,7 @@ async def test_who_hears_of_its_region_elsewhere_takes_it_back_in_that_moment(tm
     us = Watched(tmp_path)
     told: Any = {"us": RegionEpoch(2, "cccccccc", "asia")}
     assert us.peers.epochs.serves("us")
-    us.peers.epochs.hear(told)
+    us.peers.epochs.receive(told)
     assert us.peers.epochs.serves("us")
     assert us.peers.epochs.known["us"] == RegionEpoch(3, "aaaaaaaa", "us")
 

@@ -33,8 +33,8 @@ async def test_each_arm_is_counted_apart_and_reported_once(tmp_path: Path) -> No
             await gateway.post(f"/api/v1/requests/{name}/first_token")
             await gateway.post(f"/api/v1/requests/{name}/complete", {"cached_tokens": 2, "output_tokens": 3})
         assert arms == {("live", "least_cost", 0), (CANARY, "round_robin", 9)}
-        gateway.gateway.arm_results.tell()
-        gateway.gateway.arm_results.tell()
+        gateway.gateway.arm_results.report()
+        gateway.gateway.arm_results.report()
         told = [row for item in heard for row in decode_arm_report(item).rows]
         keys = {(row.arm, row.policy_version) for row in told}
         assert keys == {("live", 0), (CANARY, 9)}
@@ -51,7 +51,7 @@ async def test_nothing_is_counted_while_nothing_is_tried(tmp_path: Path) -> None
         heard: list[bytes] = []
         gateway.gateway._bus.subscribe(TOPIC, lambda _, value: heard.append(value))
         await gateway.post(ROUTE, {"model": MODEL, "block_hashes": [1, 2]})
-        gateway.gateway.arm_results.tell()
+        gateway.gateway.arm_results.report()
         assert heard == []
 
 

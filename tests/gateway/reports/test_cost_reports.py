@@ -36,7 +36,7 @@ async def test_feedback_becomes_a_report(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         heard: list[bytes] = []
         gateway.gateway._bus.subscribe(TOPIC, lambda _, value: heard.append(value))
-        gateway.gateway.cost_reports.tell()
+        gateway.gateway.cost_reports.report()
         assert heard == []
         # Of a caller that has told of nothing yet, nothing is expected: the first one is no sample.
         for _ in range(2):
@@ -44,8 +44,8 @@ async def test_feedback_becomes_a_report(tmp_path: Path) -> None:
             name = answer["decision_id"]
             await gateway.post(f"/api/v1/requests/{name}/first_token")
             await gateway.post(f"/api/v1/requests/{name}/complete", {"cached_tokens": 0, "output_tokens": 20})
-        gateway.gateway.cost_reports.tell()
-        gateway.gateway.cost_reports.tell()
+        gateway.gateway.cost_reports.report()
+        gateway.gateway.cost_reports.report()
         (report,) = map(decode_cost_report, heard)
         assert report.pools["pool"][""].samples == 1
         assert 'headway_cost_samples_total{pool="pool",result="taken"} 1.0' in await gateway.metrics()
@@ -111,5 +111,5 @@ async def test_telling_costs_nothing_while_nobody_learns(tmp_path: Path) -> None
     reports = CostReports(bus, lambda: (), metrics.cost_samples)
     began = time.perf_counter()
     for _ in range(1000):
-        reports.tell()
+        reports.report()
     assert time.perf_counter() - began < 1.0

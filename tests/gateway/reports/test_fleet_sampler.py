@@ -71,7 +71,7 @@ async def test_in_flight_work_shows_on_its_engine_and_in_the_gauges(tmp_path: Pa
     async with fake_engine() as one:
         entries = [engine_entry("a", one.url), engine_entry("b", one.url)]
         async with live_gateway(tmp_path, snapshot(entries)) as live:
-            await live.pool.place(request("r1", prompt_tokens=50_000), hold=False)
+            await live.pool.decide(request("r1", prompt_tokens=50_000), hold=False)
             await until(lambda: live.sample().pools[0].load_cv > 0.9)
             loads = {engine.engine_id: engine.in_flight_tokens for engine in live.sample().engines}
             assert sorted(loads.values()) == [0, 50_000]
@@ -86,8 +86,8 @@ async def test_in_flight_work_shows_on_its_engine_and_in_the_gauges(tmp_path: Pa
 
 async def test_queued_requests_of_all_kinds_count_in_the_queue(tmp_path: Path) -> None:
     async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
-        await live.pool.place(request("r0", prompt_tokens=50_000), hold=True)
-        waiting = [asyncio.create_task(live.pool.place(request(f"w{n}"), hold=True)) for n in range(3)]
+        await live.pool.decide(request("r0", prompt_tokens=50_000), hold=True)
+        waiting = [asyncio.create_task(live.pool.decide(request(f"w{n}"), hold=True)) for n in range(3)]
         await until(lambda: live.shown("a").bound == 3)
         assert 'headway_queued_requests{pool="pool"} 3.0' in live.gateway.metrics.render().decode()
         pool = live.sample().pools[0]
@@ -108,13 +108,13 @@ async def test_a_dead_engine_is_starting_first_and_a_lost_one_says_since_when(tm
             await until(lambda: live.bus.latest("fleet") and live.sample().engines and live.shown("a").state)
             await until(lambda: live.shown("never").state == "starting")
             assert live.shown("a").state == "serving"
-            assert (live.shown("a").heard, live.shown("never").heard) == (True, False)
+            assert (live.shown("a").answered, live.shown("never").answered) == (True, False)
         died = time.time()
         live.report("a", reachable=False, healthy=False, reason="connection refused")
         await until(lambda: live.shown("a").state == "lost")
         lost = live.shown("a")
         assert lost.reason == "connection refused"
-        assert lost.heard
+        assert lost.answered
         assert died - 1.0 <= lost.since <= time.time()
         seq = live.sample().seq
         await until(lambda: live.sample().seq > seq + 2)
@@ -140,10 +140,10 @@ async def test_grants_waits_and_rejections_show_in_the_pool_and_as_counters(tmp_
         shot = msgspec.structs.replace(shot, pools=(msgspec.structs.replace(entry, policy=policy),))
         async with live_gateway(tmp_path, shot) as live:
             await until(lambda: live.bus.latest("fleet"))
-            await live.pool.place(request("r0", prompt_tokens=50_000), hold=True)
-            waiting = asyncio.create_task(live.pool.place(request("w0"), hold=True))
+            await live.pool.decide(request("r0", prompt_tokens=50_000), hold=True)
+            waiting = asyncio.create_task(live.pool.decide(request("w0"), hold=True))
             await until(lambda: live.shown("a").bound == 1)
-            assert isinstance(await live.pool.place(request("w1"), hold=True), Rejected)
+            assert isinstance(await live.pool.decide(request("w1"), hold=True), Rejected)
             live.pool.observe(FirstToken("r0"))
             assert isinstance(await waiting, Dispatched)
             await until(lambda: live.sample().pools[0].dispatched_waited_per_s)

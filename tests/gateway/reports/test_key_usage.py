@@ -28,15 +28,15 @@ def test_the_last_use_of_each_key_is_told_for_a_minute(heard: tuple[InProcessBus
     bus, messages = heard
     now = [1000.0]
     usage = KeyUsage(bus, lambda: now[0])
-    usage.tell()
+    usage.report()
     usage.note("a", 990.0)
     usage.note("b", 991.0)
     usage.note("a", 1000.0)
-    usage.tell()
+    usage.report()
     now[0] = 1052.0
-    usage.tell()
+    usage.report()
     now[0] = 1060.0
-    usage.tell()
+    usage.report()
     assert [message.at for message in messages] == [{"a": 1000.0, "b": 991.0}, {"a": 1000.0}]
 
 

@@ -17,7 +17,7 @@ BODY = {"model": MODEL, "token_ids": list(range(160)), "wait": False, "session_i
 def ask(bus: InProcessBus, **about: Any) -> list[RecentAnswer]:
     answers: list[RecentAnswer] = []
     unsubscribe = bus.subscribe(f"{ANSWERED}console", lambda _, value: answers.append(ANSWER.decode(value)))
-    bus.tell(ASKED, QUESTION.encode(RecentQuestion("1", "console", **about)))
+    bus.notify(ASKED, QUESTION.encode(RecentQuestion("1", "console", **about)))
     unsubscribe()
     return answers
 
@@ -46,5 +46,5 @@ async def test_what_it_does_not_know_gets_an_empty_answer_and_garbage_none(tmp_p
         assert ask(bus, decision_id="none") == ask(bus, engine_id="none") == [RecentAnswer("1")]
         heard: list[bytes] = []
         bus.subscribe(ANSWERED, lambda _, value: heard.append(value))
-        bus.tell(ASKED, b"garbage")
+        bus.notify(ASKED, b"garbage")
         assert heard == []

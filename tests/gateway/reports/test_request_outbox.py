@@ -84,7 +84,7 @@ async def answer(gateway: ServedGateway, name: str) -> None:
 def split_requests(gateway: ServedGateway) -> int:
     """Return for how many requests it is told where their TTFT went."""
     split, now = gateway.pool.ttft_split, time.monotonic()
-    told = [split.look(engine_id, now) for engine_id in gateway.pool.engines]
+    told = [split.spans(engine_id, now) for engine_id in gateway.pool.engines]
     return sum(spans[0].requests for spans in told if spans)
 
 
