@@ -91,12 +91,12 @@ async def post_from_thread(gateway: ServedGateway, way: str, body: bytes) -> tup
 @asynccontextmanager
 async def engine_of_another_thread() -> AsyncIterator[str]:
     """Run an engine on a loop of its own, so that its work is not measured; yields its address."""
-    ready, over, found = threading.Event(), threading.Event(), [""]
+    ready, over, url = threading.Event(), threading.Event(), [""]
 
     async def serve() -> None:
         async with ScriptedEngine() as engine:
             engine.scripts["/v1/audio/transcriptions"] = b'{"text":"hello"}'
-            found[0] = engine.url
+            url[0] = engine.url
             ready.set()
             await asyncio.to_thread(over.wait)
 
@@ -104,7 +104,7 @@ async def engine_of_another_thread() -> AsyncIterator[str]:
     thread.start()
     await asyncio.to_thread(ready.wait)
     try:
-        yield found[0]
+        yield url[0]
     finally:
         over.set()
         await asyncio.to_thread(thread.join)

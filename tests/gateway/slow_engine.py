@@ -42,7 +42,7 @@ class SlowEngine:
     rng: Random
     fault: str = WELL
     fault_s: float | None = None
-    stands_until_s: float = 0.0
+    stalled_until_s: float = 0.0
     """It compiles: nothing moves before, not even what runs."""
     runs: list[Run] = field(default_factory=list)
     _prompts: int = 0
@@ -82,7 +82,7 @@ class SlowEngine:
 
     async def _core(self) -> None:
         """Wait for a step of the engine."""
-        await asyncio.sleep(max(0.0, self.stands_until_s - time.monotonic()))
+        await asyncio.sleep(max(0.0, self.stalled_until_s - time.monotonic()))
         await self._while(FROZEN, HUNG, COUNTING)
 
     async def _while(self, *faults: str) -> None:

@@ -91,7 +91,9 @@ async def test_readiness_follows_the_engines(tmp_path: Path) -> None:
         ("HEAD", "/live", 200),
     ],
 )
-async def test_wrong_paths_and_methods_are_told_apart(tmp_path: Path, method: str, path: str, status: int) -> None:
+async def test_wrong_paths_and_methods_get_different_errors(
+    tmp_path: Path, method: str, path: str, status: int
+) -> None:
     async with served(
         [],
         tmp_path,

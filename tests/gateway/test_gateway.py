@@ -75,7 +75,7 @@ async def test_an_older_snapshot_does_not_replace_a_newer_one(tmp_path: Path) ->
         assert live.gateway.snapshot_version == 6
 
 
-async def test_it_serves_the_last_known_good_when_nobody_publishes(tmp_path: Path) -> None:
+async def test_it_serves_the_last_known_good_when_none_is_published(tmp_path: Path) -> None:
     async with fake_engine() as one:
         async with live_gateway(tmp_path, snapshot([engine_entry("a", one.url)], version=9)):
             await until((tmp_path / FILE_NAME).exists)
@@ -196,7 +196,7 @@ async def test_it_can_be_started_again(tmp_path: Path) -> None:
         assert isinstance(await live.pool.decide(request("r"), hold=False), Dispatched)
 
 
-async def test_keys_that_nobody_confirms_for_too_long_open_nothing_until_the_bus_is_back(
+async def test_keys_without_confirmation_for_too_long_open_nothing_until_the_bus_is_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = replace(SETTINGS, snapshot_refresh_s=0.02, snapshot_max_age_s=0.5)

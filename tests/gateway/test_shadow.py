@@ -44,12 +44,12 @@ async def test_requests_are_compared_and_reported(tmp_path: Path) -> None:
         ScriptedEngine() as two,
         served([one.url, two.url], tmp_path, policy=LIVE, shadow=shadow()) as gateway,
     ):
-        heard: list[bytes] = []
-        gateway.gateway._bus.subscribe(TOPIC, lambda _, value: heard.append(value))
+        received: list[bytes] = []
+        gateway.gateway._bus.subscribe(TOPIC, lambda _, value: received.append(value))
         asked = [await ask(gateway, number) for number in range(6)]
         for _ in range(2):
             report_shadows(gateway.gateway._bus, gateway.gateway.pools.values())
-        (report,) = map(decode_shadow_report, heard)
+        (report,) = map(decode_shadow_report, received)
         tally = report.tally
         assert (report.pool_id, report.run_id, report.failed) == ("pool", "run", "")
         assert (tally.compared, tally.agreed) == (6, 3)
@@ -79,7 +79,7 @@ async def test_an_error_ends_the_shadow_and_not_the_request(tmp_path: Path, monk
         assert gateway.pool.router._dispatcher.observer is None
 
 
-async def test_a_draft_that_cannot_run_says_so_and_disturbs_nobody(tmp_path: Path) -> None:
+async def test_a_draft_that_cannot_run_reports_so_and_disturbs_no_request(tmp_path: Path) -> None:
     unknown = shadow(policy=RoutingPolicy(placement=Stage(name="of_tomorrow")))
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, shadow=unknown) as gateway:
         await ask(gateway, 1)

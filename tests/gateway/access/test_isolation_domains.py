@@ -53,18 +53,18 @@ def test_the_unsalted_tenant_keeps_the_domain_that_it_had_before() -> None:
 
 def test_a_callers_own_salt_counts_inside_its_tenant_and_is_never_the_engines() -> None:
     for item in (domains(), domains(isolated=True, unsalted_tenant="a")):
-        found = {item.of("a"), item.of("a", "mine"), item.of("a", "other"), item.of("b", "mine")}
-        assert len(found) == 4
-        assert "mine" not in found
+        salts = {item.of("a"), item.of("a", "mine"), item.of("a", "other"), item.of("b", "mine")}
+        assert len(salts) == 4
+        assert "mine" not in salts
         assert item.of("a", "") == item.of("a", None)
 
 
 def test_many_domains_are_forgotten_at_a_limit() -> None:
-    each = domains(isolated=True)
-    first = each.seed(each.of("t0"))
-    assert len({each.seed(each.of(f"t{number}")) for number in range(5000)}) == 5000
-    assert each.seed(each.of("t0")) == first
-    assert max(len(each._salts), len(each._seeds)) <= 4096
+    isolated = domains(isolated=True)
+    first = isolated.seed(isolated.of("t0"))
+    assert len({isolated.seed(isolated.of(f"t{number}")) for number in range(5000)}) == 5000
+    assert isolated.seed(isolated.of("t0")) == first
+    assert max(len(isolated._salts), len(isolated._seeds)) <= 4096
 
 
 async def _answered(live: LiveGateway, name: str, tokens: list[int]) -> None:

@@ -117,9 +117,9 @@ class World(Mover):
         lag: Any = SimpleNamespace(behind=False)
         tally = AdvisoryTally(metrics, "g")
         self.advisories = Advisories(pools, self.orders, tally, lag, clock=lambda: self.now)
-        self.look()
+        self.read_nodes()
 
-    def look(self) -> None:
+    def read_nodes(self) -> None:
         """Have the gateway hear what the nodes hold."""
         with self.lock:
             for name, node in self.nodes.items():
@@ -274,7 +274,7 @@ class World(Mover):
         else:
             await until(lambda: len(self.orders) == 0)
         self.now += self.rng.choice((0.0, 0.1, 0.5, 1.0, 10.0))
-        self.look()
+        self.read_nodes()
         await asyncio.sleep(0)
 
     def check(self) -> None:

@@ -36,7 +36,7 @@ async def ended(gateway: ServedGateway, name: str) -> bool:
 
 
 @pytest.mark.parametrize("wait", [True, False])
-async def test_a_request_that_nobody_tells_of_is_over_by_its_estimate(gateway: ServedGateway, wait: bool) -> None:
+async def test_an_unreported_request_is_over_by_its_estimate(gateway: ServedGateway, wait: bool) -> None:
     begin = time.time()
     _, answer, _ = await gateway.post(ROUTE, {**QUESTION, "wait": wait})
     name = answer["decision_id"]
@@ -55,7 +55,7 @@ async def test_it_says_nothing_of_its_engine(gateway: ServedGateway) -> None:
     assert gateway.pool.progress.work_s > 0
 
 
-async def test_a_caller_that_told_of_one_request_is_believed_to_tell_of_the_next(gateway: ServedGateway) -> None:
+async def test_a_caller_that_reported_one_request_is_trusted_to_report_the_next(gateway: ServedGateway) -> None:
     _, first, _ = await gateway.post(ROUTE, QUESTION)
     await gateway.post(f"/api/v1/requests/{first['decision_id']}/complete", {})
     _, answer, _ = await gateway.post(ROUTE, QUESTION)
@@ -66,12 +66,12 @@ async def test_a_caller_that_told_of_one_request_is_believed_to_tell_of_the_next
     assert progress.counts(time.monotonic(), 0).dispatched == 1
 
 
-async def test_what_is_told_late_is_still_counted(gateway: ServedGateway) -> None:
+async def test_a_late_report_is_still_counted(gateway: ServedGateway) -> None:
     _, answer, _ = await gateway.post(ROUTE, QUESTION)
     name = answer["decision_id"]
     assert await ended(gateway, name)
-    status, told, _ = await gateway.post(f"/api/v1/requests/{name}/complete", {"cached_tokens": 0})
-    assert (status, told["outcome"]) == (200, "completed")
+    status, reported, _ = await gateway.post(f"/api/v1/requests/{name}/complete", {"cached_tokens": 0})
+    assert (status, reported["outcome"]) == (200, "completed")
     gateway.pool.router.check()
     gateway.pool.costs.check()
 

@@ -12,8 +12,8 @@ from routing.values.engine_pair import EnginePair
 
 
 def test_an_idle_engine_has_nothing_to_say() -> None:
-    look = EngineProgress().counts(10.0, 3)
-    assert (look.dispatched, look.prefilling, look.slowness, look.tpot_s, look.event_gaps_total) == (
+    counts = EngineProgress().counts(10.0, 3)
+    assert (counts.dispatched, counts.prefilling, counts.slowness, counts.tpot_s, counts.event_gaps_total) == (
         0,
         0,
         None,
@@ -26,13 +26,13 @@ def test_first_tokens_are_compared_with_what_was_expected_in_line() -> None:
     progress = EngineProgress()
     progress.dispatched("a", 1.0, 0.0)
     progress.dispatched("b", 2.0, 0.0)
-    look = progress.counts(0.5, 0)
-    assert (look.dispatched, look.prefilling, look.longest_prefill_s, look.slowness) == (2, 2, 2.0, None)
+    counts = progress.counts(0.5, 0)
+    assert (counts.dispatched, counts.prefilling, counts.longest_prefill_s, counts.slowness) == (2, 2, 2.0, None)
     progress.first_token("a", 2.0)
     progress.first_token("b", 6.0)
-    look = progress.counts(6.0, 0)
-    assert look.slowness == pytest.approx(2.0)
-    assert (look.slowness_samples, look.first_tokens_total, look.prefilling) == (2, 2, 0)
+    counts = progress.counts(6.0, 0)
+    assert counts.slowness == pytest.approx(2.0)
+    assert (counts.slowness_samples, counts.first_tokens_total, counts.prefilling) == (2, 2, 0)
 
 
 def test_a_prefill_that_does_not_end_counts_as_slow_before_its_first_token() -> None:
@@ -49,8 +49,8 @@ def test_several_late_requests_outweigh_what_was_quick_before_they_were_due() ->
         progress.first_token(f"quick {number}", 1.1 + number)
     for number in range(3):
         progress.dispatched(f"late {number}", 0.1, 30.0)
-    look = progress.counts(32.0, 0)
-    assert (look.slowness, look.slowness_samples) == (pytest.approx(10.0), 3)
+    counts = progress.counts(32.0, 0)
+    assert (counts.slowness, counts.slowness_samples) == (pytest.approx(10.0), 3)
     progress.dispatched("between", 0.1, 31.0)
     progress.first_token("between", 31.1)
     assert progress.counts(32.0, 0).slowness_samples == 4
@@ -69,12 +69,12 @@ def test_what_is_watched_for_standing_still_are_streams_also_before_their_first_
     assert progress.counts(4.0, 0).streaming == 1
 
 
-def test_a_whole_answer_is_never_late_because_nobody_sees_its_first_token() -> None:
+def test_a_whole_answer_is_never_late_because_its_first_token_is_not_visible() -> None:
     progress = EngineProgress()
     progress.dispatched("a", 0.1, 0.0)
     progress.whole("a")
-    look = progress.counts(50.0, 0)
-    assert (look.slowness, look.dispatched, look.prefilling, look.longest_prefill_s) == (None, 1, 0, 0.1)
+    counts = progress.counts(50.0, 0)
+    assert (counts.slowness, counts.dispatched, counts.prefilling, counts.longest_prefill_s) == (None, 1, 0, 0.1)
 
 
 def test_time_between_tokens_comes_from_whole_answers() -> None:
@@ -87,9 +87,9 @@ def test_time_between_tokens_comes_from_whole_answers() -> None:
     progress.dispatched("b", 1.0, 2.0)
     progress.first_token("b", 3.0)
     progress.completed("b", 1, 3.0)
-    look = progress.counts(3.0, 0)
-    assert look.tpot_s == pytest.approx(0.1)
-    assert (look.tpot_samples, look.dispatched, look.chunks_total) == (1, 0, 2)
+    counts = progress.counts(3.0, 0)
+    assert counts.tpot_s == pytest.approx(0.1)
+    assert (counts.tpot_samples, counts.dispatched, counts.chunks_total) == (1, 0, 2)
     assert progress.counts(3.0 + WINDOW_S + 1, 0).tpot_s is None
 
 
@@ -107,7 +107,7 @@ def test_failures_count_until_something_succeeds() -> None:
     assert progress.counts(1.0, 0).failures_in_row == 0
 
 
-def test_what_nobody_ends_is_forgotten_and_the_number_is_bounded() -> None:
+def test_requests_without_an_end_are_forgotten_and_bounded() -> None:
     progress = EngineProgress()
     for number in range(MAX_FOLLOWED + 5):
         progress.dispatched(str(number), 0.0, 0.0)
@@ -116,7 +116,7 @@ def test_what_nobody_ends_is_forgotten_and_the_number_is_bounded() -> None:
 
 
 def decision(name: str, engine_id: str, hit: int, *others: int) -> Decision:
-    candidates = tuple(Candidate(f"o{place}", tokens, 0.0, 0.0, 0.0) for place, tokens in enumerate(others))
+    candidates = tuple(Candidate(f"o{index}", tokens, 0.0, 0.0, 0.0) for index, tokens in enumerate(others))
     return Decision(
         name, "p", engine_id, 1, "least_cost", "fifo", 1, "x", 1000, hit, 0.0, 0.5, 0.0, candidates=candidates
     )

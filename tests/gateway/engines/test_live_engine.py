@@ -99,7 +99,7 @@ async def test_an_engine_that_answers_requests_is_not_silent_whatever_its_probes
     assert engine.late == ("health timed out after 5 s, but requests are answered" if answers else "")
 
 
-async def test_only_counters_that_were_read_of_late_tell_whether_an_engine_moves(engine: LiveEngine) -> None:
+async def test_only_recent_counters_show_whether_an_engine_moves(engine: LiveEngine) -> None:
     unix = time.time()
     assert engine.counted(NOW) is None
     engine.take_report(report(unix, prompt_tokens_total=5.0, generated_tokens_total=2.0), NOW, unix)

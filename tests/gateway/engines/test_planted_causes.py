@@ -77,7 +77,7 @@ async def sent(gateway: ServedGateway) -> list[StoredDecision]:
 
 
 def prompts(blocks: int = 6) -> list[list[int]]:
-    return [[number * 1000 + place for place in range((blocks + number % 3) * BLOCK)] for number in range(REQUESTS)]
+    return [[number * 1000 + index for index in range((blocks + number % 3) * BLOCK)] for number in range(REQUESTS)]
 
 
 async def test_hits_that_hold_are_no_mismatch(gateway: ServedGateway) -> None:
@@ -152,7 +152,7 @@ async def test_dropped_events_are_named_by_the_gap(gateway: ServedGateway) -> No
 
 
 @pytest.mark.parametrize(("age_s", "cause"), [(5.0, STALE_VIEW), (0.0, LOAD)])
-async def test_a_wait_that_grew_unseen_is_told_by_the_age_of_the_report(
+async def test_a_wait_that_grew_unseen_is_shown_by_the_age_of_the_report(
     tmp_path: Path, age_s: float, cause: str
 ) -> None:
     async with (

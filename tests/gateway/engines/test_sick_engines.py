@@ -125,7 +125,7 @@ async def test_an_engine_that_answers_errors_to_the_trial_stays_out(tmp_path: Pa
         assert breaker.stalled
 
 
-async def test_a_hung_engine_is_found_while_nobody_takes_samples_or_writes_the_log(tmp_path: Path) -> None:
+async def test_a_hung_engine_is_detected_without_samples_or_log(tmp_path: Path) -> None:
     async with two_engines(tmp_path) as (gateway, sick, _):
         for task in gateway.gateway._tasks:
             if task.get_name() in ("fleet samples", "request log", "affinity"):

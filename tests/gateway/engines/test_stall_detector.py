@@ -24,9 +24,9 @@ ALL = ("a", "b", "c", "d")
 
 
 def busy(
-    signs: int, *, streams: int = 2, standing: int | None = None, longest_s: float = 0.0, start_s: float = 0.0
+    signs: int, *, streams: int = 2, requests: int | None = None, longest_s: float = 0.0, start_s: float = 0.0
 ) -> WatchedEngine:
-    return WatchedEngine(streams if standing is None else standing, streams, signs, longest_s, start_s)
+    return WatchedEngine(streams if requests is None else requests, streams, signs, longest_s, start_s)
 
 
 class Pool:
@@ -74,9 +74,9 @@ class Pool:
     def first(self, verdict: str, seconds: float = 20.0) -> dict[str, float]:
         """Return when this verdict came first for each engine."""
         return {
-            name: next(at for at, each in all_of if each == verdict)
+            name: next(at for at, item in all_of if item == verdict)
             for name, all_of in self.until(seconds).items()
-            if verdict in [each for _, each in all_of]
+            if verdict in [item for _, item in all_of]
         }
 
 
@@ -153,11 +153,11 @@ def test_an_engine_that_answers_a_trial_is_never_hung_and_suspected_ever_more_ra
 
 @pytest.mark.parametrize(("counts", "hung"), [(None, {}), (5.0, {"b": HANG_S})])
 def test_answers_in_one_piece_are_judged_by_counters_alone(counts: float | None, hung: dict[str, float]) -> None:
-    pool = Pool("b", streams=0, standing=3)
+    pool = Pool("b", streams=0, requests=3)
     pool.counted = lambda name, _tick: counts if name == "b" else None
     verdicts = pool.until(10 * HANG_S).get("b", [])
     assert SUSPECTED not in {verdict for _, verdict in verdicts}
-    again = Pool("b", streams=0, standing=3)
+    again = Pool("b", streams=0, requests=3)
     again.counted = pool.counted
     assert again.first(HUNG, 10 * HANG_S) == hung
 

@@ -193,7 +193,7 @@ async def test_health_says_why_not(adapter: VllmAdapter, engine: FakeEngine) -> 
         await adapter.health()
 
 
-async def test_nobody_there_is_a_rejected_connection(session: aiohttp.ClientSession) -> None:
+async def test_without_a_process_there_the_connection_is_rejected(session: aiohttp.ClientSession) -> None:
     with pytest.raises(EngineUnreachableError, match="connection refused") as caught:
         await VllmAdapter(session, f"http://127.0.0.1:{free_port()}").health()
     assert caught.value.refused

@@ -66,7 +66,7 @@ def whole(*payloads: bytes) -> tuple[EventLedger, Held, list[tuple[int, bytes]]]
     return book, held, history
 
 
-def test_it_is_blind_until_something_is_heard() -> None:
+def test_it_is_blind_until_something_is_received() -> None:
     book = ledger(Held())
     assert book.trust.grade == BLIND
     replay(book, [])
@@ -114,7 +114,7 @@ def test_a_gap_is_degraded_until_it_is_replayed() -> None:
     assert book.counts["gaps"] == 1
 
 
-def test_a_restart_clears_the_index_and_is_told() -> None:
+def test_a_restart_clears_the_index_and_is_reported() -> None:
     book, held, _ = whole(batch(stored(1)), batch(stored(2)))
     fresh = [(0, batch(stored(9, process=1), ts=5.0))]
     book.live(*fresh[0])

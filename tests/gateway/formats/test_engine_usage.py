@@ -18,13 +18,13 @@ def test_an_answer_without_usage_stays_as_it_is(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "cached", "left"),
+    ("usage", "cached", "left"),
     [
         ({**USAGE, "prompt_tokens_details": {"cached_tokens": 64, "created_cache_tokens": 36}}, HIDDEN, {}),
         (RESPONSES, HIDDEN, {"cached_tokens": 0}),
         (RESPONSES, 5, {"cached_tokens": 5}),
     ],
 )
-def test_details_tell_what_the_client_may_know(told: dict[str, object], cached: int, left: dict[str, int]) -> None:
-    only = json.loads(with_cached_tokens(json.dumps({"usage": told}).encode(), cached))["usage"]
+def test_details_show_what_the_client_may_know(usage: dict[str, object], cached: int, left: dict[str, int]) -> None:
+    only = json.loads(with_cached_tokens(json.dumps({"usage": usage}).encode(), cached))["usage"]
     assert (only.get("prompt_tokens_details") or only.get("input_tokens_details") or {}) == left

@@ -105,7 +105,7 @@ def test_an_answer_that_reveals_nothing_is_the_engines_own_bytes() -> None:
     assert AnswerStream(strip=False, cached_tokens=HIDDEN).feed(event) == event
 
 
-def test_what_stands_beside_a_hit_keeps_its_bytes() -> None:
+def test_fields_next_to_a_hit_keep_their_bytes() -> None:
     vectors = b"[[1e-05,0.10000000000000000555,-0.0]]"
     body = b'{"data":' + vectors + b',"usage":' + encoded(HIT_OF_CHAT) + b"}"
     assert with_cached_tokens(body, HIDDEN) == b'{"data":' + vectors + b',"usage":' + encoded(CHAT_USAGE) + b"}"

@@ -94,7 +94,7 @@ def test_a_response_has_the_variables_of_its_own_fields_alone(fields: dict[str, 
 
 
 @pytest.mark.parametrize("name", ["previous_response_id", "previous_input_messages"])
-def test_a_response_to_one_that_the_engine_remembers_is_looked_for_in_no_cache(name: str) -> None:
+def test_a_response_to_one_that_the_engine_remembers_is_searched_in_no_cache(name: str) -> None:
     prompt = responses_prompt({"input": "x" * 400, name: "resp_1"})
     assert isinstance(prompt, UnmatchedPrompt)
     assert prompt.text_bytes > 400

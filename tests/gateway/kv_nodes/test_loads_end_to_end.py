@@ -110,7 +110,7 @@ async def serving(
     async with first, second, served([], state_dir, bus=bus, gateway_settings=settings) as gateway:
         plain = snapshot([first.url, second.url], roles=roles, **{"policy": policy, **pool})
         with_homes = tuple(
-            msgspec.structs.replace(each, kv_node=home) for each, home in zip(plain.engines, homes, strict=True)
+            msgspec.structs.replace(item, kv_node=home) for item, home in zip(plain.engines, homes, strict=True)
         )
         fleet = Fleet(gateway, engines, msgspec.structs.replace(plain, engines=with_homes), bus)
         fleet.publish(kv_nodes=tuple(nodes.values()))
@@ -171,7 +171,7 @@ async def test_the_record_says_what_was_there_and_no_hit_is_a_surprise(tmp_path:
             assert (record.cached_tokens, record.believed_tokens, record.mismatch) == (16 * BLOCKS, 0, "")
 
 
-async def test_a_stream_s_client_hears_nothing_of_the_load(tmp_path: Path) -> None:
+async def test_a_stream_s_client_sees_nothing_of_the_load(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}) as fleet:
             await until(lambda: fleet.holding("a") and fleet.holding("b"))
@@ -240,7 +240,7 @@ async def test_another_tenant_s_keys_are_others_where_caches_are_separated(tmp_p
 
 
 @pytest.mark.parametrize("hint", ["ephemeral", "context_cache", "default"])
-async def test_engines_are_told_what_the_caller_says_of_its_prompt(tmp_path: Path, hint: str) -> None:
+async def test_engines_get_the_callers_hint_about_its_prompt(tmp_path: Path, hint: str) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}) as fleet:
             for engine in fleet.engines.values():

@@ -267,14 +267,14 @@ def announces_another_port(gateway: Gateway) -> None:
     """Let it announce an address at which nobody listens, as one does that listens on loopback of another machine."""
     listen = gateway.peering.listen
 
-    async def listen_where_nobody_connects() -> None:
+    async def listen_on_another_port() -> None:
         await listen()
         gateway.peering._address = f"127.0.0.1:{free_port()}"
 
-    gateway.peering.listen = listen_where_nobody_connects  # type: ignore[method-assign]
+    gateway.peering.listen = listen_on_another_port  # type: ignore[method-assign]
 
 
-async def test_a_holder_that_nobody_reaches_leaves_the_pool_to_those_who_reach_each_other(
+async def test_an_unreachable_holder_leaves_the_pool_to_those_who_reach_each_other(
     tmp_path: Path, clock: Clock
 ) -> None:
     bus = InProcessBus()
@@ -305,18 +305,18 @@ async def test_gateways_that_do_not_reach_each_other_say_so_instead_of_taking_ea
             # One may claim the pool before its first call is rejected; then it owns what nobody else asks it for.
             await clock.until(lambda: UNREACHED in {ownership(item).reason for item in both})
             await clock.passes(5.0)
-            told = [role for gateway in both for role in roles_told(gateway)]
-            assert {(item.role, item.reason) for item in told} <= {(ONLY, UNREACHED), (OWNER, "")}
-            assert [item.decides_alone for item in told].count(True) >= 1
+            roles = [role for gateway in both for role in reported_roles(gateway)]
+            assert {(item.role, item.reason) for item in roles} <= {(ONLY, UNREACHED), (OWNER, "")}
+            assert [item.decides_alone for item in roles].count(True) >= 1
 
 
-def roles_told(gateway: Gateway) -> tuple[PoolRole, ...]:
+def reported_roles(gateway: Gateway) -> tuple[PoolRole, ...]:
     """Return what the gateway's fleet sample says of its role for the pool."""
     (sampled,) = gateway._sampler.sample(time.monotonic(), time.time()).pools
     return sampled.roles
 
 
-async def test_while_redis_is_away_the_owner_stays_and_nobody_is_elected(
+async def test_while_redis_is_away_the_owner_stays_and_no_other_is_elected(
     over_redis: list[Gateway], redis: PrivateRedis, clock: Clock, history: History
 ) -> None:
     owner, others = split(over_redis)

@@ -231,7 +231,7 @@ async def test_events_feed_the_index_and_a_restart_empties_it(tmp_path: Path) ->
         context.destroy(linger=0)
 
 
-async def test_a_new_model_name_starts_all_indices_anew(tmp_path: Path) -> None:
+async def test_a_new_model_name_resets_all_indices(tmp_path: Path) -> None:
     async with fake_engine() as one:
         entry = engine_entry("a", one.url)
         async with live_gateway(tmp_path, snapshot([entry], key_source="approximate")) as live:
@@ -259,7 +259,7 @@ async def test_a_crooked_event_endpoint_blinds_that_engine_only(tmp_path: Path) 
             await until(lambda: {engine.index_trust for engine in live.sample().engines} == {"blind"})
 
 
-async def test_few_ejections_count_where_many_engines_look_wrong(tmp_path: Path) -> None:
+async def test_few_ejections_count_where_many_engines_appear_wrong(tmp_path: Path) -> None:
     async with fake_engine() as one:
         entries = [engine_entry(name, one.url) for name in "abcd"]
         async with live_gateway(tmp_path, snapshot(entries)) as live:

@@ -141,17 +141,17 @@ async def test_the_sample_and_the_metrics_say_that_the_gateway_is_late(tmp_path:
         assert live.sample().lateness is None
         make_late(live.gateway.lag)
         await until(lambda: live.sample().lateness)
-        told = live.sample().lateness
-        assert told is not None
-        assert (told.lapses, told.rejects) == (1, False)
-        assert 2.0 < told.away_s < 4.0
-        assert abs(told.since - (time.time() - 3.0)) < 30.0
+        lateness = live.sample().lateness
+        assert lateness is not None
+        assert (lateness.lapses, lateness.rejects) == (1, False)
+        assert 2.0 < lateness.away_s < 4.0
+        assert abs(lateness.since - (time.time() - 3.0)) < 30.0
         text = live.gateway.metrics.render().decode()
         assert "headway_gateway_late 1.0" in text
         assert 'headway_loop_lag_seconds_bucket{le="+Inf"}' in text
 
 
-async def test_the_record_tells_the_gateway_s_own_time_from_the_engine_s(tmp_path: Path) -> None:
+async def test_the_record_separates_the_gateway_s_own_time_from_the_engine_s(tmp_path: Path) -> None:
     async with fake_engine() as one, served([one.url], tmp_path) as gateway:
         await until(lambda: gateway.pool.accepts("engine-0"))
         keys = gateway.pool.seed

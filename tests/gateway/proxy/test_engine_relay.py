@@ -215,7 +215,7 @@ async def test_a_whole_answer_that_takes_longer_than_any_start_runs_once(tmp_pat
         assert (status, len(one.bodies) + len(two.bodies)) == (200, 1)
 
 
-async def test_a_stream_whose_engine_stands_still_for_the_hang_limit_ends_with_an_error(tmp_path: Path) -> None:
+async def test_a_stream_whose_engine_stalls_for_the_hang_limit_ends_with_an_error(tmp_path: Path) -> None:
     impatient = GatewaySettings(sample_interval_s=0.05, limits=EngineLimits(hang_limit_s=0.5))
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, gateway_settings=impatient) as gateway:
         engine.chunks = ["a", "b"]

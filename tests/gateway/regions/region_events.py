@@ -32,15 +32,15 @@ class RegionEvents:
 
     def dispatches(self, decision_id: str) -> int:
         """Return how often a request was given to an engine."""
-        found = [
+        events = [
             event for event in self.events if event["event"] == "dispatched" and event["decision_id"] == decision_id
         ]
-        return len(found)
+        return len(events)
 
     def forwards(self, origin: str) -> Counter[tuple[str, str]]:
         """Return how many requests a region has sent to each other one, with how that ended."""
-        found = [event for event in self.events if event["event"] == "forward_ended" and event["gateway"] == origin]
-        return Counter((item["destination"], item["outcome"]) for item in found)
+        events = [event for event in self.events if event["event"] == "forward_ended" and event["gateway"] == origin]
+        return Counter((item["destination"], item["outcome"]) for item in events)
 
     def check(self) -> None:
         """Raise AssertionError where a request was in two places, made two hops, or an epoch had two holders."""

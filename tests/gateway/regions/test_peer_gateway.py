@@ -40,7 +40,7 @@ def test_way_and_clock_are_measured() -> None:
     assert peer.clock_offset_s == pytest.approx(0.2), "its clock showed 1000.3 when ours showed 1000.1"
 
 
-def test_forwards_count_until_a_later_question_tells_of_them() -> None:
+def test_forwards_count_until_a_later_question_reports_them() -> None:
     peer = PeerGateway("eu=1", "eu", "127.0.0.1:1")
     peer.forwarded("eu", 1.0)
     peer.forwarded("eu", 2.0)
@@ -49,7 +49,7 @@ def test_forwards_count_until_a_later_question_tells_of_them() -> None:
     assert peer.untold("asia") == 0
 
 
-def test_a_peer_that_started_anew_holds_what_it_says_now() -> None:
+def test_a_restarted_peer_holds_what_it_reports_now() -> None:
     peer = PeerGateway("eu=1", "eu", "127.0.0.1:1")
     peer.receive(heartbeat(keys=(1, 2), version=50), asked_s=1.0, now=1.0, wall=0.0)
     peer.receive(heartbeat("bbbbbbbb", keys=(3,), version=2), asked_s=2.0, now=2.0, wall=0.0)

@@ -15,7 +15,7 @@ def epochs(region: str, tag: str = "") -> RegionEpochs:
     return RegionEpochs(tag or region, region, [item for item in REGIONS if item != region], lambda: None)
 
 
-def test_a_region_serves_its_own_and_what_nobody_governs() -> None:
+def test_a_region_serves_its_own_and_ungoverned_engines() -> None:
     us = epochs("us")
     assert us.serves("us")
     assert not us.serves("eu")

@@ -23,12 +23,12 @@ async def regions(tmp_path: Path) -> AsyncIterator[ThreeRegions]:
 
 def holders(regions: ThreeRegions, region: str) -> set[str]:
     """Return the regions whose gateways serve the engines of a region now."""
-    found = set()
+    names = set()
     for name, gateway in regions.gateways.items():
         assert gateway.gateway.regions is not None
         if name in regions.running and gateway.gateway.regions.serves(region):
-            found.add(name)
-    return found
+            names.add(name)
+    return names
 
 
 async def until_held_by(regions: ThreeRegions, region: str, *names: str) -> None:

@@ -20,7 +20,7 @@ ADDRESSES = {"asia": ("127.0.0.1:2",), "eu": ("127.0.0.1:1",)}
 class Watched:
     """The gateway of us, whose peers and clock the test moves. Mutable: `now` and the regions that reject."""
 
-    def __init__(self, state_dir: Path, *, heard: bool = True, eu_from_asia_s: float = 0.1) -> None:
+    def __init__(self, state_dir: Path, *, with_heartbeat: bool = True, eu_from_asia_s: float = 0.1) -> None:
         self.now = 100.0
         self.rejecting: set[str] = set()
         self.engines_answer = True
@@ -31,7 +31,7 @@ class Watched:
         self.votes: list[str] = []
         self.peers = RegionPeers(self.links, ADDRESSES, tuple, clock=lambda: self.now, epochs_path=state_dir / "e.json")
         self.takeover = RegionTakeover(self.peers, self._answer)
-        if heard:
+        if with_heartbeat:
             self.beat("eu")
             self.beat("asia", {"eu": eu_from_asia_s})
 
@@ -76,7 +76,7 @@ async def test_the_next_nearest_leaves_it_a_step_longer(tmp_path: Path) -> None:
 
 
 async def test_a_fleet_that_starts_is_given_time(tmp_path: Path) -> None:
-    us = Watched(tmp_path, heard=False)
+    us = Watched(tmp_path, with_heartbeat=False)
     us.rejecting.add("eu")
     assert await us.pass_until_taken() >= STARTING_S
 
@@ -115,11 +115,11 @@ async def test_a_region_that_asks_and_rejects_is_not_taken_over(tmp_path: Path) 
     assert await us.pass_until_taken() <= DEAD_S + SPOKE_S + 0.3
 
 
-async def test_who_hears_of_its_region_elsewhere_takes_it_back_in_that_moment(tmp_path: Path) -> None:
+async def test_a_gateway_that_learns_of_its_region_elsewhere_takes_it_back_at_once(tmp_path: Path) -> None:
     us = Watched(tmp_path)
-    told: Any = {"us": RegionEpoch(2, "cccccccc", "asia")}
+    epochs: Any = {"us": RegionEpoch(2, "cccccccc", "asia")}
     assert us.peers.epochs.serves("us")
-    us.peers.epochs.receive(told)
+    us.peers.epochs.receive(epochs)
     assert us.peers.epochs.serves("us")
     assert us.peers.epochs.known["us"] == RegionEpoch(3, "aaaaaaaa", "us")
 

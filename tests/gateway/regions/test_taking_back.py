@@ -43,9 +43,9 @@ async def regions(tmp_path: Path) -> AsyncIterator[ThreeRegions]:
 
 
 def served(regions: ThreeRegions, region: str) -> Regions:
-    found = regions.gateways[region].gateway.regions
-    assert found is not None
-    return found
+    part = regions.gateways[region].gateway.regions
+    assert part is not None
+    return part
 
 
 def to(regions: ThreeRegions, region: str) -> PeerGateway:

@@ -24,7 +24,7 @@ def test_prompts_are_cut_and_leave_with_time() -> None:
     assert window.recent(10.0 + SPAN_S + 1) == []
 
 
-def test_of_much_traffic_every_nth_is_kept_and_stands_for_n() -> None:
+def test_of_much_traffic_every_nth_is_kept_and_represents_n() -> None:
     window = PrefixWindow()
     for second in range(120):
         for number in range(100):
@@ -51,7 +51,7 @@ def test_the_parts_of_a_span_sum_to_its_mean() -> None:
     assert split.spans("e-1", 1000.0)[0].p90.queue_s == pytest.approx(2.0)
 
 
-def test_of_many_requests_one_stands_for_those_like_it() -> None:
+def test_of_many_requests_one_represents_those_like_it() -> None:
     split = TtftSplit()
     split.note(("e-1", 0.1, 0.2, 0.3, 1000.0), 4)
     split.note(("e-1", 0.6, 0.2, 0.3, 1000.0))
@@ -104,7 +104,7 @@ def test_the_estimated_time_of_a_fetch_is_no_measured_part() -> None:
     assert split_of(record(2.0, fetch=Fetch("e-2", 4, 0.25))) == ("e-1", 0.5, 0.0, 1.5, 52.0)
 
 
-def test_time_spent_on_an_engine_that_failed_is_nobody_s_part() -> None:
+def test_time_spent_on_an_engine_that_failed_is_in_no_part() -> None:
     again = record(2.0)
     again.attempts = ("e-2", "e-1")
     assert split_of(again) is None

@@ -34,10 +34,10 @@ def encoded(**changes: Any) -> bytes:
 
 async def test_feedback_becomes_a_report(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
-        heard: list[bytes] = []
-        gateway.gateway._bus.subscribe(TOPIC, lambda _, value: heard.append(value))
+        received: list[bytes] = []
+        gateway.gateway._bus.subscribe(TOPIC, lambda _, value: received.append(value))
         gateway.gateway.cost_reports.report()
-        assert heard == []
+        assert received == []
         # Of a caller that has told of nothing yet, nothing is expected: the first one is no sample.
         for _ in range(2):
             _, answer, _ = await gateway.post(ROUTE, {"model": MODEL, "block_hashes": [1, 2]})
@@ -46,7 +46,7 @@ async def test_feedback_becomes_a_report(tmp_path: Path) -> None:
             await gateway.post(f"/api/v1/requests/{name}/complete", {"cached_tokens": 0, "output_tokens": 20})
         gateway.gateway.cost_reports.report()
         gateway.gateway.cost_reports.report()
-        (report,) = map(decode_cost_report, heard)
+        (report,) = map(decode_cost_report, received)
         assert report.pools["pool"][""].samples == 1
         assert 'headway_cost_samples_total{pool="pool",result="taken"} 1.0' in await gateway.metrics()
 
@@ -106,7 +106,7 @@ def test_a_sound_report_is_read_as_it_was_sent() -> None:
     assert decode_cost_report(encoded()).pools["pool"][""] == SLOW
 
 
-async def test_telling_costs_nothing_while_nobody_learns(tmp_path: Path) -> None:
+async def test_reporting_costs_nothing_while_nothing_is_learned(tmp_path: Path) -> None:
     bus, metrics = InProcessBus(), GatewayMetrics()
     reports = CostReports(bus, lambda: (), metrics.cost_samples)
     began = time.perf_counter()

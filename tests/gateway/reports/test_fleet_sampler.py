@@ -38,8 +38,8 @@ async def test_an_engine_has_the_block_size_that_it_reports(tmp_path: Path) -> N
     async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
         await until(lambda: live.bus.latest("fleet"))
         assert live.sample().engines[0].block_tokens is None
-        told = EngineReport(engine_id="a", at=time.time(), reachable=True, healthy=True, reason="", block_size=32)
-        live.bus.publish(load_topic("a"), encode_report(told))
+        report = EngineReport(engine_id="a", at=time.time(), reachable=True, healthy=True, reason="", block_size=32)
+        live.bus.publish(load_topic("a"), encode_report(report))
         await until(lambda: live.sample().engines[0].block_tokens == 32)
 
 
@@ -47,8 +47,8 @@ async def test_a_pool_in_which_others_route_says_so(tmp_path: Path) -> None:
     async with fake_engine() as one:
         routed = snapshot([engine_entry("a", one.url)])
         pools = tuple(msgspec.structs.replace(pool, mode="observe") for pool in routed.pools)
-        for name, told in (("routed", routed), ("observed", msgspec.structs.replace(routed, pools=pools))):
-            async with live_gateway(tmp_path / name, told) as live:
+        for name, entry in (("routed", routed), ("observed", msgspec.structs.replace(routed, pools=pools))):
+            async with live_gateway(tmp_path / name, entry) as live:
                 await until(lambda live=live: live.bus.latest("fleet"))
                 assert [pool.observes for pool in live.sample().pools] == [name == "observed"]
 

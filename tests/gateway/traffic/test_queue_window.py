@@ -9,7 +9,7 @@ from gateway.traffic.queue_window import MAX_WAITS, QueueWindow
 from routing.ledger.router_counts import CountsSeen
 
 
-def test_the_first_look_knows_no_rates() -> None:
+def test_the_first_reading_has_no_rates() -> None:
     assert QueueWindow().evaluate(CountsSeen(dispatched_at_once=9), 0.0) is None
 
 
