@@ -1,4 +1,4 @@
-"""The index of one engine as a set of keys, for tests of what events tell it."""
+"""The index of one engine as a set of keys, for tests of its events."""
 
 from __future__ import annotations
 

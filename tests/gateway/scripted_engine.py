@@ -89,7 +89,7 @@ class ScriptedEngine:
         port = self.listener.getsockname()[1]
         await self._runner.cleanup()
         self._held = socket.socket()
-        # Its last connections may linger; once bound, nobody else may share the port.
+        # Its last connections may linger; once bound, no other process may share the port.
         self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._held.bind(("127.0.0.1", port))
         self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)

@@ -1,4 +1,6 @@
-"""An engine that is slow and well, in every way that looks dead; and one that is dead. On the test's own event loop."""
+"""An engine that is slow and healthy, in every way that appears dead; and one that is dead. On the test's own event
+loop.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Isolation domains: who shares cached prefixes with whom, and how engines' events say whose blocks they tell of."""
+"""Isolation domains: which callers share cached prefixes, and how engines' events name the owners of blocks."""
 
 from __future__ import annotations
 

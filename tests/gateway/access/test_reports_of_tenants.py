@@ -1,4 +1,4 @@
-"""What one tenant reports judges no engine; what several say, the gateway sees or an operator tells does."""
+"""One tenant's reports judge no engine; those of several, the gateway's observations, and an operator's report do."""
 
 from __future__ import annotations
 

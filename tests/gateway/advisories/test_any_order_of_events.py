@@ -75,7 +75,7 @@ class Node:
         return {item.facts.routing_key: DRAM in item.slots for item in self.held.page(-1, 1000) if item.visible}
 
     def store(self, names: Sequence[int], now: float, expected: Expected | None = None, *, ends: str = "whole") -> bool:
-        """Take blocks in; returns whether all are there. `ends` partway: nobody commits."""
+        """Take blocks in; returns whether all are there. `ends` partway: no commit follows."""
         tx_id = f"{names} {now} {random.random()}"
         new = [facts(name) for name in names if self.held.find(key(name)) is None]
         if isinstance(self.transactions.allocate(tx_id, [], new, LEASE_S, now, expected), TransactionRejection):
@@ -87,7 +87,7 @@ class Node:
 
 
 class World(Mover):
-    """Two nodes, and a gateway that ends and begins anew. What both threads touch is under `lock`."""
+    """Two nodes, and a gateway that ends and restarts. Both threads use the state under `lock`."""
 
     def __init__(self, rule: AdvisoryRule, seed: int) -> None:
         self.rng, self.lock, self.now = random.Random(seed), threading.Lock(), 1000.0
@@ -120,7 +120,7 @@ class World(Mover):
         self.read_nodes()
 
     def read_nodes(self) -> None:
-        """Have the gateway hear what the nodes hold."""
+        """Report the contents of the nodes to the gateway."""
         with self.lock:
             for name, node in self.nodes.items():
                 blocks = node.blocks()

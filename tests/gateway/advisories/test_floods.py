@@ -24,7 +24,7 @@ from tests.gateway.served_gateway import OTHER_KEY, served
 
 
 class Clock:
-    """Stands still until it is told otherwise."""
+    """A clock that moves only when set."""
 
     now = 1000.0
 

@@ -1,4 +1,4 @@
-"""Pages of other sites: an API key lists the origins that may use its tokens, and browsers hear of no other."""
+"""Pages of other sites: an API key lists the origins that may use its tokens, and browsers learn of no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Two gateways of one pool: whichever hears of a session, the one that decides holds its place, and both can tell."""
+"""Two gateways of one pool: whichever receives a session's advisory, the one that decides keeps its state, and both can
+report it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one tenant is told says nothing of what another has sent: by figures, by sizes, by the time of an answer."""
+"""One tenant's answers reveal nothing about another's requests: by figures, by sizes, by the time of an answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}]}
 
 
 def distinguishability(hits: Sequence[float], misses: Sequence[float]) -> float:
-    """Return the chance (AUC) that a figure tells a hit from a miss, whichever way round it is read."""
+    """Return the chance (AUC) that a figure distinguishes a hit from a miss, whichever way round it is read."""
     ranks: dict[float, list[int]] = {}
     for values, kind in ((hits, 1), (misses, 0)):
         for value in values:

@@ -21,7 +21,7 @@ PROBES = 24
 """Of each kind. The clock does not move, so one answer that differs is enough for an area of more than 0.52."""
 POOL: dict[str, Any] = {"key_source": "approximate", "block_bytes": 64}
 WIDE = RoutingPolicy(prefill_window_tokens=1_000_000)
-"""Nothing waits for a prefill: how long a request waits for one tells what is cached, and always will."""
+"""No request waits for a prefill: such a wait reveals what is cached, and always will."""
 CHANGING = ("date", "x-request-id", "x-headway-decision")
 """Headers that differ in every answer, and are no figures of a cache."""
 

@@ -1,4 +1,4 @@
-"""Callers that never say what became of a request do not make its engine look busy, slow or sick."""
+"""Callers that never report the end of a request do not make its engine appear busy, slow or sick."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_key_is_believed_for_a_while() -> None:
 
 async def test_requests_end_in_the_order_of_their_times() -> None:
     over: list[str] = []
-    waiting = UntrackedRequests(over.append)  # type: ignore[arg-type]  # names stand for records
+    waiting = UntrackedRequests(over.append)  # type: ignore[arg-type]  # names replace records
     for name, life_s in (("late", 0.2), ("soon", 0.05), ("never", 60.0)):
         waiting.add(name, life_s)  # type: ignore[arg-type]
     await asyncio.sleep(0.4)

@@ -115,5 +115,5 @@ def test_what_a_process_sends_does_not_wait_for_all_that_it_receives() -> None:
         for _ in range(FLOOD):
             other.append("flood", b"")
         assert published.wait(60)
-    # The three turns of the loop that sending takes, with what is heard in each of them.
+    # The three turns of the loop that sending takes, with the messages received in each of them.
     assert 100 <= at[0] < 500

@@ -1,4 +1,4 @@
-"""The bus between processes, over Redis and over the local hub: what others hear, and what a lost server costs."""
+"""The bus between processes, over Redis and over the local hub: what others receive, and what a lost server costs."""
 
 from __future__ import annotations
 

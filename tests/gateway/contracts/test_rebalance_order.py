@@ -1,4 +1,4 @@
-"""Orders of the rebalancing automation: read with care, followed once, given up when nobody renews them."""
+"""Orders of the rebalancing automation: read with care, followed once, given up when they are no longer renewed."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ async def test_prompts_return_to_the_rank_that_has_them_cached(process: EngineSe
         assert {engine for engine, _, _ in first} == {"engine-0", "engine-1"}
         assert {(predicted, cached) for _, predicted, cached in first} == {(0, 0)}
         asked = {engine: sum(item == engine for item, _, _ in first) for engine in engines}
-        # Each rank tells of its own blocks on a socket of its own, and of nobody else's.
+        # Each rank publishes its own blocks on a socket of its own, and no other's.
         await until(
             lambda: {name: engine.intake.ledger.counts["BlockStored"] for name, engine in engines.items()} == asked
         )

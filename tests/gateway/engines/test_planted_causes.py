@@ -39,7 +39,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[ServedGateway]:
 
 
 def trust_events(gateway: ServedGateway) -> None:
-    """Let every engine's index be fed by events that have told all."""
+    """Let every engine's index be fed by complete events."""
     pool = gateway.gateway.pools["pool"]
     for engine in pool.engines.values():
         ledger = SimpleNamespace(counts={})
@@ -171,7 +171,7 @@ async def test_a_wait_that_grew_unseen_is_shown_by_the_age_of_the_report(
         record = gateway.app.recent.get(answer["decision_id"])
         assert record is not None
         assert len(record.decision.candidates) == 2
-        # Load that nobody told of: the first token comes three seconds later than estimated.
+        # Unreported load: the first token comes three seconds later than estimated.
         gateway.app._route_api._lifecycle.first_token(record, record.arrived_s + 3.0)
         gateway.app._route_api._lifecycle.completed(
             record, record.arrived_s + 4.0, cached_tokens=record.decision.hit_tokens, output_tokens=1

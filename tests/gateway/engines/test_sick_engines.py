@@ -139,7 +139,7 @@ async def test_a_hung_engine_is_detected_without_samples_or_log(tmp_path: Path) 
 async def test_requests_that_a_paused_engine_has_not_begun_to_answer_go_elsewhere_until_it_is_resumed(
     tmp_path: Path,
 ) -> None:
-    """Its answers come in one piece, so that nothing but its own word tells that it does nothing."""
+    """Its answers come in one piece, so that only its own report shows that it is idle."""
     async with two_engines(tmp_path) as (gateway, sick, _):
         sick.paused = True
         breaker = gateway.pool.engines["engine-0"].breaker

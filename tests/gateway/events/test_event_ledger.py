@@ -129,7 +129,7 @@ def test_a_replay_that_was_asked_for_before_a_resync_counts_no_second_restart(an
     book, held, _ = whole(batch(stored(1)), batch(stored(2)))
     book.disconnected()
     asked_from = book.start_replay()
-    # Somebody else has noticed the restart, and counted it.
+    # The caller has noticed the restart, and counted it.
     book.resync()
     fresh = [(seq, batch(stored(prompt, process=1))) for seq, prompt in enumerate((4, 5, 6))]
     over = any(not book.replayed(seq, payload) for seq, payload in fresh[asked_from : asked_from + answered])
@@ -405,7 +405,7 @@ def test_the_index_equals_the_engines_truth_whatever_the_wire_does(
     for action, prompt, fate, answer in rows:
         message = engine.do(action, prompt)
         if message is None:
-            # A process that ends closes its connection; the intake's socket monitor tells of that.
+            # A process that ends closes its connection; the intake's socket monitor reports that.
             book.disconnected()
         else:
             wire.carry(message, fate)

@@ -1,4 +1,4 @@
-"""Media in prompts are opaque: a digest stands for each part, and its length is a bounded guess."""
+"""Media in prompts are opaque: a digest represents each part, and its length is a bounded guess."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class Relayed:
 
 @pytest.fixture
 async def away() -> AsyncIterator[Relayed]:
-    """The relay, while nobody serves pages."""
+    """The relay, while no process serves pages."""
     listener = listen()
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     with tempfile.TemporaryDirectory() as directory:

@@ -1,4 +1,4 @@
-"""How orders are carried out: within limits, the urgent ones first, and no longer than somebody wants them."""
+"""How orders are carried out: within limits, the urgent ones first, and only while they are wanted."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ async def test_what_was_there_already_makes_no_row() -> None:
 
 
 class Dropped:
-    """Hears of advisories' orders. Mutable: whose gave way."""
+    """Receives advisories' orders. Mutable: those that gave way."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()

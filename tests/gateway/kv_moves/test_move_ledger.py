@@ -28,7 +28,7 @@ class Kept:
 
 
 def saved(kept: Kept, node: str, keys: tuple[int, ...]) -> dict[str, int]:
-    """Return the tokens that copies on a node save whoever loads these blocks, by who had asked for them."""
+    """Return the tokens that copies on a node save a request with these blocks, by their planners."""
     return {row.planner: tokens for row, tokens in kept.book.loaded(node, keys)}
 
 

@@ -1,4 +1,4 @@
-"""Engines, node managers and a gateway at work together: blocks come to a node before somebody needs them there."""
+"""Engines, node managers and a gateway at work together: blocks come to a node before they are needed there."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OTHER = [{"role": "user", "content": "quite another prompt, which is long enough
 
 
 class MoveRows:
-    """The newest row of each order that the gateway told of."""
+    """The newest row of each order that the gateway reported."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.rows: dict[str, KvMoveRow] = {}
@@ -161,7 +161,7 @@ async def test_an_order_whose_holder_is_gone_fails_and_its_request_is_served(tmp
                 assert record is not None
                 with manager.store.lock:
                     manager.store.catalog.forget(record)
-            # The gateway has not heard of it yet.
+            # The gateway does not know of it yet.
             first, waiting = await queued_behind_another(fleet)
             await until(lambda: rows.rows)
             assert (rows.only().outcome, rows.only().blocks, rows.only().worth) == ("missing", 0, "none")

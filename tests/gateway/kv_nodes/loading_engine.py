@@ -1,4 +1,4 @@
-"""An engine that keeps what it computes on a node manager and loads what it is told to, as a KV connector does."""
+"""An engine that keeps its blocks on a node manager and loads the ordered ones, as a KV connector does."""
 
 from __future__ import annotations
 

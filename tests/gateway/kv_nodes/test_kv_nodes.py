@@ -159,7 +159,7 @@ async def test_a_follower_waits_for_a_loop_that_is_busy_and_goes_when_it_is_over
 
     thread = threading.Thread(target=floods)
     thread.start()
-    # The loop does not turn here, so that the follower stands still before long.
+    # The loop does not turn here, so that the follower stalls before long.
     assert not ahead.wait(0.3)
     nodes.apply([])
     assert await asyncio.to_thread(ahead.wait, 10.0)

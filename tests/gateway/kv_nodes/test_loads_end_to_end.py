@@ -284,7 +284,7 @@ async def test_an_engine_that_says_nothing_of_its_load_is_counted_so(tmp_path: P
             _, record = await fleet.ask()
             assert record.load is not None
             assert (record.load.reason, fleet.loads("untold")) == ("untold", 1)
-            # What it reports as cached may have been loaded: nobody can say whether the index was wrong.
+            # Tokens reported as cached may have been loaded: whether the index was wrong is unknown.
             assert (record.cached_tokens, record.mismatch) == (16 * BLOCKS, "")
 
 

@@ -170,7 +170,7 @@ class ScriptedNode:
         self._lock = threading.Lock()
 
     def publish(self, *events: KvEvent, lost: bool = False) -> None:
-        """Publish a batch; a lost one reaches nobody."""
+        """Publish a batch; a lost one reaches no subscriber."""
         with self._lock:
             number, payload = len(self.batches), encode_batch(EventBatch(0.0, list(events), 0))
             self.batches.append(payload)
@@ -270,7 +270,7 @@ def test_events_that_were_lost_are_missed_at_the_next_one(scripted: ScriptedNode
     with scripted.serving() as entry, following(entry, settings=FollowSettings(beat_s=60.0)) as (sink, _):
         wait_until(lambda: sink.followed)
         scripted.publish(stored(3), lost=True)
-        # A subscriber that has just come may miss a message, so it is told until it hears.
+        # A new subscriber may miss a message, so it is sent until one arrives.
         wait_until(lambda: bool(scripted.publish(stored(4))) or sink.keys == {1, 2, 3, 4})
         assert sink.completions == 1
 

@@ -187,7 +187,7 @@ async def test_what_is_asked_under_another_epoch_is_rejected_and_decided_alone(
     stale = Ask(1, "pool", OwnerEpoch(1, other.new_id.tag), sent(asked, 0.0), True, (), False)
     owners(owner)._on_batch(peer, BATCH.encode(Batch(owner.new_id.tag, [stale])))
     assert (len(shared(owner).answers), len(pool(owner).router.reservations)) == (0, 0)
-    # An asker that is behind hears of the epoch with the rejection.
+    # An asker that is behind learns of the epoch with the rejection.
     shared(other).asks.epoch = OwnerEpoch(0, owner.new_id.tag)
     outcome = await history.place(other, asked)
     assert outcome.decision.decided_by in (ALONE, f"{owner.settings.peers.name}, epoch 1")  # type: ignore[union-attr]
@@ -264,7 +264,7 @@ async def test_a_gateway_that_has_seen_no_owner_is_elected_above_what_its_peers_
 
 
 def announces_another_port(gateway: Gateway) -> None:
-    """Let it announce an address at which nobody listens, as one does that listens on loopback of another machine."""
+    """Let it announce an address without a listener, like a gateway that listens on loopback of another machine."""
     listen = gateway.peering.listen
 
     async def listen_on_another_port() -> None:
@@ -302,7 +302,7 @@ async def test_gateways_that_do_not_reach_each_other_say_so_instead_of_taking_ea
         for gateway in both:
             announces_another_port(gateway)
         async with started(both):
-            # One may claim the pool before its first call is rejected; then it owns what nobody else asks it for.
+            # One may claim the pool before its first call is rejected; then no other gateway asks it.
             await clock.until(lambda: UNREACHED in {ownership(item).reason for item in both})
             await clock.passes(5.0)
             roles = [role for gateway in both for role in reported_roles(gateway)]

@@ -146,7 +146,7 @@ class Thief:
         self.proofs: list[dict[str, str]] = []
         self.forwarded: list[dict[str, str]] = []
         self.got = 0
-        """Messages of whoever connects."""
+        """Messages of any connected client."""
         self.tampers = False
         self._url = f"http://127.0.0.1:{living}{PATH}"
         app = web.Application()
@@ -194,7 +194,9 @@ class Thief:
 
 @asynccontextmanager
 async def robbed(*, tampers: bool = False) -> AsyncIterator[tuple[PeerLinks, PeerLinks, Thief, list[bytes]]]:
-    """Yield a gateway that calls a dead one, a living one, who took the dead one's port, and what the living hears."""
+    """Yield a gateway that calls a dead one, a living one, the thief of the dead one's port, and the living one's
+    messages.
+    """
     asking, dead, living = (PeerLinks(PeerIdentity(8 * tag, "eu"), KEYRING) for tag in "bac")
     received: list[bytes] = []
 

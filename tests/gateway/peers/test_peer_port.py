@@ -63,7 +63,7 @@ def rejection(_request: web.Request) -> web.Response:
 
 
 class Door:
-    """A peers' port in front of one handler; `?secret` in a header proves a peer, and the clock goes as it is told."""
+    """A peers' port in front of one handler; `?secret` in a header proves a peer, and the test sets the clock."""
 
     def __init__(self, tls: TlsFiles | None = None) -> None:
         self.rejected: Counter[str] = Counter()

@@ -63,7 +63,7 @@ async def listening(tls: TlsFiles | LiveTls) -> AsyncIterator[int]:
 
 
 async def answer_to(port: int, tls: ssl.SSLContext | None) -> int:
-    """Return the status of a connection without proof, once TLS stands."""
+    """Return the status of a connection without proof, once TLS is established."""
     scheme = "http" if tls is None else "https"
     async with (
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session,

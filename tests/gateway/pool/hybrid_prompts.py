@@ -59,7 +59,7 @@ class HybridPrompts:
         return Asked(hits[0] // self._size, hits[1] // self._size, [*held, False].index(False))
 
     async def ask_many(self, count: int) -> list[Asked]:
-        """Ask prompts anew, longer, and from beginnings of any length on."""
+        """Ask prompts again, longer, and from beginnings of any length on."""
         drawn, asked = self._random, list[Asked]()
         roots = [self.tokens(ROOT_BLOCKS) for _ in range(5)]
         before = [self._from_root(roots) for _ in range(5)]

@@ -14,7 +14,7 @@ LONG = 20_000
 
 
 class Fed:
-    """A feed whose router keeps the blocks that it is told, in the order of telling."""
+    """A feed whose router keeps the stored blocks, in the order of the calls."""
 
     def __init__(self, *, feeds: bool = True, guessed: bool = False) -> None:
         self.stored: list[int] = []

@@ -1,4 +1,4 @@
-"""A pool at work: health decides who gets work, restarts empty indices, new snapshots disturb nobody else."""
+"""A pool at work: health decides which engines get work, restarts empty indices, new snapshots disturb no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listeners hear the moments that they want, in their order; each request's end is told once."""
+"""Listeners receive the moments that they want, in their order; each request's end is reported once."""
 
 from __future__ import annotations
 

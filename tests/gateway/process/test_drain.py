@@ -1,4 +1,4 @@
-"""A gateway that ends: new work goes elsewhere, what is under way may end, and nobody is left without an answer."""
+"""A gateway that ends: new work goes elsewhere, running requests may end, and each request gets an answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway whose own loop stands still: it condemns no engine, rejects what it cannot serve, and recovers."""
+"""A gateway whose own loop stalls: it condemns no engine, rejects what it cannot serve, and recovers."""
 
 from __future__ import annotations
 

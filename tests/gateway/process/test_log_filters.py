@@ -1,4 +1,4 @@
-"""What the end of the program cuts off, and what clients cause, is logged in one line, at a level that pages nobody."""
+"""Requests cut off by the program's end, and faults of clients, are logged in one line, below the level of alerts."""
 
 from __future__ import annotations
 

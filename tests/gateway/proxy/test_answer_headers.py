@@ -18,7 +18,7 @@ CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}]}
 
 
 class OddEngine(ScriptedEngine):
-    """Answers chats as it is told."""
+    """Answers chats as the test sets it."""
 
     def __init__(self, status: int, body: bytes, **headers: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Every endpoint of the table: what goes to the engine, what is read of its answer, and how its errors look."""
+"""Every endpoint of the table: what goes to the engine, what is read of its answer, and the form of its errors."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def test_nothing_is_traced_unless_a_receiver_is_named(environment: dict[str, str
 
 
 def test_a_gateway_that_does_not_trace_imports_nothing_for_it() -> None:
-    # The Redis client looks for the SDK's metrics by itself.
+    # The Redis client searches for the SDK's metrics by itself.
     names = {"opentelemetry.sdk.trace", "opentelemetry.exporter"}
     ask = f"import sys, gateway.__main__; print(sys.modules.keys() & {names})"
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)

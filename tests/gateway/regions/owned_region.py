@@ -53,7 +53,7 @@ def regions_of(gateway: ServedGateway) -> Regions:
 
 
 def role(gateway: ServedGateway, pool: str = "us") -> str:
-    """Return what a gateway is to a pool; empty: it shares it with nobody."""
+    """Return a gateway's role for a pool; empty: it shares it with no other."""
     shared = owners(gateway.gateway).shared.get(pool)
     return shared.ownership.role if shared is not None else ""
 

@@ -16,7 +16,7 @@ from gateway.regions.regions import Regions
 
 
 class RegionEvents:
-    """The events of all gateways, as their logs would tell them. Mutable: events, and when gateways were ended."""
+    """The events of all gateways, as in their logs. Mutable: events, and when gateways were ended."""
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []

@@ -40,7 +40,7 @@ CALLER = ApiKeyEntry(key_id="k", sha256="", tenant_id="t")
 
 
 class Noting(dict[bytes, bytes]):
-    """Headers that remember which of them somebody looked at."""
+    """Headers that remember which of them were read."""
 
     def __init__(self, headers: dict[bytes, bytes]) -> None:
         super().__init__(headers)

@@ -1,4 +1,4 @@
-"""What is known of a peer: dated by the question, forgotten after two seconds, told anew after a restart."""
+"""Facts about a peer: dated by the question, forgotten after two seconds, received again after a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The prefix snapshot: bounded, told in deltas, and right whatever a peer knew before."""
+"""The prefix snapshot: bounded, sent in deltas, and right whatever a peer knew before."""
 
 from __future__ import annotations
 

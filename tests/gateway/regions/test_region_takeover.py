@@ -76,7 +76,7 @@ async def test_engines_of_a_dead_region_are_served_by_another_and_handed_back(re
 async def test_a_silent_region_keeps_its_engines(regions: ThreeRegions) -> None:
     for name in ("us", "asia"):
         peers = regions.peers(name)
-        # Its links break and nobody rejects: a network that drops everything.
+        # Its links break without a rejection: a network that drops everything.
         peers.links.set_peers(
             {gateway: "127.0.0.1:9" for gateway in peers.gateways if gateway.startswith("eu=")}, "silent"
         )

@@ -36,13 +36,13 @@ class Watched:
             self.beat("asia", {"eu": eu_from_asia_s})
 
     def beat(self, region: str, one_way_s: dict[str, float] | None = None) -> None:
-        """Hear a region, 40 ms away."""
+        """Receive a heartbeat of a region, 40 ms away."""
         (gateway,) = self.peers.of_region(region)
         asked_s, self.now = self.now, self.now + 0.08
         gateway.receive(Heartbeat(region, region, 0.0, (), {}, one_way_s or {}, {}), asked_s, self.now, 0.0)
 
     async def pass_until_taken(self, limit_s: float = 60.0) -> float:
-        """Look every 100 ms until eu is taken over; returns the seconds that it took."""
+        """Check every 100 ms until eu is taken over; returns the seconds that it took."""
         began = self.now
         while not self.peers.epochs.serves("eu") and self.now - began < limit_s:
             self.now += 0.1
@@ -95,10 +95,10 @@ async def test_a_gateway_that_asks_lives_although_it_was_rejected_before(tmp_pat
     us = Watched(tmp_path)
     del us.links.refused, us.links.connected  # type: ignore[method-assign,attr-defined]
     us.links.set_peers({"eu=127.0.0.1:1": "127.0.0.1:1"})
-    us.links._links["eu=127.0.0.1:1"].rejected = True
+    us.links._links["eu=127.0.0.1:1"].refused = True
     assert us.peers.is_dead("eu")
     await us.peers._answer(PeerIdentity("bbbbbbbb", "eu"), heartbeat_calls.encode(HeartbeatCall()))
-    us.links._links["eu=127.0.0.1:1"].rejected = True
+    us.links._links["eu=127.0.0.1:1"].refused = True
     us.now += SPOKE_S
     assert not us.peers.is_dead("eu"), "nobody claims a region that speaks, whatever lies before its address"
     us.now += 0.01

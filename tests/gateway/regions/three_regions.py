@@ -43,7 +43,7 @@ class ThreeRegions:
         self._state_dir, self._document = state_dir, document
         self.ports = ports
         self.links: dict[tuple[str, str], FaultyLink] = {}
-        """From a region to another, where a proxy stands between them."""
+        """From a region to another, through a proxy between them."""
         self.gateways: dict[str, ServedGateway] = {}
         self.buses: dict[str, InProcessBus] = {}
         self.engines: dict[str, ScriptedEngine] = {}
@@ -102,7 +102,7 @@ class ThreeRegions:
         return self.peers(at).epochs.known[region]
 
     async def meet(self) -> None:
-        """Return when all gateways that run have heard of each other."""
+        """Return when all running gateways know each other."""
         await until(lambda: all(self._knows_all(name) for name in self.gateways))
 
     def _knows_all(self, region: str) -> bool:

@@ -1,4 +1,4 @@
-"""What each arm's requests came to is counted, told to the control plane, and shown in the metrics."""
+"""The results of each arm's requests are counted, reported to the control plane, and shown in the metrics."""
 
 from __future__ import annotations
 

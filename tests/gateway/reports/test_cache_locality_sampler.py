@@ -1,4 +1,4 @@
-"""What a gateway tells of which prompts go where, from requests that really went through it."""
+"""A gateway's report of the spread of prompts over engines, from requests that really went through it."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ async def test_feedback_becomes_a_report(tmp_path: Path) -> None:
         gateway.gateway._bus.subscribe(TOPIC, lambda _, value: received.append(value))
         gateway.gateway.cost_reports.report()
         assert received == []
-        # Of a caller that has told of nothing yet, nothing is expected: the first one is no sample.
+        # A caller without reports has no expected duration: the first one is no sample.
         for _ in range(2):
             _, answer, _ = await gateway.post(ROUTE, {"model": MODEL, "block_hashes": [1, 2]})
             name = answer["decision_id"]

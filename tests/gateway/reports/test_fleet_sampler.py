@@ -62,7 +62,7 @@ async def test_a_quarantined_engine_that_gets_no_work_has_a_state_of_its_own(tmp
             assert live.shown("b").reason == "by admin"
             await until(lambda: live.shown("a").state == "serving")
             assert 'headway_engine_state{engine="b",state="quarantined"} 1.0' in live.gateway.metrics.render().decode()
-        # Verdicts that would leave nobody are not followed: who is quarantined and serves all the same is degraded.
+        # Verdicts that would leave no engine are not followed: a quarantined one that serves all the same is degraded.
         async with live_gateway(tmp_path / "all", snapshot(entries[1:])) as live:
             await until(lambda: live.bus.latest("fleet") and live.shown("b").state == "degraded")
 

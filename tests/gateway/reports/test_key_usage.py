@@ -1,4 +1,4 @@
-"""Uses of keys are told in batches, each once, and nothing else is taken for them."""
+"""Uses of keys are reported in batches, each once, and nothing else is read as them."""
 
 from __future__ import annotations
 

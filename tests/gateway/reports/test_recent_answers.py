@@ -1,4 +1,4 @@
-"""What a gateway tells the console of the decisions that it remembers."""
+"""A gateway's answers to the console about the decisions that it remembers."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ SLOW = GatewaySettings(probe_interval_s=0.1, request_interval_s=60.0)
 
 
 class Listener:
-    """Hears what a gateway sends."""
+    """Receives a gateway's messages."""
 
     def __init__(self, gateway: ServedGateway) -> None:
         self._gateway = gateway.gateway
@@ -82,7 +82,7 @@ async def answer(gateway: ServedGateway, name: str) -> None:
 
 
 def split_requests(gateway: ServedGateway) -> int:
-    """Return for how many requests it is told where their TTFT went."""
+    """Return the number of requests whose parts of TTFT are reported."""
     split, now = gateway.pool.ttft_split, time.monotonic()
     reported = [split.spans(engine_id, now) for engine_id in gateway.pool.engines]
     return sum(spans[0].requests for spans in reported if spans)

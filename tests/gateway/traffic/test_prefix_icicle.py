@@ -8,7 +8,7 @@ from gateway.traffic.prefix_icicle import MAX_BLOCKS, icicle
 
 
 def prompt(*names: str) -> tuple[int, ...]:
-    """Return chained keys: each stands for the whole prefix."""
+    """Return chained keys: each identifies the whole prefix."""
     return tuple(hash(names[: length + 1]) & (2**64 - 1) for length in range(len(names)))
 
 
