@@ -9,7 +9,7 @@ from kvstore.index.cache_tails import NO_TAIL, STATE, WINDOW, Tail
 
 
 class Held:
-    """Takes what an event feed says, and counts the engine's restarts."""
+    """Takes the changes of an event feed, and counts the engine's restarts."""
 
     def __init__(self) -> None:
         self.keys: set[int] = set()

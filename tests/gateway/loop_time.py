@@ -20,7 +20,7 @@ from tests.patience import PATIENCE_S
 TURN_S = 0.02
 _UNIT = msgspec.json.encode("語" * (1 << 18)).replace("語".encode(), b"\\u8a9e")
 _UNITS_A_TURN = 6
-"""How often a machine that decodes `_UNIT` in 3.3 ms, the slowest that the limit was measured on, does so in 20 ms."""
+"""Decodings of `_UNIT` in 20 ms on a machine that takes 3.3 ms for one, the slowest on which the limit was measured."""
 
 
 def turn_limit_s() -> float:

@@ -33,7 +33,7 @@ KEYRING = Keyring.of(SECRET)
 
 
 class ServedGateway:
-    """Where it is and what it is made of."""
+    """Its address and its parts."""
 
     def __init__(self, url: str, gateway: Gateway, app: GatewayApp, client: aiohttp.ClientSession) -> None:
         self.url = url

@@ -72,7 +72,7 @@ class SlowEngine:
         await self._runner.cleanup()
 
     async def fail(self, fault: str) -> None:
-        """Be dead like this from now on."""
+        """Be dead like this."""
         self.fault, self.fault_s = fault, time.monotonic()
         if fault == KILLED:
             await self._runner.cleanup()

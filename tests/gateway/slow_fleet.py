@@ -47,7 +47,7 @@ def chat(
 
 @dataclass
 class Story:
-    """A run and what was seen of it. Mutable: filled while it goes on."""
+    """A run and its observations. Mutable: filled during the run."""
 
     engines: list[SlowEngine]
     gateway: ServedGateway

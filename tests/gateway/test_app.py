@@ -121,7 +121,7 @@ async def test_metrics_are_open_on_loopback_only(tmp_path: Path) -> None:
     settings = AppSettings(scrape_token="scrape-me")
     async with served([], tmp_path, settings=settings) as gateway:
         assert (await _ask(gateway, "GET", "/metrics"))[0] == 200
-        # What a proxy on this machine passes on is not from this machine.
+        # A request that a proxy on this machine passes on is not from this machine.
         assert (await _ask(gateway, "GET", "/metrics", **{"x-forwarded-for": "10.0.0.9"}))[0] == 401
         forwarded = {"x-forwarded-for": "10.0.0.9", "authorization": "Bearer scrape-me"}
         assert (await _ask(gateway, "GET", "/metrics", **forwarded))[0] == 200

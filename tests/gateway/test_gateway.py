@@ -109,7 +109,7 @@ async def test_a_pool_whose_snapshot_names_a_baseline_is_placed_as_a_new_one_and
 async def test_no_version_goes_back_over_a_restart(tmp_path: Path) -> None:
     async with live_gateway(tmp_path, snapshot([], version=50)):
         await until((tmp_path / FILE_NAME).exists)
-    # A database that was restored from a backup says this, and later what it continues with.
+    # A database that was restored from a backup publishes this, and later its next version.
     older = msgspec.structs.replace(snapshot([], version=41), published_at=time.time())
     async with live_gateway(tmp_path, older) as live:
         live.publish(msgspec.structs.replace(older, version=42))

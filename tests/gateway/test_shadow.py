@@ -1,4 +1,4 @@
-"""A draft that decides beside the live policy at a gateway: counted, timed, reported, and unable to hurt."""
+"""A draft that decides next to the live policy at a gateway: counted, timed, reported, and unable to hurt."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Node:
         self.transactions = Transactions(self.held)
 
     def blocks(self) -> dict[int, bool]:
-        """Return what can be read: block → whether it lies in DRAM."""
+        """Return the readable blocks: block → whether it is in DRAM."""
         return {item.facts.routing_key: DRAM in item.slots for item in self.held.page(-1, 1000) if item.visible}
 
     def store(self, names: Sequence[int], now: float, expected: Expected | None = None, *, ends: str = "whole") -> bool:
@@ -181,7 +181,7 @@ class World(Mover):
     # -- what happens
 
     def send(self) -> None:
-        """A sender says something of a session, which is now on its way."""
+        """Send a session's advisory, which is now on its way."""
         rng = self.rng
         lead_s = rng.choice((None, rng.uniform(0.0, 40.0)))
         session = f"s-{rng.randrange(SESSIONS)}"

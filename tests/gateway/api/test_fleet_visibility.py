@@ -83,7 +83,7 @@ def _probed(gateway: ServedGateway, key: str, prompt: int) -> dict[str, float]:
 
 
 def _areas(gateway: ServedGateway, key: str, *, reports: bool = True) -> dict[str, float]:
-    """Return how well each figure separates tenant a's prompts from others, asked for with this key."""
+    """Return how well each figure separates tenant a's prompts from others, requested with this key."""
     numbers = list(range(1, PROBES + 1))
     random.Random(7).shuffle(numbers)
     known = set(numbers[: PROBES // 2])

@@ -1,4 +1,4 @@
-"""Where tenants share caches, every answer to a right guess is that to a wrong one: by number, size, and header."""
+"""Where tenants share caches, the answer to a right guess equals that to a wrong one: by number, size, and header."""
 
 from __future__ import annotations
 

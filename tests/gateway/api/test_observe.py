@@ -80,7 +80,7 @@ async def test_nothing_is_routed(tmp_path: Path) -> None:
 
 async def test_what_others_did_is_accounted_for_and_compared(tmp_path: Path) -> None:
     async with ScriptedEngine() as one, ScriptedEngine() as two, observing([one, two], tmp_path) as gateway:
-        # All goes to one engine, the second time with its prompt cached there.
+        # All requests go to one engine, the second time with their prompt cached there.
         first = lines(
             observation(), observation(outcome="failed"), observation(one.url, request={"block_hashes": [7, 8]})
         )

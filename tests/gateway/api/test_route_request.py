@@ -1,4 +1,4 @@
-"""Which bodies the synchronous fast path reads, and how loosely all of them are read."""
+"""Bodies that the synchronous fast path reads, and the loose reading of all of them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What every bus promises: topics, prefixes, last values, isolation of subscribers, threads."""
+"""Promises of every bus: topics, prefixes, last values, isolation of subscribers, threads."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ PATIENT = RedisBusSettings(
     wait_s=PATIENCE_S, link=LinkSettings(compare_s=COMPARE_S, connect_s=PATIENCE_S, answer_s=PATIENCE_S)
 )
 STEPS = ("old", ""), ("old", "new"), ("new", "old"), ("new", "")
-"""What a process uses, and accepts as well, from before a rotation until after it."""
+"""The secret that a process uses, and the other one that it accepts, from before a rotation until after it."""
 Made = Callable[..., RedisBus]
 of_redis = pytest.mark.parametrize("server", ["Redis"], indirect=True)
 

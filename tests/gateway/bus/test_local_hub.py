@@ -1,4 +1,4 @@
-"""What the hub itself sees to: its wire, its limits, and who may open it. The bus over it: test_bus, test_redis_bus."""
+"""The hub's own duties: its wire, its limits, and its access rights. The bus over it: test_bus, test_redis_bus."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def wait_for_port(port: int) -> None:
 
 @asynccontextmanager
 async def probed_gateway(tmp_path: Path, engines: list[EngineProcess]) -> AsyncIterator[LiveGateway]:
-    """A gateway with default settings and a prober beside it, as in the running program."""
+    """A gateway with default settings and a separate prober, as in the running program."""
     entries = [engine.entry for engine in engines]
     first = snapshot(entries, block_tokens=BLOCK)
     async with live_gateway(tmp_path, first, GatewaySettings()) as live:

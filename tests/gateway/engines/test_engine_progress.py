@@ -1,4 +1,4 @@
-"""What an engine makes of its requests, and what the pool was asked for."""
+"""An engine's progress on its requests, and the pool's demand."""
 
 from __future__ import annotations
 

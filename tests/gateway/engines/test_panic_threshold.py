@@ -1,4 +1,4 @@
-"""How many engines may be out at once."""
+"""Limits of the engines that may be out at once."""
 
 from __future__ import annotations
 

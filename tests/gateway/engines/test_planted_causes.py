@@ -163,7 +163,7 @@ async def test_a_wait_that_grew_unseen_is_shown_by_the_age_of_the_report(
         pool = gateway.gateway.pools["pool"]
         trust_events(gateway)
         tokens = list(range(40 * BLOCK))
-        # One engine holds the whole prompt, so that the other is a candidate beside it.
+        # One engine holds the whole prompt, so that the other is a further candidate.
         pool.router.blocks_stored("engine-0", token_block_keys(pool.seed(""), tokens, BLOCK))
         for engine in pool.engines.values():
             engine.report_times.note(time.monotonic() - age_s)

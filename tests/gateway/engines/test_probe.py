@@ -39,7 +39,7 @@ class Probed:
         return web.Response(status=self.status.get(path, 200), text="")
 
     async def probe(self) -> tuple[str, float]:
-        """Return what a probe says, and how long it took."""
+        """Return a probe's result, and its duration."""
         begun_s = time.monotonic()
         try:
             said = await self.adapter.probe() or "well"

@@ -19,7 +19,7 @@ from tests.patience import PATIENCE_S, until
 
 
 class Probing:
-    """A running prober and what it has said."""
+    """A running prober and its reports."""
 
     def __init__(self) -> None:
         self.bus = InProcessBus()

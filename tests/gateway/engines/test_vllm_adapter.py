@@ -166,7 +166,7 @@ async def test_an_engine_that_does_not_say_whether_it_is_paused_is_well(
 
 
 async def test_an_engine_whose_core_is_within_a_long_step_is_well(adapter: VllmAdapter, engine: FakeEngine) -> None:
-    """The core says whether it is paused; /health is answered beside it."""
+    """The core reports whether it is paused; /health is answered separately."""
     engine.hangs_at = "/is_paused"
     await adapter.health()
     engine.hangs_at = "/health"

@@ -330,7 +330,7 @@ class Engine:
         self.next_seq = 0
 
     def do(self, action: str, prompt: int) -> tuple[int, bytes] | None:
-        """Change the cache and return the batch that says so; None after a restart."""
+        """Change the cache and return the batch of events; None after a restart."""
         self.clock += 1.0
         if action == "restart":
             self.process += 1

@@ -1,4 +1,4 @@
-"""What the client is shown of an answer's usage."""
+"""The usage in an answer as the client sees it."""
 
 from __future__ import annotations
 

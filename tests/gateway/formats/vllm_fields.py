@@ -43,12 +43,12 @@ _ANSWERED = [*BODIES[CHAT]["messages"], {"role": "assistant", "content": "The th
 
 
 class Field(NamedTuple):
-    """What vLLM does with one value of a field."""
+    """vLLM's use of one value of a field."""
 
     value: Any
     tokens: str = SAME
     beside: Mapping[str, Any] = {}
-    """What the value needs or is compared with: fields that both requests have."""
+    """Fields that the value needs or is compared with, in both requests."""
 
 
 _BOTH: Mapping[str, Field] = {

@@ -1,4 +1,4 @@
-"""How many connections one process takes, and how many from one place."""
+"""Limits of the connections to one process, in all and from one address."""
 
 from __future__ import annotations
 

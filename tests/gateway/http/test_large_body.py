@@ -1,4 +1,4 @@
-"""What is counted of a large body, and that strings are distinguished from the text between them."""
+"""The counts of a large body, and that strings are distinguished from the text between them."""
 
 from __future__ import annotations
 

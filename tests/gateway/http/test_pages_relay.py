@@ -1,4 +1,6 @@
-"""What is not the gateway's own is relayed as it is, both ways; without a process that serves pages it is 503."""
+"""Paths other than the gateway's own are relayed unchanged, both ways; without a process that serves pages they get
+503.
+"""
 
 from __future__ import annotations
 

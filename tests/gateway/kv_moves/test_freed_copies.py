@@ -1,4 +1,4 @@
-"""Which shrinks were wrong: their blocks were missed soon on the node that gave them up."""
+"""Detects wrong shrinks: their blocks were missed soon on the node that dropped them."""
 
 from __future__ import annotations
 

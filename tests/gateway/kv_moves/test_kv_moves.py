@@ -34,7 +34,7 @@ class SlowMover(Mover):
         self.asked: list[tuple[str, str, int, FlowPriority]] = []
         self.shrunk: list[tuple[str, str, int, int]] = []
         self.outcomes: dict[int, Ending] = {}
-        """By the first key of a part."""
+        """Outcomes by the first key of a part."""
         self._turns = threading.Semaphore(0)
         self._lock = threading.Lock()
         self.closed = False

@@ -1,4 +1,4 @@
-"""What copies are worth: the loads from them before they leave."""
+"""Worth of copies: the loads from them before they leave."""
 
 from __future__ import annotations
 

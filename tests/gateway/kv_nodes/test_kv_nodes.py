@@ -1,4 +1,4 @@
-"""The table of nodes as snapshots change it, over followers that do what the test says."""
+"""The table of nodes as snapshots change it, over followers that the test scripts."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def test_a_node_that_left_drains_or_moved_is_forgotten(after: list[KvNodeE
     await until(lambda: nodes.names(1) == ["a"])
     nodes.apply(after)
     assert (nodes.names(1), first.over) == ([], True)
-    # What its follower still says comes too late.
+    # Later results of its follower come too late.
     await first.reports(1)
     await first.completes(1)
     await asyncio.sleep(0)

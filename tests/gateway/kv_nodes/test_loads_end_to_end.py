@@ -160,7 +160,7 @@ async def test_what_one_engine_computed_another_one_loads(tmp_path: Path, placem
 
 
 async def test_the_record_says_what_was_there_and_no_hit_is_a_surprise(tmp_path: Path) -> None:
-    """What was loaded is no error of the index, which says what the engine itself held."""
+    """A load is no error of the index, which covers the engine's own memory."""
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}) as fleet:
             await until(lambda: fleet.holding("a") and fleet.holding("b"))
@@ -317,7 +317,7 @@ async def test_a_prompt_is_loaded_by_the_engine_that_prefills_and_handed_over(tm
 
 
 async def test_a_decision_that_others_carry_out_counts_on_no_load(tmp_path: Path) -> None:
-    """Who sends the request to the engine by itself has no order for it."""
+    """A caller that sends the request to the engine by itself has no order for it."""
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}) as fleet:
             await until(lambda: fleet.holding("a") and fleet.holding("b"))

@@ -1,4 +1,4 @@
-"""A follower beside a real node manager, or beside a scripted one where the node must misbehave."""
+"""A follower of a real node manager, or of a scripted one where the node must misbehave."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ QUICK = FollowSettings(timeout_s=0.5, beat_s=0.05, retry_min_s=0.02, retry_max_s
 
 
 class RecordingSink(NodeSink):
-    """Keeps what a follower says as routing would know it."""
+    """Records a follower's results as routing would see them."""
 
     def __init__(self) -> None:
         self.keys: set[int] = set()
@@ -154,10 +154,7 @@ def stored(*numbers: int) -> KvEvent:
 
 
 class ScriptedNode:
-    """Speaks a node's protocol as far as followers use it, and does what the test says.
-
-    Mutable: everything. `batches` are those published so far; `kept` says from which on they are replayed.
-    """
+    """Implements a node's protocol as far as followers use it, scripted by the test."""
 
     def __init__(self) -> None:
         self.blocks: list[BlockFacts] = []

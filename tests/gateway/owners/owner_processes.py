@@ -40,7 +40,7 @@ STAYS = "stays"
 
 
 class Engine(ScriptedEngine):
-    """Remembers under which id each request came; one whose text says so stays until `goes_on`."""
+    """Records the id of each request; one whose text demands it waits for `goes_on`."""
 
     @property
     def ids(self) -> list[str]:
@@ -108,7 +108,7 @@ class Gateways:
         self.received_s[name] = time.monotonic()
 
     def role(self, name: str) -> PoolRole | None:
-        """Return what a gateway last said that it is to the pool."""
+        """Return a gateway's last reported role for the pool."""
         sample = self.samples.get(name)
         return sample.pools[0].roles[0] if sample is not None and sample.pools and sample.pools[0].roles else None
 

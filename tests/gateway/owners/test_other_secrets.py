@@ -57,7 +57,7 @@ async def test_an_owner_with_another_secret_in_use_finds_no_hit_and_keeps_no_key
         reserved = pool(owner).router.reservations.get(asked.request_id)
         assert reserved is not None
         assert (reserved.request.keys, reserved.request.prompt_tokens) == (KEYS if finds else (), 9)
-        # Its own index, and the load of both, go by what the gateway itself knows.
+        # Its own index, and the load of both, depend on the gateway's own knowledge.
         ours = pool(other).router.reservations.get(asked.request_id)
         assert ours is not None
         assert ours.request.keys == KEYS

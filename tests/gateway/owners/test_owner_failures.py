@@ -46,7 +46,7 @@ from tests.private_redis import PrivateRedis, private_redis
 
 
 class History:
-    """What happened: who began to own the pool under which epoch, and each dispatch that a gateway took up."""
+    """The history: the owners of the pool with their epochs, and each dispatch that a gateway took up."""
 
     def __init__(self) -> None:
         self.elected: list[OwnerEpoch] = []
@@ -311,7 +311,7 @@ async def test_gateways_that_do_not_reach_each_other_say_so_instead_of_taking_ea
 
 
 def reported_roles(gateway: Gateway) -> tuple[PoolRole, ...]:
-    """Return what the gateway's fleet sample says of its role for the pool."""
+    """Return the gateway's role for the pool in its fleet sample."""
     (sampled,) = gateway._sampler.sample(time.monotonic(), time.time()).pools
     return sampled.roles
 

@@ -1,4 +1,4 @@
-"""Epochs of a pool's owner as one gateway knows them: each number is one gateway's."""
+"""Epochs of a pool's owner as one gateway knows them: each number belongs to one gateway."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ async def test_garbage_on_the_peers_port_is_no_error(caplog: pytest.LogCaptureFi
 
 
 class Thief:
-    """A process without the secret that has taken the port of a dead gateway, and knows where a living one listens."""
+    """A process without the secret that has taken the port of a dead gateway, and knows the address of a living one."""
 
     def __init__(self, living: int) -> None:
         self.proofs: list[dict[str, str]] = []
@@ -224,7 +224,7 @@ async def test_who_takes_a_dead_gateways_port_can_pass_a_connection_on_and_not_a
         await connected(asking)
         assert await asking.ask("eu", "anything", b"of the peer", 30) == b"done"
         assert thief.got == 2
-        # What it got opens nothing: not where it comes from, nor at any other gateway.
+        # Its loot opens nothing: neither at its origin nor at any other gateway.
         async with aiohttp.ClientSession() as session:
             for links in (living, asking):
                 url = f"http://127.0.0.1:{links._port._listeners[0].getsockname()[1]}{PATH}"

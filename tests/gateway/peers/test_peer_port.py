@@ -1,4 +1,4 @@
-"""What strangers can hold of the port where gateways connect, and what gateways of the fleet notice of it."""
+"""Limits of strangers at the port where gateways connect, and their effect on gateways of the fleet."""
 
 from __future__ import annotations
 

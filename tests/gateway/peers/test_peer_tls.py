@@ -166,7 +166,7 @@ async def test_a_gateway_renews_its_certificate_at_half_its_life_and_drops_no_li
         assert second.not_valid_after_utc.timestamp() == pytest.approx(now + 7 * DAY_S, abs=1)
         assert await asking.ask("b", "echo", b"hello", 30) == b"hello"
         assert asking._links["b"]._socket is link, "the link is the same"
-        # And a new link goes by the new certificate, which names the same host and authority.
+        # And a new link uses the new certificate, which names the same host and authority.
         assert await answer_to(port, one.client) == 401
     assert LIFETIME.total_seconds() == 7 * DAY_S
 

@@ -41,7 +41,7 @@ class HybridPrompts:
         return self._random.choices(range(10, 1900), k=blocks * self._size)
 
     def after(self, prefix: list[int], blocks: int) -> list[int]:
-        """Return a prompt that goes on from a prefix in a way of its own, and does not end with a block's end."""
+        """Return a prompt that continues a prefix in its own way, and does not end with a block's end."""
         return [*prefix, *self.tokens(blocks), *self.tokens(1)[:9]]
 
     async def ask(self, prompt: list[int]) -> Asked:

@@ -1,4 +1,4 @@
-"""What dispatches leave at engines gets into the index, long prompts over several turns of the event loop."""
+"""The blocks that dispatches leave at engines get into the index, long prompts over several turns of the event loop."""
 
 from __future__ import annotations
 

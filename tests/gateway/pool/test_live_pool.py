@@ -24,7 +24,7 @@ from tests.patience import PATIENCE_S, until
 
 
 def held_blocks(live: LiveGateway, engine_id: str, keys: tuple[int, ...]) -> int:
-    """Return how many of these blocks the index says that this engine holds."""
+    """Return how many of these blocks this engine holds, by the index."""
     router = live.pool.router
     target = router.fleet.target_of(engine_id)
     if target is None:

@@ -1,4 +1,4 @@
-"""Which of several pools of a model a request goes to."""
+"""The choice among several pools of a model."""
 
 from __future__ import annotations
 

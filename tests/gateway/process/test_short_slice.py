@@ -1,4 +1,4 @@
-"""Time slices, each tried in a process of its own: what a thread asked for stays with it."""
+"""Time slices, each tried in a process of its own: they stay with their thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an engine says of its answer's form: it comes from the console's origin, where no page may come from."""
+"""Content types of engines' answers: they come from the console's origin, where no page may come from an engine."""
 
 from __future__ import annotations
 

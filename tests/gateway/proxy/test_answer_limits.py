@@ -1,4 +1,4 @@
-"""How long an attempt may take, from the request and from what its engine has shown."""
+"""Time limits of an attempt, from the request and from its engine's record."""
 
 from __future__ import annotations
 

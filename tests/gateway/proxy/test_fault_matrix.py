@@ -20,7 +20,7 @@ ROUND_ROBIN = RoutingPolicy(placement=Stage(name="round_robin"), order=Stage(nam
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What comes of a fault: for the client where all engines have it, and for the engine that has it."""
+    """Results of a fault: for the client where all engines have it, and for the engine that has it."""
 
     status: int
     text: str
@@ -29,7 +29,7 @@ class Expected:
     retried: bool = True
     """Whether another engine is asked before the client gets an error."""
     blamed: str = ""
-    """What its breaker counts of one engine's fault: a kind of failure, "rejections", or "open"."""
+    """Count of its breaker for one engine's fault: a kind of failure, "rejections", or "open"."""
 
 
 FAULTS = {

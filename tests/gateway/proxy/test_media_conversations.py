@@ -162,7 +162,7 @@ async def test_an_image_that_the_engine_dropped_is_no_hit(engines: list[EngineSe
         port = engines[ENGINES.index(engine)].port
         async with gateway.client.post(f"http://127.0.0.1:{port}/reset_prefix_cache") as response:
             assert (await response.json())["success"]
-        # The engine says so with the next batch.
+        # The engine reports it with the next batch.
         other = {"model": MODEL, "messages": [user("something else " * 20)], "max_tokens": 1}
         async with gateway.client.post(f"http://127.0.0.1:{port}{CHAT}", json=other) as response:
             assert response.status == 200

@@ -1,4 +1,4 @@
-"""Two gateways of region us, one of which owns its pool, and region eu beside them; all in this process."""
+"""Two gateways of region us, one of which owns its pool, and a separate region eu; all in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What gateways in one process did with requests, in the order in which they did it: the history that is checked."""
+"""Events of requests at gateways in one process, in their order: the history that is checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a client's headers another region gets: all that a gateway acts upon, and no credentials."""
+"""The client's headers that another region gets: all that a gateway acts upon, and no credentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A region of two gateways with a queue owner, beside another region: one picture of its load for all."""
+"""A region of two gateways with a queue owner, next to another region: one picture of its load for all."""
 
 from __future__ import annotations
 

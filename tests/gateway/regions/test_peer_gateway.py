@@ -70,7 +70,7 @@ def test_what_engines_of_another_region_hold_counts_for_that_region_while_the_pe
 
 async def test_work_ends_before_its_first_contact_takes_it_back() -> None:
     serving, peer = WorkLease(SILENCE_S), PeerGateway("eu=1", "eu", "127.0.0.1:1")
-    # The stamp is made at 0.0 and comes 0.3 s later; asked for, it was before.
+    # The stamp is made at 0.0 and comes 0.3 s later, so it precedes the question.
     serving.renew(0.0, 0.0)
     peer.receive(heartbeat(), asked_s=-0.3, now=0.3, wall=0.0)
     begun = asyncio.Event()

@@ -66,7 +66,7 @@ async def test_engines_of_a_dead_region_are_served_by_another_and_handed_back(re
     await until(lambda: "eu" not in regions.peers(other).of_region(holder)[0].held)
     held = regions.peers(other).of_region(holder)[0].held
     assert not held[holder].keys, "no session of the region sticks to one whose engines never saw it"
-    # What it began for the other region, it brings to its end.
+    # Work that it began for the other region is completed.
     assert (await goes)[0] == 200
     for task in stays:
         task.cancel()

@@ -1,4 +1,4 @@
-"""How long a region is left alone before another takes it over, and who claims: by an injected clock."""
+"""Time before a dead region is taken over, and the claimant: by an injected clock."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def served(regions: ThreeRegions, region: str) -> Regions:
 
 
 def to(regions: ThreeRegions, region: str) -> PeerGateway:
-    """Return what us knows of a region's gateway."""
+    """Return the state of a region's gateway at us."""
     return regions.peers("us").of_region(region)[0]
 
 

@@ -31,7 +31,7 @@ SHARED = list(range(4 * BLOCK))
 
 
 async def ask(gateway: ServedGateway, number: int, **report: Any) -> str:
-    """Send one request that begins as all do and goes on for itself."""
+    """Send one request with the common beginning and an end of its own."""
     tokens = SHARED + [10_000 * number + index for index in range(2 * BLOCK)]
     _, answer, _ = await gateway.post("/api/v1/route", {"model": MODEL, "token_ids": tokens, "wait": False})
     name = str(answer["decision_id"])

@@ -1,4 +1,4 @@
-"""What a pool keeps for the Cache locality page: a sample of prompts' starts, and sums of where TTFT went."""
+"""The pool's data for the Cache locality page: a sample of prompts' starts, and sums of the parts of TTFT."""
 
 from __future__ import annotations
 

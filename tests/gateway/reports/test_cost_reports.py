@@ -1,4 +1,4 @@
-"""What requests took is learned, reported over the bus, and used when a snapshot brings it back."""
+"""Costs of requests are learned, reported over the bus, and used when a snapshot brings them back."""
 
 from __future__ import annotations
 

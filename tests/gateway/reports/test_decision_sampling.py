@@ -1,4 +1,4 @@
-"""Who was dispatched before whom, and which ended decisions are kept."""
+"""Overtaking among dispatches, and the choice of ended decisions to keep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the gateway shows of the fleet, and the gauges made from it."""
+"""The gateway's sample of the fleet, and the gauges made from it."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEYRING, MODEL, ServedGateway, served
 
 SLOW = GatewaySettings(probe_interval_s=0.1, request_interval_s=60.0)
-"""Nothing is sent unless a test says so."""
+"""Nothing is sent unless a test does so."""
 
 
 class Listener:

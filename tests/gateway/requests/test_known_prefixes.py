@@ -1,4 +1,4 @@
-"""What is known of a prompt's beginning comes from prompts that begin alike, and takes bounded memory."""
+"""A prompt's beginning is known from prompts that begin alike, in bounded memory."""
 
 from __future__ import annotations
 

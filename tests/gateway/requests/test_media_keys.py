@@ -44,7 +44,7 @@ async def test_the_keys_are_those_of_the_tokens_before_then_of_the_medium_then_o
     assert media == tuple(media_block_key(pool.seed(""), name, index) for index in range(MEDIA_BLOCKS))
     assert len(made.keys) > len(exact) + MEDIA_BLOCKS
     assert (made.source, made.salted) == ("media", True)
-    # What the engine counts is no reason to reject the prompt.
+    # The assumed length is no reason to reject the prompt.
     assert made.prompt_tokens - made.further_tokens == len(text_before)
     assert tokenizer.calls == 0
 

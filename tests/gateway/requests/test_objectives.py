@@ -1,4 +1,4 @@
-"""What a request may expect: its own words, its class, its key's class, the pool; at both doors, and rejections."""
+"""A request's objectives: its own, its class's, its key's class's, the pool's; at both entries, and rejections."""
 
 from __future__ import annotations
 

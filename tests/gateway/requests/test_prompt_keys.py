@@ -1,4 +1,4 @@
-"""Keys of prompts: alike where prompts begin alike, apart where tenants are apart, asked for once."""
+"""Keys of prompts: equal where prompts begin alike, different between tenants, requested once."""
 
 from __future__ import annotations
 
