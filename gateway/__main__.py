@@ -75,7 +75,7 @@ _NUMBERS = {
     _BODY: (PROXY_BODY_LIMIT, *PROXY_BODY_RANGE),
     _IDLE: (CLIENT_IDLE_S, 1, _MOST),
 }
-"""Each with its default, its least and its largest value."""
+"""Name → its default, its least and its largest value."""
 _SAYS_WHAT_TO_DO = (CallGraphError, NoSecretError, IncompleteTlsError, PeerSettingsError, EngineTlsError)
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
@@ -89,18 +89,18 @@ class GatewayProcess:
     bus: RedisBus | None
     """The shared bus; None: it follows the snapshot in `state_dir`."""
     name: str = ""
-    """This gateway's on the bus; empty: host:port."""
+    """This gateway's name on the bus; empty: host:port."""
     scrape_token: str = field(default="", repr=False)
     settings: GatewaySettings
     edge: EdgeSettings | None = None
     host: str = "127.0.0.1"
     port: int = 8000
     listener: socket.socket | None = None
-    """A socket that listens already, in the place of host and port."""
+    """A listening socket, in the place of host and port."""
     pages: PagesRelay | None = None
     drain_s: float = DRAIN_S
     client_idle_s: int = CLIENT_IDLE_S
-    """Connections on which nothing was asked for this long are closed."""
+    """Connections that were idle for this long are closed."""
 
 
 def run(process: GatewayProcess) -> int:
@@ -212,7 +212,7 @@ def main() -> int:
 
 
 def _whole_numbers() -> dict[str, int]:
-    """Return the numbers of _NUMBERS by name; raises ValueError that says which is wrong."""
+    """Return the numbers of _NUMBERS by name; raises ValueError that names the wrong one."""
     numbers: dict[str, int] = {}
     for name, (default, least, most) in _NUMBERS.items():
         given = os.environ.get(name, "") or str(default)

@@ -69,7 +69,7 @@ NOTHING_HERE = (
     "docs/requests.md describes each."
 )
 _ENGINES_OWN = ("/v1/", "/v2/", "/inference/", "/invocations", "/generate", "/encode")
-"""Where paths of engines begin, whether they are served here or not: no page of the console is there."""
+"""Beginnings of engines' paths, whether they are served here or not: no page of the console has one."""
 _PLACING = frozenset((ROUTE, BATCH, *BY_PATH))
 """Paths that bring new work, which a gateway that shuts down sends elsewhere."""
 
@@ -86,7 +86,7 @@ Handler = Callable[[Exchange, ApiKeyEntry], Awaitable[None]]
 
 
 class InterruptedAnswerError(RuntimeError):
-    """An answer that had begun cannot be completed; says no more than the type of the error that ended it."""
+    """An answer that had begun cannot be completed; states no more than the type of the error that ended it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +95,9 @@ class AppSettings:
 
     scrape_token: str = field(default="", repr=False)
     relay: RelaySettings | None = None
-    """None: as the gateway's limits say."""
+    """None: by the gateway's limits."""
     tracing: Tracing | None = None
-    """What traces proxied requests; None: nobody."""
+    """Traces proxied requests; None: tracing is off."""
 
 
 class GatewayApp:
@@ -127,7 +127,7 @@ class GatewayApp:
         feedback = self._metered(
             ROUTE_SCOPE, FeedbackApi(lifecycle, reporting, gateway.peers).serve, gateway.feedback_quotas
         )
-        # Fronts that only ask where requests go pass the list on.
+        # Front ends that only route requests pass the list on.
         models = self._metered((INFER, ROUTE_SCOPE), proxied.models)
         observe_api = ObserveApi(gateway, lifecycle, prompt_keys)
         self.observations = observe_api.playback
@@ -140,20 +140,20 @@ class GatewayApp:
         }
         advisories = AdvisoryApi(gateway, self._caller)
         self._advisory = advisories.serve_session
-        # Browsers send a token in the body; whose it is the API finds out by itself.
+        # Browsers send a token in the body; the API identifies its owner by itself.
         self._own_keys: dict[str, Callable[[Exchange], Awaitable[None]]] = {
             advisory_api.ADVISORIES: advisories.serve,
             advisory_api.TOKENS: advisories.make_token,
         }
         if gateway.regions is not None:
             gateway.regions.server.app = self
-        # Feedback frees what a request holds, so it has a minute of its own; any key may ask about its own decisions.
+        # Feedback frees reservations, so it has a minute of its own; any key may ask about its own decisions.
         self._below: tuple[tuple[str, str, Handler], ...] = (
             (feedback_api.PREFIX, "POST", feedback),
             (explain_api.PREFIX, "GET", ExplainApi(self.recent, gateway.peers).serve),
             (proxy.MODELS + "/", "GET", models),
         )
-        # /health: the name that engines have for it, which load generators ask before they begin.
+        # /health: the name that engines have for it, which load generators request before they begin.
         ready = dict.fromkeys(("/ready", "/health"), self._ready)
         self._open: dict[str, Callable[[Exchange], Awaitable[None]]] = {
             "/live": self._live,
@@ -171,7 +171,7 @@ class GatewayApp:
         )
 
     def admit(self, target: bytes, head: RequestHead) -> KnownHead | None:
-        """Say whose `POST /api/v1/route` may be answered at once; None: the ordinary way looks closer."""
+        """Return the caller whose `POST /api/v1/route` may be answered at once; None: take the ordinary way."""
         if self.drain.begun:
             return None
         try:
@@ -186,9 +186,9 @@ class GatewayApp:
     def answer_at_once(self, admission: KnownHead, body: bytes) -> LaneAnswer | None:
         """Answer a `POST /api/v1/route` that needs no waiting; None: it takes the ordinary way.
 
-        Whatever could go wrong before an engine is reserved is left to the ordinary way, which says it
-        properly; nothing has happened until then. An admission ends with the snapshot that it was made
-        under: keys may have been revoked since.
+        Every fault before an engine is reserved is left to the ordinary way, which reports it properly; nothing has
+        happened until then. An admission ends with the snapshot that it was made under: keys may have been revoked
+        since.
         """
         caller = admission.caller
         now = time()
@@ -341,7 +341,7 @@ class GatewayApp:
         client = exchange.scope.get("client")
         if client is None or not is_loopback(client[0]):
             return False
-        # Behind a proxy on this machine every client looks local; nginx adds no header by itself, but asks in HTTP/1.0.
+        # Behind a proxy on this machine every client appears local; nginx adds no header by itself, but sends HTTP/1.0.
         return exchange.scope.get("http_version") != "1.0" and not any(map(_IS_OF_PROXY, headers))
 
 
@@ -356,7 +356,7 @@ def _scoped(scope: str, handler: Handler) -> Handler:
 
 
 def _where(error: BaseException) -> str:
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    return f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place is not None else ""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""

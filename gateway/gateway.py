@@ -24,7 +24,7 @@ from gateway.base.event_log import log_event
 from gateway.base.loop_lag import LoopLag
 from gateway.base.metrics import GatewayMetrics
 from gateway.base.settings import GatewaySettings
-from gateway.bus.bus import Bus, hear_on_loop
+from gateway.bus.bus import Bus, subscribe_on_loop
 from gateway.bus.snapshot_store import SnapshotStore
 from gateway.contracts.engine_report import TOPIC_PREFIX, EngineReport, decode_report
 from gateway.contracts.kv_move import MAX_ROWS, encode_orders
@@ -54,13 +54,13 @@ from gateway.reports.cost_reports import CostReports
 from gateway.reports.fleet_sampler import FleetSampler
 from gateway.reports.key_usage import KeyUsage
 from gateway.reports.request_outbox import RequestOutbox
-from gateway.reports.shadow_reports import tell_shadows
+from gateway.reports.shadow_reports import report_shadows
 from kvstore.keys.keyring import Keyring
 
 FEEDBACK_CALLS = 4
 """Reports that a key may send for each request of its minute: each kind once, and one repetition."""
 KV_ORDERS_S = 1.0
-"""Orders that move KV blocks are judged and told so often."""
+"""Interval at which orders that move KV blocks are judged and reported."""
 SNAPSHOT_TOPIC = "snapshot"
 """Last-value bus topic of the encoded Snapshot."""
 _IDLE_S = 4.0
@@ -120,7 +120,7 @@ class Gateway:
         self._served_version = 0
         """Highest version that it has served, restarts included."""
         self._confirmed_s = time.monotonic()
-        """When the bus last stood behind the API keys."""
+        """When the bus last confirmed the API keys."""
         self._report_fence = ReportFence()
         self._services: dict[str, Service] = {}
         self._pool_of_engine: dict[str, LivePool] = {}
@@ -160,7 +160,7 @@ class Gateway:
 
     @property
     def regions(self) -> Regions | None:
-        """What passes between regions; None: this gateway serves all alike."""
+        """Communication between regions; None: this gateway serves all alike."""
         return self.peering.regions
 
     @property
@@ -176,7 +176,7 @@ class Gateway:
         return (self.health.ended_hits, self.requests, self.arm_results, *regions, self.advisories, *advisors)
 
     async def start(self) -> None:
-        """Serve the bus's snapshot, or the last-known-good one; returns when its engines were asked once."""
+        """Serve the bus's snapshot, or the last-known-good one; returns when its engines were probed once."""
         self.session = engine_session(keepalive_s=_IDLE_S, connect_s=self.settings.connect_timeout_s)
         self._context = zmq.asyncio.Context()
         stored = await asyncio.to_thread(self._store.load, time.time())
@@ -191,9 +191,9 @@ class Gateway:
         self.peers.start()
         self.advisory_exchange.start()
         self._unsubscribe = [
-            hear_on_loop(self._bus, SNAPSHOT_TOPIC, self._take_snapshot),
-            hear_on_loop(self._bus, TOPIC_PREFIX, self._take_report),
-            hear_on_loop(self._bus, REBALANCE_PREFIX, self._take_rebalance),
+            subscribe_on_loop(self._bus, SNAPSHOT_TOPIC, self._take_snapshot),
+            subscribe_on_loop(self._bus, TOPIC_PREFIX, self._take_report),
+            subscribe_on_loop(self._bus, REBALANCE_PREFIX, self._take_rebalance),
         ]
         self._tasks += self.peering.join()
         self._tasks += [
@@ -204,35 +204,35 @@ class Gateway:
         await self._first_probes()
 
     def _reports(self) -> list[asyncio.Task[None]]:
-        """Start what is looked at or told every interval."""
+        """Start the periodic evaluations and reports."""
         settings, every = self.settings, background.every
         return [
-            every("engine health", settings.sample_interval_s, self.health.look, at_once=True),
+            every("engine health", settings.sample_interval_s, self.health.evaluate, at_once=True),
             every("fleet samples", settings.sample_interval_s, self._sampler.publish, at_once=True),
             every("cache_locality", settings.cache_locality_interval_s, self._cache_locality.publish),
-            every("key usage", settings.key_usage_interval_s, self.key_usage.tell),
-            every("learned costs", settings.cost_report_interval_s, self.cost_reports.tell),
-            every("shadow policies", settings.shadow_report_interval_s, self._tell_shadows),
-            every("results of arms", settings.arm_report_interval_s, self.arm_results.tell),
+            every("key usage", settings.key_usage_interval_s, self.key_usage.report),
+            every("learned costs", settings.cost_report_interval_s, self.cost_reports.report),
+            every("shadow policies", settings.shadow_report_interval_s, self._report_shadows),
+            every("results of arms", settings.arm_report_interval_s, self.arm_results.report),
             every("request log", settings.request_interval_s, self.requests.flush),
             every("KV orders", KV_ORDERS_S, self._judge_kv_moves),
             every("advisories", SWEEP_S, self.advisory_exchange.tick),
         ]
 
-    def _tell_shadows(self) -> None:
-        tell_shadows(self._bus, self.pools.values())
+    def _report_shadows(self) -> None:
+        report_shadows(self._bus, self.pools.values())
 
     def _judge_kv_moves(self) -> None:
         self.kv_moves.sweep()
-        self._tell_kv_moves()
+        self._report_kv_moves()
 
-    def _tell_kv_moves(self) -> None:
+    def _report_kv_moves(self) -> None:
         rows = self.kv_moves.book.take_rows(MAX_ROWS)
         if rows:
             self._bus.append(KV_ORDERS, encode_orders(rows))
 
     async def stop(self) -> None:
-        """End all tasks and connections; requests that wait are rejected."""
+        """End all tasks and connections; waiting requests are rejected."""
         for unsubscribe in self._unsubscribe:
             unsubscribe()
         self._unsubscribe = []
@@ -244,11 +244,11 @@ class Gateway:
             task.cancel()
         await asyncio.gather(*self._tasks, *self._stopping_pools, return_exceptions=True)
         self._tasks = []
-        self.key_usage.tell()
-        self._tell_shadows()
+        self.key_usage.report()
+        self._report_shadows()
         await asyncio.gather(*(pool.stop() for pool in self.pools.values()))
         await self.kv_moves.stop()
-        self._tell_kv_moves()
+        self._report_kv_moves()
         await self.kv_nodes.stop()
         await self.requests.flush(last=True)
         self.pools.clear()
@@ -271,18 +271,18 @@ class Gateway:
             pool.reject_waiting(code)
 
     def api_key(self, sha256: str) -> ApiKeyEntry | None:
-        """Return the API key with this SHA-256 (hex); None: there is none, or nobody confirms it any more."""
+        """Return the API key with this SHA-256 (hex); None: there is none, or its confirmation has expired."""
         return None if self._keys_are_old() else self._api_keys.get(sha256)
 
     def key_with_id(self, key_id: str) -> ApiKeyEntry | None:
-        """Return the API key of this id; None: there is none, or nobody confirms it any more."""
+        """Return the API key of this id; None: there is none, or its confirmation has expired."""
         return None if self._keys_are_old() else self._keys_by_id.get(key_id)
 
     def _keys_are_old(self) -> bool:
-        """Return whether keys may have been revoked long ago without our hearing of it."""
+        """Return whether a revocation may have been missed for too long."""
         return not self._bus.connected and time.monotonic() - self._confirmed_s > self.settings.snapshot_max_age_s
 
-    def _tell_of_old_keys(self) -> None:
+    def _log_old_keys(self) -> None:
         if self.snapshot is None or not self._keys_are_old():
             return
         # Admissions end with the snapshot that they were made under.
@@ -294,7 +294,7 @@ class Gateway:
             remedy="the API keys were not confirmed for too long; make Redis reachable",
         )
 
-    # -- what comes over the bus
+    # -- messages from the bus
 
     def _take_snapshot(self, value: bytes) -> None:
         try:
@@ -306,7 +306,7 @@ class Gateway:
         if snapshot == self.snapshot and not self._from_disk:
             return
         if snapshot.version < self._served_version:
-            # Of a database that was restored: it continues above our version as soon as it hears of it.
+            # Of a database that was restored: it continues above our version as soon as it learns of it.
             log_event("snapshot_ignored", level=logging.WARNING, version=snapshot.version, served=self._served_version)
             self.metrics.rejected_snapshots.inc("older")
             return
@@ -335,7 +335,7 @@ class Gateway:
             pool.rebalancing.follow(order, widened, time.time())
 
     def _apply(self, snapshot: Snapshot) -> None:
-        """Make `snapshot` the one in force; a pool whose part cannot run keeps what it had."""
+        """Make `snapshot` the one in force; a pool whose part cannot run keeps its state."""
         self.snapshot = snapshot = self._revoked.without(snapshot)
         self.keys_texts_itself = any(entry.key_source == "approximate" for entry in snapshot.pools)
         self._served_version = snapshot.version
@@ -387,7 +387,7 @@ class Gateway:
         )
 
     def _apply_again(self) -> None:
-        """Serve the engines of the regions that are ours from now on, and no key that was revoked meanwhile."""
+        """Serve the engines of the regions that are ours now, and no key that was revoked meanwhile."""
         if self.snapshot is not None:
             self._apply(self.snapshot)
 
@@ -427,7 +427,7 @@ class Gateway:
                     await self._saved.wait()
             except TimeoutError:
                 if not self._bus.connected:
-                    self._tell_of_old_keys()
+                    self._log_old_keys()
                     continue
             self._saved.clear()
             if self.snapshot is None or self._from_disk:

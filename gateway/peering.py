@@ -20,7 +20,7 @@ from gateway.contracts.region_sample import RegionSample
 from gateway.contracts.snapshot import EngineEntry, Snapshot
 from gateway.owners.peer_directory import PeerDirectory
 from gateway.owners.pool_owners import TICK_S, PoolOwners
-from gateway.owners.quota_shares import TELL_S, QuotaShares
+from gateway.owners.quota_shares import REPORT_S, QuotaShares
 from gateway.peers.peer_link import PeerLinks
 from gateway.peers.peer_proof import PeerIdentity
 from gateway.pool.live_pool import LivePool
@@ -66,7 +66,7 @@ class Peering:
         quotas: Sequence[KeyQuotas],
         advisories: Advisories,
     ) -> None:
-        """Say what is shared; `changed` is called when the regions that this gateway serves are others."""
+        """Set the shared state; `changed` is called when the regions that this gateway serves are others."""
         links, settings = self.links, self._settings
         if links is None or settings is None:
             return
@@ -99,7 +99,7 @@ class Peering:
         return self.regions is None or self.regions.peers.epochs.together(pool.entry.region)
 
     def _is_first(self) -> bool:
-        """Return whether no gateway of our region that we reach comes before us."""
+        """Return whether this is the first reachable gateway of our region."""
         links, owners = self.links, self.owners
         if links is None or owners is None:
             return True
@@ -111,11 +111,11 @@ class Peering:
         return self.regions.region if self.regions is not None else None
 
     def region_samples(self) -> tuple[RegionSample, ...]:
-        """Return what the fleet sample says of regions."""
+        """Return the regions of the fleet sample."""
         return (self.regions.traffic.sample(),) if self.regions is not None else ()
 
     async def listen(self) -> None:
-        """Be there for others; returns once those of other regions have told where they are, or do not."""
+        """Accept peers; returns once those of other regions have reported their addresses, or do not."""
         settings = self._settings
         if self.links is not None and settings is not None:
             port = await self.links.start(settings.host, settings.port)
@@ -124,14 +124,14 @@ class Peering:
             await self.regions.peers.start()
 
     def join(self) -> list[asyncio.Task[None]]:
-        """Announce this gateway to those of its region; returns what runs until it leaves."""
+        """Announce this gateway to those of its region; returns the tasks that run until it leaves."""
         if self.owners is None or self._quota_shares is None:
             return []
         self.owners.directory.start(self._address)
         return [
             background.every("certificates of gateways", CERTIFICATES_S, self._refresh_certificates),
             background.every("pool owners", TICK_S, self.owners.tick, at_once=True),
-            background.every("quota shares", TELL_S, self._quota_shares.tick, at_once=True),
+            background.every("quota shares", REPORT_S, self._quota_shares.tick, at_once=True),
         ]
 
     def _refresh_certificates(self) -> None:
@@ -159,7 +159,7 @@ class Peering:
 
 
 def _engines_of(snapshot: Snapshot | None, region: str) -> Sequence[EngineEntry]:
-    """Return the engines of a region, whoever serves them."""
+    """Return the engines of a region, whichever gateway serves them."""
     if snapshot is None:
         return ()
     pools = {pool.pool_id for pool in snapshot.pools if pool.region == region}
@@ -167,7 +167,7 @@ def _engines_of(snapshot: Snapshot | None, region: str) -> Sequence[EngineEntry]
 
 
 def _tls(settings: PeerSettings, keyring: Keyring) -> LiveTls | None:
-    """Return how links are encrypted; None: not at all, for they stay on this machine."""
+    """Return the encryption of links; None: there is none, for they stay on this machine."""
     if settings.tls is not None:
         return FileTls(settings.tls)
     if is_loopback(settings.host):

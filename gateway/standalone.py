@@ -23,13 +23,13 @@ from kvstore.keys.keyring import Keyring
 if TYPE_CHECKING:
     from gateway.proxy.request_spans import Tracing
 
-_LOOK_S = 1.0
+_CHECK_S = 1.0
 
 
 class StandaloneGateway:
     """Serves the snapshots of a shared `bus`; without one, the newest snapshot in `state_dir`.
 
-    What is not its own goes to `pages`, where there is such a process. `on_started` is called once, when the first
+    Paths other than its own go to `pages`, where there is such a process. `on_started` is called once, when the first
     snapshot is at work and before the first request.
     """
 
@@ -94,7 +94,7 @@ class StandaloneGateway:
     async def _follow_file(self) -> None:
         """Publish a newer snapshot on our own bus whenever the file holds one."""
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_CHECK_S)
             snapshot = await asyncio.to_thread(self._store.load, time.time())
             if snapshot is not None and snapshot.version > self._gateway.snapshot_version:
                 self._bus.publish(SNAPSHOT_TOPIC, encode_snapshot(snapshot))

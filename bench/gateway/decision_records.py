@@ -86,7 +86,7 @@ class Gate:
         self.desk = cast(Any, self.app._route_api._lifecycle)
         # Decisions without a pause are the load here, and no reason to reject any.
         self.desk.reject_if_late = lambda *_: None
-        self.listeners = self.desk._tell
+        self.listeners = self.desk._listeners
         by_moment = (getattr(self.listeners, moment) for moment in _MOMENTS)
         silent = [tuple(call for call in calls if call.__self__ is not gateway.requests) for calls in by_moment]
         self.silent = SimpleNamespace(**dict(zip(_MOMENTS, silent, strict=True)))
@@ -108,7 +108,7 @@ class Gate:
     def decide(self, bodies: list[bytes], *, recorded: bool) -> float:
         """Decide and complete the requests, and return the CPU seconds."""
         recent, desk = self.app.recent, self.desk
-        desk._tell = self.listeners if recorded else self.silent
+        desk._listeners = self.listeners if recorded else self.silent
         begin = time.process_time()
         for body in bodies:
             name, now = new_id(), time.monotonic()

@@ -153,7 +153,7 @@ def _own_decisions(gateway: Gateway, pool: LivePool) -> float:
         began_s = time.process_time()
         for number in range(ALONE_REQUESTS * 10):
             request = _request(gateway, number)
-            pool.place_at_once(request)
+            pool.decide_at_once(request)
             pool.observe(FirstToken(request.request_id))
             pool.observe(Completed(request.request_id))
         if measured:
@@ -187,7 +187,7 @@ async def _ask(gateway: Gateway, pool: LivePool, requests: int) -> dict[str, flo
 
 async def _one(gateway: Gateway, pool: LivePool, number: int) -> None:
     request = _request(gateway, number)
-    outcome = await pool.place(request, hold=True)
+    outcome = await pool.decide(request, hold=True)
     if not isinstance(outcome, Dispatched):
         raise RuntimeError(f"request {number} was rejected: {outcome.code}")
     pool.observe(FirstToken(request.request_id))

@@ -185,7 +185,7 @@ def _to_be(order: EngineAction) -> EngineObservation:
     return EngineObservation(
         engine_id=order.key,
         role=order.role,
-        standing=STARTING,
+        lifecycle=STARTING,
         since_s=_unix(order.ordered_at),
     )
 

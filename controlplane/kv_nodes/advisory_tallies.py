@@ -13,7 +13,7 @@ import msgspec
 from controlplane.platform.bus import get_bus
 from controlplane.platform.format import count, duration
 from gateway.bus.bus import Bus
-from gateway.bus.follower_bus import hear_gateways
+from gateway.bus.follower_bus import subscribe_to_gateways
 from gateway.contracts.advisory import TALLY_TOPIC, AdvisoryTallies, PoolTally, SourceTally, decode_tallies
 from gateway.contracts.wire import UnreadableMessageError
 
@@ -34,7 +34,7 @@ class TallyIntake:
     def __init__(self, bus: Bus) -> None:
         self._lock = threading.Lock()
         self._tallies: dict[str, AdvisoryTallies] = {}
-        hear_gateways(bus, TALLY_TOPIC, self._receive)
+        subscribe_to_gateways(bus, TALLY_TOPIC, self._receive)
 
     def newest(self, now: float) -> list[AdvisoryTallies]:
         """Return the tallies of the gateways that still report; `now` in unix seconds."""

@@ -28,7 +28,7 @@ MANAGE = "manage"
 
 
 class PoolTenants:
-    """Which tenants the API keys of a snapshot belong to, and where they may place requests."""
+    """Maps the tenants of a snapshot's API keys to the models whose pools they may use."""
 
     def __init__(self, keys: Sequence[ApiKeyEntry]) -> None:
         self.only_one = len({key.tenant_id for key in keys}) < 2
@@ -45,10 +45,10 @@ class PoolTenants:
 
 
 class KeyDirectory(Protocol):
-    """Where API keys are looked up; the Gateway is one."""
+    """Finds API keys by their hash; the Gateway is one."""
 
     def api_key(self, sha256: str) -> ApiKeyEntry | None:
-        """Return the key whose SHA-256 (hex) this is."""
+        """Return the key with this SHA-256 (hex)."""
         ...
 
 
@@ -70,7 +70,7 @@ class OutOfScopeError(ApiError):
 
 
 def authorization_of(headers: Mapping[bytes, bytes]) -> bytes | None:
-    """Return the Authorization header, or what stands for it where the key came in X-Api-Key alone."""
+    """Return the Authorization header, or its equivalent where the key came in X-Api-Key alone."""
     authorization = headers.get(b"authorization")
     if authorization is None and (key := headers.get(b"x-api-key")) is not None:
         return b"Bearer " + key
@@ -78,10 +78,10 @@ def authorization_of(headers: Mapping[bytes, bytes]) -> bytes | None:
 
 
 def authenticate(authorization: bytes | None, directory: KeyDirectory, unix_now: float) -> ApiKeyEntry:
-    """Return the caller's API key entry; raises UnauthenticatedError with what to do about it.
+    """Return the caller's API key entry; raises UnauthenticatedError, whose message states the remedy.
 
-    The presented key is hashed before it is compared, so that the time of the look-up says nothing
-    about stored keys; neither the key nor its hash is put into a message or log.
+    The presented key is hashed before it is compared, so that the lookup time reveals nothing about stored keys.
+    Neither the key nor its hash is put into a message or log.
     """
     if authorization is None:
         raise UnauthenticatedError("missing_api_key", "Send your API key as 'Authorization: Bearer hw_…'.")

@@ -1,7 +1,7 @@
-"""Isolation domains: whose cached prefixes a caller's prompts may hit.
+"""Isolation domains: each holds the cached prefixes that its callers' prompts may hit.
 
-A domain is the very salt that engines keep its blocks under, so that the salt in an engine's own event says
-which block keys are meant: at any gateway, and after any restart.
+A domain is the very salt that engines keep its blocks under, so that the salt in an engine's own event identifies the
+block keys: at any gateway, and after any restart.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def cache_salt(key: bytes, tenant_id: str, own_salt: str = "") -> str:
 
 
 class IsolationDomains:
-    """The domains of one pool's callers, and their key seeds. Mutable: the entry, and what was worked out before.
+    """The domains of one pool's callers, and their key seeds. Mutable: the entry, and the values computed so far.
 
-    Both follow the secret in use. While it is rotated, gateways with different ones have different domains and keys.
+    Both follow the secret in use. During its rotation, gateways with different secrets have different domains and keys.
     """
 
     def __init__(self, secret: SecretKey, entry: PoolEntry) -> None:
@@ -47,7 +47,7 @@ class IsolationDomains:
         self._salts: dict[tuple[str, str], str] = {}
         self._seeds: dict[tuple[str, str], int] = {}
         self.media_blocks: OrderedDict[str, int] = OrderedDict()
-        """In how many blocks the pool's media are, by name, as events show."""
+        """Name of a medium → number of blocks that contain it, by events."""
         self.entry = entry
 
     def of(self, tenant_id: str, own_salt: str | None = None) -> str:
@@ -74,14 +74,14 @@ class IsolationDomains:
         return hmac.new(self._media_key, f"{domain}\0{digest}".encode(), sha256).hexdigest()[:32]
 
     def forget(self) -> None:
-        """Work everything out anew, as for another model."""
+        """Clear all computed values, as for another model."""
         self._salts.clear()
         self.media_blocks.clear()
         self._seeds.clear()
 
 
 def _keep(table: dict[_Name, _Made], name: _Name, made: _Made) -> _Made:
-    """Put what was worked out into the table, which begins anew when it is full."""
+    """Put a computed value into the table, which is cleared when it is full."""
     if len(table) >= _MAX_KNOWN:
         table.clear()
     table[name] = made

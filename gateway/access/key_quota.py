@@ -26,18 +26,18 @@ class KeyPart(msgspec.Struct, frozen=True, array_like=True):
     """One gateway's part of one key's limits."""
 
     rate: float
-    """Of the requests per minute, 0..1."""
+    """Share of the requests per minute, 0..1."""
     slots: int
-    """Of the requests under way; 0 also where the key has no such limit."""
+    """Part of the requests under way; 0 also where the key has no such limit."""
 
     @classmethod
-    def even(cls, key: ApiKeyEntry, place: int, count: int) -> KeyPart:
-        """Return the part of the gateway at this place among so many, where all get the same."""
+    def even(cls, key: ApiKeyEntry, index: int, count: int) -> KeyPart:
+        """Return the part of the gateway at `index` of `count`, where all get the same."""
         limit = key.max_in_flight or 0
-        return cls(1.0 / count, limit // count + (place < limit % count))
+        return cls(1.0 / count, limit // count + (index < limit % count))
 
     def scaled(self, share: float) -> KeyPart:
-        """Return so much of this part."""
+        """Return this share of the part."""
         return KeyPart(self.rate * share, int(self.slots * share))
 
 
@@ -58,12 +58,12 @@ class _Use:
         self.tokens = tokens
         self.at_s = now_s
         self.asked = 0
-        """Requests since somebody looked; `no_slot` are those of them that found no slot."""
+        """Requests since the last reading; `no_slot` counts those of them that got no slot."""
         self.no_slot = 0
         self.slots: dict[str, float] = {}
         """Request id → monotonic second at which the slot is free at the latest."""
         self.earliest_end_s = inf
-        """No slot ends before this; spares a look at all of them."""
+        """No slot ends before this; spares a scan of all of them."""
 
     def refill(self, rate: float, now_s: float) -> None:
         # A part of a small limit grows to one request at least.
@@ -83,11 +83,11 @@ class _Use:
 class KeyQuotas:
     """Keeps every key within `rate_per_min` and `max_in_flight` of its entry.
 
-    The rate is a token bucket that holds one minute's requests and fills evenly, so that a key that
-    rested may send a minute's worth at once; in T seconds it never gets more than rate × (1 + T/60).
-    `per_request` calls of a kind of their own (`calls`) may come for each request, from a bucket of their own.
-    A slot is taken under the request's id and freed once: by `release`, or at the end that `end_by`
-    set, so that a caller who never reports loses its slot with its reservation.
+    The rate is a token bucket that holds one minute's requests and fills evenly. A key that rested may send a minute's
+    worth at once; in T seconds it never gets more than rate × (1 + T/60). `per_request` calls of a kind of their own
+    (`calls`) may come for each request, from a separate bucket. A slot is taken under the request's id and freed once:
+    by `release`, or at the end that `end_by` set, so that a caller who never reports loses its slot with its
+    reservation.
     """
 
     def __init__(self, limited: LimitCounter, *, calls: str = "requests", per_request: int = 1) -> None:
@@ -96,13 +96,14 @@ class KeyQuotas:
         self._per_request = per_request
         self._uses: dict[str, _Use] = {}
         self._holders: dict[str, _Use] = {}
-        """Who holds the slot of a request id."""
+        """Request id → the use that holds its slot."""
         self.limited: dict[str, ApiKeyEntry] = {}
         """All keys with limits, by id."""
-        self.place = (0, 1)
-        """Our place among the gateways, and how many they are: parts that nobody gave out are even."""
+        self.position = (0, 1)
+        """This gateway's index among the gateways, and their number. Limits without assigned parts are divided evenly.
+        """
         self._joined_s: float | None = None
-        """When we came to gateways that served already."""
+        """When we joined gateways that served already."""
         self.parts: dict[str, KeyPart] = {}
         """Our parts of keys' limits as they were given out."""
 
@@ -134,7 +135,7 @@ class KeyQuotas:
         if limit is None:
             return
         use = self._use(key, now_s)
-        here = limit if self.place[1] == 1 else self.part_of(key).slots
+        here = limit if self.position[1] == 1 else self.part_of(key).slots
         if len(use.slots) >= here:
             for ended in use.drop_ended(now_s):
                 self._holders.pop(ended, None)
@@ -178,13 +179,13 @@ class KeyQuotas:
         use = self._uses.get(key_id)
         return 0 if use is None else sum(1 for end_s in use.slots.values() if end_s > now_s)
 
-    def share_with(self, place: tuple[int, int], now_s: float, *, empty: bool) -> None:
-        """Be at this place among so many gateways; `empty`: what the others have given out is not ours to spend."""
-        if place == self.place:
+    def share_with(self, position: tuple[int, int], now_s: float, *, empty: bool) -> None:
+        """Take this index and number of gateways; `empty`: what the others have given out is not ours to spend."""
+        if position == self.position:
             return
         self._settle(self._uses, now_s)
-        self.place = place
-        if place[1] == 1:
+        self.position = position
+        if position[1] == 1:
             self.parts = {}
         if empty:
             self._joined_s = now_s
@@ -192,12 +193,12 @@ class KeyQuotas:
                 use.tokens = 0.0
 
     def take_parts(self, parts: Mapping[str, KeyPart], now_s: float) -> None:
-        """Have these parts from now on."""
+        """Replace our parts by these."""
         self._settle(parts, now_s)
         self.parts.update({key_id: part for key_id, part in parts.items() if key_id in self.limited})
 
     def _settle(self, key_ids: Iterable[str], now_s: float) -> None:
-        """Fill buckets as far as the parts of before fill them."""
+        """Refill buckets at the rate of the previous parts."""
         for key_id in key_ids:
             key, use = self.limited.get(key_id), self._uses.get(key_id)
             if key is not None and use is not None and key.rate_per_min is not None:
@@ -205,15 +206,15 @@ class KeyQuotas:
 
     def part_of(self, key: ApiKeyEntry) -> KeyPart:
         """Return our part of the key's limits."""
-        return self.parts.get(key.key_id) or KeyPart.even(key, *self.place)
+        return self.parts.get(key.key_id) or KeyPart.even(key, *self.position)
 
     def held(self, key: ApiKeyEntry) -> KeyPart:
-        """Return the same, with the slots that are still taken beyond it."""
+        """Return our part, with the taken slots beyond it."""
         part, use = self.part_of(key), self._uses.get(key.key_id)
         return part if use is None or len(use.slots) <= part.slots else KeyPart(part.rate, len(use.slots))
 
     def asked_since(self) -> dict[str, tuple[int, int]]:
-        """Return for each key its requests since the last look, and its slots that are taken or were not to be had."""
+        """Return for each key its requests since the last call, and its slots in use plus those unavailable."""
         asked = {}
         for key_id, use in self._uses.items():
             asked[key_id] = (use.asked, len(use.slots) + use.no_slot)
@@ -234,7 +235,7 @@ class KeyQuotas:
     def _rate_here(self, key: ApiKeyEntry) -> float:
         """Return our part of the key's rate, in tokens of the bucket per minute."""
         rate = (key.rate_per_min or 0) * self._per_request
-        return rate if self.place[1] == 1 else rate * self.part_of(key).rate
+        return rate if self.position[1] == 1 else rate * self.part_of(key).rate
 
     def _use(self, key: ApiKeyEntry, now_s: float) -> _Use:
         use = self._uses.get(key.key_id)

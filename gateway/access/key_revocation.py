@@ -1,7 +1,7 @@
 """The revocation of one API key while the database cannot be written, as published on the bus.
 
-Its last value reaches every gateway. Once the database has it, the value says from which snapshot version on the key is
-missing.
+Its last value reaches every gateway. Once the database has it, the value names the first snapshot version without the
+key.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class KeyRevocation(msgspec.Struct, frozen=True, kw_only=True):
     why: Annotated[str, Meta(max_length=MAX_WHY)] = ""
     request_id: Annotated[str, Meta(max_length=128)] = ""
     stored_as_of: Annotated[int, Meta(ge=0)] = 0
-    """Snapshot version from which on the key is missing; 0: the database has not stored the revocation."""
+    """First snapshot version without the key; 0: the database has not stored the revocation."""
 
     @property
     def topic(self) -> str:
@@ -48,7 +48,7 @@ class KeyRevocation(msgspec.Struct, frozen=True, kw_only=True):
         return not self.stored_as_of or version < self.stored_as_of
 
     def follows(self, known: KeyRevocation | None) -> bool:
-        """Return whether it says more than what is known: a stored revocation is final."""
+        """Return whether it adds to the known one: a stored revocation is final."""
         return known is None or self.stored_as_of > known.stored_as_of
 
 

@@ -36,27 +36,27 @@ class RevocationFile:
         self.path = state_dir / FILE_NAME
 
     def load(self) -> list[KeyRevocation]:
-        """Return what the file holds; makes it where there is none."""
+        """Return the revocations in the file; creates it where there is none."""
         with self._opened() as file:
             return [slot for slot in self._slots(file) if slot is not None]
 
     def save(self, revocation: KeyRevocation) -> bool:
-        """Keep a revocation, in place of what was known of its key; returns False where the file is full.
+        """Save a revocation, in place of an earlier one of its key; returns False where the file is full.
 
         Revocations that the database has stored make room.
         """
         with self._opened() as file:
             slots = list(self._slots(file))
-            places = (
-                *(number for number, each in enumerate(slots) if each and each.sha256 == revocation.sha256),
-                *(number for number, each in enumerate(slots) if each is None),
-                *(number for number, each in enumerate(slots) if each and each.stored_as_of),
+            candidates = (
+                *(number for number, slot in enumerate(slots) if slot and slot.sha256 == revocation.sha256),
+                *(number for number, slot in enumerate(slots) if slot is None),
+                *(number for number, slot in enumerate(slots) if slot and slot.stored_as_of),
             )
-            if not places:
+            if not candidates:
                 return False
             payload = encode_revocation(revocation)
             head = _HEAD.pack(len(payload), blake2b(payload, digest_size=_DIGEST_BYTES).digest())
-            os.pwrite(file, (head + payload).ljust(SLOT_BYTES, b"\0"), places[0] * SLOT_BYTES)
+            os.pwrite(file, (head + payload).ljust(SLOT_BYTES, b"\0"), candidates[0] * SLOT_BYTES)
             os.fsync(file)
         return True
 

@@ -29,16 +29,16 @@ from gateway.contracts.snapshot import Snapshot
 from gateway.contracts.wire import UnreadableMessageError
 
 MAX_KNOWN = 10_000
-"""Beyond it, those leave that the database stored first."""
+"""Beyond it, those that the database stored first are dropped."""
 REPORT_S = 5.0
 _REMEDY = "make the state directory and the database writable; until then, a restart of all processes loses revocations"
 
 
 class RevokedKeys:
-    """`changed` is called on the loop when a key is revoked that is in force. Thread-safe.
+    """`changed` is called on the loop when a key in force is revoked. Thread-safe.
 
-    Mutable state, under `_lock`: what is known by the key's SHA-256, which of it the bus has and the disk lacks, and
-    the keys in force.
+    Mutable state, under `_lock`: the revocations by the key's SHA-256, which of them the bus has and the disk lacks,
+    and the keys in force.
     """
 
     def __init__(self, bus: Bus, state_dir: Path, changed: Callable[[], None]) -> None:
@@ -54,20 +54,20 @@ class RevokedKeys:
         self._end: Callable[[], None] = lambda: None
 
     async def start(self) -> asyncio.Task[None]:
-        """Take what disk and bus hold, and follow the bus; returns the task that keeps the disk up to date."""
+        """Load from disk and bus, and follow the bus; returns the task that keeps the disk up to date."""
         self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(self._load)
         self._end = self._bus.subscribe(TOPIC_PREFIX, self._take)
         return background.start("revoked keys", self._keep)
 
     def stop(self) -> None:
-        """Follow the bus no longer."""
+        """Stop following the bus."""
         self._end()
 
     def without(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot without the keys that were revoked since its version."""
         with self._lock:
-            gone = {sha256 for sha256, each in self._known.items() if each.holds_for(snapshot.version)}
+            gone = {sha256 for sha256, revocation in self._known.items() if revocation.holds_for(snapshot.version)}
             left = tuple(key for key in snapshot.api_keys if key.sha256 not in gone)
             self._in_force = frozenset(key.sha256 for key in left)
         if len(left) == len(snapshot.api_keys):
@@ -76,15 +76,15 @@ class RevokedKeys:
 
     def _load(self) -> None:
         try:
-            found = self._file.load()
+            revocations = self._file.load()
         except OSError as error:
-            self._tell_disk(error)
+            self._report_disk(error)
             return
         with self._lock:
-            self._known.update({item.sha256: item for item in found})
+            self._known.update({item.sha256: item for item in revocations})
 
     def _take(self, _topic: str, value: bytes) -> None:
-        """Take what the bus says, in any thread."""
+        """Take a revocation from the bus, in any thread."""
         try:
             revocation = decode_revocation(value)
         except UnreadableMessageError as error:
@@ -131,21 +131,21 @@ class RevokedKeys:
                 if not self._file.save(item):
                     log_event("revocations_full", level=logging.ERROR, file=str(self._file.path), remedy=_REMEDY)
             except OSError as error:
-                self._tell_disk(error)
+                self._report_disk(error)
                 return
             with self._lock:
                 if self._unsaved.get(item.sha256) is item:
                     del self._unsaved[item.sha256]
         self._disk_failed = False
 
-    def _tell_disk(self, error: OSError) -> None:
+    def _report_disk(self, error: OSError) -> None:
         if not self._disk_failed:
             reason = error.strerror or type(error).__name__
             log_event("revocations_not_saved", level=logging.ERROR, reason=reason, remedy=_REMEDY)
         self._disk_failed = True
 
     def _report_lost(self) -> None:
-        """Report what the bus has lost, so that the control plane publishes and stores it."""
+        """Report revocations that the bus has lost, so that the control plane publishes and stores them."""
         with self._lock:
             lost = [item for item in self._known.values() if not item.stored_as_of and item.sha256 not in self._on_bus]
         for item in lost if self._bus.connected else ():

@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from gateway.pool.recent_decisions import DecisionRecord
 
 LEAD_S = 6.9
-"""Lead that is expected where nobody tells one: the median of the study's conversations."""
+"""Expected lead where the sender states none: the median of the study's conversations."""
 MAX_OPEN = 50_000
 SPURIOUS_IN_A_ROW = 3
-"""After so many advisories without a request, nothing is moved for a session until one comes."""
+"""After this many advisories without a request, nothing is moved for a session until one comes."""
 MAX_AGE_S = 30.0
-"""What another gateway was told before is not acted on; clocks of machines may differ by less."""
+"""Advisories that another gateway received longer ago are dropped; the clocks of machines may differ by less."""
 _MAX_KEPT = 4096
 _LEAD_SHARE = 0.1
 
@@ -61,11 +61,11 @@ _Kept = TypeVar("_Kept")
 
 
 class Advisories(RequestListener):
-    """Mutable: `_open` (session → what stands), `_moving` (session → its source's counts, for the last that had blocks
-    moved), `_of_move` (order → the same), `_leads` (tenant → expected lead), `_told` (request → what the gateway that
-    decided says of its advisory), and the tables beside.
+    """Mutable: `_open` (session → open advisory), `_moving` (session → its source's counts, for the last that had
+    blocks moved), `_of_move` (order → the same), `_leads` (tenant → expected lead), `_outcomes` (request → its
+    advisory's record, from the gateway that decided), and the tables.
 
-    Of several gateways the one that decides for a pool's requests holds its advisories, and tells the others.
+    Of several gateways, the one that decides for a pool's requests holds its advisories and reports to the others.
     """
 
     def __init__(
@@ -86,18 +86,18 @@ class Advisories(RequestListener):
         self._moving: OrderedDict[str, SourceTally] = OrderedDict()
         self._of_move: OrderedDict[str, SourceTally] = OrderedDict()
         self._leads: OrderedDict[str, float] = OrderedDict()
-        self._told: OrderedDict[str, StoredAdvisory] = OrderedDict()
+        self._outcomes: OrderedDict[str, StoredAdvisory] = OrderedDict()
         orders.listener = self
 
     def __len__(self) -> int:
         return len(self._open)
 
-    # -- what senders say
+    # -- advisories from senders
 
     def wait_s(self, advisory: Advisory) -> float:
-        """Take one advisory from its source's allowance; returns after how many seconds to come again, 0: it was taken.
+        """Take one advisory from its source's allowance; returns the seconds to wait before a retry, 0: it was taken.
 
-        While the gateway is behind all are shed: requests go first.
+        While the gateway is behind, all are shed: requests go first.
         """
         now = self._clock()
         wait_s = 1.0 if self._lag.behind else self.limits.take(advisory.tenant_id, advisory.source, now)
@@ -119,8 +119,8 @@ class Advisories(RequestListener):
         pool_id = self.pool_of(advisory)
         return bool(pool_id) and self._decides(pool_id)
 
-    def heard(self, advisory: Advisory, age_s: float) -> None:
-        """Act on what another gateway was told so long ago, where this one decides for the session."""
+    def received(self, advisory: Advisory, age_s: float) -> None:
+        """Act on an advisory that another gateway received `age_s` ago, if this one decides for the session."""
         if age_s > MAX_AGE_S or not self.decides(advisory):
             return
         if self._lag.behind:
@@ -151,48 +151,48 @@ class Advisories(RequestListener):
             del self._open[name]
             self._count(before.advisory, before.pool_id, REPLACED)
         lead_s = max(0.0, self._lead_s(advisory) - age_s)
-        stands = self._advised(advisory, known, pool, before, lead_s, now)
-        if stands is None:
+        opened = self._advised(advisory, known, pool, before, lead_s, now)
+        if opened is None:
             pool.router.advised.invalidate(advisory.tenant_id, advisory.session_id)
             self._orders.left_queue(name)
             return IGNORED
-        stands.said_s = said_s
-        self._open[name] = stands
+        opened.said_s = said_s
+        self._open[name] = opened
         if len(self._open) > MAX_OPEN:
             self._end(next(iter(self._open)), SPURIOUS, now)
-        return stands.state
+        return opened.state
 
     def withdraw(self, tenant_id: str, session_id: str, age_s: float = 0.0) -> bool:
-        """End a session's advisory; returns whether one stood. What was moved for nothing counts as spurious.
+        """End a session's advisory; returns whether one was open. A move that turned out unused counts as spurious.
 
-        `age_s`: it was withdrawn so long ago, which ends no newer one.
+        The withdrawal is `age_s` old and ends no newer advisory.
         """
         name, now = _name(tenant_id, session_id), self._clock()
-        stands = self._open.get(name)
-        if stands is None or stands.said_s > now - age_s:
+        opened = self._open.get(name)
+        if opened is None or opened.said_s > now - age_s:
             return False
         self._end(name, WITHDRAWN, now)
         return True
 
     def state(self, tenant_id: str, session_id: str) -> OpenAdvisory | None:
-        """Return the advisory that stands for a session."""
+        """Return a session's open advisory."""
         return self._open.get(_name(tenant_id, session_id))
 
     def sweep(self) -> None:
         """End advisories whose time is over, or of pools that another gateway decides for; call it every second."""
         now = self._clock()
-        for name, each in list(self._open.items()):
-            if not self._decides(each.pool_id):
+        for name, opened in list(self._open.items()):
+            if not self._decides(opened.pool_id):
                 self._end(name, FORWARDED, now)
-            elif each.expires_s <= now:
+            elif opened.expires_s <= now:
                 self._end(name, SPURIOUS, now)
 
     def tallies(self) -> AdvisoryTallies:
-        """Return what was counted since the gateway began."""
+        """Return the counts since the gateway began."""
         now = self._clock()
         return self.tally.tallies(lambda tenant, source: self.limits.trust(tenant, source, now))
 
-    # -- what requests do
+    # -- events of requests
 
     @override
     def dispatched(self, record: DecisionRecord, request: InferenceRequest, took_s: float, again: bool) -> None:
@@ -207,20 +207,20 @@ class Advisories(RequestListener):
         tally.rule = record.pool.entry.policy.advisories
         if tally.rule == OFF:
             return
-        record.advisory = self._told.pop(record.decision.decision_id, None)
+        record.advisory = self._outcomes.pop(record.decision.decision_id, None)
         if (stored := self._arrived(request, record.decision)) is not None:
             record.advisory = stored
 
     def decided(self, request: InferenceRequest, decision: Decision) -> StoredAdvisory | None:
-        """Hear that another gateway's request goes to an engine; returns what an advisory had done for it."""
+        """Note that another gateway's request goes to an engine; returns what an advisory had done for it."""
         pool = self._pools.get(decision.pool_id)
         if not request.session_id or pool is None or pool.entry.policy.advisories == OFF:
             return None
         return self._arrived(request, decision)
 
-    def told(self, request_id: str, stored: StoredAdvisory) -> None:
-        """Hear what an advisory did for a request of ours that another gateway decided on."""
-        _keep(self._told, request_id, stored)
+    def outcome(self, request_id: str, stored: StoredAdvisory) -> None:
+        """Record what an advisory did for a request of ours that another gateway decided."""
+        _keep(self._outcomes, request_id, stored)
 
     @override
     def ended(self, record: DecisionRecord, now: float) -> None:
@@ -240,35 +240,35 @@ class Advisories(RequestListener):
         if known is not None and record.output_tokens:
             known.tokens += record.output_tokens
 
-    # -- what orders do
+    # -- events of orders
 
     def moved(self, row: KvMoveRow, asked_by: Set[str]) -> None:
-        """An order of an advisory has ended."""
+        """Note the end of an advisory's order."""
         for name in asked_by:
             tally = self._moving.get(name)
             if tally is not None:
                 tally.bytes_moved += row.bytes
                 _keep(self._of_move, row.order_id, tally)
-            stands = self._open.get(name)
-            if stands is not None and stands.moved_to == row.target:
-                stands.move = CAME if row.outcome == MOVED else FAILED
-                stands.moved_blocks, stands.moved_bytes, stands.move_s = row.blocks, row.bytes, row.seconds
+            opened = self._open.get(name)
+            if opened is not None and opened.moved_to == row.target:
+                opened.move = CAME if row.outcome == MOVED else FAILED
+                opened.moved_blocks, opened.moved_bytes, opened.move_s = row.blocks, row.bytes, row.seconds
 
     def dropped(self, asked_by: Set[str]) -> None:
-        """An order of an advisory gave way to others before it began."""
+        """Note that an advisory's order gave way to others before it began."""
         for name in asked_by:
-            stands = self._open.get(name)
-            if stands is not None and stands.move == ASKED:
-                stands.move = FAILED
+            opened = self._open.get(name)
+            if opened is not None and opened.move == ASKED:
+                opened.move = FAILED
 
     def judged(self, row: KvMoveRow) -> None:
-        """A copy was loaded from for the first time, or left without that."""
+        """Note that a copy was loaded from for the first time, or left without that."""
         tally = self._of_move.get(row.order_id)
         if tally is not None and row.worth == USELESS:
             tally.bytes_useless += row.bytes
 
     def used(self, row: KvMoveRow, tokens: int) -> None:
-        """An engine loaded so many tokens from a copy."""
+        """Note that an engine loaded this many tokens from a copy."""
         tally = self._of_move.get(row.order_id)
         if tally is not None:
             tally.saved_tokens += tokens
@@ -299,19 +299,19 @@ class Advisories(RequestListener):
             return None
         expires_s = now + max(LIFETIME_S, 2 * lead_s)
         begun_s = now if before is None else before.at_s
-        stands = OpenAdvisory(advisory, pool.entry.pool_id, advised.engine_id, begun_s, now + lead_s, expires_s)
-        if before is not None and before.engine_id == stands.engine_id and before.move in (ASKED, CAME):
+        opened = OpenAdvisory(advisory, pool.entry.pool_id, advised.engine_id, begun_s, now + lead_s, expires_s)
+        if before is not None and before.engine_id == opened.engine_id and before.move in (ASKED, CAME):
             # The same burst of typing: what moves, or has moved, stays as it is.
-            return msgspec.structs.replace(before, advisory=advisory, expected_s=stands.expected_s, expires_s=expires_s)
+            return msgspec.structs.replace(before, advisory=advisory, expected_s=opened.expected_s, expires_s=expires_s)
         if before is not None and before.move == ASKED:
             self._orders.left_queue(_name(advisory.tenant_id, advisory.session_id))
         if advised.staging is not None and known.spurious < SPURIOUS_IN_A_ROW:
-            self._stage(stands, advised.staging, pool, now)
-        return stands
+            self._stage(opened, advised.staging, pool, now)
+        return opened
 
-    def _stage(self, stands: OpenAdvisory, staging: Staging, pool: LivePool, now: float) -> None:
-        """Have blocks moved, where the source is believed and the limits of orders allow it."""
-        advisory = stands.advisory
+    def _stage(self, opened: OpenAdvisory, staging: Staging, pool: LivePool, now: float) -> None:
+        """Order the move of blocks, where the source is trusted and the limits of orders allow it."""
+        advisory = opened.advisory
         tenant, source = advisory.tenant_id, advisory.source
         if not self.limits.may_move(tenant, source, now):
             return
@@ -322,30 +322,30 @@ class Advisories(RequestListener):
             staging.keys[:MAX_BLOCKS],
             staging.eta_s,
             self.limits.rank(tenant, source, advisory.priority, now),
-            stands.expected_s,
+            opened.expected_s,
         )
         name = _name(tenant, advisory.session_id)
-        if self._orders.ask(move, stands.pool_id, pool.entry.block_tokens, now, name):
-            _keep(self._moving, name, self.tally.source(stands.pool_id, tenant, source))
-            stands.move, stands.held_by, stands.moved_to = ASKED, staging.source, staging.target
+        if self._orders.ask(move, opened.pool_id, pool.entry.block_tokens, now, name):
+            _keep(self._moving, name, self.tally.source(opened.pool_id, tenant, source))
+            opened.move, opened.held_by, opened.moved_to = ASKED, staging.source, staging.target
 
     def _arrived(self, request: InferenceRequest, decision: Decision) -> StoredAdvisory | None:
-        """Take note of a session's request; returns what its advisory did for it."""
+        """Note a session's request; returns what its advisory did for it."""
         now, session = self._clock(), (request.tenant_id, request.session_id)
-        stands = self._open.pop(_name(*session), None)
+        opened = self._open.pop(_name(*session), None)
         if request.keys:
             engine_id, tokens = decision.engine_id, request.prompt_tokens
             self.sessions.note(*session, decision.pool_id, engine_id, request.keys, tokens, now)
-        return self._followed(stands, decision.engine_id, now) if stands is not None else None
+        return self._followed(opened, decision.engine_id, now) if opened is not None else None
 
-    def _followed(self, stands: OpenAdvisory, engine_id: str, now: float) -> StoredAdvisory:
-        """Judge an advisory by the request that came; what is still on its way travels no further than its part."""
-        advisory, stored = stands.advisory, stands.stored(engine_id, now)
-        self._count(advisory, stands.pool_id, stored.outcome)
+    def _followed(self, opened: OpenAdvisory, engine_id: str, now: float) -> StoredAdvisory:
+        """Judge an advisory by the request that came; a move in progress ends after its current part."""
+        advisory, stored = opened.advisory, opened.stored(engine_id, now)
+        self._count(advisory, opened.pool_id, stored.outcome)
         self._orders.left_queue(_name(advisory.tenant_id, advisory.session_id))
         if stored.outcome == USEFUL:
             self.limits.judged(advisory.tenant_id, advisory.source, True, now)
-        lead_s, tenant = now - stands.at_s, advisory.tenant_id
+        lead_s, tenant = now - opened.at_s, advisory.tenant_id
         known_s = self._leads.pop(tenant, LEAD_S)
         self._leads[tenant] = known_s + _LEAD_SHARE * (lead_s - known_s)
         if len(self._leads) > MAX_OPEN:
@@ -354,16 +354,16 @@ class Advisories(RequestListener):
 
     def _end(self, name: str, outcome: str, now: float) -> None:
         """End an advisory that no request followed."""
-        stands = self._open.pop(name)
-        tenant, session = stands.advisory.tenant_id, stands.advisory.session_id
-        self._count(stands.advisory, stands.pool_id, outcome)
-        pool = self._pools.get(stands.pool_id)
+        opened = self._open.pop(name)
+        tenant, session = opened.advisory.tenant_id, opened.advisory.session_id
+        self._count(opened.advisory, opened.pool_id, outcome)
+        pool = self._pools.get(opened.pool_id)
         if pool is not None:
             pool.router.advised.invalidate(tenant, session)
         self._orders.left_queue(name)
         known = self.sessions.get(tenant, session)
-        if outcome == SPURIOUS or (outcome == WITHDRAWN and stands.move == CAME):
-            self.limits.judged(tenant, stands.advisory.source, False, now)
+        if outcome == SPURIOUS or (outcome == WITHDRAWN and opened.move == CAME):
+            self.limits.judged(tenant, opened.advisory.source, False, now)
             if known is not None:
                 known.spurious += 1
 
@@ -376,7 +376,7 @@ class Advisories(RequestListener):
 
 
 def _name(tenant_id: str, session_id: str) -> str:
-    """Return by what a tenant's session is known, here and to orders; no request's id looks like it."""
+    """Return the name of a tenant's session, here and in orders; it cannot equal a request's id."""
     return f"session {len(tenant_id)} {tenant_id} {session_id}"
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from gateway.advisories.advisories import Advisories
 from gateway.base.event_log import log_event
-from gateway.bus.bus import Bus, hear_on_loop
+from gateway.bus.bus import Bus, subscribe_on_loop
 from gateway.contracts.advisory import (
     FORWARDED,
     PEER_TOPIC,
@@ -39,49 +39,49 @@ class AdvisoryExchange:
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Hear the other gateways."""
-        self._unsubscribe = hear_on_loop(self._bus, PEER_TOPIC, self._take)
+        """Subscribe to the other gateways."""
+        self._unsubscribe = subscribe_on_loop(self._bus, PEER_TOPIC, self._take)
 
     def stop(self) -> None:
-        """Hear nobody any more."""
+        """Unsubscribe."""
         self._unsubscribe()
 
     def tick(self) -> None:
-        """End advisories whose time is over, and tell the console now and then."""
+        """End advisories whose time is over, and publish counts to the console at intervals."""
         self.advisories.sweep()
         self._ticks += 1
         if self._ticks % TALLY_TICKS == 0:
             self._bus.publish(TALLY_TOPIC, encode_tallies(self.advisories.tallies()))
 
     def advise(self, advisory: Advisory) -> str:
-        """Act on an advisory here, or let the others hear of it; returns its state."""
+        """Act on an advisory here, or forward it to the other gateways; returns its state."""
         if self.advisories.decides(advisory):
             return self.advisories.advise(advisory)
         pool_id = self.advisories.pool_of(advisory)
-        self._tell(advisory)
+        self._publish(advisory)
         self.advisories.tally.count(pool_id, advisory.tenant_id, advisory.source, FORWARDED)
         return FORWARDED if pool_id else UNKNOWN
 
     def withdraw(self, advisory: Advisory) -> bool:
-        """End a session's advisory wherever it stands; returns whether it stood here."""
+        """End a session's advisory at whichever gateway holds it; returns whether this one did."""
         stood = self.advisories.withdraw(advisory.tenant_id, advisory.session_id)
         if not stood:
-            self._tell(advisory, withdrawn=True)
+            self._publish(advisory, withdrawn=True)
         return stood
 
-    def _tell(self, advisory: Advisory, *, withdrawn: bool = False) -> None:
+    def _publish(self, advisory: Advisory, *, withdrawn: bool = False) -> None:
         self._bus.append(PEER_TOPIC, encode_peer(PeerAdvisory(self._tag, advisory, self._wall(), withdrawn)))
 
     def _take(self, value: bytes) -> None:
         try:
-            heard = decode_peer(value)
+            message = decode_peer(value)
         except UnreadableMessageError as error:
             log_event("advisory_rejected", level=logging.WARNING, reason=str(error))
             return
-        if heard.sender == self._tag:
+        if message.sender == self._tag:
             return
-        advisory, age_s = heard.advisory, max(0.0, self._wall() - heard.said_at)
-        if heard.withdrawn:
+        advisory, age_s = message.advisory, max(0.0, self._wall() - message.said_at)
+        if message.withdrawn:
             self.advisories.withdraw(advisory.tenant_id, advisory.session_id, age_s)
         else:
-            self.advisories.heard(advisory, age_s)
+            self.advisories.received(advisory, age_s)

@@ -42,13 +42,13 @@ class AdvisoryTally:
         return tally
 
     def count(self, pool_id: str, tenant_id: str, source: str, outcome: str) -> None:
-        """Count what became of an advisory."""
+        """Count the outcome of an advisory."""
         tally = self.source(pool_id, tenant_id, source)
         tally.outcomes = {**tally.outcomes, outcome: tally.outcomes.get(outcome, 0) + 1}
         self._metrics.advisories.inc(pool_id, outcome)
 
     def tallies(self, trust: Callable[[str, str], PlannerTrust]) -> AdvisoryTallies:
-        """Return all counts, with how far each tenant's sources are believed by now."""
+        """Return all counts, with the present trust in each tenant's sources."""
         for tally in self._sources.values():
             believed = trust(tally.tenant_id, tally.source)
             tally.useful_share, tally.backs_off = believed.useful_share, believed.backs_off

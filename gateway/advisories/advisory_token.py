@@ -1,9 +1,9 @@
-"""Short-lived tokens by which a browser may send the advisories of one session, and do nothing else.
+"""Short-lived tokens with which a browser may send the advisories of one session, and do nothing else.
 
-The customer's backend has one made with its API key. A token names its session and its end; a MAC under the fleet
-secret proves that a gateway made it, so that no gateway keeps any. Tokens are never logged. The API key appears in it
-as a keyed digest, by which gateways find the key and nobody else learns its id or its tenant.
-Who else may send advisories: gateway/api/advisory_api.py.
+The customer's backend obtains one with its API key. A token names its session and its end; a MAC under the fleet secret
+proves that a gateway made it, so no gateway stores any. Tokens are never logged. The API key appears in it as a keyed
+digest: gateways find the key by it, and others learn neither its id nor its tenant. Other senders of advisories:
+gateway/api/advisory_api.py.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class AdvisoryTokens:
         return f"{PREFIX}{body.decode()}.{_mac(self._keys.used, body)}"
 
     def claims(self, token: str, unix_now: float) -> TokenClaims | None:
-        """Return what a token allows; None: nobody of us made it, or its time is over."""
+        """Return what a token allows; None: no gateway of this fleet made it, or its time is over."""
         if not token.startswith(PREFIX) or len(token) > MAX_TOKEN_BYTES or not token.isascii():
             return None
         body, _, mac = token.removeprefix(PREFIX).partition(".")

@@ -1,6 +1,7 @@
-"""Advises on behalf of agents: when one starts, the sessions of those that may come next (SYMPHONY §3.5).
+"""Sends advisories on behalf of agents: when one starts, for the sessions of those that may come next (SYMPHONY §3.5).
 
-A request names its agent and its workflow; the call graph says who follows, and when. False branches are withdrawn.
+A request names its agent and its workflow; the call graph predicts the next agents and their times. False branches are
+withdrawn.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _DECODER = msgspec.json.Decoder(CallGraph)
 
 
 class CallGraphError(ValueError):
-    """The file with the call graph cannot be used; the message says why."""
+    """The file with the call graph cannot be used; the message states why."""
 
 
 def read_call_graph(path: str) -> CallGraph | None:
@@ -43,7 +44,7 @@ def read_call_graph(path: str) -> CallGraph | None:
 
 
 class AgentAdvisor(RequestListener):
-    """Hears of each dispatch after `Advisories`, which has ended the session's own advisory by then."""
+    """Receives each dispatch after `Advisories`, which has ended the session's own advisory by then."""
 
     def __init__(self, graph: CallGraph, exchange: AdvisoryExchange) -> None:
         self._exchange = exchange
@@ -57,9 +58,9 @@ class AgentAdvisor(RequestListener):
         advice = self._workflows.started((tenant_id, record.workflow_id), record.agent, request.session_id)
         if advice.advise or advice.invalidate:
             # After the request is on its way.
-            asyncio.get_running_loop().call_soon(self._tell, tenant_id, advice)
+            asyncio.get_running_loop().call_soon(self._send, tenant_id, advice)
 
-    def _tell(self, tenant_id: str, advice: AgentAdvice[str]) -> None:
+    def _send(self, tenant_id: str, advice: AgentAdvice[str]) -> None:
         for session_id in advice.invalidate:
             self._exchange.withdraw(Advisory(tenant_id=tenant_id, session_id=session_id, source=SOURCE))
         for item in advice.advise:

@@ -16,7 +16,7 @@ class OpenAdvisory(msgspec.Struct):
     pool_id: str
     engine_id: str
     at_s: float
-    """When the first one of the burst came."""
+    """When the first advisory of the burst came."""
     expected_s: float
     expires_s: float
     said_s: float = 0.0
@@ -31,17 +31,17 @@ class OpenAdvisory(msgspec.Struct):
 
     @property
     def state(self) -> str:
-        """What the sender is told."""
+        """The state that the sender receives."""
         return PREFETCHING if self.move == ASKED else RESERVED
 
     def outcome_on(self, engine_id: str) -> str:
-        """Return what it was worth to a request that comes now and goes to this engine."""
+        """Return its outcome for a request that comes now and goes to this engine."""
         if engine_id != self.engine_id:
             return OVERRULED
         return LATE if self.move == ASKED else USEFUL
 
     def stored(self, engine_id: str, now: float) -> StoredAdvisory:
-        """Return what the request's record keeps of it."""
+        """Return the part that the request's record keeps."""
         return StoredAdvisory(
             now - self.at_s,
             self.engine_id,

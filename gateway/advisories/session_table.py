@@ -1,4 +1,4 @@
-"""What sessions asked last, per tenant: keys of their prompts' blocks and where they were computed, never text."""
+"""The last request of each session, per tenant: keys of its prompt's blocks and their engine, never text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class KnownSession(msgspec.Struct):
     pool_id: str
     engine_id: str
     keys: Sequence[int]
-    """Of its prompt; how its answer's blocks are called nobody has told."""
+    """Of its prompt; the block keys of its answer are unknown."""
     tokens: int
     """Prompt and answer."""
     at_s: float
@@ -31,7 +31,9 @@ class KnownSession(msgspec.Struct):
 
 
 class SessionTable:
-    """Mutable: `_tenants` (tenant → session → what is known, the oldest first) and `_keys` (tenant → how many)."""
+    """Mutable: `_tenants` (tenant → session → its last request, the oldest first) and `_keys` (tenant → number of
+    keys).
+    """
 
     def __init__(
         self,
@@ -50,7 +52,7 @@ class SessionTable:
         return self._sessions
 
     def get(self, tenant_id: str, session_id: str) -> KnownSession | None:
-        """Return what is known of a tenant's session."""
+        """Return the last request of a tenant's session."""
         sessions = self._tenants.get(tenant_id)
         return sessions.get(session_id) if sessions is not None else None
 

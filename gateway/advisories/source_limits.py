@@ -1,4 +1,4 @@
-"""How much one source of advisories may ask for, and how far it is believed, by what became of its last ones."""
+"""Limits and trust of one source of advisories, by the outcomes of its last ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from planning.kv_moves.planner_trust import PlannerTrust
 PER_S, BURST = 50.0, 100.0
 """Advisories of one API key, per second and at once."""
 TOKEN_SHARE = 0.1
-"""Part of its API key's advisories that one token may send: a page that misbehaves leaves the others theirs."""
+"""Part of its API key's advisories that one token may send: a page that misbehaves leaves the rest to the others."""
 MAX_SOURCES = MAX_TOKENS = 10_000
 _RANKS = 10
 
@@ -21,7 +21,7 @@ class _Bucket:
         self.left, self.at_s = burst, now
 
     def take(self, per_s: float, burst: float, now: float) -> float:
-        """Take one; returns after how many seconds to come again, 0: it was taken."""
+        """Take one; returns the seconds to wait before a retry, 0: it was taken."""
         self.left = min(burst, self.left + max(0.0, now - self.at_s) * per_s)
         self.at_s = max(self.at_s, now)
         if self.left < 1.0:
@@ -48,24 +48,24 @@ class SourceLimits:
         return len(self._sources)
 
     def take(self, tenant_id: str, source: str, now: float) -> float:
-        """Take one advisory from the source's bucket; returns after how many seconds to come again, 0: it was taken."""
+        """Take one advisory from the source's bucket; returns the seconds to wait before a retry, 0: it was taken."""
         return self._of(tenant_id, source, now).take(PER_S, BURST, now)
 
     def may_move(self, tenant_id: str, source: str, now: float) -> bool:
-        """Return whether a move may be asked for the source; one whose advisories are mostly spurious rarely may."""
+        """Return whether a move may be ordered for the source; one whose advisories are mostly spurious rarely may."""
         return self._of(tenant_id, source, now).trust.may_ask(now)
 
     def judged(self, tenant_id: str, source: str, useful: bool, now: float) -> None:
-        """Learn what became of an advisory."""
+        """Record the outcome of an advisory."""
         self._of(tenant_id, source, now).trust.judged(useful)
 
     def rank(self, tenant_id: str, source: str, priority: int, now: float) -> int:
-        """Return the place of the source's moves among those of others: the more spurious, the later."""
+        """Return the rank of the source's moves among those of others: the more spurious, the later."""
         share = self._of(tenant_id, source, now).trust.useful_share
         return _RANKS * round(_RANKS * (1.0 - share)) + priority
 
     def trust(self, tenant_id: str, source: str, now: float) -> PlannerTrust:
-        """Return how far the source is believed."""
+        """Return the trust in the source."""
         return self._of(tenant_id, source, now).trust
 
     def _of(self, tenant_id: str, source: str, now: float) -> _Source:
@@ -81,7 +81,7 @@ class SourceLimits:
 
 
 class TokenLimits:
-    """How much one token may ask for. Mutable: `_tokens`, those used last at the end."""
+    """Limits of one token. Mutable: `_tokens`, those used last at the end."""
 
     def __init__(self) -> None:
         self._tokens: OrderedDict[str, _Bucket] = OrderedDict()

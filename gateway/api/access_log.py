@@ -15,13 +15,13 @@ _SERVED = ("/v1/chat/completions", "/v1/completions")
 
 
 class SkippedLineError(ValueError):
-    """The line tells of nothing to observe; the message says why."""
+    """The line holds nothing to observe; the message states why."""
 
 
 def observation_of(line: bytes, model: str) -> dict[str, Any]:
-    """Return the observation that a line of nginx's log in JSON (docs/observe.md) tells of; `model` is served there.
+    """Return the observation in a line of nginx's log in JSON (docs/observe.md); `model` is served there.
 
-    Raises SkippedLineError for lines of other paths and for those that lack something.
+    Raises SkippedLineError for lines of other paths and for incomplete ones.
     """
     try:
         fields = msgspec.json.decode(line, type=dict[str, Any])
@@ -55,9 +55,9 @@ def observation_of(line: bytes, model: str) -> dict[str, Any]:
 
 def _prompt_tokens(fields: Mapping[str, Any]) -> int:
     """Return the prompt's tokens where the log has them, else an estimate from the request's bytes."""
-    told = _number(fields, "prompt_tokens")
-    if told is not None:
-        return max(1, int(told))
+    logged = _number(fields, "prompt_tokens")
+    if logged is not None:
+        return max(1, int(logged))
     length = _number(fields, "request_length") or 0.0
     return max(1, int((length - _OVERHEAD_BYTES) / _BYTES_PER_TOKEN))
 
@@ -72,7 +72,7 @@ def _outcome(fields: Mapping[str, Any]) -> str:
 
 
 def _number(fields: Mapping[str, Any], name: str) -> float | None:
-    """Return a number that stands there as such or as text; None where there is none, "-" included."""
+    """Return a field's number, given as such or as text; None where there is none, "-" included."""
     try:
         value = float(fields.get(name, ""))
     except (TypeError, ValueError):

@@ -58,7 +58,7 @@ class AdvisoryBody(msgspec.Struct, kw_only=True):
 
 
 class TokenBody(msgspec.Struct, kw_only=True):
-    """For which session a token is to be, and for how long."""
+    """The session of a token, and its lifetime."""
 
     session_id: SessionId
     model: Model = ""
@@ -66,16 +66,17 @@ class TokenBody(msgspec.Struct, kw_only=True):
 
 
 class AdvisoryAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What is done about an advisory."""
+    """The action taken on an advisory."""
 
     session_id: str
     state: str
     """prefetching or reserved; forwarded: to the gateway that decides for the session's pool; unknown: this gateway
-    does not know the session, and the others were told; ignored: the policy takes none."""
+    does not know the session, and the others were notified; ignored: the policy takes none.
+    """
 
 
 class AdvisoryState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What stands for a session, at the gateway that answers."""
+    """A session's open advisory, at the gateway that answers."""
 
     session_id: str
     state: str
@@ -86,7 +87,7 @@ class AdvisoryState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class WithdrawnAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether an advisory stood, at the gateway that answers."""
+    """Whether an advisory was open, at the gateway that answers."""
 
     session_id: str
     withdrawn: bool
@@ -101,7 +102,7 @@ class TokenAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Sender(msgspec.Struct, frozen=True):
-    """Who sends advisories: an API key, or a token of one."""
+    """The sender of advisories: an API key, or a token of one."""
 
     key: ApiKeyEntry
     claims: TokenClaims | None = None
@@ -110,7 +111,7 @@ class _Sender(msgspec.Struct, frozen=True):
 
 
 class AdvisoryApi:
-    """Takes advisories for tenants' own sessions; nothing that a caller says names another tenant."""
+    """Takes advisories for tenants' own sessions; no field of a call names another tenant."""
 
     def __init__(self, gateway: Gateway, caller_of: Callable[[RequestHead], ApiKeyEntry]) -> None:
         self._gateway, self._caller_of = gateway, caller_of
@@ -118,7 +119,7 @@ class AdvisoryApi:
         self._quotas = KeyQuotas(gateway.metrics.key_limited, calls="advisories", per_request=CALLS_PER_REQUEST)
 
     async def serve(self, exchange: Exchange) -> None:
-        """Serve `POST /api/v1/advisories`, one advisory or a batch, and what browsers ask before."""
+        """Serve `POST /api/v1/advisories`, one advisory or a batch, and the preflight of browsers."""
         if exchange.method == "OPTIONS":
             await self._preflight(exchange)
             return
@@ -201,20 +202,20 @@ class AdvisoryApi:
         )
 
     def _state(self, sender: _Sender, advisory: Advisory) -> AdvisoryState:
-        stands = self._gateway.advisories.state(advisory.tenant_id, advisory.session_id)
-        if stands is None:
+        opened = self._gateway.advisories.state(advisory.tenant_id, advisory.session_id)
+        if opened is None:
             return AdvisoryState(session_id=advisory.session_id, state="none")
         now, sees = monotonic(), self._sees_moves(sender, advisory)
         return AdvisoryState(
             session_id=advisory.session_id,
-            state=stands.state if sees else RESERVED,
-            expected_in_s=max(0.0, stands.expected_s - now),
-            expires_in_s=max(0.0, stands.expires_s - now),
-            moved_blocks=stands.moved_blocks if sees else 0,
+            state=opened.state if sees else RESERVED,
+            expected_in_s=max(0.0, opened.expected_s - now),
+            expires_in_s=max(0.0, opened.expires_s - now),
+            moved_blocks=opened.moved_blocks if sees else 0,
         )
 
     def _sender(self, exchange: Exchange, token: object) -> _Sender:
-        """Return who calls: by the token, in the body or the Authorization header, or by an API key there."""
+        """Return the caller: by the token, in the body or the Authorization header, or by an API key there."""
         offered = exchange.head.headers.get(b"authorization", b"")
         if token is None and offered[:10].lower() == b"bearer at_":
             token = offered[7:].strip().decode("latin-1")
@@ -224,12 +225,12 @@ class AdvisoryApi:
             return _Sender(key)
         claims = self._tokens.claims(token, time()) if isinstance(token, str) else None
         key_id = self._tokens.key_id(claims, self._gateway.snapshot) if claims is not None else ""
-        found = self._gateway.key_with_id(key_id)
-        if not isinstance(token, str) or found is None:
+        key_entry = self._gateway.key_with_id(key_id)
+        if not isinstance(token, str) or key_entry is None:
             raise UnauthenticatedError("invalid_advisory_token", "This token is not valid, or its time is over.")
-        if found.expires_at is not None and found.expires_at <= time():
+        if key_entry.expires_at is not None and key_entry.expires_at <= time():
             raise UnauthenticatedError("invalid_advisory_token", "The API key of this token has expired.")
-        return _Sender(found, claims, token.rpartition(".")[2])
+        return _Sender(key_entry, claims, token.rpartition(".")[2])
 
     def _spend(self, sender: _Sender, advisory: Advisory) -> None:
         """Take one call of the sender; raises ApiError 429, having taken nothing of its key, over a token's share."""
@@ -283,7 +284,7 @@ def _too_fast(wait_s: float) -> ApiError:
 
 
 def _is_own(origin: bytes, headers: Mapping[bytes, bytes]) -> bool:
-    """Return whether a page of this gateway calls."""
+    """Return whether the call comes from a page of this gateway."""
     return urlsplit(origin.decode("latin-1")).netloc == headers.get(b"host", b"").decode("latin-1")
 
 

@@ -12,7 +12,7 @@ from gateway.http.http_exchange import Exchange
 from gateway.http.openai_error import ApiError
 from gateway.peers.peer_calls import PeerCalls
 from gateway.pool.recent_decisions import RecentDecisions
-from gateway.reports.decision_recorder import as_it_stands
+from gateway.reports.decision_recorder import current_decision
 
 PREFIX = "/api/v1/explain/"
 _EXPLAIN = "explain"
@@ -23,7 +23,7 @@ _SHARED = (
 
 
 class ExplainApi:
-    """Looks decisions up; each tenant sees its own."""
+    """Returns decisions by id; each tenant sees its own."""
 
     def __init__(self, recent: RecentDecisions, peers: PeerCalls) -> None:
         self._recent = recent
@@ -31,7 +31,7 @@ class ExplainApi:
         peers.serve(_EXPLAIN, self._explain)
 
     async def serve(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
-        """Serve one explanation, of the gateway that decided."""
+        """Serve one explanation, from the gateway that decided."""
         decision_id = exchange.path.removeprefix(PREFIX)
         await exchange.answer(200, await self._peers.at_owner(_EXPLAIN, decision_id, caller, decision_id))
 
@@ -42,4 +42,4 @@ class ExplainApi:
         if not may_see_load(caller, record.pool):
             raise ApiError(403, _SHARED, "shared_caches")
         names = {engine_id: engine.entry.name for engine_id, engine in record.pool.engines.items()}
-        return msgspec.json.encode(explanation(as_it_stands(record), names))
+        return msgspec.json.encode(explanation(current_decision(record), names))

@@ -20,8 +20,9 @@ from gateway.requests.lifecycle import RequestLifecycle
 PREFIX = "/api/v1/requests/"
 _FEEDBACK = "feedback"
 VERBS = ("handed_over", "first_token", "complete", "fail", "cancel")
-"""handed_over: the prefill leg is done, with its cached tokens; the others tell of the engine that answers. cancel: it
-ended for a reason that says nothing of the engine, such as a client that went away."""
+"""handed_over: the prefill leg is done, with its cached tokens; the others concern the engine that answers. cancel: it
+ended for a reason unrelated to the engine, such as a client that disconnected.
+"""
 
 MAX_BODY = 64 * 1024
 """Decoded in one turn of the event loop, which a body of the edge's limit would hold for too long."""
@@ -30,7 +31,7 @@ Count = Annotated[int, Meta(ge=0, le=100_000_000)]
 
 
 class Completion(msgspec.Struct, kw_only=True):
-    """What the engine reported with its answer, all in tokens and optional."""
+    """The engine's report with its answer, all in tokens and optional."""
 
     cached_tokens: Count | None = None
     output_tokens: Count | None = None
@@ -67,9 +68,9 @@ class FeedbackApi:
         record = self._lifecycle.recent.find(decision_id, caller.tenant_id)
         if record is None:
             raise unknown_decision()
-        self._reporting.told(caller.key_id, now)
+        self._reporting.reported(caller.key_id, now)
         if record.proxied:
-            # What the gateway sees by itself is not for the caller to say.
+            # The gateway's own observations take precedence over the caller's.
             pass
         elif verb == "handed_over":
             self._lifecycle.handed_over(record, now, self._report(record, body).cached_tokens)
@@ -103,7 +104,7 @@ class FeedbackApi:
 
 
 def unknown_decision() -> ApiError:
-    """Return the 404 for a decision that is not here, or not the caller's: the two are not told apart."""
+    """Return the 404 for a decision that is missing or belongs to another caller; both get the same answer."""
     return ApiError(
         404, "You have no recent decision with this id; the gateway keeps decisions only for a while.", "not_found"
     )

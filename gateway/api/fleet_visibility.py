@@ -1,4 +1,6 @@
-"""Keys with fleet-wide rights: operators' keys see cache hits and loads, and their evidence on engines counts alone."""
+"""Keys with fleet-wide rights: operators' keys see cache hits and loads, and their evidence on engines is sufficient
+alone.
+"""
 
 from __future__ import annotations
 
@@ -28,5 +30,5 @@ def may_see_hits(caller: ApiKeyEntry, pool: LivePool, *, salted: bool) -> bool:
 
 
 def witness_of(caller: ApiKeyEntry, pool: LivePool) -> str:
-    """Return the tenant by which alone no engine is judged; empty: it is the only one, or an operator."""
+    """Return the tenant whose evidence alone judges no engine; empty: it is the only one, or an operator."""
     return "" if pool.one_tenant or MANAGE in caller.scopes else caller.tenant_id

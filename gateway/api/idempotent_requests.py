@@ -12,9 +12,9 @@ Key = tuple[str, str]
 
 
 class RepeatedRequests(Generic[Answer]):
-    """Answers by (API key id, request id), at most `capacity`, the oldest leaves first.
+    """Answers by (API key id, request id), at most `capacity`; the oldest leaves first.
 
-    A call that fails or is cancelled leaves nothing behind, so that its repetition tries afresh.
+    A call that fails or is cancelled leaves nothing behind, so that its repetition tries again.
     """
 
     def __init__(self, capacity: int = 10_000) -> None:
@@ -35,7 +35,7 @@ class RepeatedRequests(Generic[Answer]):
         return None if made.cancelled() else made.result()
 
     async def once(self, key: Key, make: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Return the answer under `key`, making it if nobody has; waits for one that is being made."""
+        """Return the answer under `key`, computing it at the first call; waits for one in progress."""
         while (known := self._answers.get(key)) is not None:
             await asyncio.wait([known])
             if not known.cancelled():
@@ -47,7 +47,7 @@ class RepeatedRequests(Generic[Answer]):
         try:
             answer = await make()
         except BaseException:
-            # Cancelled or failed: whoever waits for this answer must not wait for ever, and a repetition may try again.
+            # Cancelled or failed: other waiters must not wait for ever, and a repetition may try again.
             promise.cancel()
             if self._answers.get(key) is promise:
                 del self._answers[key]

@@ -1,7 +1,7 @@
-"""Plays observations back in their order, late by the same time each; until then and until their end they are counted.
+"""Plays observations back in their order, all with the same delay; until then and until their end they are counted.
 
-Each tenant has a share of what may be held, and a timeline of its own, of which one turn of the event loop plays one
-step: whatever a tenant sends, the observations of others have room and keep their time.
+Each tenant has a share of the capacity, and a timeline of its own, of which one turn of the event loop plays one step:
+whatever a tenant sends, the observations of others have room and keep their time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _Step = Callable[[], Awaitable[None] | None]
 
 
 class HeldObservation(msgspec.Struct):
-    """One observation that waits for its time, with its keys in as few bytes as will do, and without its prompt."""
+    """One observation that waits for its time, with packed keys and without its prompt."""
 
     pool: LivePool
     observed: Observation
@@ -47,12 +47,12 @@ class HeldObservation(msgspec.Struct):
     """Without the keys."""
     keys: array[int]
     assumed: AssumedPrompt | None = None
-    """What makes the keys when their time comes."""
+    """Makes the keys when their time comes."""
     seed: int = 0
 
     @property
     def played_bytes(self) -> int:
-        """What its keys take until its end."""
+        """Bytes of its keys until its end."""
         return PLAYED_BYTES * (len(self.keys) if self.assumed is None else self.assumed.blocks)
 
     async def arrived(self) -> GatewayRequest:
@@ -64,7 +64,7 @@ class HeldObservation(msgspec.Struct):
 
 
 class _Timeline:
-    """One tenant's observations. Mutable: the steps ahead, the timer of the first one, and what is held."""
+    """One tenant's observations. Mutable: the steps ahead, the timer of the first one, and the held observations."""
 
     def __init__(self) -> None:
         self.held = self.key_bytes = 0
@@ -79,7 +79,7 @@ class _Timeline:
         return self._steps[0][0] if self._steps else 0.0
 
     def add(self, due_s: float, step: _Step) -> None:
-        """Have the step taken at this monotonic second, after those that are due before and those added before."""
+        """Schedule the step at this monotonic second, after those that are due before and those added before."""
         self._added += 1
         heappush(self._steps, (due_s, self._added, step))
         if self._playing is None and self._steps[0][1] == self._added:
@@ -114,7 +114,7 @@ class ObservationPlayback:
     """Accounts for observed requests as if they were sent now. Mutable: the timelines of tenants that have any."""
 
     def __init__(self, lifecycle: RequestLifecycle, *, is_live: Callable[[LivePool], bool]) -> None:
-        """`is_live` tells whether a pool is still there."""
+        """`is_live` returns whether a pool still exists."""
         self._lifecycle = lifecycle
         self._is_live = is_live
         self._timelines: dict[str, _Timeline] = {}
@@ -130,7 +130,7 @@ class ObservationPlayback:
             raise ApiError(429, message, "too_many", retry_after_s=max(1.0, line.next_s - monotonic()))
 
     def add(self, held: HeldObservation, due_s: float) -> None:
-        """Have one observation played back at this monotonic second."""
+        """Schedule the playback of one observation at this monotonic second."""
         line = self._timelines.setdefault(held.request.tenant_id, _Timeline())
         line.held += 1
         line.key_bytes += PACKED_BYTES * len(held.keys)
@@ -142,7 +142,7 @@ class ObservationPlayback:
         return (0, 0) if line is None else (line.held, line.key_bytes)
 
     async def _begin(self, line: _Timeline, held: HeldObservation) -> None:
-        """Account for the request as if it were sent at this moment, and see to its first token and its end."""
+        """Account for the request as if it were sent at this moment, and schedule its first token and its end."""
         line.key_bytes += held.played_bytes - PACKED_BYTES * len(held.keys)
         record = None
         try:
@@ -208,8 +208,8 @@ def engine_named(pool: LivePool, name: str) -> str | None:
     address = _address(name)
     for engine_id, engine in pool.engines.items():
         entry = engine.entry
-        place = _address(entry.url) + ("" if entry.rank is None else f"#{entry.rank}")
-        if entry.name == name or place == address:
+        engine_address = _address(entry.url) + ("" if entry.rank is None else f"#{entry.rank}")
+        if entry.name == name or engine_address == address:
             return engine_id
     return None
 

@@ -1,7 +1,7 @@
-"""`POST /api/v1/observe`: what others have routed, for pools that only observe.
+"""`POST /api/v1/observe`: requests that others have routed, for pools that only observe.
 
 Observations come when a request is over. They are played back in their order (gateway.api.observation_playback), so
-that the router's ledger holds at each moment what the engines held then.
+that the router's ledger reflects at each moment what the engines held then.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from gateway.gateway import Gateway
     from gateway.pool.live_pool import LivePool
 
-_TOLD_PROBLEMS = 20
+_REPORTED_PROBLEMS = 20
 _NO_PROMPT = RouteRequest(model="-")
 """Takes the place of the prompt once its keys are made."""
 
 
 class ObserveApi:
-    """Takes observations; each line costs the key what a request costs."""
+    """Takes observations; each line costs the key as much as a request."""
 
     def __init__(self, gateway: Gateway, lifecycle: RequestLifecycle, prompt_keys: PromptKeys) -> None:
         self._gateway = gateway
@@ -59,7 +59,7 @@ class ObserveApi:
     async def serve(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
         """Serve one call: 200 with the count of lines taken, 400 or 429 where none could be.
 
-        The first line over a limit, and all behind it, are not read; the answer says from which line on.
+        The first line over a limit, and all behind it, are not read; the answer names the first of them.
         """
         lines = numbered_lines(await exchange.body())
         problems: list[LineProblem] = []
@@ -80,18 +80,18 @@ class ObserveApi:
             first = problems[0]
             raise ApiError(400, f"No line was accepted. Line {first.line}: {first.message}", "bad_observations")
         if full is None:
-            answer = ObserveAnswer(accepted, len(lines) - accepted, problems[:_TOLD_PROBLEMS])
+            answer = ObserveAnswer(accepted, len(lines) - accepted, problems[:_REPORTED_PROBLEMS])
             await exchange.answer(200, msgspec.json.encode(answer))
             return
         if resend_from == lines[0][0]:
             raise full
         unread = LineProblem(resend_from, f"This line and those behind it were not read. {full.message}")
-        problems = [*problems[: _TOLD_PROBLEMS - 1], unread]
+        problems = [*problems[: _REPORTED_PROBLEMS - 1], unread]
         answer = ObserveAnswer(accepted, len(lines) - accepted, problems, resend_from)
         await exchange.answer(200, msgspec.json.encode(answer), (JSON, *full.headers))
 
     async def _take(self, caller: ApiKeyEntry, observed: Observation) -> None:
-        """Have one observation played back at its time; raises ApiError where it cannot be used, or over a limit."""
+        """Schedule the playback of one observation; raises ApiError where it cannot be used, or over a limit."""
         pool = self._pool(caller, observed)
         wait_s = observed.started_at + self._delay_s - time()
         if wait_s > 2 * self._delay_s:
@@ -118,7 +118,7 @@ class ObserveApi:
         self.playback.add(held, monotonic() + wait_s)
 
     def _pool(self, caller: ApiKeyEntry, observed: Observation) -> LivePool:
-        """Return the pool that has the engine; raises ApiError where none has that observes."""
+        """Return the pool that has the engine; raises ApiError where no observing pool has it."""
         service = self._gateway.service_for(caller, observed.request.model)
         if service is None:
             raise unknown_model()

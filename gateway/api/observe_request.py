@@ -42,10 +42,10 @@ class Observation(msgspec.Struct, kw_only=True):
 
 
 class AssumedPrompt(msgspec.Struct, frozen=True):
-    """A prompt of which only the length is known: it is taken to repeat and extend what its session sent before."""
+    """A prompt of known length only: it is assumed to repeat and extend what its session sent before."""
 
     session: bytes
-    """Its own id where no session is known."""
+    """The request's own id where no session is known."""
     blocks: int
     prompt_tokens: int
 
@@ -61,14 +61,14 @@ class AssumedPrompt(msgspec.Struct, frozen=True):
 
 
 class LineProblem(msgspec.Struct, frozen=True):
-    """Why one line was not taken; lines count from 1."""
+    """The reason why one line was not taken; lines count from 1."""
 
     line: int
     message: str
 
 
 class ObserveAnswer(msgspec.Struct, frozen=True):
-    """How many observations were taken, and the first few that were not."""
+    """Number of observations taken, and the first few that were not."""
 
     accepted: int
     rejected: int
@@ -88,7 +88,7 @@ def numbered_lines(body: bytes) -> list[tuple[int, bytes]]:
 
 
 async def read_observation(line: bytes) -> Observation:
-    """Return what a line says; raises BadBodyError."""
+    """Return the observation in a line; raises BadBodyError."""
     value = await decode_value_in_turns(line)
     if not isinstance(value, dict):
         raise BadBodyError("not_an_object", "Each line must be a JSON object.")
@@ -100,9 +100,9 @@ async def read_observation(line: bytes) -> Observation:
 
 
 def observed_prompt(observed: Observation, block_tokens: int, name: str) -> Prompt | AssumedPrompt:
-    """Return the prompt to make keys of; `name` stands for a session where none is known.
+    """Return the prompt to make keys of; `name` identifies the session where none is known.
 
-    Raises BadBodyError where the prompt is given in two ways, or not even its length is given.
+    Raises BadBodyError where the prompt is given in two ways, or without even its length.
     """
     asked = observed.request
     given = (asked.messages, asked.prompt, asked.prompt_embeds, asked.token_ids, asked.block_hashes)

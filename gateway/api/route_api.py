@@ -14,7 +14,7 @@ from gateway.api.fleet_visibility import may_see_load, witness_of
 from gateway.api.idempotent_requests import RepeatedRequests
 from gateway.api.route_pair import EngineAddress, RoutePair, address_of, route_pair
 from gateway.api.route_request import RouteRequest, endpoint_of, prompt_of, read, read_at_once, read_batch
-from gateway.api.untracked_requests import ReportingKeys, UntoldHolds, UntrackedRequests, estimated_life_s
+from gateway.api.untracked_requests import ReportingKeys, UnreportedHolds, UntrackedRequests, estimated_life_s
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.http.client_presence import while_connected
 from gateway.http.http_exchange import Exchange
@@ -70,7 +70,7 @@ class RouteAnswer(msgspec.Struct, frozen=True, gc=False):
 
 
 class RouteApi:
-    """Answers questions about routes; keeps the answers of named requests for their repetition."""
+    """Chooses engines for callers; keeps the answers of named requests for their repetition."""
 
     def __init__(
         self, gateway: Gateway, lifecycle: RequestLifecycle, prompt_keys: PromptKeys, reporting: ReportingKeys
@@ -80,7 +80,7 @@ class RouteApi:
         self._prompt_keys = prompt_keys
         self._reporting = reporting
         self._untracked = UntrackedRequests(lifecycle.assume_over)
-        self._untold = UntoldHolds()
+        self._unreported = UnreportedHolds()
         self._repeated: RepeatedRequests[RouteAnswer] = RepeatedRequests()
         gateway.peers.serve(RECALL, self._recall)
 
@@ -100,7 +100,7 @@ class RouteApi:
         await exchange.answer(200, _encode(answer))
 
     def at_once(self, admission: KnownHead, body: bytes, decision_id: str, arrived_s: float) -> bytes | None:
-        """Return the answer of a request that needs no waiting at all; None: it is for `route`."""
+        """Return the answer of a request that needs no waiting; None: it is for `route`."""
         caller = admission.caller
         endpoint, texts = endpoint_of(admission.original_path), self._gateway.keys_texts_itself
         asked = read_at_once(body, endpoint, waits=admission.waits, texts=texts)
@@ -125,7 +125,7 @@ class RouteApi:
         asked = await read_batch(await exchange.body())
         self._gateway.key_quotas.spend(caller, arrived_s, len(asked))
         head = exchange.head
-        made = [self._entry(caller, each, arrived_s, head, f"{head.request_id}/{n}") for n, each in enumerate(asked)]
+        made = [self._entry(caller, entry, arrived_s, head, f"{head.request_id}/{n}") for n, entry in enumerate(asked)]
         answers = await while_connected(exchange, _together(made), self._undo_all)
         await exchange.answer(200, _encode({"decisions": answers}))
 
@@ -141,7 +141,7 @@ class RouteApi:
             return msgspec.Raw(error.body)
 
     async def _once(self, caller: ApiKeyEntry, name: str, make: Callable[[], Awaitable[RouteAnswer]]) -> RouteAnswer:
-        """Return the one answer under this name, of whichever gateway heard it first."""
+        """Return the one answer under this name, from the gateway that received it first."""
 
         async def find_or_make() -> RouteAnswer:
             answer = await self._gateway.named_requests.elsewhere(caller, name)
@@ -150,7 +150,7 @@ class RouteApi:
         return await self._repeated.once((caller.key_id, name), find_or_make)
 
     async def _recall(self, caller: ApiKeyEntry, name: str, _body: bytes) -> bytes:
-        """Return the answer that was given here under this name, PENDING while it waits, empty where there is none."""
+        """Return this gateway's answer under this name, PENDING while it waits, empty where there is none."""
         try:
             answer = await self._repeated.known((caller.key_id, name), RECALL_S)
         except TimeoutError:
@@ -200,19 +200,19 @@ class RouteApi:
             held_s = self._held_s(pool, caller, record, request)
             answer = self._answer(pool, caller, record, asked, held_s)
         except BaseException:
-            # Cancelled or failed: no answer, so no report will ever release what the key holds.
+            # Cancelled or failed: there is no answer, so no report will ever release the key's slot.
             quotas.release(request.request_id)
             raise
         quotas.end_by(request.request_id, monotonic() + _slot_s(pool, request, held_s))
         return answer
 
     def _held_s(self, pool: LivePool, caller: ApiKeyEntry, record: DecisionRecord, request: GatewayRequest) -> float:
-        """Return how long the engine stays reserved; where nobody will tell of the request, see to its end."""
+        """Return how long the engine stays reserved; where no caller will report the request, arrange its end."""
         policy = pool.entry.policy
         if request.tracked:
             return policy.reservation_ttl_s
         life_s = estimated_life_s(record.decision.wait_s, record.decision.compute_s, request, policy)
-        if not pool.one_tenant and not self._untold.take(record, caller.key_id, life_s, monotonic()):
+        if not pool.one_tenant and not self._unreported.take(record, caller.key_id, life_s, monotonic()):
             self._lifecycle.let_go(record)
             return 0.0
         self._untracked.add(record, life_s)
@@ -228,7 +228,7 @@ class RouteApi:
         keyed: KeyedPrompt | None = None,
         client_request_id: str = "",
     ) -> GatewayRequest:
-        # By position, and asked only where it matters: this is on the way of each decision.
+        # By position, and computed only where it matters: each decision runs this code.
         return gateway_request(
             pool.entry,
             keyed,
@@ -269,7 +269,7 @@ class RouteApi:
             body["priority"] = record.priority
         sees_load = pool.one_tenant or may_see_load(caller, pool)
         sees_hits = sees_load or record.salted
-        # How long an engine is held follows from what it has cached.
+        # The time that an engine is held reveals what it has cached.
         expires_at = time() + (held_s if sees_load else pool.entry.policy.reservation_ttl_s)
         answer = RouteAnswer(
             decision.decision_id,
@@ -305,7 +305,7 @@ class RouteApi:
         return ApiError(503, "The engine was just removed; try again.", "no_engine", retry_after_s=1.0)
 
     def _undo(self, answer: RouteAnswer) -> None:
-        """Release the engine of an answer that nobody is there to read."""
+        """Release the engine of an answer whose reader is gone."""
         record = self._lifecycle.recent.get(answer.decision_id)
         if record is not None:
             self._lifecycle.cancelled(record, monotonic())

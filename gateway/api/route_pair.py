@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class EngineAddress(msgspec.Struct, frozen=True, gc=False):
-    """Where to send the request; with a `rank`, under the header X-data-parallel-rank."""
+    """The address of an engine; with a `rank`, requests need the header X-data-parallel-rank."""
 
     id: str
     name: str
@@ -33,9 +33,9 @@ class RouteLeg(msgspec.Struct, frozen=True, gc=False):
 class RoutePair(msgspec.Struct, frozen=True, gc=False):
     """Both legs, in the order in which they are sent; times in seconds.
 
-    The prefill leg's answer has a field named as `carry` says; it goes unchanged into the decode leg's body.
-    `POST …/{id}/handed_over` then frees the prefill engine; first_token, complete and fail tell of the decode
-    leg, and fail ends both.
+    The prefill leg's answer has the field named by `carry`, which goes unchanged into the decode leg's body. `POST
+    …/{id}/handed_over` then frees the prefill engine; first_token, complete and fail concern the decode leg, and fail
+    ends both.
     """
 
     pairing_id: str
@@ -50,7 +50,7 @@ class RoutePair(msgspec.Struct, frozen=True, gc=False):
 def route_pair(
     pair: EnginePair, prefill: LiveEngine, incarnation: int, decode: LiveEngine, body: dict[str, Any]
 ) -> RoutePair:
-    """Return the pair with the ready fragments of both legs; `body` is what belongs into each."""
+    """Return the pair with the ready fragments of both legs; `body` holds the fields of both."""
     return RoutePair(
         pair.pairing_id,
         RouteLeg(address_of(prefill), incarnation, {**body, **PREFILL_FRAGMENT}),
@@ -63,7 +63,7 @@ def route_pair(
 
 
 def address_of(engine: LiveEngine) -> EngineAddress:
-    """Return where an engine is reached."""
+    """Return the address of an engine."""
     entry = engine.entry
     rank = msgspec.UNSET if entry.rank is None else entry.rank
     return EngineAddress(entry.engine_id, entry.name, entry.url, rank)

@@ -1,4 +1,4 @@
-"""The question that the decision API answers, read from JSON."""
+"""A request to the decision API, read from JSON."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Tokens = Annotated[int, Meta(ge=0, le=100_000_000)]
 
 
 class RouteRequest(msgspec.Struct, kw_only=True, gc=False):
-    """One question. Exactly one of messages, prompt, token_ids and block_hashes describes the prompt.
+    """One routing request. Exactly one of messages, prompt, token_ids and block_hashes describes the prompt.
 
     Unknown fields are ignored, so that a proxy may send a whole chat or completion body.
     """
@@ -77,7 +77,7 @@ class RouteRequest(msgspec.Struct, kw_only=True, gc=False):
     cache_salt: Annotated[str, Meta(max_length=1024)] | None = None
     """Sets the prompt apart from the tenant's others; the answer's body has the salt for the engine."""
     agent: Annotated[str, Meta(max_length=MAX_AGENT)] = ""
-    """The agent that asks, and the workflow that its call is part of: who may come next is then expected."""
+    """The agent that asks, and the workflow that its call is part of: they predict the next agents."""
     workflow_id: Annotated[str, Meta(max_length=MAX_WORKFLOW)] = ""
     comparable: bool = True
     """False: the hits that the engine reports are not those of the prompt's cached blocks, and are not compared with
@@ -115,20 +115,20 @@ _PROMPT_FIELDS = frozenset((
 _NOT_FLAT = (
     "messages", "prompt", "prompt_embeds", "truncate_prompt_tokens", "media_io_kwargs", "mm_processor_kwargs",
 )  # fmt: skip
-"""Known fields that have more to be read."""
+"""Known fields whose values need further decoding."""
 _LAX: Mapping[str, Callable[[object], int | None]] = {
     **dict.fromkeys(("max_tokens", "priority", "prompt_tokens", "truncate_prompt_tokens"), lax_int),
     **dict.fromkeys(("add_generation_prompt", "continue_final_message", "add_special_tokens"), lax_flag),
 }
-"""How engines read fields that are also theirs."""
+"""How engines read fields that they share with this API."""
 _decode_known: Callable[[bytes], RouteRequest] = msgspec.json.Decoder(_KnownOnly).decode
 
 
 def read_flat(body: bytes) -> RouteRequest | None:
     """Return the request in `body` where it has known fields and flat values only, else None.
 
-    Such a body has nothing left to check once it is decoded. Every other one, faulty ones included,
-    is for `read`, which checks each byte and names the fault.
+    Such a body needs no check after decoding. Every other one, faulty ones included, is for `read`, which checks each
+    byte and names the fault.
     """
     try:
         asked = _decode_known(body)
@@ -141,8 +141,8 @@ def read_flat(body: bytes) -> RouteRequest | None:
 def read_at_once(body: bytes, endpoint: Endpoint | None, *, waits: bool, texts: bool) -> RouteRequest | None:
     """Return the request in a small body that is not to be queued; None for one that is.
 
-    `waits` applies where the body does not say. Without `texts`, None for all but known fields with flat values: their
-    prompts need an engine's tokenizer, so the body would be decoded twice. Raises BadBodyError.
+    `waits` applies where the body has no such field. Without `texts`, None for all but known fields with flat values:
+    their prompts need an engine's tokenizer, so the body would be decoded twice. Raises BadBodyError.
     """
     if waits and _WAIT not in body:
         return None
@@ -154,9 +154,10 @@ def read_at_once(body: bytes, endpoint: Endpoint | None, *, waits: bool, texts: 
 
 
 def endpoint_of(original_path: bytes) -> Endpoint | None:
-    """Return the endpoint that the proxy's client asked; None where the proxy does not say, or names no such path.
+    """Return the endpoint that the proxy's client called; None where the proxy does not state it, or names no such
+    path.
 
-    Raises BadBodyError for forms, which the proxy sends to the gateway as they are.
+    Raises BadBodyError for forms, which the proxy sends to the gateway unchanged.
     """
     endpoint = BY_PATH.get(original_path.partition(b"?")[0].decode("latin-1")) if original_path else None
     if endpoint is not None and endpoint.is_form:
@@ -176,7 +177,7 @@ async def read(body: bytes, endpoint: Endpoint | None = None) -> RouteRequest:
 def _of_endpoint(body: dict[str, Any], endpoint: Endpoint) -> EndpointRequest:
     prompt = endpoint.prompt(body)
     asked = _typed({name: value for name, value in body.items() if name not in _PROMPT_FIELDS})
-    limit = next((each for name in endpoint.limits if (each := lax_int(body.get(name))) is not None), None)
+    limit = next((number for name in endpoint.limits if (number := lax_int(body.get(name))) is not None), None)
     comparable = asked.comparable and is_comparable(body)
     fields = msgspec.structs.asdict(asked) | {"max_tokens": limit, "comparable": comparable}
     return EndpointRequest(**fields, read_prompt=prompt, generates=endpoint.generates)

@@ -1,8 +1,8 @@
 """Requests whose callers get an engine and never report the result.
 
-A reservation without an end lasts until it expires. Until then the engine looks ever more loaded, is avoided, and
-finally looks sick. Therefore a caller is trusted to follow its requests only once it has reported one. Before that, its
-requests are assumed to end on estimate, and nothing is learned from them.
+A reservation without an end lasts until it expires. Until then the engine appears ever more loaded, is avoided, and
+finally appears sick. Therefore a caller is trusted to follow its requests only once it has reported one. Before that,
+its requests are assumed to end on estimate, and nothing is learned from them.
 """
 
 from __future__ import annotations
@@ -17,75 +17,76 @@ from routing.policy.policy_document import RoutingPolicy
 from routing.values.inference_request import InferenceRequest
 
 REPORTED_S = 600.0
-"""So long a key is believed to tell of its requests after it last did."""
+"""A key counts as reporting for this long after its last report."""
 GRACE_S = 10.0
-"""Beyond its estimate a request has so long, for its way to the engine and its answer."""
+"""Time that a request has beyond its estimate, for its way to the engine and its answer."""
 SLOWER = 2.0
-"""So many times the estimated seconds until the end of its prefill."""
+"""Multiple of the estimated seconds until the end of its prefill."""
 MAX_UNTRACKED = 50_000
-"""Of more requests at one time the reservation stands until it expires."""
+"""Beyond this many at one time, a reservation lasts until it expires."""
 FEW = 8
-"""Such requests for which a key may hold an engine at once, where other tenants have to wait for it."""
+"""Unreported requests for which a key may hold an engine at once, where other tenants have to wait for it."""
 SHARE = 0.1
-"""Part of the engines' time within the TTFT objective that a key may hold by more than one; a tenant twice as much."""
+"""Part of the engines' time within the TTFT objective that a key may hold by several requests; a tenant twice as much.
+"""
 
 
 class ReportingKeys:
-    """API keys whose holders tell what became of their requests. Mutable: when each one last did."""
+    """API keys whose holders report how their requests end. Mutable: the time of each key's last report."""
 
     def __init__(self) -> None:
-        self._told_s: dict[str, float] = {}
+        self._reported_s: dict[str, float] = {}
 
-    def told(self, key_id: str, now: float) -> None:
-        """Note that a request of this key was told of; keys come from the snapshot, which bounds them."""
-        self._told_s[key_id] = now
+    def reported(self, key_id: str, now: float) -> None:
+        """Note that this key reported a request; keys come from the snapshot, which bounds them."""
+        self._reported_s[key_id] = now
 
     def reports(self, key_id: str, now: float) -> bool:
-        """Return whether the key's requests are followed by their caller."""
-        told_s = self._told_s.get(key_id)
-        return told_s is not None and now - told_s <= REPORTED_S
+        """Return whether the key's caller follows its requests."""
+        reported_s = self._reported_s.get(key_id)
+        return reported_s is not None and now - reported_s <= REPORTED_S
 
 
 def estimated_life_s(wait_s: float, compute_s: float, request: InferenceRequest, policy: RoutingPolicy) -> float:
-    """Return the seconds after which a dispatched request without reports is over, by these estimates."""
+    """Return the estimated seconds after which a dispatched request without reports is over."""
     decoding_s = request.max_output_tokens * policy.tpot_slo_s
     return min(policy.reservation_ttl_s, wait_s + SLOWER * compute_s + decoding_s + GRACE_S)
 
 
-class UntoldHolds:
-    """What keys hold that tell of no request, in pools where others would wait for it.
+class UnreportedHolds:
+    """Engine time held by keys that report no request, in pools where others would wait for it.
 
-    Nobody knows whether such a request was ever sent. Mutable: by key and by tenant, the records and their ends.
+    Whether such a request was ever sent is unknown. Mutable: by key and by tenant, the records and their ends.
     """
 
     def __init__(self) -> None:
         self._held: dict[tuple[str, str], list[tuple[float, DecisionRecord]]] = {}
 
     def take(self, record: DecisionRecord, key_id: str, life_s: float, now: float) -> bool:
-        """Note that the request is held so long; False, and nothing noted: its key or its tenant holds enough."""
+        """Note that the request is held this long; False, without a note, where its key or tenant holds enough."""
         pool = record.pool
         room_s = SHARE * pool.entry.policy.ttft_slo_s * len(pool.router.view.roster.accepting)
-        places = [
-            (self._standing((kind, name), now), shares)
+        limits = [
+            (self._holdings((kind, name), now), shares)
             for kind, name, shares in (("key", key_id, 1), ("tenant", record.tenant_id, 2))
         ]
-        for standing, shares in places:
-            held_s = record.decision.compute_s + sum(each.decision.compute_s for _, each in standing)
-            if len(standing) >= FEW * shares or (standing and held_s > room_s * shares):
+        for held, shares in limits:
+            held_s = record.decision.compute_s + sum(other.decision.compute_s for _, other in held)
+            if len(held) >= FEW * shares or (held and held_s > room_s * shares):
                 return False
-        for standing, _ in places:
-            standing.append((now + life_s, record))
+        for held, _ in limits:
+            held.append((now + life_s, record))
         return True
 
-    def _standing(self, holder: tuple[str, str], now: float) -> list[tuple[float, DecisionRecord]]:
-        """Return what the holder still holds; the list is the table's own."""
+    def _holdings(self, holder: tuple[str, str], now: float) -> list[tuple[float, DecisionRecord]]:
+        """Return the requests that the holder still holds; the list is the table's own."""
         kept = [item for item in self._held.get(holder, ()) if item[0] > now and not item[1].outcome]
         self._held[holder] = kept
         return kept
 
 
 class UntrackedRequests:
-    """Ends such requests when their time is over. Mutable: the requests by their time, and the loop's timer."""
+    """Ends untracked requests when their time is over. Mutable: the requests by their time, and the loop's timer."""
 
     def __init__(self, assume_over: Callable[[DecisionRecord], None]) -> None:
         self._assume_over = assume_over
@@ -97,7 +98,7 @@ class UntrackedRequests:
         return len(self._due)
 
     def add(self, record: DecisionRecord, life_s: float) -> None:
-        """End the request in `life_s` seconds, unless it was told of by then."""
+        """End the request in `life_s` seconds, unless it is reported by then."""
         if len(self._due) >= MAX_UNTRACKED:
             return
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Background coroutines that must outlive a surprise."""
+"""Background coroutines that outlive unexpected failures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def every(
 ) -> asyncio.Task[None]:
     """Return a task that calls `call` every interval until it is cancelled; a failure is logged.
 
-    `at_once`: for the first time before the first interval.
+    `at_once`: the first call comes before the first interval.
     """
 
     async def run() -> None:
@@ -41,6 +41,6 @@ async def _keep_running(what: str, run: Callable[[], Awaitable[None]]) -> None:
         try:
             await run()
         except Exception:
-            # The edge of a background task: without this, one surprise would end it in silence.
+            # The edge of a background task: without this, one unexpected failure would end it silently.
             logger.exception("%s failed; it starts again in %.0f s", what, _RESTART_S)
         await asyncio.sleep(_RESTART_S)

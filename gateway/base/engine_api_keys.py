@@ -1,7 +1,7 @@
-"""Which key an engine is sent: the control plane names a variable, each process reads its own environment.
+"""Selects the key that an engine is sent: the control plane names a variable, each process reads its own environment.
 
-A snapshot carries no key, and names outside FLEET_KEY and OWN_KEY are not read: whoever writes snapshots could have
-any secret of the environment sent to an address of theirs.
+A snapshot carries no key, and names outside FLEET_KEY and OWN_KEY are not read: otherwise, a writer of snapshots could
+have any secret of the environment sent to an address of its choice.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def engine_key(variable: str, fleet_key: str) -> str:
 
 
 def key_remedy(variable: str) -> str:
-    """Return what to do where an engine rejects the key of this variable; empty: no key is sent to it."""
+    """Return the remedy where an engine rejects the key of this variable; empty: no key is sent to it."""
     if variable:
         return f"Set {variable} of the gateways to a key that the engines accept, and restart the gateways."
     return (
@@ -47,6 +47,8 @@ def key_remedy(variable: str) -> str:
 
 
 def key_in(variable: str) -> str:
-    """Return what the variable, or the file that NAME_FILE names, holds; a file that cannot be read raises OSError."""
+    """Return the content of the variable, or of the file that NAME_FILE names; a file that cannot be read raises
+    OSError.
+    """
     path = os.environ.get(f"{variable}_FILE", "")
     return (Path(path).read_text(encoding="utf-8") if path else os.environ.get(variable, "")).strip()

@@ -20,7 +20,7 @@ _RESERVED = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 class LogEvent:
     """The message of an event's record: as text it is the event and its fields as JSON.
 
-    gateway.base.json_log writes the record's fields instead, so that they stand flat in its line.
+    gateway.base.json_log writes the record's fields instead, so that its line holds them at the top level.
     """
 
     __slots__ = ("_event", "_fields")

@@ -17,9 +17,9 @@ _PLAIN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctim
 _MAX_BYTES = 5_000_000
 _BACKUPS = 3
 _MAX_TEXT = 2000
-"""Characters of one field: clients choose the length of what is logged of their requests."""
+"""Characters of one field: clients choose the length of the texts logged about their requests."""
 _MAX_TRACEBACK = 20_000
-"""Of a traceback, whose end says what went wrong."""
+"""Of a traceback, whose end states what went wrong."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -79,7 +79,7 @@ def logging_settings(level: str, file: Path | None = None) -> dict[str, Any]:
         "loggers": {
             "asyncio": {"level": "WARNING" if level == "INFO" else level},
             "uvicorn.error": {"filters": ["cut_off"]},
-            # It warns of each form that cannot be read, which clients are told.
+            # It warns of each unreadable form, which clients learn from the answer.
             "python_multipart": {"level": "CRITICAL"},
         },
     }
@@ -97,7 +97,7 @@ def _dumps(line: dict[str, Any]) -> str:
     try:
         return json.dumps(line, default=str, allow_nan=False)
     except (ValueError, TypeError, RecursionError):
-        # Not a number, a key that is none, a structure without end: each such field is written as text.
+        # NaN, a key that is no text, an endless structure: each such field is written as text.
         return json.dumps({str(name): _plain(value) for name, value in line.items()})
 
 

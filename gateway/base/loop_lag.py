@@ -1,7 +1,7 @@
 """Detects a late event loop, so that its delay is not attributed to an engine.
 
-A ticker asks to be woken every `TICK_S`. By how much it is woken too late, the loop did something else or did
-not run at all: it could read no answer, and its time-outs prove nothing. All moments are monotonic seconds.
+A ticker asks to be woken every `TICK_S`. While it is overdue, the loop did something else or did not run at all: it
+could read no answer, and its time-outs prove nothing. All moments are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Callable
 
 TICK_S = 0.1
 LAPSE_S = 0.1
-"""A tick that comes this much too late is a lapse; less is the usual turn of a busy loop."""
+"""A tick this late is a lapse; less is the usual turn of a busy loop."""
 LOST_SHARE = 0.2
-"""Waiting proves nothing of the one waited for where the loop was away for more than this share of it."""
+"""Waiting is no evidence where the loop was away for more than this share of it."""
 WINDOW_S = 5.0
 LATE_S = LOST_SHARE * WINDOW_S
-"""A loop that lost so much of the last `WINDOW_S` is late, until it has lost nothing for as long."""
-STANDING_LAG_S = 0.25
-STANDING_S = 1.0
-"""The lag stands once each tick of so long was late by `STANDING_LAG_S`: then it is load, and no single pause."""
+"""A loop that lost this much of the last `WINDOW_S` is late, until it has lost nothing for as long."""
+SUSTAINED_LAG_S = 0.25
+SUSTAINED_S = 1.0
+"""The lag is sustained once every tick of this long was late by `SUSTAINED_LAG_S`: load rather than a single pause."""
 MAX_RETRY_S = 30.0
 MAX_LAPSES = 1024
 
@@ -29,7 +29,7 @@ MAX_LAPSES = 1024
 class LoopLag:
     """Time lost by one event loop. Mutable state: all of it; only that loop's thread changes or reads it.
 
-    `note` hears the lag of each tick in seconds.
+    `note` receives the lag of each tick in seconds.
     """
 
     def __init__(self, note: Callable[[float], None] = lambda _lag_s: None) -> None:
@@ -41,9 +41,9 @@ class LoopLag:
         self._note = note
         self._due_s: float | None = None
         self._lapses: deque[tuple[float, float]] = deque(maxlen=MAX_LAPSES)
-        """Begin and end of each, in their order."""
+        """Begin and end of each lapse, in order."""
         self._lag_s = 0.0
-        self._standing_since_s: float | None = None
+        self._sustained_since_s: float | None = None
 
     async def run(self) -> None:
         """Tick until cancelled."""
@@ -52,7 +52,7 @@ class LoopLag:
             await asyncio.sleep(TICK_S)
 
     def tick(self, now: float) -> None:
-        """Note that the loop came by; it promises to come again within `TICK_S`."""
+        """Note that the loop ran; the next tick is due within `TICK_S`."""
         due_s, self._due_s = self._due_s, now + TICK_S
         lag_s = self._lag_s = max(0.0, now - due_s) if due_s is not None else 0.0
         self._note(lag_s)
@@ -60,14 +60,14 @@ class LoopLag:
             self._lapses.append((now - lag_s, now))
             self.lapses += 1
             self.away_s += lag_s
-        if lag_s < STANDING_LAG_S:
-            self._standing_since_s = None
-        elif self._standing_since_s is None:
-            self._standing_since_s = now
+        if lag_s < SUSTAINED_LAG_S:
+            self._sustained_since_s = None
+        elif self._sustained_since_s is None:
+            self._sustained_since_s = now
         self._judge(now)
 
     def lost_s(self, since_s: float, now: float) -> float:
-        """Return for how much of the time since then the loop was away, the lapse that is under way included."""
+        """Return the seconds since then in which the loop was away, the current lapse included."""
         lost_s = 0.0
         if self._due_s is not None and now - self._due_s >= LAPSE_S:
             lost_s = now - max(self._due_s, since_s)
@@ -78,21 +78,21 @@ class LoopLag:
         return lost_s
 
     def vouches(self, since_s: float, now: float) -> bool:
-        """Return whether the loop was there to hear an answer, so that having heard none since then tells something."""
+        """Return whether the loop ran and could have received an answer, so that a missing one is evidence."""
         return self.lost_s(since_s, now) <= LOST_SHARE * (now - since_s)
 
     def retry_after_s(self, now: float) -> float | None:
-        """Return after how many seconds to come again while the loop cannot keep up; None while it can."""
-        since_s = self._standing_since_s
-        if not self.late or since_s is None or now - since_s < STANDING_S:
+        """Return the seconds to wait before a retry while the loop cannot keep up; None while it can."""
+        since_s = self._sustained_since_s
+        if not self.late or since_s is None or now - since_s < SUSTAINED_S:
             return None
-        # Twice the lag: the load that stands in the loop has to pass, and what it kept waiting comes first.
+        # Twice the lag: the loop's backlog drains first, and the requests that it delayed precede new ones.
         return min(max(1.0, 2 * self._lag_s), MAX_RETRY_S)
 
     @property
     def behind(self) -> bool:
-        """Whether the loop has lost time and still does: what nobody waits for had better wait."""
-        return self.late and self._standing_since_s is not None
+        """Whether the loop has lost time and still does: work that no request awaits should be postponed."""
+        return self.late and self._sustained_since_s is not None
 
     def _judge(self, now: float) -> None:
         lost_s = self.lost_s(now - WINDOW_S, now)

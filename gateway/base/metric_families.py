@@ -1,8 +1,8 @@
 """Labelled counters, gauges and histograms that cost a dict access per event and are rendered on scrape.
 
-prometheus_client's own children take a lock and several calls per event, which the decision path can
-feel. All methods belong to the event loop's thread. Label values are bounded by their callers (pool
-ids, engine ids, codes); they never carry text of a request.
+prometheus_client's own children take a lock and several calls per event, which is noticeable in the decision path. All
+methods belong to the event loop's thread. Label values are bounded by their callers (pool ids, engine ids, codes); they
+never carry text of a request.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Family(Collector):
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """Tell the registry the names without rendering values."""
+        """Give the registry the names without rendering values."""
         return self.collect()
 
 
@@ -43,7 +43,7 @@ class CounterFamily(_Family):
         self._values[values] = self._values.get(values, 0.0) + amount
 
     def count(self, values: tuple[str, ...]) -> None:
-        """Add one, with a step less than `inc`: for what each request counts."""
+        """Add one, with one call less than `inc`: for counts of every request."""
         counts = self._values
         counts[values] = counts[values] + 1.0 if values in counts else 1.0
 
@@ -103,7 +103,7 @@ class HistogramFamily(_Family):
         self.note(values, value)
 
     def note(self, values: tuple[str, ...], value: float) -> None:
-        """Do as `observe` does, with a step less: for what each request is timed by."""
+        """Do as `observe` does, with one call less: for timings of every request."""
         rows = self._rows
         row = rows[values] if values in rows else self._opened(values)
         row[bisect_left(self._bounds, value)] += 1

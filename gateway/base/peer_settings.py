@@ -1,4 +1,4 @@
-"""Where other gateways reach this one, and by which certificates they know each other."""
+"""This gateway's address for other gateways, and the certificates between them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WILDCARDS = frozenset({"0.0.0.0", "::", "*"})  # noqa: S104 - they are rejected
 
 
 class PeerSettingsError(ValueError):
-    """A setting is wrong or unsafe; the message says what to do."""
+    """A setting is wrong or unsafe; the message states the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class PeerSettings:
     """0: a free one."""
     region: str = ""
     name: str = ""
-    """This gateway's on the bus."""
+    """This gateway's name on the bus."""
     regions: RegionAddresses = field(default_factory=dict)
     """The gateways of other regions."""
     tls: TlsFiles | None = None
@@ -37,7 +37,7 @@ class PeerSettings:
 
 
 def peer_settings(environment: Mapping[str, str]) -> PeerSettings:
-    """Return what the environment says; raises PeerSettingsError, and OSError for a file that cannot be read."""
+    """Return the settings in the environment; raises PeerSettingsError, and OSError for a file that cannot be read."""
     given = environment.get(LISTEN, "") or "127.0.0.1:0"
     address = host_and_port(given)
     if address is None:

@@ -12,7 +12,7 @@ RegionAddresses = dict[str, tuple[str, ...]]
 
 
 def host_and_port(text: str) -> tuple[str, int] | None:
-    """Return what `host:port` says, or None where it is not written so."""
+    """Return the parts of `host:port`, or None where the text has another form."""
     try:
         parts = urlsplit(f"//{text}")
         host, port = parts.hostname, parts.port
@@ -22,7 +22,7 @@ def host_and_port(text: str) -> tuple[str, int] | None:
 
 
 def region_addresses(text: str, own_region: str) -> RegionAddresses:
-    """Return what `us=host:port,asia=host:port` says; a region may come several times. Raises ValueError."""
+    """Return the regions of `us=host:port,asia=host:port`; a region may come several times. Raises ValueError."""
     addresses: RegionAddresses = {}
     entries = [part.strip() for part in text.split(",") if part.strip()]
     if entries and not own_region:

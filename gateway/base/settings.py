@@ -1,4 +1,4 @@
-"""How often, how long and how much: the limits of one gateway, all with their units."""
+"""Intervals and limits of one gateway, all with their units."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from kvstore.transfer.shared_secret import NodeAccess
 from routing.advisories.call_graph import CallGraph
 
 PROBE_TIMEOUT_S, HANG_LIMIT_S, ANSWER_LIMIT_S = 5, 300, 3600
-"""Defaults of EngineLimits: a busy API server answers its probes within seconds; cold compilation takes minutes; and
-what takes an hour without many tokens to generate will not end by itself."""
+"""Defaults of EngineLimits: a busy API server answers its probes within seconds; cold compilation takes minutes; and a
+request that takes an hour without many tokens to generate will not end by itself.
+"""
 
 
 PROXY_BODY_LIMIT, PROXY_BODY_RANGE = 64 << 20, (1 << 10, 256 << 20)
-"""Bytes of a body with a prompt: a dozen images of a phone, or an hour of compressed speech; and what the limit may be
-set to, no more than other regions take."""
+"""Bytes of a body with a prompt: a dozen images of a phone, or an hour of compressed speech; and the range of the
+limit, no more than other regions take.
+"""
 CLIENT_IDLE_S = 3900
 """Idle connections stay open longer than clients and proxies keep them, so that no request meets a closing connection:
 Envoy for an hour, OkHttp for 5 minutes, Go and hyper for 90 s, nginx for 60 s."""
@@ -35,7 +37,7 @@ class BreakerSettings:
     rejections: int = 3
     """Consecutive 401, 403, 404, 408 or 425 that open it: as many as may always be retried (RetryBudget)."""
     throttle_s: float = 1.0
-    """Pause of an engine that answers 429 or 503 without saying for how long."""
+    """Pause of an engine that answers 429 or 503 without stating a time."""
     throttle_max_s: float = 30.0
     failed_probes: int = 2
     """Consecutive failures of the gateway's own probes; a refused connection opens at once."""
@@ -51,12 +53,12 @@ class BreakerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLimits:
-    """What an engine may take before it counts as dead, in seconds; what an engine has shown only makes them longer."""
+    """Limits after which an engine counts as dead, in seconds; its measured times only extend them."""
 
     probe_timeout_s: float = PROBE_TIMEOUT_S
     """A probe without answer counts as silent after this time."""
     hang_limit_s: float = HANG_LIMIT_S
-    """Requests leave an engine on which nothing has moved for this long."""
+    """Requests leave an engine without any progress for this long."""
     answer_limit_s: float = ANSWER_LIMIT_S
     """An attempt may take this long in all, or longer by its `max_tokens`."""
 
@@ -73,7 +75,7 @@ class EventSettings:
     retry_max_s: float = 2.0
     """Pause between replays that made no progress, doubled from the first value to the second."""
     max_replays: int = 4
-    """Replays without progress after which the gap is given up: the index is cleared and filled anew."""
+    """Replays without progress after which the gap is given up: the index is cleared and rebuilt."""
     max_pending: int = 4096
     """Live batches kept while a replay runs; more are dropped and asked for again."""
     max_pending_bytes: int = 64 << 20
@@ -81,7 +83,7 @@ class EventSettings:
     max_blocks: int = 500_000
     """Blocks remembered per engine."""
     rebuild_blocks: int = 4096
-    """Blocks that must come in anew, at least, before an index whose history was lost counts as exact again."""
+    """Blocks that must arrive again, at least, before an index whose history was lost counts as exact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,52 +94,54 @@ class GatewaySettings:
     """Length of the traffic window behind percentiles and shares."""
     window_max_results: int = 16_384
     sample_interval_s: float = 0.5
-    """Between two samples of the fleet, and between two looks at its engines' health."""
+    """Interval of fleet samples, and of evaluations of the engines' health."""
     tick_s: float = 0.02
-    """A pool with queued requests looks at its router at least this often."""
+    """A pool with queued requests runs its router at least this often."""
     probe_interval_s: float = 0.5
     """Pause between the gateway's own probes of an engine that is suspect or out of rotation."""
     report_stale_s: float = 2.0
     """A report older than this says nothing about health; the gateway then probes by itself."""
     first_probe_s: float = 1.0
-    """`Gateway.start` waits this long for the first word of every engine."""
+    """`Gateway.start` waits this long for the first answer of every engine."""
     connect_timeout_s: float = 2.0
     index_max_bytes: int = 256 << 20
     """Budget of each pool's prefix index."""
     max_dispatched: int = 65_536
     """Requests per pool whose keys are kept until their first token (approximate pools)."""
     snapshot_max_age_s: float = 7 * 86_400.0
-    """A last-known-good snapshot on disk that was confirmed longer ago than this is not served, and the API keys of a
-    gateway whose bus was away for longer open nothing."""
+    """A last-known-good snapshot on disk that was confirmed longer ago than this is not served, and a gateway whose bus
+    was away for longer rejects all API keys.
+    """
     key_usage_interval_s: float = 5.0
-    """Last uses of API keys are told to the control plane this often."""
+    """Interval at which last uses of API keys are reported to the control plane."""
     cache_locality_interval_s: float = 2.0
-    """Which prompts go where is told this often."""
+    """Interval at which the spread of prompts over engines is reported."""
     cost_report_interval_s: float = 15.0
     observe_delay_s: float = 60.0
-    """Observed requests are played back this long after they began, so that those told later fall into their place."""
+    """Observed requests are played back this long after they began, so that those reported late fall into their place.
+    """
     shadow_report_interval_s: float = 2.0
-    """What shadow policies chose is told this often."""
+    """Interval at which the choices of shadow policies are reported."""
     arm_report_interval_s: float = 1.0
-    """Results of arms are told to the control plane this often, while policies are compared."""
+    """Interval at which results of arms are reported to the control plane, while policies are compared."""
     request_interval_s: float = 0.5
     """Ended requests go to the request log this often."""
     decisions_kept_per_s: float = 50.0
     """Decisions kept per second; beyond it a share of them, and all that missed their objective or failed."""
     recording: bool = True
-    """The shape of every ended request goes there too."""
+    """The shape of every ended request goes to the request log, too."""
     stream_comment_s: float = 0.0
-    """A client whose stream has not begun gets an SSE comment after each such time; 0: none."""
+    """Interval of SSE comments to a client whose stream has not begun; 0: none."""
     snapshot_refresh_s: float = 600.0
     """The snapshot on disk is confirmed this often while the gateway runs."""
     kv_access: NodeAccess = field(default_factory=NodeAccess)
-    """How node managers are reached."""
+    """Access to the node managers."""
     peers: PeerSettings | None = None
-    """Where other gateways reach this one; None: it knows of no others."""
+    """This gateway's address for other gateways; None: it knows of no others."""
     call_graph: CallGraph | None = None
-    """By which agents' next requests are expected; None: by nothing."""
+    """Predicts agents' next requests; None: they are not predicted."""
     engine_bearer: str = field(default="", repr=False)
-    """Key of the engines whose pools have none of their own; sent where the snapshot says so."""
+    """Key of the engines whose pools have none of their own; sent where the snapshot demands it."""
     limits: EngineLimits = field(default_factory=EngineLimits)
     breaker: BreakerSettings = field(default_factory=BreakerSettings)
     events: EventSettings = field(default_factory=EventSettings)

@@ -30,38 +30,38 @@ class BusAwayError(ConnectionError):
 class Bus(Protocol):
     """Thread-safe publish and subscribe.
 
-    Callbacks run in the publisher's thread, or in the bus's own for what another process published,
-    and must return quickly.
+    Callbacks run in the publisher's thread, or in the bus's own for what another process published, and must return
+    quickly.
 
-    Two publishers that race on one topic may be heard in either order, so values carry a version or
-    a time of their own.
+    Subscribers may receive the values of two publishers that race on one topic in either order, so values carry a
+    version or a time of their own.
     """
 
     @property
     def connected(self) -> bool:
-        """Whether what others publish arrives now."""
+        """A claim is remembered for at most this long, unless the claimer sets another time."""
 
     def publish(self, topic: str, value: bytes) -> None:
-        """Make `value` the last value of `topic` and tell its subscribers."""
+        """Make `value` the last value of `topic` and send it to its subscribers."""
 
     def latest(self, topic: str) -> bytes | None:
         """Return the last value of `topic`; None where nothing was published."""
 
     def append(self, topic: str, value: bytes) -> None:
-        """Tell the subscribers of `topic`; nothing is kept."""
+        """Send a value to the subscribers of `topic`; nothing is kept."""
 
-    def tell(self, topic: str, value: bytes) -> Future[int]:
-        """Tell who subscribes to `topic` at this moment, and how many do; BusAwayError where nobody can be reached."""
+    def notify(self, topic: str, value: bytes) -> Future[int]:
+        """Notify the present subscribers of `topic` and return their number; BusAwayError while unreachable."""
 
     def claim(self, name: str, holder: str, *, instead_of: str = "", seconds: float = CLAIM_S) -> Future[str]:
-        """Return who holds `name`: the first to claim it, or `holder` where it was free or held by `instead_of`.
+        """Return the holder of `name`: the first to claim it, or `holder` where it was free or held by `instead_of`.
 
-        The claim ends after `seconds`; a holder that claims instead of itself begins them anew. BusAwayError where
-        nobody can be asked.
+        The claim ends after `seconds`; a holder that claims instead of itself restarts them. BusAwayError where the bus
+        is unreachable.
         """
 
     def subscribe(self, topic: str, callback: Callback) -> Callable[[], None]:
-        """Hear `topic`, or all topics below a prefix ending in "/"; returns the call that ends it.
+        """Subscribe to `topic`, or all topics below a prefix ending in "/"; returns the call that ends it.
 
         Last values that exist are delivered before this returns.
         """
@@ -83,7 +83,7 @@ class InProcessBus:
         self._subscribers = Subscribers()
 
     def publish(self, topic: str, value: bytes) -> None:
-        """Make `value` the last value of `topic` and tell its subscribers."""
+        """Make `value` the last value of `topic` and send it to its subscribers."""
         with self._lock:
             self._latest[topic] = value
         self._subscribers.deliver(topic, value)
@@ -94,15 +94,15 @@ class InProcessBus:
             return self._latest.get(topic)
 
     def append(self, topic: str, value: bytes) -> None:
-        """Tell the subscribers of `topic`; nothing is kept."""
+        """Send a value to the subscribers of `topic`; nothing is kept."""
         self._subscribers.deliver(topic, value)
 
-    def tell(self, topic: str, value: bytes) -> Future[int]:
-        """Tell who subscribes to `topic`, and how many do."""
+    def notify(self, topic: str, value: bytes) -> Future[int]:
+        """Notify the subscribers of `topic` and return their number."""
         return _done(self._subscribers.deliver(topic, value))
 
     def claim(self, name: str, holder: str, *, instead_of: str = "", seconds: float = CLAIM_S) -> Future[str]:
-        """Return who holds `name`; the oldest claims are forgotten."""
+        """Return the holder of `name`; the oldest claims are forgotten."""
         now = time.monotonic()
         with self._lock:
             held, until = self._claims.get(name, ("", 0.0))
@@ -115,7 +115,7 @@ class InProcessBus:
         return _done(held)
 
     def subscribe(self, topic: str, callback: Callback) -> Callable[[], None]:
-        """Hear `topic`, or all topics below a prefix ending in "/"; returns the call that ends it."""
+        """Subscribe to `topic`, or all topics below a prefix ending in "/"; returns the call that ends it."""
         with self._lock:
             unsubscribe = self._subscribers.add(topic, callback)
             known = [(name, value) for name, value in self._latest.items() if covers(topic, name)]
@@ -124,17 +124,17 @@ class InProcessBus:
         return unsubscribe
 
 
-def hear_on_loop(bus: Bus, topic: str, take: Callable[[bytes], None]) -> Callable[[], None]:
-    """Hear `topic` on the thread of the running event loop; returns the call that ends it."""
+def subscribe_on_loop(bus: Bus, topic: str, take: Callable[[bytes], None]) -> Callable[[], None]:
+    """Subscribe to `topic` on the thread of the running event loop; returns the call that ends it."""
     loop = asyncio.get_running_loop()
     ended = threading.Event()
 
-    def hear(_topic: str, value: bytes) -> None:
-        # A publisher's thread may be on its way here still when it has ended, and the loop with it.
+    def deliver(_topic: str, value: bytes) -> None:
+        # A publisher's thread may still be on its way here when the subscription, and the loop with it, has ended.
         if not ended.is_set():
             loop.call_soon_threadsafe(take, value)
 
-    unsubscribe = bus.subscribe(topic, hear)
+    unsubscribe = bus.subscribe(topic, deliver)
 
     def end() -> None:
         ended.set()

@@ -1,9 +1,9 @@
 """Envelope of one value on the bus: its publisher, its number, and its version.
 
-A frame is the ASCII line `version:origin:seq:seal` followed by the value's bytes. `origin` names one bus
-object in one process, `seq` counts what it published, and versions order the values of one topic. The
-seal is a keyed hash over all but the version, which the server gives: who can write to the server but
-does not know the fleet secret can hold values back or repeat them, and can make none.
+A frame is the ASCII line `version:origin:seq:seal` followed by the value's bytes. `origin` names one bus object in one
+process, `seq` counts what it published, and versions order the values of one topic. The seal is a keyed hash over all
+but the version, which the server gives: a writer to the server without the fleet secret can hold values back or repeat
+them, but not make any.
 
 While the secret is rotated, a frame has one seal for each secret of its sender, separated by commas, so that one of
 them is enough to read it.
@@ -48,13 +48,13 @@ class FrameSeal:
         self._keys = keyring.keys("bus messages")
 
     def tail(self, kind: str, topic: str, frame: Frame) -> bytes:
-        """Return what follows the version on the wire; the server writes the version before it."""
+        """Return the part after the version on the wire; the server writes the version before it."""
         origin = frame.origin.encode()
         seals = b",".join(_seal(key, kind, topic, origin, frame.seq, frame.value) for key in self._keys.every)
         return b":%s:%d:%s\n%s" % (origin, frame.seq, seals, frame.value)
 
     def read(self, kind: str, topic: str, data: bytes) -> Frame:
-        """Read one frame; raises UnreadableFrameError where nobody with our secret published it here."""
+        """Read one frame; raises UnreadableFrameError unless it was published here with our secret."""
         end = data.find(b"\n", 0, _MAX_HEAD_BYTES)
         head = _HEAD.fullmatch(data, 0, max(end, 0))
         if head is None:

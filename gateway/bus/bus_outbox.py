@@ -1,4 +1,4 @@
-"""What waits to be sent to the server of a shared bus: bounded, so that a dead server costs no memory and no wait."""
+"""Queue of items for the server of a shared bus: bounded, so that a dead server costs no memory and no wait."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ class BusQuestion(msgspec.Struct, frozen=True, gc=False):
     answered: Future[Any]
 
     def answer(self, answer: Any) -> None:
-        """Say what the server said; who asked may have gone."""
+        """Pass the server's answer on; the asker may be gone."""
         with suppress(InvalidStateError):
             self.answered.set_result(answer)
 
     def fail(self) -> None:
-        """Say that nobody answered."""
+        """Fail the item: no answer came."""
         with suppress(InvalidStateError):
             self.answered.set_exception(BusAwayError("the bus has lost its server"))
 
 
 class Outbox:
-    """Of a last-value topic only the newest value waits; of streams the newest entries. Thread-safe.
+    """Keeps the newest value of each last-value topic, and the newest entries of streams. Thread-safe.
 
-    Mutable state, under `_lock`: `_values`, `_entries` and their bytes, `_questions`. `dropped` counts the values
-    and entries that found no place.
+    Mutable state, under `_lock`: `_values`, `_entries` and their bytes, `_questions`. `dropped` counts the values and
+    entries that did not fit.
     """
 
     def __init__(self, max_topics: int, max_entries: int, max_bytes: int, wake: Callable[[], None]) -> None:
@@ -63,7 +63,7 @@ class Outbox:
         return len(self._values) + len(self._entries) + len(self._questions)
 
     def put(self, item: Outgoing) -> None:
-        """Let an item wait and return at once; the oldest entries make room, a topic too many is dropped."""
+        """Queue an item and return at once; the oldest entries make room, a topic over the limit is dropped."""
         with self._lock:
             if item.is_entry:
                 self._entries.append(item)
@@ -74,7 +74,7 @@ class Outbox:
         self._wake()
 
     def ask(self, question: BusQuestion) -> None:
-        """Let a question wait and return at once; one too many fails."""
+        """Queue a question and return at once; one over the limit fails."""
         with self._lock:
             has_room = len(self._questions) < self._max_entries
             if has_room:
@@ -85,12 +85,12 @@ class Outbox:
             question.fail()
 
     def take_questions(self, most: int) -> list[BusQuestion]:
-        """Return the oldest questions and let them no longer wait."""
+        """Remove and return the oldest questions."""
         with self._lock:
             return [self._questions.popleft() for _ in range(min(most, len(self._questions)))]
 
     def take(self, most: int) -> list[Outgoing]:
-        """Return the oldest items, values before entries, and let them no longer wait."""
+        """Remove and return the oldest items, values before entries."""
         with self._lock:
             topics = list(self._values)[:most]
             taken = [self._values.pop(topic) for topic in topics]
@@ -99,7 +99,7 @@ class Outbox:
             return taken
 
     def put_back(self, items: Sequence[Outgoing]) -> None:
-        """Let items wait again that could not be sent; a newer value of the same topic stays the one."""
+        """Queue items again that could not be sent; a newer value of the same topic stays the one."""
         with self._lock:
             for item in reversed(items):
                 if item.is_entry:

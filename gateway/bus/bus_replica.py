@@ -1,4 +1,4 @@
-"""What one process knows of a shared bus: the newest version of each topic, and the position in each stream."""
+"""One process's copy of a shared bus: the newest version of each topic, and the position in each stream."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _MAX_ORIGINS = 4096
 class BusReplica:
     """A last-writer-wins register per topic. Thread-safe.
 
-    Versions are microseconds since the epoch, raised above everything seen, so that they keep rising
-    when a clock jumps back and when the server has forgotten all. Mutable state, under `_lock`: the
-    registers, the newest own number per topic, and per topic and origin the last number heard.
+    Versions are microseconds since the epoch, raised above everything seen, so that they keep rising when a clock jumps
+    back and when the server has forgotten all. Mutable state, under `_lock`: the registers, the newest own number per
+    topic, and per topic and origin the last number received.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -29,7 +29,7 @@ class BusReplica:
         self._seq = 0
         self._held: dict[str, Frame] = {}
         self._own: dict[str, int] = {}
-        self._heard: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._received: OrderedDict[tuple[str, str], int] = OrderedDict()
 
     def publish(self, topic: str, value: bytes) -> Frame:
         """Make `value` the topic's value here, in a version of our own until the server has given one."""
@@ -44,17 +44,17 @@ class BusReplica:
         with self._lock:
             return self._next_frame(value)
 
-    def hear(self, topic: str, frame: Frame) -> bool:
-        """Take in what the server tells; True: it is newer than what was known, and subscribers must hear it."""
+    def receive(self, topic: str, frame: Frame) -> bool:
+        """Take a frame from the server; True: it is newer than the known one, and subscribers must receive it."""
         with self._lock:
             self._newest = max(self._newest, frame.version)
             if frame.origin == self.origin:
-                # Our own words come back; `settle` has the server's version of them.
+                # Our own frames come back; `settle` has the server's version of them.
                 return False
             held = self._held.get(topic)
             if held is not None and frame.version <= held.version:
                 return False
-            if frame.seq < self._heard.get((topic, frame.origin), 0):
+            if frame.seq < self._received.get((topic, frame.origin), 0):
                 # An old value of its publisher under a new version: no bus sends that.
                 return False
             self._note(topic, frame)
@@ -62,7 +62,9 @@ class BusReplica:
             return True
 
     def settle(self, topic: str, sent: Frame, version: int) -> bool:
-        """Note the version the server gave; True: somebody else was heard in between, so tell ours again."""
+        """Note the version the server gave; True: another publisher's value arrived in between, so notify of ours
+        again.
+        """
         with self._lock:
             self._newest = max(self._newest, version)
             if self._own.get(topic) != sent.seq:
@@ -77,11 +79,11 @@ class BusReplica:
             return True
 
     def is_new_entry(self, topic: str, frame: Frame) -> bool:
-        """Return whether this stream entry was not heard before, over whatever way it came."""
+        """Return whether this stream entry is new, whichever way it came."""
         if frame.origin == self.origin:
             return False
         with self._lock:
-            if frame.seq <= self._heard.get((topic, frame.origin), 0):
+            if frame.seq <= self._received.get((topic, frame.origin), 0):
                 return False
             self._note(topic, frame)
             return True
@@ -98,7 +100,7 @@ class BusReplica:
             return self._held.get(topic)
 
     def known(self, pattern: str) -> list[tuple[str, bytes]]:
-        """Return the topics that `pattern` means, with their values."""
+        """Return the topics that `pattern` covers, with their values."""
         with self._lock:
             return [(topic, frame.value) for topic, frame in self._held.items() if covers(pattern, topic)]
 
@@ -108,12 +110,12 @@ class BusReplica:
             return {topic: frame.version for topic, frame in self._held.items()}
 
     def _note(self, topic: str, frame: Frame) -> None:
-        """Remember how far this publisher was heard on the topic."""
+        """Record the last number received from this publisher on the topic."""
         name = (topic, frame.origin)
-        self._heard[name] = frame.seq
-        self._heard.move_to_end(name)
-        if len(self._heard) > _MAX_ORIGINS:
-            self._heard.popitem(last=False)
+        self._received[name] = frame.seq
+        self._received.move_to_end(name)
+        if len(self._received) > _MAX_ORIGINS:
+            self._received.popitem(last=False)
 
     def _next_frame(self, value: bytes) -> Frame:
         self._newest = max(self._newest + 1, int(self._clock() * 1e6))

@@ -22,7 +22,7 @@ class Subscribers:
         self._callbacks: dict[str, tuple[Callback, ...]] = {}
 
     def add(self, pattern: str, callback: Callback) -> Callable[[], None]:
-        """Let `callback` hear `pattern` from now on; returns the call that ends it."""
+        """Subscribe `callback` to `pattern`; returns the call that ends it."""
         with self._lock:
             self._callbacks[pattern] = (*self._callbacks.get(pattern, ()), callback)
 
@@ -32,7 +32,7 @@ class Subscribers:
         return unsubscribe
 
     def deliver(self, topic: str, value: bytes) -> int:
-        """Call everyone who hears `topic` and return how many do; one who fails does not disturb the others."""
+        """Call every subscriber of `topic` and return their number; one that fails does not disturb the others."""
         with self._lock:
             callbacks = [callback for name in patterns_of(topic) for callback in self._callbacks.get(name, ())]
         for callback in callbacks:
@@ -51,7 +51,7 @@ class Subscribers:
 
 
 def covers(pattern: str, topic: str) -> bool:
-    """Return whether `pattern`, a topic or a prefix ending in "/", means `topic`."""
+    """Return whether `pattern`, a topic or a prefix ending in "/", covers `topic`."""
     return topic == pattern or (pattern.endswith("/") and topic.startswith(pattern))
 
 
@@ -62,9 +62,9 @@ def patterns_of(topic: str) -> list[str]:
 
 
 def call(callback: Callback, topic: str, value: bytes) -> None:
-    """Call one subscriber; what it raises is logged."""
+    """Call one subscriber; its exceptions are logged."""
     try:
         callback(topic, value)
     except Exception:
-        # The edge between publishers and whoever subscribed: one broken reader must not stop the rest.
+        # The edge between publishers and subscribers: one broken reader must not stop the rest.
         logger.exception("a subscriber of %s failed; the others go on", topic)

@@ -1,4 +1,4 @@
-"""A gateway's end of a bus that belongs to a control plane: it follows all, and speaks for itself only."""
+"""A gateway's end of a bus that belongs to a control plane: it follows all topics, and publishes only its own."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ TOPIC_PREFIX = "gateways/"
 
 
 class FollowerBus:
-    """Hears the shared topics and publishes last values below `gateways/<name>/` only, so that it never answers
-    for the fleet; entries of streams come from many by nature and go where all read them.
+    """Receives the shared topics and publishes last values below `gateways/<name>/` only, so that it never answers for
+    the fleet; entries of streams have many publishers by nature and go to the shared stream.
     """
 
     def __init__(self, bus: Bus, name: str) -> None:
@@ -22,7 +22,7 @@ class FollowerBus:
 
     @property
     def connected(self) -> bool:
-        """Whether the shared bus is reached now."""
+        """Whether the shared bus is connected."""
         return self._bus.connected
 
     def publish(self, topic: str, value: bytes) -> None:
@@ -34,31 +34,33 @@ class FollowerBus:
         return self._bus.latest(topic)
 
     def append(self, topic: str, value: bytes) -> None:
-        """Tell the subscribers of the shared topic."""
+        """Send an entry to the subscribers of the shared topic."""
         self._bus.append(topic, value)
 
-    def tell(self, topic: str, value: bytes) -> Future[int]:
-        """Tell who subscribes to the shared topic now."""
-        return self._bus.tell(topic, value)
+    def notify(self, topic: str, value: bytes) -> Future[int]:
+        """Notify the present subscribers of the shared topic."""
+        return self._bus.notify(topic, value)
 
     def claim(self, name: str, holder: str, *, instead_of: str = "", seconds: float = CLAIM_S) -> Future[str]:
-        """Return who of all holds `name`."""
+        """Return the holder of `name` among all."""
         return self._bus.claim(name, holder, instead_of=instead_of, seconds=seconds)
 
     def subscribe(self, topic: str, callback: Callback) -> Callable[[], None]:
-        """Hear the shared topic, or all below a prefix ending in "/"."""
+        """Subscribe to the shared topic, or all below a prefix ending in "/"."""
         return self._bus.subscribe(topic, callback)
 
 
-def hear_gateways(bus: Bus, topic: str, heard: Callable[[str, bytes], None]) -> Callable[[], None]:
-    """Hear each gateway's own `topic`, with the gateway's name (empty: one without); returns the call that ends it."""
+def subscribe_to_gateways(bus: Bus, topic: str, take: Callable[[str, bytes], None]) -> Callable[[], None]:
+    """Subscribe to each gateway's own `topic`, with the gateway's name (empty: one without); returns the call that ends
+    it.
+    """
 
-    def hear_own(name: str, value: bytes) -> None:
+    def deliver(name: str, value: bytes) -> None:
         gateway, _, what = name.removeprefix(TOPIC_PREFIX).partition("/")
         if what == topic:
-            heard(gateway, value)
+            take(gateway, value)
 
-    ends = (bus.subscribe(topic, lambda _topic, value: heard("", value)), bus.subscribe(TOPIC_PREFIX, hear_own))
+    ends = (bus.subscribe(topic, lambda _topic, value: take("", value)), bus.subscribe(TOPIC_PREFIX, deliver))
 
     def end() -> None:
         for end in ends:

@@ -9,7 +9,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 
 Message = tuple[bytes, bytes]
-"""A channel, and what its subscribers hear."""
+"""A channel, and the bytes that its subscribers receive."""
 
 MAX_STREAM_BYTES = 16 << 20
 """Of each stream; processes that were away longer than these entries last miss the older ones."""
@@ -19,7 +19,7 @@ MAX_CLAIMS = 10_000
 class HubStore:
     """All keys of the hub. Mutable state: hashes, sets, streams and claims; one thread uses them.
 
-    `clock` tells unix seconds.
+    `clock` returns unix seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -98,7 +98,7 @@ class _Stream:
         self._last = (0, 0)
 
     def add(self, now_ms: int, frame: bytes, most: int) -> bytes:
-        """Keep the entry and return its id, which is above all before it whatever the clock says."""
+        """Keep the entry and return its id, which is above all earlier ones whatever the clock shows."""
         self._last = (now_ms, 0) if now_ms > self._last[0] else (self._last[0], self._last[1] + 1)
         self._entries.append((self._last, frame))
         self._bytes += len(frame)
@@ -108,7 +108,7 @@ class _Stream:
 
     def after(self, entry_id: tuple[int, int]) -> list[tuple[bytes, bytes]]:
         """Return the entries above an id."""
-        return [(b"%d-%d" % each, frame) for each, frame in self._entries if each > entry_id]
+        return [(b"%d-%d" % key, frame) for key, frame in self._entries if key > entry_id]
 
 
 def _entry_id(text: bytes) -> tuple[int, int]:

@@ -1,6 +1,6 @@
-"""The server of a bus between processes of one machine, where no Redis runs: a Unix socket and a thread.
+"""The server of a bus between processes of one machine without Redis: a Unix socket and a thread.
 
-It speaks the part of Redis's protocol that the bus uses, so that gateway.bus.redis_bus is the client of both. It
+It implements the part of Redis's protocol that the bus uses, so that gateway.bus.redis_bus is the client of both. It
 keeps nothing on disk: after its end the processes fill the next one again, as after the loss of a Redis server.
 """
 
@@ -26,7 +26,7 @@ from gateway.bus.redis_scripts import APPEND, CLAIM, PUBLISH
 from gateway.bus.resp import MAX_COMMAND_BYTES, OK, Answer, NoCommandError, encode, encode_error, read_command
 
 MAX_UNSENT_BYTES = 64 << 20
-"""A client that does not read loses its connection at this; it connects again and catches up."""
+"""A client that does not read is disconnected at this limit; it connects again and catches up."""
 _STOP_S = 2.0
 
 
@@ -47,7 +47,7 @@ class LocalHub:
         self._stop = asyncio.Event()
 
     def start(self) -> None:
-        """Listen, in the place of a hub that was killed; raises OSError where the path cannot be used."""
+        """Listen, replacing a hub that was killed; raises OSError where the path cannot be used."""
         self._path.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(self._path))
@@ -76,12 +76,12 @@ class LocalHub:
         finally:
             server.close()
             self._hub.end()
-            # One turn of the loop closes what was aborted.
+            # One turn of the loop closes the aborted connections.
             await asyncio.sleep(0)
 
 
 class _Hub:
-    """What all connections share. Mutable state: the store, the connections, and who hears which channel."""
+    """State of all connections. Mutable: the store, the connections, and the subscribers of each channel."""
 
     def __init__(self) -> None:
         self.store = HubStore(time.time)
@@ -89,21 +89,21 @@ class _Hub:
         self._channels: dict[bytes, dict[_Connection, None]] = {}
         self._patterns: dict[bytes, dict[_Connection, None]] = {}
 
-    def hear(self, connection: _Connection, name: bytes, *, is_pattern: bool) -> None:
+    def subscribe(self, connection: _Connection, name: bytes, *, is_pattern: bool) -> None:
         table = self._patterns if is_pattern else self._channels
         table.setdefault(_prefix(name) if is_pattern else name, {})[connection] = None
 
-    def tell(self, message: Message) -> int:
-        """Send the message to who hears its channel, and return how many do."""
+    def publish(self, message: Message) -> int:
+        """Send the message to the subscribers of its channel, and return their number."""
         channel, data = message
-        hearing = list(self._channels.get(channel, ()))
-        if hearing:
-            _send_all(hearing, encode([b"message", channel, data]))
+        subscribers = list(self._channels.get(channel, ()))
+        if subscribers:
+            _send_all(subscribers, encode([b"message", channel, data]))
         for prefix, connections in self._patterns.items():
             if channel.startswith(prefix):
                 _send_all(list(connections), encode([b"pmessage", prefix + b"*", channel, data]))
-                hearing += connections
-        return len(hearing)
+                subscribers += connections
+        return len(subscribers)
 
     def forget(self, connection: _Connection) -> None:
         self.connections.discard(connection)
@@ -119,7 +119,7 @@ class _Hub:
 
 
 class _Connection(asyncio.Protocol):
-    """One client. Mutable state: its bytes that are no whole command yet, and how much it subscribed to."""
+    """One client. Mutable state: the bytes of an incomplete command, and the number of its subscriptions."""
 
     def __init__(self, hub: _Hub) -> None:
         self._hub = hub
@@ -132,7 +132,7 @@ class _Connection(asyncio.Protocol):
             b"SCRIPT": lambda words: encode(sha1(words[2]).hexdigest().encode()),  # noqa: S324 - names a script
             b"EVALSHA": self._script,
             b"EVAL": self._script,
-            b"PUBLISH": lambda words: encode(self._hub.tell((words[1], words[2]))),
+            b"PUBLISH": lambda words: encode(self._hub.publish((words[1], words[2]))),
             b"SUBSCRIBE": self._subscribe,
             b"PSUBSCRIBE": self._subscribe,
             b"HGETALL": lambda words: encode([part for field in self._hash(words[1]).items() for part in field]),
@@ -169,7 +169,7 @@ class _Connection(asyncio.Protocol):
         self.send(b"".join(answers))
 
     def send(self, data: bytes) -> None:
-        """Send bytes; a client that does not read is given up."""
+        """Send bytes; a client that does not read is disconnected."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -202,7 +202,7 @@ class _Connection(asyncio.Protocol):
         kind, is_pattern = words[0].lower(), words[0].upper() == b"PSUBSCRIBE"
         answers = []
         for name in words[1:]:
-            self._hub.hear(self, name, is_pattern=is_pattern)
+            self._hub.subscribe(self, name, is_pattern=is_pattern)
             self._subscriptions += 1
             answers.append(encode([kind, name, self._subscriptions]))
         return b"".join(answers)
@@ -226,7 +226,7 @@ class _Connection(asyncio.Protocol):
             return encode_error("NOSCRIPT this hub runs the scripts of the bus only")
         answer, message = run(keys, arguments)
         if message is not None:
-            self._hub.tell(message)
+            self._hub.publish(message)
         return encode(answer)
 
 
@@ -242,7 +242,7 @@ def _send_all(connections: list[_Connection], data: bytes) -> None:
 
 
 def _prefix(pattern: bytes) -> bytes:
-    """Return what channels of a pattern begin with; raises ValueError for one that is no prefix and a star."""
+    """Return the prefix of a pattern's channels; raises ValueError for one that is no prefix and a star."""
     if not pattern.endswith(b"*"):
         raise ValueError("a pattern ends in a star")
     return re.sub(rb"\\(.)", rb"\1", pattern[:-1], flags=re.DOTALL)

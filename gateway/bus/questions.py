@@ -18,7 +18,7 @@ MAX_WAITING = 32
 
 
 class BusAnswer(Protocol):
-    """What comes back."""
+    """One process's answer to a question."""
 
     @property
     def question_id(self) -> str:
@@ -34,7 +34,7 @@ class BusAnswers(Generic[AnswerT]):
 
     answers: list[AnswerT]
     asked: int = 0
-    """How many processes got the question; 0 also where the bus has lost its server."""
+    """Number of processes that got the question; 0 also where the bus has lost its server."""
 
 
 class Questions(Generic[AnswerT]):
@@ -63,7 +63,7 @@ class Questions(Generic[AnswerT]):
                 return BusAnswers([])
             self._waiting[question_id] = came
             # Under the lock: an answer of this process comes before the next line.
-            sent = self._bus.tell(self._asked, question)
+            sent = self._bus.notify(self._asked, question)
         answers: list[AnswerT] = []
         asked = 0
         try:
@@ -81,7 +81,7 @@ class Questions(Generic[AnswerT]):
         try:
             answer = self._form.decode(value)
         except UnreadableMessageError:
-            # Of a process of another version, which counts as one that does not answer.
+            # From a process of another version, which counts as one that does not answer.
             return
         with self._lock:
             waiting = self._waiting.get(answer.question_id)

@@ -2,8 +2,7 @@
 
 Values that this process publishes reach its own subscribers at once, in the publisher's thread. Values of others arrive
 in the bus's own thread. Nothing waits for the server, except the first read of a topic, and that for at most `wait_s`.
-After a loss, each process continues with what it knows. When the server is back, even empty, the processes fill it
-again.
+After a loss, each process continues with its copy. When the server is back, even empty, the processes fill it again.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ class RedisBusSettings:
     """Limits of one process's bus."""
 
     wait_s: float = 2.0
-    """A first look at a topic may wait this long for the server."""
+    """The first read of a topic may wait this long for the server."""
     close_s: float = 1.0
-    """`close` waits this long for what is still to be sent."""
+    """`close` waits this long for items that are still to be sent."""
     max_topics: int = 65_536
     max_entries: int = 10_000
     """Stream entries that wait here, and that the server keeps per stream."""
@@ -44,7 +43,7 @@ class RedisBusSettings:
 
 @dataclass(frozen=True, slots=True)
 class BusState:
-    """How the bus is doing."""
+    """Connection and losses of the bus."""
 
     connected: bool
     since_s: float
@@ -52,9 +51,9 @@ class BusState:
     connections: int
     """How often the server was reached; more than 1 means it was lost in between."""
     dropped: int
-    """Values and entries that found no place while they waited, or that the server rejected."""
+    """Values and entries that did not fit into the queue, or that the server rejected."""
     unreadable: int
-    """Messages on our channels that nobody with the fleet secret published there; each is ignored."""
+    """Messages on our channels that were published without the fleet secret; each is ignored."""
 
 
 class RedisBus:
@@ -94,7 +93,7 @@ class RedisBus:
 
     @property
     def state(self) -> BusState:
-        """How the bus is doing now."""
+        """Connection and losses of the bus now."""
         link = self._link
         return BusState(
             link.connected, link.changed_at, link.connections, self._outbox.dropped + link.rejected, link.unreadable
@@ -102,39 +101,41 @@ class RedisBus:
 
     @property
     def connected(self) -> bool:
-        """Whether the server is reached now."""
+        """Whether the server is connected now."""
         return self._link.connected
 
     def publish(self, topic: str, value: bytes) -> None:
-        """Make `value` the last value of `topic`, tell subscribers here, and send it on."""
+        """Make `value` the last value of `topic`, send it to subscribers here, and pass it on."""
         frame = self._replica.publish(topic, value)
         self._subscribers.deliver(topic, value)
         self._outbox.put(Outgoing(topic, frame, is_entry=False))
 
     def latest(self, topic: str) -> bytes | None:
-        """Return the last value of `topic`; None where nothing was published, or nobody could be asked."""
+        """Return the last value of `topic`; None where nothing was published, or the server is unreachable."""
         self._follow(topic)
         return self._replica.value(topic)
 
     def append(self, topic: str, value: bytes) -> None:
-        """Tell the subscribers of `topic`, here and elsewhere; who reconnects hears the newest that he missed."""
+        """Send an entry to the subscribers of `topic`, here and elsewhere; after a reconnect they get the newest they
+        missed.
+        """
         frame = self._replica.append(value)
         self._subscribers.deliver(topic, value)
         self._outbox.put(Outgoing(topic, frame, is_entry=True))
 
-    def tell(self, topic: str, value: bytes) -> Future[int]:
-        """Tell who subscribes to `topic` at this moment, and how many do; BusAwayError while the server is away."""
+    def notify(self, topic: str, value: bytes) -> Future[int]:
+        """Notify the present subscribers of `topic` and return their number; BusAwayError while the server is away."""
         frame = self._replica.append(value)
         self._subscribers.deliver(topic, value)
         data = b"\n%d%s" % (frame.version, self._seal.tail("s", topic, frame))
         return self._ask("PUBLISH", self._link.names.channel("s", topic), data)
 
     def claim(self, name: str, holder: str, *, instead_of: str = "", seconds: float = CLAIM_S) -> Future[str]:
-        """Return who holds `name`; BusAwayError while the server is away."""
+        """Return the holder of `name`; BusAwayError while the server is away."""
         return self._ask("EVAL", CLAIM, 1, self._link.names.claim(name), holder, instead_of, round(seconds * 1000))
 
     def subscribe(self, topic: str, callback: Callback) -> Callable[[], None]:
-        """Hear `topic`, or all topics below a prefix ending in "/"; returns the call that ends it.
+        """Subscribe to `topic`, or all topics below a prefix ending in "/"; returns the call that ends it.
 
         Last values are delivered before this returns, where the server answers in time.
         """
@@ -145,7 +146,7 @@ class RedisBus:
         return unsubscribe
 
     def close(self) -> None:
-        """Send what waits, for `close_s` at most, and end the thread; a second call is harmless."""
+        """Send the queued items, for `close_s` at most, and end the thread; a second call is harmless."""
         atexit.unregister(self.close)
         deadline = time.monotonic() + self._settings.close_s
         if len(self._outbox):

@@ -1,4 +1,4 @@
-"""The connection between one process's bus and the Redis server: a thread that connects again for ever."""
+"""The connection between one process's bus and the Redis server: a thread that reconnects forever."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class LinkSettings:
 
     connect_s: float = 1.0
     answer_s: float = 2.0
-    """A server that answers nothing for this long is given up, however open its connection is."""
+    """A server that answers nothing for this long is disconnected, however open its connection is."""
     retry_min_s: float = 0.05
     retry_max_s: float = 1.0
     """Pause before the next attempt, doubled from the first value to the second."""
     compare_s: float = 2.0
-    """What is known here and what the server holds are compared this often, which heals what got lost."""
+    """Interval at which this process's copy and the server's are compared, which repairs losses."""
 
 
 class RedisLink:
@@ -83,17 +83,17 @@ class RedisLink:
 
     @property
     def rejected(self) -> int:
-        """Values and entries that the server had no place for."""
+        """Values and entries that the server had no room for."""
         return self._ports.rejected
 
     @property
     def unreadable(self) -> int:
-        """Messages on our channels that are none of ours."""
+        """Messages on our channels that are not ours."""
         return self._ports.unreadable
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits to be sent or is on its way."""
+        """Whether no item is queued or on its way."""
         session = self._session
         return len(self._outbox) == 0 and (session is None or not session.sending)
 
@@ -102,11 +102,11 @@ class RedisLink:
         return pattern in self._patterns
 
     def follow_soon(self, pattern: str) -> Future[None] | None:
-        """Follow `pattern` from now on; the future is done when its values are here. None: the thread has ended."""
+        """Follow `pattern`; the future is done when its values are here. None: the thread has ended."""
         return self._schedule(self._follow(pattern))
 
     def wake(self) -> None:
-        """Have what waits sent."""
+        """Have the queued items sent."""
         with contextlib.suppress(RuntimeError):
             # The loop is closed: the process ends, and nothing is sent any more.
             self._loop.call_soon_threadsafe(self._work.set)
@@ -160,7 +160,7 @@ class RedisLink:
                 # Its cancellation may have been swallowed, see redis_session.
                 return "the bus is closed"
             self._session = session
-            self._found()
+            self._connected()
             await session.serve()
         except MovedError:
             return "the prefix of the installation's keys has changed"
@@ -176,7 +176,7 @@ class RedisLink:
             session.fail_questions()
         return "the session ended"
 
-    def _found(self) -> None:
+    def _connected(self) -> None:
         self.connected = True
         self.changed_at = time.monotonic()
         self.connections += 1

@@ -1,8 +1,8 @@
 """Scripts of the shared bus on the Redis server, and the names of its keys there.
 
-Both scripts change the store and tell subscribers in one step, so that who reads after subscribing
-has either the value or the message. The server orders the values of a topic: what arrives later gets
-the higher version, whatever its publisher's clock says.
+Both scripts change the store and notify subscribers in one step, so that a reader that has subscribed first has either
+the value or the message. The server orders the values of a topic: a later arrival gets the higher version, whatever its
+publisher's clock shows.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ if held and held ~= ARGV[2] then return held end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
 return ARGV[1]
 """
-"""KEYS the claimed name; ARGV who claims it, whose claim counts no longer, milliseconds. Returns who holds it."""
+"""KEYS the claimed name; ARGV the claimer, the holder whose claim no longer counts, milliseconds. Returns the holder.
+"""
 
 
 class BusNames:

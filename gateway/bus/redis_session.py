@@ -31,8 +31,8 @@ from kvstore.keys.keyring import Keyring
 
 _BATCH = 256
 _KINDS = ("v", "s")
-_HEARD_AT_A_TIME = 16
-"""Messages taken in before what is to be sent gets its turn."""
+_RECEIVED_AT_A_TIME = 16
+"""Messages taken in before outgoing items get their turn."""
 _LOGGED_CHARACTERS = 80
 _ENTRY_ID = re.compile(rb"(?:[0-9]{1,18}-[0-9]{1,18})?")
 """Empty: a message that is kept nowhere."""
@@ -45,7 +45,7 @@ class MovedError(Exception):
 
 
 class Ports:
-    """What a session works for; outlives it. `rejected` and `unreadable` are counted by sessions.
+    """The parts of the bus that a session works on; outlives it. `rejected` and `unreadable` are counted by sessions.
 
     `names` are those of the installation: until the first session has asked for them, those that the secret gives.
     """
@@ -74,8 +74,8 @@ class Ports:
         self.compare_s = compare_s
         self.rejected = 0
         self.unreadable = 0
-        self.heard_until: dict[str, str] = {}
-        """Per stream the id of the last entry heard, from which the next session goes on."""
+        self.received_until: dict[str, str] = {}
+        """Per stream the id of the last entry received, from which the next session continues."""
         self.to_reseal: set[str] = set()
         """Topics whose value on the server has no seal of the secret in use."""
 
@@ -94,7 +94,7 @@ class Ports:
 
 
 def client_maker(url: str, *, connect_s: float, answer_s: float) -> Callable[[], Any]:
-    """Return what makes a client of the server; raises ValueError where `url` is no Redis URL."""
+    """Return a function that makes a client of the server; raises ValueError where `url` is no Redis URL."""
 
     def make() -> Any:
         return Redis.from_url(
@@ -111,11 +111,11 @@ def client_maker(url: str, *, connect_s: float, answer_s: float) -> Callable[[],
 
 
 class RedisSession:
-    """Two sockets: one that hears, one that asks and sends. `sending` tells that items are on their way.
+    """Two sockets: one receives, one sends and queries. `sending` reports that items are on their way.
 
-    `patterns` are those to follow, each with the stream id at which it was first followed; sessions
-    share and fill it. Mutable state besides: who waits for a subscription to be confirmed, the
-    patterns this session follows, the scripts' names.
+    `patterns` are those to follow, each with the stream id at which it was first followed; sessions share and fill it.
+    Mutable state besides: the waiters for confirmed subscriptions, the patterns this session follows, the scripts'
+    names.
     """
 
     def __init__(self, client: Any, ports: Ports, patterns: dict[str, str], work: asyncio.Event) -> None:
@@ -134,12 +134,12 @@ class RedisSession:
         self._publish = await self._client.script_load(PUBLISH)
         self._append = await self._client.script_load(APPEND)
         await self._meet()
-        # A subscription of its own, so that the hearing socket is there before anything is followed.
+        # A subscription of its own, so that the receiving socket exists before anything is followed.
         await self._pubsub.subscribe(self._ports.names.channel("hello", self._ports.replica.origin))
         patterns = list(self._patterns)
         for pattern in patterns:
             await self._subscribe(pattern)
-        backlog = await self._hear_until_confirmed(1 + len(_KINDS) * len(patterns))
+        backlog = await self._receive_until_confirmed(1 + len(_KINDS) * len(patterns))
         self._followed.update(patterns)
         await self._compare(patterns)
         await self._catch_up(patterns)
@@ -150,8 +150,8 @@ class RedisSession:
             self._take(message)
 
     async def serve(self) -> None:
-        """Hear, send and compare until the connection fails, which is raised."""
-        tasks = [asyncio.create_task(work) for work in (self._hear(), self._send(), self._keep_comparing())]
+        """Receive, send and compare until the connection fails, which is raised."""
+        tasks = [asyncio.create_task(work) for work in (self._receive(), self._send(), self._keep_comparing())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -160,7 +160,7 @@ class RedisSession:
             await _end(tasks)
 
     async def close(self) -> None:
-        """Close both sockets and wake who waits for a confirmation."""
+        """Close both sockets and wake the waiters for a confirmation."""
         for waiting in self._confirmed.values():
             waiting.cancel()
         await self._pubsub.aclose()  # type: ignore[no-untyped-call]
@@ -176,7 +176,7 @@ class RedisSession:
         self._followed.add(pattern)
         await self._compare([pattern])
 
-    # -- hearing
+    # -- receiving
 
     async def _subscribe(self, pattern: str) -> None:
         channels = [self._channel(kind, pattern) for kind in _KINDS]
@@ -189,7 +189,7 @@ class RedisSession:
         names = self._ports.names
         return names.pattern(kind, pattern) if pattern.endswith("/") else names.channel(kind, pattern)
 
-    async def _hear_until_confirmed(self, subscriptions: int) -> list[dict[str, Any]]:
+    async def _receive_until_confirmed(self, subscriptions: int) -> list[dict[str, Any]]:
         """Return the messages that came before the last confirmation."""
         early = []
         while subscriptions:
@@ -201,16 +201,16 @@ class RedisSession:
                 early.append(message)
         return early
 
-    async def _hear(self) -> None:
-        """Take in messages; a silence is questioned with a ping, whose answer ends it."""
+    async def _receive(self) -> None:
+        """Take in messages; a silence is tested with a ping, whose answer ends it."""
         silent = taken = 0
         while True:
             message = await self._pubsub.get_message(timeout=self._ports.compare_s)
             if message is not None:
                 silent, taken = 0, taken + 1
                 self._take(message)
-                if taken % _HEARD_AT_A_TIME == 0:
-                    # Reading never waits while more is there: what is to be sent, or followed, would.
+                if taken % _RECEIVED_AT_A_TIME == 0:
+                    # Reading never waits while more is there, so outgoing items and new patterns would have to.
                     await asyncio.sleep(0)
                 continue
             silent += 1
@@ -228,42 +228,42 @@ class RedisSession:
             self._take_value(message["channel"].decode(errors="replace"), message["data"])
 
     def _take_value(self, channel: str, data: bytes) -> bool:
-        """Take in what a channel says; False: nobody with our secret said it."""
+        """Take a value from a channel; False: it was not published with our secret."""
         kind, topic = self._ports.names.topic(channel)
         try:
             if kind == "v":
-                self._hear_value(topic, data)
+                self._receive_value(topic, data)
             elif kind == "s":
                 entry_id, _, frame = data.partition(b"\n")
                 if not _ENTRY_ID.fullmatch(entry_id):
                     # It is not sealed, and the next session asks the server for the entries after it.
                     raise UnreadableFrameError("a stream entry has no id of Redis")
-                self._hear_entry(topic, entry_id.decode("ascii"), frame)
+                self._receive_entry(topic, entry_id.decode("ascii"), frame)
         except UnreadableFrameError as error:
             self._ports.reject(topic, str(error))
             return False
         return True
 
-    def _hear_value(self, topic: str, data: bytes) -> None:
+    def _receive_value(self, topic: str, data: bytes) -> None:
         frame = self._ports.seal.read("v", topic, data)
         if not frame.sealed_by_used:
             self._ports.to_reseal.add(topic)
-        if self._ports.replica.hear(topic, frame):
+        if self._ports.replica.receive(topic, frame):
             self._ports.deliver(topic, frame.value)
 
-    def _hear_entry(self, topic: str, entry_id: str, data: bytes) -> None:
+    def _receive_entry(self, topic: str, entry_id: str, data: bytes) -> None:
         frame = self._ports.seal.read("s", topic, data)
         if entry_id:
-            self._ports.heard_until[topic] = entry_id
+            self._ports.received_until[topic] = entry_id
         if self._ports.replica.is_new_entry(topic, frame):
             self._ports.deliver(topic, frame.value)
 
-    # -- what happened while we were away, and what got lost
+    # -- events and losses during the absence
 
     async def _keep_comparing(self) -> None:
         while True:
             for pattern in [name for name in self._patterns if name not in self._followed]:
-                # Asked for while the session was being opened.
+                # It was requested while the session was being opened.
                 await self.follow(pattern)
             await asyncio.sleep(self._ports.compare_s)
             if await self._meet():
@@ -328,13 +328,13 @@ class RedisSession:
                     await self._restore(topic, "publish")
 
     async def _restore(self, topic: str, mode: str = "restore") -> None:
-        """Store what we know; mode "publish" does so over whatever is there."""
+        """Store our value; mode "publish" does so over whatever is there."""
         frame = self._ports.replica.frame(topic)
         if frame is not None:
             await self._client.evalsha(*self._publish_call(topic, frame, mode))
 
     async def _catch_up(self, patterns: list[str]) -> None:
-        """Hear the entries that came while nobody listened, as far as the server still has them."""
+        """Deliver the entries that arrived during the disconnection, as far as the server still has them."""
         for name in await self._client.smembers(self._ports.names.streams):
             topic = name.decode(errors="replace")
             starts = [
@@ -342,7 +342,7 @@ class RedisSession:
             ]
             if not starts:
                 continue
-            after = self._ports.heard_until.get(topic) or min(starts)
+            after = self._ports.received_until.get(topic) or min(starts)
             entries = await self._client.xrange(self._ports.names.stream(topic), f"({after}", "+")
             for entry_id, fields in entries:
                 data = entry_id + b"\n" + fields.get(b"frame", b"")
@@ -373,7 +373,7 @@ class RedisSession:
             await self._work.wait()
 
     def fail_questions(self) -> None:
-        """Answer the questions that still wait: nobody is there."""
+        """Answer the pending questions: no subscriber is there."""
         while questions := self._ports.outbox.take_questions(_BATCH):
             for question in questions:
                 question.fail()
@@ -412,7 +412,7 @@ async def _end(tasks: list[asyncio.Task[None]]) -> None:
     """Cancel these and wait for their end.
 
     One cancellation is not enough: `asyncio.wait_for` of Python 3.11, with which redis-py sends, swallows one that
-    comes as its work is done. Such a task would hear on, and nothing would ever be sent again.
+    comes as its work is done. Such a task would go on receiving, and nothing would ever be sent again.
     """
     left = set(tasks)
     while left:

@@ -1,4 +1,5 @@
-"""The console's question which secrets processes hold, and their answers. An answer has fingerprints and no secret.
+"""The console's question about the secrets that processes hold, and their answers. An answer has fingerprints and no
+secret.
 
 Both are messages on the bus, not published values: a process that is not connected at that moment never gets them.
 """
@@ -58,10 +59,10 @@ class SecretAnswers:
         try:
             question = QUESTION.decode(value)
         except UnreadableMessageError:
-            # Of a console of another version, which reports this process as silent.
+            # From a console of another version, which reports this process as silent.
             return
         own = self._own
         answer = SecretAnswer(
             question.question_id, own.role, own.name, own.started_at, tuple(map(held_secrets, self._keyrings))
         )
-        self._bus.tell(ANSWERED + question.asker, ANSWER.encode(answer))
+        self._bus.notify(ANSWERED + question.asker, ANSWER.encode(answer))

@@ -32,7 +32,7 @@ class SnapshotStore:
         self.path = state_dir / FILE_NAME
         self._max_age_s = max_age_s
         self.age_s = 0.0
-        """How long before it was loaded the snapshot had been confirmed last."""
+        """Seconds between the last confirmation of the snapshot and its loading."""
 
     def save(self, snapshot: Snapshot, now_unix: float) -> None:
         """Replace the file; `now_unix` is when the snapshot was last known to be in force. Blocks on the disk."""
@@ -40,7 +40,7 @@ class SnapshotStore:
         envelope = _Envelope(now_unix, hashlib.sha256(payload).digest(), payload)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         for left in self.path.parent.glob(f"{FILE_NAME}.*.tmp"):
-            # Of a process that was killed while it wrote.
+            # From a process that was killed while it wrote.
             left.unlink(missing_ok=True)
         draft = self.path.with_name(f"{FILE_NAME}.{os.getpid()}.tmp")
         try:

@@ -23,7 +23,7 @@ class WakeUpAge(Collector):
     def __init__(self, registry: CollectorRegistry, bus: Bus, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._woken_s = clock()
-        bus.subscribe(TOPIC, self._hear)
+        bus.subscribe(TOPIC, self._receive)
         registry.register(self)
 
     @override
@@ -32,5 +32,5 @@ class WakeUpAge(Collector):
         text = "Seconds since a background job was woken; grows while no worker or scheduler runs."
         yield GaugeMetricFamily(NAME, text, self._clock() - self._woken_s)
 
-    def _hear(self, _topic: str, _value: bytes) -> None:
+    def _receive(self, _topic: str, _value: bytes) -> None:
         self._woken_s = self._clock()

@@ -1,1 +1,1 @@
-"""Values that cross the bus, and the snapshot: what the control plane may import."""
+"""Values that cross the bus, and the snapshot: the contracts that the control plane may import."""

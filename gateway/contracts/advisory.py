@@ -16,27 +16,28 @@ WITHDRAWN, REPLACED = "withdrawn", "replaced"
 UNKNOWN, SHED, IGNORED, FORWARDED = "unknown", "shed", "ignored", "forwarded"
 OUTCOMES = (USEFUL, LATE, SPURIOUS, OVERRULED, WITHDRAWN, REPLACED, UNKNOWN, SHED, IGNORED, FORWARDED)
 """useful: its request came and found all in place; late: before what was moved for it; overruled: the reserved engine
-took no work by then, or another one was clearly cheaper; spurious: no request came in time; withdrawn: by its sender;
-replaced: by a newer one, or by its request; unknown: nobody knows the session; shed: over a limit; ignored: the policy
-takes none; forwarded: to the gateway that decides."""
+took no work by then, or another one was clearly cheaper; spurious: no request came in time; withdrawn: by its
+sender; replaced: by a newer one, or by its request; unknown: no gateway knows the session; shed: over a limit;
+ignored: the policy takes none; forwarded: to the gateway that decides.
+"""
 RESERVED = "reserved"
 PREFETCHING = "prefetching"
-"""States of one that stands."""
+"""States of an open one."""
 
 
 class Advisory(msgspec.Struct, frozen=True, kw_only=True):
-    """Says that a session will ask soon (SYMPHONY Fig. 7)."""
+    """Announces a session's next request (SYMPHONY Fig. 7)."""
 
     tenant_id: str
     session_id: str
     served_model: str = ""
-    """Empty: whichever it asked last."""
+    """Empty: the model of its last request."""
     expected_arrival_s: float | None = None
-    """Seconds from now; None: nobody knows."""
+    """Seconds from now; None: unknown."""
     ordered: bool = False
     """Requests of this source come in the order of their advisories."""
     priority: int = 1
-    """Lower goes first."""
+    """Lower is more urgent."""
     source: str = ""
     """Id of the API key that sent it, or for which its token was made."""
 
@@ -82,7 +83,7 @@ class SourceTally(msgspec.Struct):
     bytes_moved: int = 0
     bytes_useless: int = 0
     saved_tokens: int = 0
-    """Prompt tokens that engines loaded from what was moved."""
+    """Prompt tokens that engines loaded from moved blocks."""
     useful_share: float = 1.0
     backs_off: bool = False
 

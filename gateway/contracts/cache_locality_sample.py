@@ -1,4 +1,4 @@
-"""Cache locality, as published on the bus: rings, shared prefixes, TTFT by part, hits as reported.
+"""Cache locality, as published on the bus: rings, shared prefixes, TTFT by part, reported hits.
 
 It changes slowly and is read only by pages, so it is separate from the FleetSample.
 """
@@ -12,7 +12,7 @@ from routing.rings.ring_plan import RingPlan
 
 SCHEMA_VERSION = 1
 TOPIC = "cache_locality"
-"""Last-value bus topic on which each gateway publishes an CacheLocalitySample every few seconds."""
+"""Last-value bus topic on which each gateway publishes a CacheLocalitySample every few seconds."""
 
 
 class SharedPrefix(msgspec.Struct, frozen=True):
@@ -21,7 +21,7 @@ class SharedPrefix(msgspec.Struct, frozen=True):
     key: str
     """Block key of its last block, 16 hex digits."""
     parent: int
-    """Place of its parent in the list; -1: it begins the prompt."""
+    """Index of its parent in the list; -1: it begins the prompt."""
     level: int
     first_block: int
     last_block: int
@@ -29,7 +29,7 @@ class SharedPrefix(msgspec.Struct, frozen=True):
     holders: tuple[str, ...] = ()
     """Ids of the engines that hold all of it by the index."""
     key_blocks: int = 0
-    """Blocks of the key by which the placement sends such prompts, where that ends within this node; 0: it does not."""
+    """Length of the placement's key for such prompts, where it ends within this node; 0: it does not."""
     dram_nodes: tuple[str, ...] = ()
     """Names of the node managers that hold its last block in DRAM."""
     ssd_nodes: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class SplitMean(msgspec.Struct, frozen=True):
     transfer_s: float
     """From the hand-over to the first token: KV blocks on their way from the prefill engine to the decode engine."""
     prefill_s: float
-    """The rest: on the engine until the first token, its own queue among it."""
+    """The rest: on the engine until the first token, its own queue included."""
 
 
 class SplitSpan(msgspec.Struct, frozen=True):
@@ -64,7 +64,7 @@ class SplitSpan(msgspec.Struct, frozen=True):
     requests: int
     mean: SplitMean
     p90: SplitMean
-    """Of the requests whose TTFT lies around the 90th percentile: within an eighth of an octave, about 9 %."""
+    """Of the requests whose TTFT is around the 90th percentile: within an eighth of an octave, about 9 %."""
 
 
 class EngineCacheLocality(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,21 +74,21 @@ class EngineCacheLocality(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     accepts: bool
     requests: int = 0
-    """Of the sampled window that were dispatched to it."""
+    """Requests of the sampled window that were dispatched to it."""
     split: tuple[SplitSpan, ...] = ()
-    """Where its TTFT went, the shortest span first; spans without a request are left out."""
+    """Parts of its TTFT, the shortest span first; spans without a request are left out."""
     trust: str = ""
     """exact, degraded or blind."""
     trust_reason: str = ""
     """Why it is trusted less, as a sentence; empty when exact."""
     trust_since: float | None = None
-    """Unix seconds since when the grade and its cause hold; None: since the gateway began to look."""
+    """Unix seconds since when the grade and its cause hold; None: since the gateway began to judge."""
     cause: str = ""
-    """Why its hits differ, of gateway.contracts.hit_sample; empty: they do not, or no cause was found."""
+    """Why its hits differ, of gateway.contracts.hit_sample; empty: they do not, or no cause was determined."""
     share: float | None = None
-    """Reported of the believed tokens, 0..1; None: too few requests to tell."""
+    """Reported share of the believed tokens, 0..1; None: too few requests."""
     compared: int = 0
-    """Requests that were looked at, of the last five minutes and at most 64."""
+    """Requests that were compared, of the last five minutes and at most 64."""
     differing: int = 0
     believed_tokens: int = 0
     reported_tokens: int = 0
@@ -104,11 +104,11 @@ class PoolCacheLocality(msgspec.Struct, frozen=True, kw_only=True):
     policy_version: int
     block_tokens: int
     requests: int
-    """Requests that the sampled window stands for."""
+    """Requests that the sampled window represents."""
     sampled: int
     """Prompts in it."""
     span_s: float
-    """How far it goes back."""
+    """Length of the window so far."""
     engines: tuple[EngineCacheLocality, ...]
     """By name."""
     accepting: tuple[str, ...]

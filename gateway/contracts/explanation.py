@@ -1,4 +1,4 @@
-"""One decision explained: what `GET /api/v1/explain/{id}` and the console's drawer show of it."""
+"""One decision explained, as `GET /api/v1/explain/{id}` and the console's drawer show it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from routing.values.decision import Decision
 
 
 class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What really happened so far. Times in seconds since the request arrived; None: not (yet) known."""
+    """The request's course so far. Times in seconds since the request arrived; None: not (yet) known."""
 
     state: str
     """running, completed, failed, rejected, cancelled or client_error."""
@@ -37,7 +37,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     engine_name: str
     reason_words: str
     queue_reason_words: str
-    """Why it was dispatched before the queued requests beside it; empty where it did not wait."""
+    """Why it was dispatched before the other queued requests; empty where it did not wait."""
     decode_engine_name: str
     """Of `decision.pair`; empty where one engine does all."""
     pair_reason_words: str
@@ -48,16 +48,16 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     attempts: tuple[str, ...]
     outcome: RequestOutcome
     load: StoredLoad | None
-    """KV that it was told to load from a node manager; null: none."""
+    """KV that it was ordered to load from a node manager; null: none."""
     advisory: StoredAdvisory | None
-    """What had been announced of it, reserved and moved for it; null: nothing."""
+    """What had been announced, reserved and moved for it; null: nothing."""
     hop: Hop | None = None
     """Its way to another region, or from one."""
     hop_reason_words: str = ""
 
 
 def explanation(record: StoredDecision, names: Mapping[str, str]) -> Explanation:
-    """Return the record in the words of the API; an engine without a name in `names` is known by its id."""
+    """Return the record in the words of the API; an engine without a name in `names` appears under its id."""
     decision, pair = record.decision, record.decision.pair
     ttft_s = record.first_token_after_s
     return Explanation(

@@ -12,7 +12,7 @@ TOPIC = "fleet"
 """Last-value bus topic on which the gateway publishes a FleetSample twice a second."""
 
 STATES = ("serving", "hot", "degraded", "lost", "draining", "maintenance", "starting", "unknown", "quarantined")
-"""Stored by place: a new one goes to the end."""
+"""Stored by index: append new ones."""
 TAKING_WORK = frozenset({"serving", "hot", "degraded"})
 """The states in which an engine gets new requests."""
 
@@ -23,14 +23,14 @@ class EngineCounts(msgspec.Struct, frozen=True, kw_only=True):
     dispatched: int
     """Requests that were given to it and are not complete."""
     prefilling: int
-    """Those of them without a first token, where one will be seen: not those whose answers come in whole."""
+    """Those of them without a first token, where one will be visible: not those whose answers come in one piece."""
     streaming: int
     """Those of them whose answers come piece by piece."""
     first_tokens_total: int
     chunks_total: int
     """Later pieces of answers, and ends of answers."""
     longest_prefill_s: float
-    """Estimated seconds of the longest prefill that stands there."""
+    """Estimated seconds of its longest prefill in progress."""
     failures_in_row: int
     slowness: float | None
     """Median over the last minute: seconds from dispatch to first token over the estimate of the same."""
@@ -61,7 +61,7 @@ class PoolTotals(msgspec.Struct, frozen=True, kw_only=True):
     """Totals of a pool since the gateway started; the difference of two samples gives the interval between them."""
 
     requests: int
-    """Answered, failed or rejected; those that their clients gave up are left out."""
+    """Answered, failed or rejected; those that their clients cancelled are left out."""
     on_time: int
     rejected: int
     work_s: float
@@ -72,7 +72,7 @@ class PoolTotals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TierSample(msgspec.Struct, frozen=True):
-    """What an engine keeps in one tier below its memory."""
+    """One tier below an engine's memory."""
 
     tier: str
     """cpu, disk or external."""
@@ -101,30 +101,30 @@ class EngineSample(msgspec.Struct, frozen=True, kw_only=True):
     bound: int
     """Requests that wait at the gateway for this engine."""
     oldest_bound_s: float | None = None
-    """Seconds that the oldest of them has waited; 0 where none waits, None: the gateway does not say."""
+    """Seconds that the oldest of them has waited; 0 where none waits, None: not reported."""
     kv_usage: float | None
     """0..1 as the engine reports it; None: unknown."""
     prompt_tokens_total: int
     cached_tokens_total: int
     """As the engine reports it per request, summed since the gateway started."""
     predicted_tokens_total: int = 0
-    """What the decisions on the same requests expected to be cached."""
+    """Cached tokens that the decisions on the same requests expected."""
     index_trust: str
     """exact, degraded or blind."""
     report_age_s: float | None
-    """Age of the last load report; None: never heard."""
+    """Age of the last load report; None: none received."""
     role: str = "mixed"
     """mixed, prefill or decode."""
     counts: EngineCounts | None = None
-    """None: the gateway does not say."""
-    heard: bool = True
+    """None: the gateway does not report them."""
+    answered: bool = True
     """Whether it ever answered since the gateway started."""
     index_trust_reason: str = ""
     """Why the index is trusted less, as a sentence; empty when exact."""
     block_tokens: int | None = None
-    """Tokens per KV block as the engine reports it; None: it does not say."""
+    """Tokens per KV block as the engine reports it; None: not reported."""
     tiers: tuple[TierSample, ...] = ()
-    """Those that its events name, fastest first."""
+    """The tiers in its events, fastest first."""
     adapter_s: float | None = None
     """Learned seconds of loading a LoRA adapter; None: no prefill has shown it yet."""
 
@@ -137,7 +137,7 @@ class PoolRole(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     """owner (decides for all), asks (the owner), alone (decides for itself), or only (it reaches no other)."""
     owner: str
-    """Name of the gateway that owns the pool as this one knows it; empty: nobody."""
+    """Name of the gateway that owns the pool as this one knows it; empty: no owner."""
     epoch: int
     since: float
     """Unix seconds."""
@@ -187,26 +187,28 @@ class PoolSample(msgspec.Struct, frozen=True, kw_only=True):
     """Requests within the window that had a first token."""
     ttft_points: tuple[float, ...] = ()
     """Their TTFTs in order, seconds; of many only some, evenly spread by rank, so that percentiles over several
-    gateways can be told."""
+    gateways can be computed.
+    """
     observes: bool = False
-    """Others decide where its requests go, and tell; nothing is routed here."""
+    """Other routers decide where its requests go, and report them; nothing is routed here."""
     admission: str = ""
-    """How admission judges load, as the policy names it; empty: the gateway does not say."""
+    """How admission judges load, as the policy names it; empty: not reported."""
     bound: int | None = None
-    """Requests that wait for one engine, all engines together; here and below None: the gateway does not say."""
+    """Requests that wait for one engine, all engines together; here and below None: not reported."""
     dispatched_at_once_per_s: float | None = None
     dispatched_waited_per_s: float | None = None
     """Dispatches of queued requests."""
     queue_wait_mean_s: float | None = None
     queue_wait_p90_s: float | None = None
-    """Time at the gateway of the requests dispatched within the window, at once with 0; None without a dispatch."""
+    """Time at the gateway of the requests dispatched within the window, 0 for those at once; None without a dispatch.
+    """
     migrations_per_s: float | None = None
     overtaken_per_s: float | None = None
-    """Dispatches of queued requests before which their engine was given a request that came later."""
+    """Dispatches of queued requests that a later request on the same engine preceded."""
     rejections_per_s: dict[str, float] | None = None
-    """By code; codes of which there was none within the window are left out."""
+    """By code; codes without a rejection within the window are left out."""
     totals: PoolTotals | None = None
-    """None: the gateway does not say."""
+    """None: not reported."""
     prefixes: tuple[PrefixCounts, ...] = ()
     """The busiest ones, where the placement keeps prefixes to a few engines."""
     approximate_share: float | None = None
@@ -214,7 +216,7 @@ class PoolSample(msgspec.Struct, frozen=True, kw_only=True):
     usual_d: int = 0
     """Engines that each prefix is kept to; 0: the placement may choose any."""
     queued_s: float | None = None
-    """Engine seconds of prefill that wait, at the gateway or on engines."""
+    """Engine seconds of waiting prefill, at the gateway or on engines."""
     roles: tuple[PoolRole, ...] = ()
     """Of each gateway that knows of others. The owner's sample counts the work of those that ask it."""
 
@@ -225,7 +227,7 @@ class Lateness(msgspec.Struct, frozen=True, kw_only=True):
     since: float
     """Unix seconds."""
     lapses: int
-    """Times that it stood still since then."""
+    """Times that it stalled since then."""
     away_s: float
     """Seconds of them in all."""
     rejects: bool

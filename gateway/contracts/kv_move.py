@@ -33,13 +33,13 @@ KEPT: Ending = "kept"
 """The target kept them: they are pinned, locked, read or followed by others, or the source has them no more."""
 Worth = Literal["open", "none", "useful", "useless"]
 OPEN: Worth = "open"
-"""Its copy is there, and was not loaded from yet; of a shrink: nobody has missed its blocks yet."""
+"""Its copy exists and was not loaded from yet; of a shrink: no request has missed its blocks yet."""
 NONE: Worth = "none"
-"""Nothing came, or went."""
+"""No block came, or went."""
 USEFUL: Worth = "useful"
-"""Its copy was loaded from; of a shrink: nobody has missed its blocks for long enough."""
+"""Its copy was loaded from; of a shrink: no request has missed its blocks for long enough."""
 USELESS: Worth = "useless"
-"""Its copy left, or is old, and nobody loaded from it; of a shrink: somebody has missed its blocks."""
+"""Its copy left, or is old, and was never loaded from; of a shrink: a request has missed its blocks."""
 
 _END_OF_TIME = 1e11
 _Name = Annotated[str, Meta(min_length=1, max_length=64)]
@@ -56,12 +56,13 @@ class KvMoveRow(msgspec.Struct, frozen=True, kw_only=True):
     planner: Annotated[str, Meta(min_length=1, max_length=32)]
     """prefetch, advisory, replicate or shrink."""
     source: _Name
-    """Name of the node that the blocks came from; the target's own: they lay on its SSD. Of a shrink the one that
-    keeps them."""
+    """Name of the node that the blocks came from; the target's own: they were on its SSD. Of a shrink the one that
+    keeps them.
+    """
     target: _Name
     asked_blocks: _Count
     blocks: _Count = 0
-    """That came; those that were there already are not among them. Of a shrink those that went."""
+    """Blocks that came, without those that were there already. Of a shrink those that went."""
     bytes: _Count = 0
     seconds: float = 0.0
     """From the order's start to its last byte."""

@@ -10,7 +10,7 @@ from routing.rebalancing_overrides import MAX_CANDIDATES, MAX_WIDENED
 TOPIC_PREFIX = "rebalance/"
 """Last-value topics, one per pool: `rebalance/<pool_id>`."""
 GOOD_S = 30.0
-"""An order that was not renewed for so long holds no more: nobody looks after the widened prefixes."""
+"""An order without renewal for this long expires: the widened prefixes have no supervisor any more."""
 MOVES_GOOD_S = 5.0
 MAX_MOVES = 1000
 
@@ -23,13 +23,13 @@ class MoveOrder(msgspec.Struct, frozen=True):
 
 
 class RebalanceOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """The table of widened prefixes that holds from now on, and moves to be made once."""
+    """The table of widened prefixes in force, and moves to be made once."""
 
     pool_id: str
     at: float
-    """Unix seconds; tells orders apart."""
+    """Unix seconds; identifies the order."""
     fence: int
-    """Fencing token of the job's lease: an order with a lower one than was seen is void."""
+    """Fencing token of the job's lease: an order with a lower one than the highest seen is void."""
     widened: dict[str, int] = {}
     """Affinity key as 16 hex digits → its number of candidates."""
     moves: tuple[MoveOrder, ...] = ()

@@ -14,7 +14,7 @@ class RegionLink(msgspec.Struct, frozen=True, kw_only=True):
     """Whether requests may be sent there."""
     dead: bool = False
     """It rejects connections: no process listens."""
-    heard_s_ago: float | None = None
+    heartbeat_age_s: float | None = None
     one_way_s: float = 0.0
     clock_offset_s: float = 0.0
 

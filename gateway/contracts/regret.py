@@ -1,23 +1,23 @@
 """Regret of a decision: seconds and tokens that another candidate would have saved, split by cause.
 
-With A the observed time to first token, P the time before the engine was chosen, C the prefill that the
-reported hit left, W = A − P − C the wait, and for a candidate i the estimates of then, E_i = wait_i + compute_i,
-corrected by d_i, by how much waits at that engine came out longer than estimated around that moment:
+With A the observed time to first token, P the time before the engine was chosen, C the prefill that the reported hit
+left, W = A − P − C the wait, and for a candidate i the estimates of then, E_i = wait_i + compute_i, corrected by d_i,
+by how much waits at that engine came out longer than estimated around that moment:
 
     H_i    = P' + E_i + d_i                 what i would have given; P' = P without the part of admission
     total  = max(0, A − H_b) + gateway      b: the candidate other than the chosen one, c, with the least H
-    gateway = the part of P in which the gateway did not come to ask, which no engine would have spared
+    gateway = the part of P before the gateway asked for an engine, which no engine would have spared
     A − H_b = admission + trade + growth + index, exactly, with
       admission = P − P'                    deferred by admission before an engine was chosen
       trade     = E_c − E_b                 known when it was decided: waiting taken for cache, or the reverse
       growth    = (W − wait_c) − d_b        the wait came out longer than estimated, set against b's
                 = queue_order               as much of it as younger queued requests took that were dispatched before it
-                + stale_view | load         the rest: by the age of what was known of the engine
+                + stale_view | load         the rest: by the age of the engine's last report
       index     = C − compute_c             blocks that were not there any more had to be computed
 
-Parts may be negative (a good trade that a grown queue spoiled); then the positive ones share the total in
-proportion, so that parts are never negative and always sum to it. The split follows the terms of the cost that
-placements estimate (DESIGN, routing, stage 3).
+Parts may be negative (a good trade that a grown queue spoiled); then the positive ones share the total in proportion,
+so that parts are never negative and always sum to it. The split follows the terms of the cost that placements estimate
+(DESIGN, routing, stage 3).
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ SLOW_GATEWAY_S = 0.1
 
 
 class RegretOption(msgspec.Struct, frozen=True, gc=False):
-    """One candidate as estimated, and what is known about it now. Seconds and prompt tokens."""
+    """One candidate's estimate, and its known drift. Seconds and prompt tokens."""
 
     engine_id: str
     hit_tokens: int
     wait_s: float
     compute_s: float
     drift_s: float = 0.0
-    """By how much waits at this engine came out longer than estimated around then; below 0: shorter."""
+    """Seconds by which waits at this engine came out longer than estimated around then; below 0: shorter."""
 
     @property
     def estimate_s(self) -> float:
-        """Seconds to the first token as they were estimated."""
+        """Estimated seconds to the first token."""
         return self.wait_s + self.compute_s
 
 
 class Course(msgspec.Struct, frozen=True, gc=False):
-    """What happened to one request. Seconds; `ttft_s` and `queued_s` from its arrival."""
+    """The course of one request. Seconds; `ttft_s` and `queued_s` from its arrival."""
 
     ttft_s: float
     queued_s: float
@@ -71,9 +71,9 @@ class Course(msgspec.Struct, frozen=True, gc=False):
     before_s: float = 0.0
     """Until its engine was chosen."""
     deferred: bool = False
-    """Admission kept it back until then."""
+    """Whether admission held it back until then."""
     gateway_s: float = 0.0
-    """Of `before_s`, what passed before the gateway asked for an engine."""
+    """Part of `before_s` before the gateway asked for an engine."""
     overtaken_s: float = 0.0
     """Prefills of queued requests that came later and were dispatched to the same engine before it."""
     view_age_s: float | None = None
@@ -81,7 +81,7 @@ class Course(msgspec.Struct, frozen=True, gc=False):
 
 
 class Regret(msgspec.Struct, frozen=True, gc=False):
-    """What the best other candidate would have saved; all zero if the chosen one was best."""
+    """Savings of the best other candidate; all zero if the chosen one was best."""
 
     best_engine_id: str
     best_ttft_s: float
@@ -137,8 +137,8 @@ def regret(options: Sequence[RegretOption], course: Course, stale_after_s: float
 def _raw_parts(
     chosen: RegretOption, best: RegretOption, drift_s: float, course: Course, stale_after_s: float
 ) -> dict[str, float]:
-    """Return the parts before the negative ones are taken up by the others."""
-    # Whoever had its first token sooner than its prefill takes by the model was computed faster, not waiting less.
+    """Return the parts before the positive ones absorb the negative ones."""
+    # A request whose first token came sooner than its modeled prefill was computed faster; it did not wait less.
     compute_s = max(0.0, min(course.compute_s, course.ttft_s - course.queued_s))
     wait_s = course.ttft_s - course.before_s - compute_s
     growth_s = wait_s - chosen.wait_s - drift_s
@@ -155,8 +155,8 @@ def _raw_parts(
 def rejection_regret(options: Sequence[RegretOption], slack_s: float) -> Regret | None:
     """Return what rejecting cost: the time that the best engine would have left before the deadline.
 
-    `slack_s` is the time from the decision to the deadline. All of it is admission's; zero where no engine was
-    expected to be on time, and None where no engine was looked at.
+    `slack_s` is the time from the decision to the deadline. All of it is admission's; zero where no engine was expected
+    to be on time, and None where no engine was considered.
     """
     if not options:
         return None

@@ -26,7 +26,7 @@ class RequestBatch(msgspec.Struct, frozen=True):
     """Requests of one gateway. An empty list is no bytes at all."""
 
     name: str
-    """No other batch has it; whoever stores batches tells by it what is stored already."""
+    """Unique to the batch; the store recognizes stored batches by it."""
     requests: int
     """Rows of `traffic`."""
     traffic: bytes
@@ -41,7 +41,7 @@ def request_batch(name: str, rows: Sequence[bytes], decisions: Sequence[StoredDe
 
 
 def joined_rows(parts: Iterable[bytes]) -> bytes:
-    """Return all packed rows of these lists as one; raises UnreadableMessageError where one is something else."""
+    """Return all packed rows of these lists as one; raises UnreadableMessageError for any other content."""
     return _array([pack_row(row) for part in parts for row in decode_rows(part)])
 
 
@@ -63,7 +63,7 @@ def decode_decisions(data: bytes) -> list[StoredDecision]:
 _pack = msgspec.msgpack.Encoder().encode
 encode_decisions: Callable[[Sequence[StoredDecision]], bytes] = _pack
 pack_row: Callable[[TrafficRow | tuple[object, ...]], bytes] = _pack
-"""Returns a row, or the values of its fields, packed; without a step in between: this is done for every request."""
+"""Pack a row, or the values of its fields, in one call: this is done for every request."""
 _batch = WireForm(RequestBatch, "a batch of requests", limit=MAX_BYTES)
 encode_batch, decode_batch = _batch.encode, _batch.decode
 """The lists of a batch stay packed."""

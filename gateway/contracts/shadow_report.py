@@ -15,12 +15,12 @@ _MAX_NAME = 128
 
 
 class ShadowReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that one part of a run has counted since it began; a later report of it replaces an earlier one."""
+    """All counts of one part of a run; a later report of it replaces an earlier one."""
 
     pool_id: str
     run_id: str
     part: str
-    """One run at one gateway; a gateway that starts anew begins another part."""
+    """One run at one gateway; a restarted gateway begins another part."""
     at: float
     """Unix seconds."""
     tally: ShadowTally
@@ -29,7 +29,7 @@ class ShadowReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def report_problem(report: ShadowReport) -> str:
-    """Return what is wrong with a report, with its path; empty for a sound one."""
+    """Return the problem of a report, with its path; empty for a sound one."""
     tally = report.tally
     names = (report.pool_id, report.run_id, report.part)
     if any(not 0 < len(name) <= _MAX_NAME for name in names):

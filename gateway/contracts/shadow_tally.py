@@ -1,4 +1,4 @@
-"""What came of a shadow policy's choices, in numbers that add up over gateways."""
+"""Outcomes of a shadow policy's choices, in numbers that add up over gateways."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_ENGINES = 4096
 
 
 class ShadowEngineShare(msgspec.Struct, gc=False):
-    """What one engine got, and what it would have got. Tokens are uncached prompt tokens."""
+    """Work that one engine got, and would have got. Tokens are uncached prompt tokens."""
 
     live_requests: int = 0
     live_tokens: int = 0
@@ -59,7 +59,7 @@ class ShadowTally(msgspec.Struct):
     answered: int = 0
     """Compared requests whose first token came; these two sums are theirs."""
     expected_s: float = 0.0
-    """TTFT as predicted where they really went."""
+    """TTFT as predicted for the engine that served."""
     measured_s: float = 0.0
     """TTFT as it was."""
     cpu_s: float = 0.0
@@ -105,10 +105,10 @@ class ShadowTally(msgspec.Struct):
         given.shadow_tokens += compared.prompt_tokens - shadow.hit_tokens
 
     def _keep(self, compared: ShadowComparison, unix: float, rng: Random) -> None:
-        """Keep the disagreement with the chance that all before it had (Vitter 1985, algorithm R)."""
+        """Keep the disagreement with the same chance as all earlier ones (Vitter 1985, algorithm R)."""
         seen = self.compared - self.agreed
-        place = len(self.sample) if len(self.sample) < KEPT_SAMPLES else rng.randrange(seen)
-        if place >= KEPT_SAMPLES:
+        index = len(self.sample) if len(self.sample) < KEPT_SAMPLES else rng.randrange(seen)
+        if index >= KEPT_SAMPLES:
             return
         kept = Disagreement(
             compared.request_id,
@@ -119,14 +119,14 @@ class ShadowTally(msgspec.Struct):
             compared.shadow,
             compared.shadow_reason,
         )
-        if place == len(self.sample):
+        if index == len(self.sample):
             self.sample.append(kept)
         else:
-            self.sample[place] = kept
+            self.sample[index] = kept
 
 
 def added_up(tallies: Iterable[ShadowTally]) -> ShadowTally:
-    """Return what several gateways counted together, with all their samples."""
+    """Return the sum of several gateways' tallies, with all their samples."""
     total = ShadowTally()
     for one in tallies:
         total.compared += one.compared

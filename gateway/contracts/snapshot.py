@@ -41,11 +41,11 @@ class EngineEntry(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     """Base URL, for example http://10.0.3.7:8000, already checked against the allow-list."""
     rank: int | None = None
-    """Which of several data-parallel ranks behind the URL it is; None: all that is there."""
+    """Data-parallel rank behind the URL; None: all that is there."""
     key_variable: str = FLEET_KEY
-    """Name of the variable that holds the key which the engine is sent; empty: it is sent none."""
+    """Name of the variable that holds the key for the engine; empty: no key is sent."""
     desired_state: str = "ready"
-    """What the operator wants: ready, draining or maintenance."""
+    """The operator's choice: ready, draining or maintenance."""
     kv_events_endpoint: str = ""
     """ZMQ PUB endpoint of the engine's KV events (tcp://host:port); empty: none."""
     kv_replay_endpoint: str = ""
@@ -66,7 +66,7 @@ class EngineEntry(msgspec.Struct, frozen=True, kw_only=True):
     slow_start_s: float = 0.0
     """…and the seconds over which it grows to all of it."""
     kv_node: str = ""
-    """Name of the node manager that keeps what it computes; empty: none does."""
+    """Name of the node manager that keeps its blocks; empty: none does."""
 
 
 class KvNodeEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ class KvNodeEntry(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     """host:port under which engines and gateways reach it."""
     events_endpoint: str = ""
-    """ZMQ PUB endpoint of its KV events; empty: it tells none, and nothing is fetched from it."""
+    """ZMQ PUB endpoint of its KV events; empty: it publishes none, and nothing is fetched from it."""
     replay_endpoint: str = ""
     slot_bytes: int = 0
     """Largest block that it keeps."""
@@ -107,7 +107,7 @@ class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
     key_source: str = "exact"
     """exact (token blocks, index fed by KV events) or approximate (byte blocks, fed by dispatches)."""
     block_tokens: int = 512
-    """Tokens per engine block (exact); tokens that one byte block stands for (approximate)."""
+    """Tokens per engine block (exact); tokens that one byte block represents (approximate)."""
     block_bytes: int = 2048
     isolated: bool = False
     """True: caches are separated per tenant by a server-derived cache salt."""
@@ -121,16 +121,16 @@ class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
     policy_version: int = 0
     policy: RoutingPolicy = msgspec.field(default_factory=RoutingPolicy)
     costs: dict[str, FittedCost] = {}
-    """What was learned about the pool's engines, by their kind."""
+    """Learned costs of the pool's engines, by their kind."""
     shadow: ShadowEntry | None = None
     mode: str = "route"
     """route, or observe: nothing is routed, and what others routed is accounted for."""
     arms: tuple[ArmEntry, ...] = ()
-    """Placements that choose for a share of the sessions, in the order in which they are asked."""
+    """Placements that choose for a share of the sessions, in order of precedence."""
 
 
 class ApiKeyEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One API key; only its SHA-256 ever leaves the person who holds it."""
+    """One API key; only its SHA-256 ever leaves its holder."""
 
     key_id: str
     sha256: str
@@ -140,7 +140,7 @@ class ApiKeyEntry(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None = None
     """Unix seconds; None: never."""
     scopes: tuple[str, ...] = ("infer", "route")
-    """What the key opens: infer (/v1) and route (/api/v1/route and what belongs to it)."""
+    """Paths that the key opens: infer (/v1) and route (/api/v1/route and what belongs to it)."""
     rate_per_min: int | None = None
     """Requests per minute at each gateway; None: no limit."""
     max_in_flight: int | None = None
@@ -150,9 +150,9 @@ class ApiKeyEntry(msgspec.Struct, frozen=True, kw_only=True):
     served_models: tuple[str, ...] = ()
     """Served models that its tenant may use; empty: all."""
     priority_ceiling: int | None = None
-    """Most urgent priority that its requests may ask for (lower goes first); None: any."""
+    """Most urgent priority of its requests (lower is more urgent); None: any."""
     origins: tuple[str, ...] = ()
-    """Web origins (https://chat.example.com) whose pages may send advisories with its tokens, beside the gateway's."""
+    """Web origins (https://chat.example.com) whose pages may send advisories with its tokens, besides the gateway's."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,13 +167,13 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     api_keys: tuple[ApiKeyEntry, ...] = ()
     kv_nodes: tuple[KvNodeEntry, ...] = ()
     sovereignty: SovereigntyDocument = msgspec.field(default_factory=SovereigntyDocument)
-    """Which hops between regions are allowed, and to whom."""
+    """Hops that are allowed between regions, and for which tenants."""
 
 
 def as_live(entry: PoolEntry) -> tuple[PoolEntry, str]:
-    """Return the pool as this program routes it, and what differs from what was published ("": nothing).
+    """Return the pool as this program routes it, and its difference from the published one ("": none).
 
-    A shadow stays as it is: one that cannot run ends, and says why.
+    A shadow stays as it is: one that cannot run ends, and states why.
     """
     policy, said = live_placement.as_live(entry.policy)
     arms = tuple(
@@ -189,8 +189,8 @@ def as_live(entry: PoolEntry) -> tuple[PoolEntry, str]:
 def decode_snapshot(data: bytes) -> Snapshot:
     """Read a snapshot; raises UnreadableMessageError on anything else, a newer schema included.
 
-    The schema before this program's is read too, for the whole as for the policies in it, so that gateways
-    can be upgraded before the control plane and keep their last-known-good.
+    The previous schema is read too, for the whole as for the policies in it, so that gateways can be upgraded before
+    the control plane and keep their last-known-good.
     """
     try:
         if _schemas.decode(data).current:
@@ -211,7 +211,7 @@ class _Pool(msgspec.Struct, frozen=True):
 
 
 class _Schemas(msgspec.Struct, frozen=True):
-    """What says of which schemas a snapshot is; the rest is skipped, not decoded."""
+    """The schema versions of a snapshot; the rest is skipped, not decoded."""
 
     schema_version: int = SCHEMA_VERSION
     pools: tuple[_Pool, ...] = ()

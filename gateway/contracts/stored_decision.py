@@ -19,7 +19,7 @@ from routing.cost.cost_model import PrefillCost
 from routing.values.decision import Decision
 
 UNANSWERED = "unanswered"
-"""Outcome of a request whose end nobody told of until its reservation ran out."""
+"""Outcome of a request whose end was not reported until its reservation ran out."""
 RUNNING = "running"
 """Outcome of a request that has not ended; such a record travels, but is not stored."""
 DIGESTS = "digests of names in records"
@@ -27,7 +27,7 @@ DIGESTS = "digests of names in records"
 
 
 class Known(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """What was known about one candidate when it was scored. Ages in seconds; None: never reported."""
+    """Facts about one candidate when it was scored. Ages in seconds; None: never reported."""
 
     engine_id: str
     name: str
@@ -42,22 +42,22 @@ class StoredLoad(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """KV that the engine was ordered to load from node managers before the prefill, and the result."""
 
     node: str
-    """Name of the node manager; where it said who sent the blocks, that one."""
+    """Name of the node manager; the sender of the blocks, where it was reported."""
     ordered_blocks: int
     """Leading blocks of the prompt that it held."""
     blocks: int = 0
-    """Those that were loaded; what the engine held already did not travel."""
+    """Those that were loaded; blocks that the engine held already did not travel."""
     bytes: int = 0
     seconds: float = 0.0
     """From the engine's first question to the last byte."""
     reason: str = ""
-    """Why fewer came: missing, late or failed; untold: the engine said nothing; empty: all came."""
+    """Why fewer came: missing, late or failed; untold: the engine reported nothing; empty: all came."""
     saved_tokens: int = 0
     """Prompt tokens that were not computed."""
 
 
 class StoredDecision(TrafficRow, frozen=True, gc=False, array_like=False, omit_defaults=True):
-    """A row of traffic without the names of its blocks, its decision, and what was known then.
+    """A row of traffic without the names of its blocks, its decision, and the facts known then.
 
     Times as there: `*_at` in unix seconds, `*_after_s` in seconds since the request arrived; None: not known.
     """
@@ -72,7 +72,7 @@ class StoredDecision(TrafficRow, frozen=True, gc=False, array_like=False, omit_d
     attempts: tuple[str, ...]
     error: str = ""
     share: float = 1.0
-    """Share of decisions like this one that were kept: each stands for 1 / share."""
+    """Share of decisions like this one that were kept: each represents 1 / share."""
     decided_after_s: float = 0.0
     dispatched_after_s: float | None = None
     handed_over_after_s: float | None = None
@@ -92,19 +92,19 @@ class StoredDecision(TrafficRow, frozen=True, gc=False, array_like=False, omit_d
     snapshot_age_s: float | None = None
     slo_class: str = ""
     regret: Regret | None = None
-    """The request log's: gateways leave it out (controlplane.request_log.hindsight)."""
+    """Set by the request log: gateways leave it out (controlplane.request_log.hindsight)."""
     asked_after_s: float = 0.0
     """Until the gateway asked its router for an engine: its own time, no engine's."""
     load: StoredLoad | None = None
-    """None: nothing was to be loaded."""
+    """None: no load was ordered."""
     advisory: StoredAdvisory | None = None
-    """None: none stood when it came."""
+    """None: none was open when it came."""
     hop: Hop | None = None
     """None: the region of its first contact served it."""
     may_defer: bool = False
     """Admission may have kept the request back before its engine was chosen."""
     overtaken_s: float = 0.0
-    """Estimated prefills of requests that came later and were dispatched to its engine before it."""
+    """Estimated prefills of later requests that were dispatched to its engine before it."""
     client_request_id: str = ""
     """The client's X-Request-Id; empty: it sent none."""
     asked_model: str = ""

@@ -43,10 +43,11 @@ class TrafficRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Engines of the pool that took work."""
     policy_version: int
     head: tuple[int, ...]
-    """Keys of the first blocks at the pool's own size, where that is smaller than a trace's; placements that keep
-    equal beginnings together go by these."""
+    """Keys of the first blocks at the pool's own size, where that is smaller than a trace's; placements that keep equal
+    beginnings together use these.
+    """
     agent: str
-    """The agent that asked, by the name that its application gives it."""
+    """Name of the agent that asked, as its application gives it."""
     workflow: str
     """Keyed digest of its workflow's id."""
     origin: str
@@ -56,8 +57,8 @@ class TrafficRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
 def trace_blocks(keys: Sequence[int], prompt_tokens: int, block_tokens: int) -> tuple[int, ...]:
     """Return one name per 512 tokens of a prompt from its chained keys of `block_tokens` tokens each.
 
-    A name is the key of the block in which the 512 tokens end, so it stands for at least this prefix. A
-    partial last block has a name where a key reaches into it.
+    A name is the key of the block in which the 512 tokens end, so it identifies at least this prefix. A partial last
+    block has a name where a key reaches into it.
     """
     if block_tokens == BLOCK_TOKENS:
         return tuple(keys[: -(-prompt_tokens // BLOCK_TOKENS)])

@@ -1,4 +1,4 @@
-"""Reads what crosses the bus: msgpack of one type, within a limit, and one error for everything that is not that."""
+"""Reads messages from the bus: msgpack of one type, within a limit, and one error for everything else."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ MIB = 1 << 20
 
 
 class UnreadableMessageError(ValueError):
-    """The bytes are not a valid message of the expected kind; the text says why."""
+    """The bytes are not a valid message of the expected kind; the text states why."""
 
 
 class WireForm(Generic[MessageT]):
-    """How one kind of message travels. `what` names it in errors, with its article; `limit` is in bytes.
+    """Wire form of one kind of message. `what` names it in errors, with its article; `limit` is in bytes.
 
-    `problem` returns what is out of bounds in a message that was read, with its path; empty for nothing.
+    `problem` returns the violated bound of a decoded message, with its path; empty for none.
     """
 
     __slots__ = ("_decode", "_encode", "_limit", "_problem", "_what")
@@ -40,9 +40,9 @@ class WireForm(Generic[MessageT]):
         return self._encode(message)
 
     def decode(self, data: bytes) -> MessageT:
-        """Read a message; raises UnreadableMessageError on anything else, and on what is out of bounds in it.
+        """Read a message; raises UnreadableMessageError on anything else, and on values out of bounds.
 
-        What is over the limit is not read at all.
+        A message over the limit is not read at all.
         """
         if len(data) > self._limit:
             raise UnreadableMessageError(f"{self._what} of {len(data)} bytes is over the limit of {self._limit}")

@@ -1,8 +1,8 @@
 """Whether the gateway sends work to one engine: closed, open with a reason, or half-open while it is tested.
 
 The gateway is the health authority for its own traffic, and acts on its own observations alone. An engine that gets no
-new work is not lost for that: only its silence, a refused connection, or the hang limit says that nothing is to be
-expected of it (docs/decisions/0057-slow-is-not-dead.md). Nothing here reads a clock; `now` is monotonic seconds.
+new work is not lost for that: only its silence, a refused connection, or the hang limit makes it lost
+(docs/decisions/0057-slow-is-not-dead.md). Nothing here reads a clock; `now` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ THROTTLED = "throttled"
 BROKEN_STREAM = "broken_stream"
 NO_PROGRESS = "no_progress"
 START, SILENT, UNHEALTHY, PAUSED = "start", "silent", "unhealthy", "paused"
-"""Never answered; answers no probe; answers that it is not well; answers that it is paused."""
+"""Never answered; answers no probe; answers that it is unhealthy; answers that it is paused."""
 SAME_PROCESS = frozenset({HTTP_5XX, HTTP_4XX, THROTTLED, NO_PROGRESS})
-"""Causes of an engine that is out and was there all the time."""
+"""Causes that keep an engine out although its process stayed."""
 
-NOT_HEARD = "no answer yet since this gateway started"
+NO_ANSWER = "no answer yet since this gateway started"
 
 _SENTENCES = {
     CONNECT: ("connection in a row failed", "connections in a row failed"),
@@ -47,21 +47,21 @@ class Breaker:
 
     def __init__(self, settings: BreakerSettings, now: float) -> None:
         self.state = OPEN
-        self.reason = NOT_HEARD
+        self.reason = NO_ANSWER
         self.cause = START
-        """What opened it last."""
+        """The last cause of its opening."""
         self.gone = False
         """Whether its last probe was refused, so that no process listens there."""
         self.hung = False
         """Whether it has made no progress for its hang limit."""
         self.since = now
-        self.heard = False
+        self.answered = False
         """Whether the engine ever proved healthy."""
         self.trips = 0
         self.rejections = 0
         """Requests in a row that the engine rejected and another might have taken."""
         self.unsure = False
-        """Whether its last error was that of all engines that were asked, so that it may be the request's own."""
+        """Whether all engines that were asked gave its last error, so that the request may be at fault."""
         self.contradicted = False
         """Whether another engine took a request that this one rejected, since it last took one itself."""
         self.on_change: Callable[[], None] | None = None
@@ -79,7 +79,7 @@ class Breaker:
 
     @property
     def lost(self) -> bool:
-        """Whether nothing is to be expected of it: it answers no probe, or made no progress for the hang limit."""
+        """Whether no result is to be expected: it answers no probe, or made no progress for the hang limit."""
         return self.state == OPEN and (self.hung or self.cause in (START, SILENT))
 
     @property
@@ -89,18 +89,18 @@ class Breaker:
 
     @property
     def stalled(self) -> bool:
-        """Whether it is out because nothing came of its requests; only a sign of work brings it back."""
+        """Whether it is out because its requests had no results; only a sign of work brings it back."""
         return self.state == OPEN and self.cause == NO_PROGRESS
 
     @property
     def paused(self) -> bool:
-        """Whether it is out because it says itself that it does nothing."""
+        """Whether it is out because it reports itself as idle."""
         return self.state == OPEN and self.cause == PAUSED
 
     @property
     def excusable(self) -> bool:
         """Whether it may be alive, so that it gets work where no other engine is left."""
-        return self.heard and not self.gone and self.cause not in (PAUSED, THROTTLED)
+        return self.answered and not self.gone and self.cause not in (PAUSED, THROTTLED)
 
     @property
     def outlier(self) -> bool:
@@ -144,7 +144,7 @@ class Breaker:
             self._open(HTTP_4XX, f"{words} rejected with {status}", now)
 
     def record_throttle(self, pause_s: float, now: float) -> None:
-        """Take it out for as long as it asks for; that is no ejection, and makes no later one longer."""
+        """Take it out for the time that it requests; that is no ejection, and makes no later one longer."""
         if self.state != OPEN:
             self._open(THROTTLED, f"it is busy and gets a pause of {pause_s:.0f} s", now)
             self._hold_until = now + pause_s
@@ -168,12 +168,12 @@ class Breaker:
             self._change(HALF_OPEN, f"on trial: {self.reason}, as by the other engines", now)
 
     def record_stall(self, reason: str, now: float) -> None:
-        """Give it no new work because nothing comes of what it was given; what runs there stays."""
+        """Give it no new work because its requests have no results; running requests stay there."""
         if self.state != OPEN:
             self._open(NO_PROGRESS, reason, now)
 
     def record_hang(self, reason: str, now: float) -> None:
-        """Expect nothing of it any more: it has made no progress for its hang limit."""
+        """Mark it as lost: it has made no progress for its hang limit."""
         if self.state != OPEN:
             self._open(NO_PROGRESS, reason, now)
         if not self.lost:
@@ -181,7 +181,7 @@ class Breaker:
             self._change(OPEN, reason, now)
 
     def record_success(self, now: float) -> None:
-        """Count a sign of work: closes a half-open breaker, and one that opened because no sign came."""
+        """Count a sign of work: closes a half-open breaker, and one that opened for lack of signs."""
         self._reset_counts()
         self.contradicted = False
         disproved = self.state == OPEN and (self.cause == NO_PROGRESS or (self.cause == SILENT and not self.gone))
@@ -191,10 +191,10 @@ class Breaker:
     def observe_probe(
         self, serves: bool, reason: str, now: float, *, refused: bool = False, cause: str = SILENT
     ) -> None:
-        """Take in the gateway's own health probe.
+        """Record the result of the gateway's own health probe.
 
-        `refused`: the connection was refused, which needs no second probe to be believed. `cause`: what a failed one
-        means.
+        `refused`: the connection was refused, which needs no second probe to be believed. `cause`: the meaning of a
+        failed one.
         """
         self.gone = refused
         if serves:
@@ -216,7 +216,7 @@ class Breaker:
             raise AssertionError(f"{self.state} with reason {self.reason!r}")
         if self.state != OPEN and any(count >= self._limit(kind) for kind, count in self._counts.items()):
             raise AssertionError(f"{self.state} over a limit: {self._counts}")
-        if self.state != OPEN and not self.heard:
+        if self.state != OPEN and not self.answered:
             raise AssertionError("accepts work for an engine that was never heard")
         if min(self._counts.values()) < 0 or self._failed_probes < 0:
             raise AssertionError("a count is negative")
@@ -226,8 +226,8 @@ class Breaker:
     def _healthy_probe(self, now: float) -> None:
         self._failed_probes = 0
         if self.state == OPEN and now >= self._hold_until:
-            first = not self.heard
-            self.heard = True
+            first = not self.answered
+            self.answered = True
             self._reset_counts()
             if first:
                 self._close(now)
@@ -242,7 +242,7 @@ class Breaker:
         """Take cause and reason from the newest answer; an outlier that died is lost from then on."""
         before = self.lost
         self.reason = reason or self.reason
-        if self.heard:
+        if self.answered:
             self.cause = cause
             self._hold_until = now
         if self.lost != before:

@@ -58,12 +58,12 @@ _LORA_LABEL = re.compile(rb'\b(max_lora|(?:running|waiting)_lora_adapters)="((?:
 MAX_ADAPTERS = 1024
 _ENGINE = re.compile(rb'[{,]engine="(\d{1,6})"')
 _MAX_LINE = 8192
-"""Longer lines of a known name are cut: no value stands so far behind."""
+"""Longer lines of a known name are cut: no value is that far in."""
 _LIGHT = ("running", "waiting", "kv_usage")
 
 
 class UnreadableMetricsError(ValueError):
-    """The text is not a usable set of engine metrics; the message says why."""
+    """The text is not a usable set of engine metrics; the message states why."""
 
 
 class EngineMetrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,21 +95,21 @@ class EngineMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_engine_metrics(text: bytes, rank: int | None = None) -> EngineMetrics:
-    """Return what the text says, of one data-parallel rank or of all together.
+    """Return the metrics of one data-parallel rank, or of all together.
 
     Raises UnreadableMetricsError on garbage, bombs and impossible values.
     """
     values = _collect(text, rank=rank)
-    # Ranks are set up alike, and not each may say how.
+    # Ranks are set up alike, and some may not state how.
     config = next(_lines(text, _CACHE_CONFIG, rank), b"") or next(_lines(text, _CACHE_CONFIG), b"")
     block_size, blocks = _BLOCK_SIZE.search(config), _BLOCKS.search(config)
-    awake = [found[1] for line in _lines(text, _SLEEP_STATE, rank) if (found := _AWAKE.search(line))]
+    awake = [match[1] for line in _lines(text, _SLEEP_STATE, rank) if (match := _AWAKE.search(line))]
     adapters, max_adapters = _adapters(text, rank)
     return EngineMetrics(
         running=_requests(values, "running"),
         waiting=_requests(values, "waiting"),
         kv_usage=_usage(values),
-        # SGLang looks up every prompt token and does not count them again.
+        # SGLang queries every prompt token and does not count them again.
         prefix_queries_total=_total(values, "queries" if "queries" in values or "hits" not in values else "prompt"),
         prefix_hits_total=_total(values, "hits"),
         process_start=min(values["start"]) if "start" in values else None,
@@ -151,7 +151,7 @@ def _collect(text: bytes, fields: tuple[str, ...] = (), rank: int | None = None)
 
 
 def _lines(text: bytes, name: bytes, rank: int | None = None) -> Iterator[bytes]:
-    """Yield what follows the name in each of its lines, without those of other ranks.
+    """Yield the rest of each line that begins with the name, without those of other ranks.
 
     A plain search per name is far faster than one pattern.
     """
@@ -162,8 +162,8 @@ def _lines(text: bytes, name: bytes, rank: int | None = None) -> Iterator[bytes]
         line = text[begin : end if end >= 0 else begin + _MAX_LINE]
         if line[:1] in (b"{", b" ", b"\t") and (rank is None or _of_rank(line, rank)):
             yield line
-        found = text.find(b"\n" + name, begin)
-        start = found + 1 if found >= 0 else -1
+        position = text.find(b"\n" + name, begin)
+        start = position + 1 if position >= 0 else -1
 
 
 def _of_rank(line: bytes, rank: int) -> bool:

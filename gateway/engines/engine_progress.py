@@ -1,6 +1,6 @@
 """One engine's progress on this gateway's requests: whether they advance, and how fast.
 
-Engine health judges by it (planning.engine_health.engine_health): an engine can answer /health and be stalled.
+Engine health uses it (planning.engine_health.engine_health): an engine can answer /health and be stalled.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ import msgspec
 from gateway.contracts.fleet_sample import EngineCounts
 from planning.facts.engine_speed import EngineSpeed
 
-MAX_STANDING = 4096
+MAX_FOLLOWED = 4096
 """Requests followed at one time; of more the oldest are no longer followed."""
 ANSWERS_JUDGED = 64
 ANSWERS_COUNT_S = 60.0
 """An engine is judged by its last answers of this time."""
 PREFILL_SHARE = 1.5
-"""So many times its longest prefill may an engine be silent, which decodes nothing meanwhile."""
+"""Multiple of its longest prefill for which an engine may be silent, because it decodes nothing meanwhile."""
 STARTS = 2.0
-"""So many times its longest start may an engine make no progress, where that is more than the hang limit."""
+"""Multiple of its longest start for which an engine may make no progress, where that exceeds the hang limit."""
 TPOT_WEIGHT = 1 / 8
 """Weight of one answer in the engine's mean TPOT."""
 FORGOTTEN_S = 1800.0
-"""A request that nobody ended within this time is no longer followed."""
+"""A request without a reported end is no longer followed after this time."""
 
 
-class _Standing(msgspec.Struct, gc=False):
+class _Followed(msgspec.Struct, gc=False):
     """One request on the engine. Mutable: it gets its first token."""
 
     dispatched_s: float
     expected_s: float
-    """Seconds from dispatch to first token, what was ahead of it included."""
+    """Seconds from dispatch to first token, with the work ahead of it."""
     prefill_s: float
     first_token_s: float | None = None
     streams: bool = False
@@ -43,22 +43,22 @@ class _Standing(msgspec.Struct, gc=False):
 class WatchedEngine(msgspec.Struct, frozen=True, gc=False):
     """One engine's work for this gateway, and its results so far."""
 
-    standing: int
-    """Requests there."""
+    requests: int
+    """Requests on the engine."""
     streams: int
     """Those of them whose answers come piece by piece."""
     signs: int
-    """First tokens, pieces and ends that were ever seen."""
+    """First tokens, pieces and ends so far."""
     longest_prefill_s: float
-    """The longest prefill there as the engine usually takes it; what comes in whole counts with its prompt."""
+    """The longest prefill there at the engine's usual speed; an answer in one piece counts with its prompt."""
     longest_start_s: float = 0.0
-    """The longest time from dispatch to first token that the engine has shown."""
+    """The engine's longest time from dispatch to first token so far."""
 
 
 def hang_limit_s(at_least_s: float, longest_start_s: float, prefill_s: float) -> float:
-    """Return how long an engine may make no progress before nothing is to be expected of it.
+    """Return how long an engine may make no progress before it counts as hung.
 
-    `longest_start_s` is what it has shown, `prefill_s` the longest prefill that it has to do.
+    `longest_start_s` is its longest start so far, `prefill_s` the longest prefill that it has to do.
     """
     return max(at_least_s, STARTS * longest_start_s) + PREFILL_SHARE * prefill_s
 
@@ -66,8 +66,8 @@ def hang_limit_s(at_least_s: float, longest_start_s: float, prefill_s: float) ->
 class EngineProgress:
     """One engine's requests and timings. Mutable state: all of it; `now` is monotonic seconds.
 
-    Begins anew with each incarnation of the engine, whose requests are gone with it. `vouches` says whether this
-    process was there to hear the engine between two moments; a time that it missed is no measure of the engine.
+    Starts over with each incarnation of the engine, whose requests are gone with it. `vouches` states whether this
+    process could receive from the engine between two moments; a period that it missed is no measure of the engine.
     """
 
     def __init__(self, vouches: Callable[[float, float], bool] = lambda _since_s, _now: True) -> None:
@@ -76,8 +76,8 @@ class EngineProgress:
         self.chunks = 0
         self._failures = 0
         self._reported: dict[str, int] = {}
-        """Failures in a row by the word of one tenant, for each such tenant."""
-        self._standing: dict[str, _Standing] = {}
+        """Tenant → failures in a row that only this tenant reported."""
+        self._requests: dict[str, _Followed] = {}
         self._speed = EngineSpeed()
         self.longest_start_s = 0.0
         self.tpot_s: float | None = None
@@ -87,12 +87,14 @@ class EngineProgress:
 
     @property
     def failures_in_row(self) -> int:
-        """Requests that failed one after another; of those that only tenants tell of, what stands without any one."""
-        told = self._reported.values()
-        return self._failures + sum(told) - max(told, default=0)
+        """Requests that failed one after another; of those reported only by tenants, the run that remains without any
+        one tenant.
+        """
+        reported = self._reported.values()
+        return self._failures + sum(reported) - max(reported, default=0)
 
-    def told(self, tenant_id: str, *, failed: bool) -> None:
-        """Note what a tenant says of a request that nobody else saw."""
+    def reported(self, tenant_id: str, *, failed: bool) -> None:
+        """Note a tenant's report of a request that the gateway did not see."""
         if failed:
             self._reported[tenant_id] = self._reported.get(tenant_id, 0) + 1
         else:
@@ -104,64 +106,64 @@ class EngineProgress:
 
     def dispatched(self, request_id: str, prefill_s: float, now: float) -> None:
         """Note a request that is given to the engine and should prefill for `prefill_s`."""
-        if len(self._standing) >= MAX_STANDING:
-            del self._standing[next(iter(self._standing))]
-        self._standing[request_id] = _Standing(now, self._speed.expects(prefill_s, now), prefill_s)
+        if len(self._requests) >= MAX_FOLLOWED:
+            del self._requests[next(iter(self._requests))]
+        self._requests[request_id] = _Followed(now, self._speed.expects(prefill_s, now), prefill_s)
 
     def follows(self, request_id: str) -> bool:
-        """Return whether the request is the engine's to get on with."""
-        return request_id in self._standing
+        """Return whether the request is still on the engine."""
+        return request_id in self._requests
 
     def first_token(self, request_id: str, now: float) -> None:
         """Note a request's first token."""
         self.first_tokens += 1
         self._succeeded()
-        standing = self._standing.get(request_id)
-        if standing is None or standing.first_token_s is not None:
+        request = self._requests.get(request_id)
+        if request is None or request.first_token_s is not None:
             return
-        standing.first_token_s = now
-        if self._vouches(standing.dispatched_s, now):
-            self._speed.first_token(now - standing.dispatched_s, standing.expected_s, now)
-            self.longest_start_s = max(self.longest_start_s, now - standing.dispatched_s)
+        request.first_token_s = now
+        if self._vouches(request.dispatched_s, now):
+            self._speed.first_token(now - request.dispatched_s, request.expected_s, now)
+            self.longest_start_s = max(self.longest_start_s, now - request.dispatched_s)
 
     def streams(self, request_id: str) -> None:
-        """Note that a request's answer comes piece by piece, so that a pause of it means something."""
-        standing = self._standing.get(request_id)
-        if standing is not None:
-            standing.streams = True
+        """Note that a request's answer comes piece by piece, so that a pause is significant."""
+        request = self._requests.get(request_id)
+        if request is not None:
+            request.streams = True
 
     def whole(self, request_id: str) -> None:
-        """Note that a request's answer comes in one piece, so that nobody sees its first token."""
-        standing = self._standing.get(request_id)
-        if standing is not None:
-            standing.whole = True
+        """Note that a request's answer comes in one piece, so that its first token is not visible."""
+        request = self._requests.get(request_id)
+        if request is not None:
+            request.whole = True
 
     @property
     def signs(self) -> int:
-        """First tokens, pieces and ends that were ever seen."""
+        """First tokens, pieces and ends so far."""
         return self.first_tokens + self.chunks
 
     def watched(self) -> WatchedEngine:
-        """Return what tells whether the engine stands still."""
-        streams = [item for item in self._standing.values() if item.streams]
-        longest_s = max((item.prefill_s for item in self._standing.values() if item.first_token_s is None), default=0.0)
+        """Return the counts that show whether the engine stalls."""
+        streams = [item for item in self._requests.values() if item.streams]
+        longest_s = max((item.prefill_s for item in self._requests.values() if item.first_token_s is None), default=0.0)
         usual = max(1.0, self._speed.usual())
-        return WatchedEngine(len(self._standing), len(streams), self.signs, longest_s * usual, self.longest_start_s)
+        return WatchedEngine(len(self._requests), len(streams), self.signs, longest_s * usual, self.longest_start_s)
 
     def completed(self, request_id: str, output_tokens: int | None, now: float) -> None:
         """Note the end of an answer."""
         self._answers.append((now, False))
         self.chunks += 1
         self._succeeded()
-        standing = self._standing.pop(request_id, None)
-        if standing is None or output_tokens is None or output_tokens < 2:
+        request = self._requests.pop(request_id, None)
+        if request is None or output_tokens is None or output_tokens < 2:
             return
-        begun_s = standing.dispatched_s if standing.first_token_s is None else standing.first_token_s
+        begun_s = request.dispatched_s if request.first_token_s is None else request.first_token_s
         if not self._vouches(begun_s, now):
             return
         tpot_s = (now - begun_s) / (output_tokens - 1)
         self.tpot_s = tpot_s if self.tpot_s is None else self.tpot_s + TPOT_WEIGHT * (tpot_s - self.tpot_s)
-        if standing.first_token_s is not None:
+        if request.first_token_s is not None:
             self._speed.answered(tpot_s, now)
 
     def rejected(self, now: float) -> None:
@@ -175,23 +177,23 @@ class EngineProgress:
     def dropped(self, request_id: str, *, failed: bool = False) -> None:
         """Note the end of a request without an answer; `failed`: by the engine's fault."""
         self._failures += failed
-        self._standing.pop(request_id, None)
+        self._requests.pop(request_id, None)
 
-    def look(self, now: float, event_gaps: int) -> EngineCounts:
+    def counts(self, now: float, event_gaps: int) -> EngineCounts:
         """Return the figures of this moment."""
         self._forget_old(now)
-        standing = list(self._standing.values())
-        unanswered = [item for item in standing if item.first_token_s is None]
-        # Nobody sees the first token of an answer that comes in whole, so it is never late.
+        requests = list(self._requests.values())
+        unanswered = [item for item in requests if item.first_token_s is None]
+        # The first token of an answer that comes in one piece is not visible, so it is never late.
         prefilling = [item for item in unanswered if not item.whole]
         waited = [(item.dispatched_s, item.expected_s) for item in prefilling if self._vouches(item.dispatched_s, now)]
         slowness, slowness_samples = self._speed.slowness(waited, now)
         tpot_s, tpot_samples = self._speed.tpot(now)
         answers = [rejected for at_s, rejected in self._answers if at_s > now - ANSWERS_COUNT_S]
         return EngineCounts(
-            dispatched=len(standing),
+            dispatched=len(requests),
             prefilling=len(prefilling),
-            streaming=sum(item.streams and item.first_token_s is not None for item in standing),
+            streaming=sum(item.streams and item.first_token_s is not None for item in requests),
             first_tokens_total=self.first_tokens,
             chunks_total=self.chunks,
             longest_prefill_s=max((item.prefill_s for item in unanswered), default=0.0),
@@ -206,8 +208,8 @@ class EngineProgress:
         )
 
     def _forget_old(self, now: float) -> None:
-        # In the order of their dispatches: the first young one ends the look.
-        for request_id, standing in list(self._standing.items()):
-            if standing.dispatched_s >= now - FORGOTTEN_S:
+        # In the order of their dispatches: the first young one ends the scan.
+        for request_id, request in list(self._requests.items()):
+            if request.dispatched_s >= now - FORGOTTEN_S:
                 break
-            del self._standing[request_id]
+            del self._requests[request_id]

@@ -1,11 +1,11 @@
 """Answers that concern the engine rather than the request: another engine is tried before the client gets them.
 
 A wrong key, a model that was unloaded or a queue that is full make an engine reject at once, and an engine that rejects
-at once looks idle. A request's own faults (400, 422, 501) are the same everywhere and are relayed. So is a 5xx that all
-engines give to a request: some engines answer 500 to a prompt that is too long.
+at once appears idle. A request's own faults (400, 422, 501) are the same everywhere and are relayed. So is a 5xx that
+all engines give to a request: some engines answer 500 to a prompt that is too long.
 
-An engine at its limit answers 429, or 503 as vLLM does (`--max-num-queued-reqs`): it is busy, not broken. One that is
-broken says so to its health probe.
+An engine at its limit answers 429, or 503 as vLLM does (`--max-num-queued-reqs`): it is busy, not broken. A broken one
+reports so to its health probe.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gateway.http.http_exchange import Header
 BUSY = frozenset({429, 503})
 REJECTIONS = frozenset({401, 403, 404, 408, 425})
 OWN_FAULTS = frozenset({501, 505})
-"""Of 5xx, those that HTTP reserves for what a request asks (RFC 9110, §15.6)."""
+"""Of 5xx, those that HTTP reserves for faults of the request (RFC 9110, §15.6)."""
 MAX_BODY_BYTES = 64 << 10
 _PASSED_HEADERS = ("cache-control", "retry-after")
 _PLAIN_TYPE = re.compile(
@@ -30,11 +30,11 @@ _PLAIN_TYPE = re.compile(
     r"(\s*;\s*[\w-]{1,32}=([\w.:/+-]{1,64}|\"[\w .:/+-]{0,64}\"))*",
     re.ASCII | re.IGNORECASE,
 ).fullmatch
-"""Kinds of content of which no browser makes a page or a script."""
+"""Content types that no browser treats as a page or a script."""
 
 
 def blame_of(status: int) -> str:
-    """Return the breaker's word for an error that may be the engine's own; empty for a fault of the request itself."""
+    """Return the breaker's cause for an error that may be the engine's own; empty for a fault of the request itself."""
     if status in BUSY:
         return THROTTLED
     if status in REJECTIONS:
@@ -49,7 +49,7 @@ class EngineRejection(msgspec.Struct, frozen=True):
     body: bytes
     headers: list[Header]
     pause_s: float | None = None
-    """What Retry-After asks for; None: nothing that can be read."""
+    """The pause that Retry-After states; None: none that can be read."""
 
 
 async def read_rejection(response: aiohttp.ClientResponse) -> EngineRejection:
@@ -84,7 +84,7 @@ def passed_headers(response: aiohttp.ClientResponse) -> list[Header]:
 
 
 def is_encoded(response: aiohttp.ClientResponse) -> bool:
-    """Return whether the engine has packed its answer, which nobody asked for and nobody here unpacks."""
+    """Return whether the engine encoded its answer, which was not requested and is not decoded here."""
     return response.headers.get("content-encoding", "identity").strip().lower() not in ("identity", "")
 
 

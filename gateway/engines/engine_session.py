@@ -46,9 +46,9 @@ class _EngineConnector(aiohttp.TCPConnector):
 
 
 class _EngineConnection(ResponseHandler):
-    """Notices a peer that is gone by keepalive; drops interim answers, and ends a connection with too many.
+    """Detects a lost peer by keepalive; drops interim answers, and ends a connection with too many.
 
-    Mutable state: how many came before an answer.
+    Mutable state: the number of interim answers before an answer.
     """
 
     _interim = 0

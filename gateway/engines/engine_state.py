@@ -8,13 +8,13 @@ from gateway.engines.health_verdict import HEALTHY, QUARANTINED
 from gateway.engines.live_engine import LiveEngine
 
 STARTING_S = 60.0
-"""An engine that was never heard counts as starting this long, as lost afterwards."""
+"""An engine without any answer yet counts as starting this long, and as lost afterwards."""
 REPORT_COUNTS_S = 30.0
 """A report's complaint is shown this long after the report."""
 
 
 def health_state(engine: LiveEngine, now: float, *, accepts: bool) -> tuple[str, str]:
-    """Return (state, reason) as far as wish and health tell; whether it is hot is not decided here.
+    """Return (state, reason) from the desired state and health; whether it is hot is not decided here.
 
     `accepts`: it takes new work; that can be so although its breaker is open, where too many are.
     """
@@ -37,7 +37,7 @@ def _out_of_rotation(engine: LiveEngine, now: float) -> str:
         return "degraded"
     if engine.breaker.stalled and not engine.breaker.hung:
         return QUARANTINED
-    if engine.breaker.heard:
+    if engine.breaker.answered:
         return "lost"
     if not engine.probed.is_set():
         return "unknown"

@@ -1,4 +1,4 @@
-"""TLS of connections to engines: which authorities are trusted, and which certificate is presented.
+"""TLS of connections to engines: the trusted authorities, and the certificate that is presented.
 
 Authorities of the system stay trusted, and so do those that OpenSSL's own SSL_CERT_FILE and SSL_CERT_DIR name.
 """
@@ -17,7 +17,7 @@ from kvstore.transfer.tls import file_state
 
 AUTHORITY, CERTIFICATE = "HEADWAY_ENGINE_CA", "HEADWAY_ENGINE_CERTIFICATE"
 UNTRUSTED = "certificate not trusted"
-"""What a probe says of an engine whose certificate no trusted authority signed."""
+"""A probe's reason for an engine whose certificate no trusted authority signed."""
 
 
 class EngineTlsError(ValueError):
@@ -25,7 +25,7 @@ class EngineTlsError(ValueError):
 
 
 class EngineTls:
-    """The context of connections to engines. Mutable: it is made again when its files change."""
+    """The context of connections to engines. Mutable: it is rebuilt when its files change."""
 
     def __init__(self, authority: str, certificate: str) -> None:
         self._authority, self._certificate = authority, certificate
@@ -34,11 +34,11 @@ class EngineTls:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> EngineTls:
-        """Return what the environment says; raises EngineTlsError for a file that cannot be used."""
+        """Return the settings in the environment; raises EngineTlsError for a file that cannot be used."""
         return cls(environment.get(AUTHORITY, "").strip(), environment.get(CERTIFICATE, "").strip())
 
     def context(self) -> ssl.SSLContext:
-        """Return the context for a new connection; changed files that cannot be used are logged once, and not used."""
+        """Return the context for a new connection; changed files that cannot be used are logged once and ignored."""
         states = self._states()
         if states != self._seen:
             self._seen = states

@@ -1,7 +1,7 @@
-"""What an engine's answers to a probe mean, and how long they are waited for.
+"""The meaning of an engine's answers to a probe, and the time-outs for them.
 
-A busy API server answers late, and not in the order in which it was asked: only an engine that answers neither /health
-nor /metrics is silent.
+A busy API server answers late, and not in the order of the probes: only an engine that answers neither /health nor
+/metrics is silent.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from math import ldexp
 from typing import Any
 
 SLOWER = 2.0
-"""A read waits so many times as long as the slowest of the last answers took."""
+"""Wait of a read as a multiple of the slowest of the last answers."""
 LONGEST = 6.0
-"""So many times its time-out does a read wait at most."""
+"""Longest wait of a read as a multiple of its time-out."""
 _ANSWERS_KEPT = 16
 _HEALTH_FIRST = 0.2
-"""Share of its time after which a probe asks for the metrics, too."""
+"""Share of its time after which a probe requests the metrics, too."""
 
 
 class EngineUnreachableError(Exception):
@@ -39,7 +39,7 @@ class EngineAnswerError(Exception):
 
 
 class EnginePausedError(EngineAnswerError):
-    """The engine answers, and says itself that it does nothing."""
+    """The engine answers, and reports itself as idle."""
 
 
 class Patience:

@@ -17,7 +17,7 @@ QUARANTINED = "quarantined"
 PROBATION = "probation"
 
 _STEPS = 10
-"""A growing share is told in so many steps, so that the router's view of the fleet rarely changes."""
+"""A growing share is published in this many steps, so that the router's view of the fleet rarely changes."""
 _LEAST = 0.05
 
 
@@ -35,8 +35,8 @@ def load_share(entry: EngineEntry, unix: float) -> float:
 def shares_of(engines: Iterable[LiveEngine], well: Collection[str], unix: float) -> dict[str, float]:
     """Return the shares that are less than all, by engine id.
 
-    Verdicts that would leave none of the engines that are `well` by the gateway's own evidence are not followed:
-    where all look sick to the prober and none to us, the fault is on the prober's way to them.
+    Verdicts that would leave none of the engines that are `well` by the gateway's own evidence are not followed: where
+    all appear sick to the prober and none to us, the fault is on the prober's way to them.
     """
     shares = {
         engine.entry.engine_id: load_share(engine.entry, unix)
@@ -51,8 +51,8 @@ def shares_of(engines: Iterable[LiveEngine], well: Collection[str], unix: float)
 def sated(engines: Iterable[LiveEngine], running: Mapping[str, int], unix: float) -> frozenset[str]:
     """Return the engines in probation that run their share of what the healthy ones run on average.
 
-    `running` are requests by engine id. One request an engine in probation may always have. Where no engine is
-    healthy, as after an outage of all, none of them holds back: nobody else would serve.
+    `running` are requests by engine id. An engine in probation may always have one request. Where no engine is healthy,
+    as after an outage of all, none of them holds back: no other engine would serve.
     """
     entries = [engine.entry for engine in engines]
     whole = [running.get(entry.engine_id, 0) for entry in entries if entry.health not in (QUARANTINED, PROBATION)]

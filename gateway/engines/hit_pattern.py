@@ -1,20 +1,20 @@
 """Pattern of the last requests on one engine: how far its index can be trusted, and what is wrong with it.
 
-The share s = Σ min(reported, believed) / Σ believed over requests of which a block or more was believed cached:
-below BLIND_BELOW the index is worth nothing, below DEGRADED_BELOW half. The cause is the first rule that holds;
-m, the number of requests that differ, must be at least LEAST_SAMPLES (LEAST_OTHERS of all tenants but one):
+The share s = Σ min(reported, believed) / Σ believed over requests of which a block or more was believed cached: below
+BLIND_BELOW the index is worth nothing, below DEGRADED_BELOW half. The cause is the first rule that holds; m, the number
+of requests that differ, must be at least LEAST_SAMPLES (LEAST_OTHERS of all tenants but one):
 
 1. template    the engine counts the same number of tokens more, or fewer, than we do on every request
 2. tokenizer   the engine counts other numbers of tokens, differently from request to request
 3. salt        blocks were believed, and the engine reports none on (nearly) all requests, of the same length: it
                keeps them under another name. In a pool that salts, or whose index is built from dispatches
-4. tokenizer   the same in an exact pool: the blocks that it told of are not those that it is asked for. Also
-               where it reports hits and the index never knows of any, although events come
+4. tokenizer   the same in an exact pool: the blocks that it reported are not those that requests name. Also
+               where it reports hits and the index never has any, although events arrive
 5. template    all prompts agree up to one boundary T (reported hits the same, believed ones not), or all fall
                short by the same number of tokens: a part that every prompt has is rendered differently
 6. late event  at least half of the requests that differ ran near a gap in the engine's events
-7. eviction    at least half of those that fell short ran while the engine removed blocks, or nobody tells of
-               removals at all (an index built from dispatches)
+7. eviction    at least half of those that fell short ran while the engine removed blocks, or removals are not
+               reported at all (an index built from dispatches)
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PoolKeys(msgspec.Struct, frozen=True):
     isolated: bool = False
     """Requests carry a cache salt."""
     by_dispatches: bool = False
-    """The index is built from our own dispatches: nobody tells what the engine removes."""
+    """The index is built from our own dispatches: the engine's removals are not reported."""
     shared: bool = False
     """Several tenants may use the pool."""
 
@@ -56,7 +56,7 @@ class HitVerdict(msgspec.Struct, frozen=True):
     share: float | None = None
     cause: str = ""
     requests: int = 0
-    """That were looked at."""
+    """Number of requests that were judged."""
     differing: int = 0
 
 
@@ -64,7 +64,7 @@ NO_VERDICT = HitVerdict()
 
 
 def hit_verdict(samples: Sequence[HitSample], keys: PoolKeys, before: str = EXACT) -> HitVerdict:
-    """Return what these requests, all of one engine, tell; `before` is the grade so far.
+    """Return the verdict of these requests, all of one engine; `before` is the grade so far.
 
     Enough requests that the gateway saw outweigh all that tenants report. Where several tenants may use the pool, and
     wherever reports count, the verdict must hold without the requests of any one tenant: a request can differ for what
@@ -98,8 +98,8 @@ def _verdict(samples: Sequence[HitSample], keys: PoolKeys, before: str, least: i
         blind = cause == TOKENIZER
         share = 0.0 if blind else None
         return HitVerdict(BLIND if blind else EXACT, share, cause, len(samples), len(differing))
-    found = sum(min(item.reported_tokens, item.believed_tokens) for item in believed)
-    share = found / sum(item.believed_tokens for item in believed)
+    reported = sum(min(item.reported_tokens, item.believed_tokens) for item in believed)
+    share = reported / sum(item.believed_tokens for item in believed)
     enough = EXACT_AGAIN if before != EXACT else DEGRADED_BELOW
     grade = BLIND if share < BLIND_BELOW else DEGRADED if share < enough else EXACT
     return HitVerdict(grade, share, cause, len(samples), len(differing))
@@ -126,16 +126,16 @@ def _cause(samples: Sequence[HitSample], differing: Sequence[HitSample], keys: P
 def _by_events(differing: Sequence[HitSample], short: Sequence[HitSample], keys: PoolKeys) -> str:
     if 2 * sum(item.gap for item in differing) >= len(differing):
         return LATE_EVENT
-    untold = keys.by_dispatches or 2 * sum(item.removed for item in short) >= len(short)
-    return EVICTION if short and 2 * len(short) >= len(differing) and untold else UNKNOWN
+    removals = keys.by_dispatches or 2 * sum(item.removed for item in short) >= len(short)
+    return EVICTION if short and 2 * len(short) >= len(differing) and removals else UNKNOWN
 
 
 def _by_length(samples: Sequence[HitSample], least: int) -> str:
     """Return template or tokenizer where most prompts have another length on the engine, else nothing."""
-    told = [sample for sample in samples if sample.engine_prompt_tokens is not None]
-    differences = [item.engine_prompt_tokens - item.prompt_tokens for item in told if item.engine_prompt_tokens]
+    counted = [sample for sample in samples if sample.engine_prompt_tokens is not None]
+    differences = [item.engine_prompt_tokens - item.prompt_tokens for item in counted if item.engine_prompt_tokens]
     other = [difference for difference in differences if difference]
-    if len(other) < least or len(other) < _MOST * len(told):
+    if len(other) < least or len(other) < _MOST * len(counted):
         return ""
     return TEMPLATE if max(other) - min(other) <= 1 else TOKENIZER
 
@@ -152,7 +152,7 @@ def _one_boundary(short: Sequence[HitSample]) -> bool:
 
 
 def _never_known(samples: Sequence[HitSample], missed: Sequence[HitSample], least: int) -> bool:
-    """Return whether the engine reports hits and the index knows of none on nearly all requests."""
+    """Return whether the engine reports hits and the index has none on nearly all requests."""
     hits = [sample for sample in samples if sample.reported_tokens >= sample.block_tokens]
     unknown = sum(hit.believed_tokens < hit.block_tokens for hit in hits)
     return len(missed) >= least and len(hits) >= least and unknown >= _NEARLY_ALL * len(hits)

@@ -1,4 +1,4 @@
-"""Verdicts on an engine's index in words, with what to do."""
+"""Verdicts on an engine's index in words, with the remedy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def verdict_words(verdict: HitVerdict) -> str:
     if verdict.grade == EXACT:
         return ""
     if verdict.share is None or (verdict.share == 0.0 and verdict.grade == BLIND):
-        found = f"the engine's hits differ from the index ({count(verdict.requests, 'request')})"
+        finding = f"the engine's hits differ from the index ({count(verdict.requests, 'request')})"
     else:
-        found = f"it had {verdict.share:.0%} of the tokens in the index ({count(verdict.requests, 'request')})"
-    return f"{found}: {cause_words(verdict.cause)}" if verdict.cause else found
+        finding = f"it had {verdict.share:.0%} of the tokens in the index ({count(verdict.requests, 'request')})"
+    return f"{finding}: {cause_words(verdict.cause)}" if verdict.cause else finding

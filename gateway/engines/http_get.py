@@ -1,8 +1,8 @@
 """Reads small answers over one kept HTTP/1.1 connection, at a fraction of a full client's cost.
 
-A prober that reads hundreds of engines ten times a second spends most of its time in its HTTP client.
-This one knows GET, a status, Content-Length and nothing else; an answer in any other form raises
-NotPlainError, and its caller asks again with a full client.
+A prober that reads hundreds of engines ten times a second spends most of its time in its HTTP client. This one supports
+GET, a status, Content-Length and nothing else; an answer in any other form raises NotPlainError, and its caller repeats
+the request with a full client.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class BrokenOffError(ConnectionError):
 
 
 class TooLongError(Exception):
-    """The answer is longer than its reader takes."""
+    """The answer is longer than its reader accepts."""
 
 
 class PlainAnswer(NamedTuple):
@@ -54,7 +54,7 @@ class PlainGet:
 
     @staticmethod
     def speaks(url: str) -> bool:
-        """Return whether this reader can read from such a URL at all: TLS it leaves to the full client."""
+        """Return whether this reader can read from such a URL at all: TLS is left to the full client."""
         return urlsplit(url).scheme == "http"
 
     async def get(self, path: str, *, limit: int, timeout_s: float) -> PlainAnswer:
@@ -86,8 +86,8 @@ class PlainGet:
             try:
                 return await kept.ask(request, limit)
             except ConnectionError:
-                # The server was free to close a connection that nothing was asked on.
-                if kept.heard:
+                # The server was free to close an idle connection.
+                if kept.received:
                     raise
         self.close()
         loop = asyncio.get_running_loop()
@@ -96,13 +96,13 @@ class PlainGet:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection. Mutable state: the answer that is being read and who waits for it."""
+    """One connection. Mutable state: the answer in progress and its waiter."""
 
     def __init__(self) -> None:
         self.open = False
         self.ends = False
         """The server announced that this answer is the last."""
-        self.heard = False
+        self.received = False
         """Any byte of the current answer came."""
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[PlainAnswer] | None = None
@@ -118,7 +118,7 @@ class _Connection(asyncio.Protocol):
         if self._transport is None:
             raise BrokenOffError("the connection is closed")
         self._waiter = asyncio.get_running_loop().create_future()
-        self._buffer, self._needed, self._limit, self.heard = b"", -1, limit, False
+        self._buffer, self._needed, self._limit, self.received = b"", -1, limit, False
         self._transport.write(request)
         return await self._waiter
 
@@ -140,7 +140,7 @@ class _Connection(asyncio.Protocol):
 
     @override
     def data_received(self, data: bytes) -> None:
-        self.heard = True
+        self.received = True
         self._buffer = self._buffer + data if self._buffer else data
         try:
             if self._needed < 0 and not self._read_head():

@@ -10,14 +10,14 @@ from gateway.engines.hit_pattern import NO_VERDICT, HitVerdict, PoolKeys, hit_ve
 from gateway.traffic.past_moments import PastMoments
 
 WINDOW_S = 300.0
-"""Older requests tell nothing any more; an engine that nobody asks for cached prompts is trusted anew."""
+"""Older requests do not count; an engine without requests for cached prompts is trusted again."""
 MAX_SAMPLES = 64
 """Of one tenant, seen or reported."""
 MAX_SOURCES = 32
-TOLD_SHARE = 0.05
+REPORTED_SHARE = 0.05
 JUDGED_EVERY_S = 2.0
 GAP_S = 10.0
-"""Missed events this long before a decision may explain what it did not know."""
+"""Events missed this long before a decision may explain its wrong belief."""
 
 
 class IndexTrust:
@@ -26,7 +26,8 @@ class IndexTrust:
     def __init__(self) -> None:
         self.verdict: HitVerdict = NO_VERDICT
         self._samples: dict[tuple[bool, str], deque[HitSample]] = {}
-        """Apart by tenant, so that none pushes out another's, and what tenants report from what the gateway saw."""
+        """Separate by tenant, so that none displaces another's, and reported samples from those that the gateway saw.
+        """
         self._gaps = PastMoments()
         self._removals = PastMoments()
         self._counts = (0, 0)
@@ -34,7 +35,7 @@ class IndexTrust:
         self._judged_s = float("-inf")
 
     def note_events(self, counts: Mapping[str, int], now: float) -> None:
-        """Look at the counts of the engine's event ledger: when did it miss events, when were blocks removed?"""
+        """Read the counts of the engine's event ledger: when did it miss events, when were blocks removed?"""
         counted = counts.get("gaps", 0) + counts.get("lost", 0), counts.get("BlockRemoved", 0)
         before, self._counts = self._counts, counted
         if counted[0] > before[0]:
@@ -47,11 +48,11 @@ class IndexTrust:
         return self._gaps.any_between(decided_s - GAP_S, ended_s)
 
     def removed_between(self, decided_s: float, ended_s: float) -> bool:
-        """Return whether the engine told of removed blocks while the request was under way."""
+        """Return whether the engine reported removed blocks while the request was under way."""
         return self._removals.any_between(decided_s, ended_s)
 
     def take(self, sample: HitSample) -> None:
-        """Take in what one request told."""
+        """Add one request's sample."""
         source = sample.reported, sample.tenant
         samples = self._samples.get(source)
         if samples is None:
@@ -62,7 +63,7 @@ class IndexTrust:
         self._fresh = True
 
     def recent(self) -> list[HitSample]:
-        """Return the newest samples, the oldest first; any thread may ask."""
+        """Return the newest samples, the oldest first; callable from any thread."""
         return self._all()[-MAX_SAMPLES:]
 
     def _newest_s(self, source: tuple[bool, str]) -> float:
@@ -73,7 +74,7 @@ class IndexTrust:
         return sorted(held, key=lambda item: item.at_s)
 
     def judge(self, keys: PoolKeys, now: float) -> bool:
-        """Judge anew; returns whether grade or cause changed."""
+        """Judge again; returns whether grade or cause changed."""
         for samples in list(self._samples.values()):
             while samples and now - samples[0].at_s > WINDOW_S:
                 samples.popleft()
@@ -81,15 +82,15 @@ class IndexTrust:
         if not self._fresh or now - self._judged_s < JUDGED_EVERY_S:
             return False
         self._fresh, self._judged_s = False, now
-        before, found = self.verdict, hit_verdict(self._all(), keys, self.verdict.grade)
-        changed = (before.grade, before.cause) != (found.grade, found.cause)
-        # Figures that move a little would send every viewer new words twice a second.
-        if changed or abs((found.share or 0.0) - (before.share or 0.0)) > TOLD_SHARE:
-            self.verdict = found
+        before, verdict = self.verdict, hit_verdict(self._all(), keys, self.verdict.grade)
+        changed = (before.grade, before.cause) != (verdict.grade, verdict.cause)
+        # Small changes of the share would send every viewer new words twice a second.
+        if changed or abs((verdict.share or 0.0) - (before.share or 0.0)) > REPORTED_SHARE:
+            self.verdict = verdict
         return changed
 
     def forget(self) -> None:
-        """Begin anew, as with a new process of the engine or other keys."""
+        """Start over, as with a new process of the engine or other keys."""
         self._samples.clear()
         self.verdict = NO_VERDICT
         self._counts = (0, 0)

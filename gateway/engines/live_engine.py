@@ -30,9 +30,9 @@ from routing.ledger.fleet_view import EngineFacts
 READY = "ready"
 
 COUNTED_S = 10.0
-"""Counters that were read longer ago say nothing of whether they move."""
+"""Older readings of counters do not show whether they move."""
 MODELS_S = 60.0
-"""How often its models are read, which also checks the gateway's key; /health and /metrics need none."""
+"""Interval at which its models are read, which also checks the gateway's key; /health and /metrics need none."""
 MAX_MODELS = 4096
 """Names of one engine that are kept."""
 _SAME_PROCESS_S = 1.0
@@ -49,9 +49,9 @@ class LiveEngine:
     """
 
     models: tuple[ModelCard, ...] = ()
-    """As it answered last; one that is the same as before keeps its first `created`."""
+    """Its last answer; a card that is the same as before keeps its first `created`."""
     on_models: Callable[[], None] | None = None
-    """Called when they have changed."""
+    """Called when the models have changed."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class LiveEngine:
         now: float,
         signs: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`signs`: how many signs of work this gateway has seen of the engine."""
+        """`signs` returns the signs of work that this gateway has seen of the engine."""
         self.entry = entry
         self.incarnation = incarnation
         self.session = session
@@ -90,7 +90,7 @@ class LiveEngine:
         self.shunned = False
         """Whether engine health keeps it out, and others can do its work."""
         self.probed = asyncio.Event()
-        """Set after the first direct probe, whatever it said."""
+        """Set after the first direct probe, whatever its result."""
         self.late = ""
         """Why the gateway's own probe of it was late although it is alive, as a sentence; empty: it was not."""
         self.key_rejected = False
@@ -117,7 +117,9 @@ class LiveEngine:
         return {**headers, **self._own_headers} if self._own_headers else headers
 
     async def bootstrap_port(self) -> int | None:
-        """Return where SGLang's decode engines meet it, asked once per process; None: it hands over as vLLM does."""
+        """Return the port at which SGLang's decode engines meet it, asked once per process; None: it hands over as vLLM
+        does.
+        """
         if self._bootstrap is None or self._bootstrap[0] != self.incarnation:
             try:
                 self._bootstrap = self.incarnation, await self.adapter.bootstrap_port()
@@ -125,8 +127,8 @@ class LiveEngine:
                 return None  # and the next request asks again
         return self._bootstrap[1]
 
-    def look(self, *, counters: bool = False) -> None:
-        """Probe it now: something was seen that may concern it; `counters`: read these, too."""
+    def probe_now(self, *, counters: bool = False) -> None:
+        """Probe it now, on new evidence; `counters`: read these, too."""
         self._counters_wanted = self._counters_wanted or counters
         self._wake.set()
 
@@ -141,12 +143,12 @@ class LiveEngine:
 
     @property
     def lost(self) -> bool:
-        """Whether nothing is to be expected from it."""
+        """Whether no result is to be expected from it."""
         return self.breaker.lost
 
     @property
     def stuck(self) -> bool:
-        """Whether what it has not begun to answer should go elsewhere: it says itself that it does nothing."""
+        """Whether requests that it has not begun to answer should go elsewhere: it reports itself as idle."""
         asleep = self.shunned and self.report is not None and self.report.asleep is True
         return self.breaker.paused or asleep
 
@@ -160,10 +162,10 @@ class LiveEngine:
     def facts(
         self, *, by_dispatches: bool, accepts: bool, learned: FittedCost | None = None, share: float = 1.0
     ) -> EngineFacts:
-        """Return what the router is to know; an index fed by our own dispatches never exceeds degraded.
+        """Return the facts for the router; an index fed by our own dispatches never exceeds degraded.
 
-        `learned` is the cost of the engine's kind that replaces the policy's; it has speeds of its own.
-        An engine that should have a `share` of its usual load only is taken for as much slower.
+        `learned` is the cost of the engine's kind that replaces the policy's; it has speeds of its own. An engine that
+        should have only a `share` of its usual load appears slower by that factor.
         """
         weight = self.index_trust(by_dispatches=by_dispatches).weight
         engine_id, speed = self.entry.engine_id, self.entry.speed * share
@@ -174,7 +176,7 @@ class LiveEngine:
         return EngineFacts(engine_id, self.incarnation, accepts, speed, weight, *costs, role=self.entry.role)
 
     def index_trust(self, *, by_dispatches: bool) -> Trust:
-        """Return what routing makes of the index and people are shown: the least that events and hits allow."""
+        """Return the trust that routing uses and people see: the least that events and hits allow."""
         if self.salts_seen.missing:
             trust = _UNSALTED
         elif by_dispatches:
@@ -185,7 +187,7 @@ class LiveEngine:
         return Trust(verdict.grade, verdict_words(verdict)) if WEIGHTS[verdict.grade] < trust.weight else trust
 
     def take_report(self, report: EngineReport, now: float, unix: float) -> bool:
-        """Take in a probe report no older than the last; True: it shows a new process of the engine."""
+        """Take a probe report no older than the last; True: it shows a new process of the engine."""
         if self.report is not None and report.at < self.report.at:
             return False
         age_s = max(0.0, unix - report.at)
@@ -197,7 +199,7 @@ class LiveEngine:
         if report.full:
             self._count(report.prompt_tokens_total, report.generated_tokens_total, self.report_at)
         if not report.serves:
-            # What others cannot reach, or hold to be sick, is asked directly; their word alone takes nothing out.
+            # An engine that others cannot reach, or hold to be sick, is probed; reports alone take nothing out.
             self._wake.set()
         return self._is_new_process(report.process_start)
 
@@ -206,7 +208,7 @@ class LiveEngine:
         return None if self.report_at is None else now - self.report_at
 
     def running_now(self, now: float) -> int | None:
-        """Return how many requests it says that it holds; None where no report of late tells."""
+        """Return how many requests the engine reports as running; None where no recent report states it."""
         age_s = self.report_age_s(now)
         fresh = self.report is not None and age_s is not None and age_s <= self._settings.report_stale_s
         return self.report.running if fresh and self.report is not None else None
@@ -260,7 +262,7 @@ class LiveEngine:
         except EngineUnreachableError as error:
             now = time.monotonic()
             if error.timed_out and not self.lag.vouches(begun_s, now):
-                # The answer may lie unread. The engine is asked again, since nothing was learned.
+                # The answer may be in the socket, unread. The engine is probed again, since nothing was learned.
                 self._wake.set()
             elif error.timed_out and self._signs() != signs:
                 self.late = f"{error}, but requests are answered"
@@ -314,7 +316,7 @@ class LiveEngine:
             self._counted = sum(counts), now
 
     async def _generates(self) -> bool:
-        """Return whether the engine answers a request of one token; its word for its health is not enough here."""
+        """Return whether the engine answers a request of one token; its own health report is not enough here."""
         try:
             await self.adapter.generate_one()
         except EngineUnreachableError:

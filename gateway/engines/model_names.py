@@ -20,29 +20,29 @@ _NO_ENGINE: frozenset[str] = frozenset()
 
 
 class ModelNames:
-    """What each name is, and which engines serve it. Mutable: all of it, replaced by `follow`."""
+    """The meaning of each name, and the engines that serve it. Mutable: all of it, replaced by `follow`."""
 
     def __init__(self) -> None:
         self._cards: dict[str, ModelCard] = {}
         self._engines: dict[str, frozenset[str]] = {}
 
     def follow(self, served_model: str, engines: Mapping[str, LiveEngine]) -> None:
-        """Take over what the engines have answered last."""
+        """Take over the engines' last answers."""
         cards: dict[str, ModelCard] = {}
-        found: dict[str, set[str]] = {}
+        engine_ids: dict[str, set[str]] = {}
         for engine_id in sorted(engines):
             for card in _of_model(served_model, engines[engine_id].models):
                 cards.setdefault(card.id, card)
-                found.setdefault(card.id, set()).add(engine_id)
+                engine_ids.setdefault(card.id, set()).add(engine_id)
         self._cards = cards
-        self._engines = {name: frozenset(ids) for name, ids in found.items()}
+        self._engines = {name: frozenset(ids) for name, ids in engine_ids.items()}
 
     def engines(self, name: str) -> frozenset[str]:
         """Return the engines that serve this name."""
         return self._engines.get(name, _NO_ENGINE)
 
     def lacking(self, name: str, accepting: frozenset[str]) -> frozenset[str]:
-        """Return those of the engines that do not serve this name; an empty name is the served model, which all do."""
+        """Return those of the engines that do not serve this name; empty means the served model, which all serve."""
         return accepting - self.engines(name) if name else _NO_ENGINE
 
     def lora(self, name: str) -> str:

@@ -13,10 +13,10 @@ _CONTRADICTED_SHARE = 0.5
 
 
 def excused_engines(engines: Collection[LiveEngine]) -> frozenset[str]:
-    """Return the ids of those that are excused: where many look wrong, the fault is rarely theirs.
+    """Return the ids of those that are excused: where many appear wrong, the fault is rarely theirs.
 
-    So only the first few ejections count, those first that other engines contradict. Where no engine is left to do a
-    role's work, all are excused that may be alive, whatever their breakers opened for.
+    So only the first few ejections count, those first that other engines contradict. Where no engine is left for a
+    role's work, all are excused that may be alive, whatever opened their breakers.
     """
     ejected = sorted(
         (not engine.breaker.contradicted, engine.breaker.since, engine.entry.engine_id)
@@ -31,7 +31,7 @@ def excused_engines(engines: Collection[LiveEngine]) -> frozenset[str]:
 
 
 def _last_ones(role: str, ready: Sequence[LiveEngine], excused: frozenset[str]) -> frozenset[str]:
-    """Return the engines of a role that may be alive; none while one takes work that can do what they do."""
+    """Return the engines of a role that may be alive; none while another one takes work that can replace them."""
     able = [item for item in ready if item.entry.role in (role, "mixed")]
     if any(item.breaker.accepts or item.entry.engine_id in excused for item in able):
         return frozenset()

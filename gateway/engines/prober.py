@@ -1,8 +1,7 @@
 """Probes all engines from one asyncio loop and publishes the readings on the bus.
 
-Light reads (ten a second) say whether an engine answers and how much it holds; full reads add its
-health and metrics. One task per engine, so that a slow one delays only itself; the number of reads
-at once is bounded.
+Light reads (ten a second) show whether an engine answers and how much it holds; full reads add its health and metrics.
+One task per engine, so that a slow one delays only itself; the number of reads at once is bounded.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ MAX_CONCURRENT_READS = 64
 EngineKey = tuple[str, str, str, int | None]
 """Engine id, URL, the variable of its key and its rank: the same id at another URL is another process."""
 RECONCILE_S = 0.5
-"""How often the list of engines is looked at again."""
+"""Interval at which the list of engines is read again."""
 SILENT_READS = 10
 """After this many unanswered reads in a row an engine is read at `SILENT_INTERVAL_S` only."""
 SILENT_INTERVAL_S = 0.5
 _IDLE_S = 30.0
-"""A connection to an engine that nothing was read from for this long is closed."""
+"""A connection to an engine that was idle for this long is closed."""
 _jitter = random.Random()
 WAITING_EVERY = 4
-"""One light read in so many asks what waits in the engine and how full its memory is, which costs it more."""
+"""One of this many light reads includes the engine's queue and memory use, which costs it more."""
 
 
 async def probe_engines(
@@ -123,7 +122,7 @@ class _Prober:
     async def _watch(self, engine_id: str, url: str, key_variable: str, rank: int | None) -> None:
         bearer = engine_key(key_variable, self._bearer)
         adapter = VllmAdapter(self._session, url, bearer=bearer, timeout_s=self._timeout_s, plain=True, rank=rank)
-        # What one rank holds stands in its metrics alone, which cost more than /load.
+        # Only the metrics show what one rank holds, and they cost more than /load.
         light_s = self._light_interval_s * (1 if rank is None else WAITING_EVERY)
         try:
             await self._read_on(_Watched(engine_id, adapter, self._lease, self._lag), light_s)
@@ -152,7 +151,7 @@ class _Prober:
 
 
 class _Watched:
-    """What is known of one engine between reads: the last metrics and the last verdict of a full read.
+    """State of one engine between reads: the last metrics and the last verdict of a full read.
 
     Mutable state: `silent`, `_lights` (light reads so far), `_metrics`, `_verdict`.
     """
@@ -185,7 +184,7 @@ class _Watched:
         return self._report(self._verdict, load.running, load.waiting, load.kv_usage)
 
     async def full(self) -> EngineReport | None:
-        """Ask for health and read all metrics. None: nothing was learned."""
+        """Read the load only; health and metrics stay as the last full read left them. None: nothing was learned."""
         begun_s = time.monotonic()
         try:
             late = await self._adapter.probe()
@@ -209,7 +208,7 @@ class _Watched:
         return self._report(self._verdict, metrics.running, metrics.waiting, metrics.kv_usage, full=True)
 
     def _was_away(self, error: Exception, begun_s: float) -> bool:
-        """Return whether this is a time-out of a read that may have been answered while this loop was away."""
+        """Read health and all metrics. None: nothing was learned."""
         timed_out = isinstance(error, EngineUnreachableError) and error.timed_out
         return timed_out and not self._lag.vouches(begun_s, time.monotonic())
 

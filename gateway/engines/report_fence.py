@@ -6,24 +6,24 @@ from gateway.contracts.engine_report import EngineReport
 
 MAX_SHARDS = 4096
 FORGOTTEN_S = 30.0
-"""A holder that was not heard for so long counts no more: a new database begins with low tokens again."""
+"""A holder without a report for this long is forgotten: a new database begins with low tokens again."""
 
 
 class ReportFence:
-    """The highest fencing token seen of each shard, and when. Mutable state: `_highest`, MAX_SHARDS at most.
+    """The highest fencing token of each shard, and when it was seen. Mutable state: `_highest`, MAX_SHARDS at most.
 
-    A holder that was stopped for a while may still send what it read before it learns that its lease is
-    gone; its token is lower than its successor's. Engines that move between shards are no matter: tokens
-    of different shards are never compared.
+    A holder that was stopped for a while may still send old readings before it learns that its lease is gone; its token
+    is lower than its successor's. Engines that move between shards do not matter: tokens of different shards are never
+    compared.
     """
 
     def __init__(self) -> None:
         self._highest: dict[int, tuple[int, float]] = {}
 
     def admits(self, report: EngineReport) -> bool:
-        """Return whether the report's holder is the newest that was heard of its shard."""
-        highest, heard_at = self._highest.get(report.shard, (0, 0.0))
-        if report.fence < highest and report.at - heard_at <= FORGOTTEN_S:
+        """Return whether the report's holder is the newest known of its shard."""
+        highest, received_at = self._highest.get(report.shard, (0, 0.0))
+        if report.fence < highest and report.at - received_at <= FORGOTTEN_S:
             return False
         if report.shard in self._highest or len(self._highest) < MAX_SHARDS:
             self._highest[report.shard] = (report.fence, report.at)

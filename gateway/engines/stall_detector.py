@@ -1,4 +1,4 @@
-"""Notices engines that take requests and bring nothing, by this gateway's requests and the engines' own counters.
+"""Detects engines that take requests without results, by this gateway's requests and the engines' own counters.
 
 No progress is a suspicion at first: an engine that compiles, builds a grammar or encodes images behaves the same
 (docs/decisions/0057-slow-is-not-dead.md). A single stalled attempt: gateway/proxy/progress_guard.py.
@@ -16,11 +16,11 @@ from gateway.engines.engine_progress import PREFILL_SHARE, WatchedEngine, hang_l
 from routing.values.counted import count
 
 LONGEST_STEP_S = 1.0
-"""More does not pass between two looks: when this process stood still itself, that says nothing of the engines."""
+"""No more passes between two evaluations: a stall of this process is no evidence about the engines."""
 OTHERS_WORK = 2.0
-"""So many times as long where it holds requests of others, whose prefills are not known here."""
+"""Factor of the limit where it holds requests of others, whose prefills are not known here."""
 DISPROVED = 2.0
-"""So many times as long as before after a suspicion that the engine has disproved by a trial."""
+"""Factor of the patience after a suspicion that the engine has disproved by a trial."""
 
 Verdict = Literal["late", "suspected", "hung"]
 LATE: Verdict = "late"
@@ -36,7 +36,7 @@ class Seen(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     holds: int | None = None
     """Requests that it reports; None: unknown."""
     counted: float | None = None
-    """Tokens that it has counted, as its metrics reported lately; None: unknown."""
+    """Tokens that it has counted, by its recent metrics; None: unknown."""
     accepts: bool = True
     suspected: bool = False
     """It is out for lack of progress."""
@@ -45,7 +45,7 @@ class Seen(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class Stall(msgspec.Struct, frozen=True, gc=False):
     """One engine without progress.
 
-    late: its counters should be read. suspected: it should get no new work. hung: nothing is to be expected of it.
+    late: its counters should be read. suspected: it should get no new work. hung: no result is to be expected.
     """
 
     engine_id: str
@@ -54,21 +54,21 @@ class Stall(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Silence(msgspec.Struct, gc=False):
-    """What was last seen of one engine. Mutable: a suspicion is noted in it."""
+    """The last readings of one engine. Mutable: a suspicion is noted in it."""
 
     signs: int
     counted: float | None
     still_s: float = 0.0
-    """Without a sign although it has work."""
+    """Seconds without a sign although it has work."""
     since_sign_s: float = inf
     """The same, with or without work."""
     patience: float = 1.0
-    """So many times its limit passes before it is suspected."""
+    """Multiple of its limit that passes before it is suspected."""
     suspected: bool = False
 
 
 class StallWatch:
-    """One pool's engines. Mutable state: what was last seen of each, and when.
+    """One pool's engines. Mutable state: the last readings of each, and their time.
 
     An engine is suspected only while another one of its role moves, and half of the pool at most: others could not do
     its work.
@@ -80,19 +80,19 @@ class StallWatch:
         hang_s: float,
         vouches: Callable[[float, float], bool] = lambda _since_s, _now: True,
     ) -> None:
-        """`vouches`: whether this process was there to receive what engines sent between two moments."""
+        """`vouches` returns whether this process could receive from engines between two moments."""
         self._stall_s = stall_s
         self._hang_s = hang_s
         self._vouches = vouches
         self._silences: dict[str, _Silence] = {}
-        self._looked_at: float | None = None
+        self._evaluated_at: float | None = None
 
     def moves(self, engine_id: str) -> bool:
         """Return whether the engine has just shown a sign."""
         silence = self._silences.get(engine_id)
         return silence is not None and silence.since_sign_s == 0.0
 
-    def look(self, engines: Mapping[str, Seen], now: float) -> Iterator[Stall]:
+    def evaluate(self, engines: Mapping[str, Seen], now: float) -> Iterator[Stall]:
         """Yield engines without progress, the longest silent first."""
         self._update(engines, now)
         room = len(engines) // 2 - sum(seen.suspected for seen in engines.values())
@@ -114,10 +114,10 @@ class StallWatch:
                 yield Stall(engine_id, SUSPECTED, f"suspected: {what}, while others moved")
 
     def _update(self, engines: Mapping[str, Seen], now: float) -> None:
-        step_s, since_s = 0.0, self._looked_at
+        step_s, since_s = 0.0, self._evaluated_at
         if since_s is not None and self._vouches(since_s, now):
             step_s = min(now - since_s, LONGEST_STEP_S)
-        self._looked_at = now
+        self._evaluated_at = now
         known, self._silences = self._silences, {}
         for engine_id, seen in engines.items():
             silence = known.get(engine_id) or _Silence(seen.work.signs, seen.counted)
@@ -134,15 +134,15 @@ class StallWatch:
 
     def _limit_s(self, seen: Seen) -> float:
         limit_s = self._stall_s + PREFILL_SHARE * seen.work.longest_prefill_s
-        return limit_s * (OTHERS_WORK if seen.holds is not None and seen.holds > seen.work.standing else 1.0)
+        return limit_s * (OTHERS_WORK if seen.holds is not None and seen.holds > seen.work.requests else 1.0)
 
 
 def _after(silence: _Silence, seen: Seen, step_s: float) -> _Silence:
-    """Return what is known after a step of so many seconds."""
+    """Return the silence after a step of `step_s` seconds."""
     counts = None not in (seen.counted, silence.counted) and seen.counted != silence.counted
     signs = seen.work.signs != silence.signs
     disproved = silence.suspected and not seen.suspected and not signs
-    judged = seen.work.streams > 0 or (seen.work.standing > 0 and seen.counted is not None)
+    judged = seen.work.streams > 0 or (seen.work.requests > 0 and seen.counted is not None)
     return _Silence(
         seen.work.signs,
         seen.counted if seen.counted is not None else silence.counted,
@@ -156,4 +156,4 @@ def _after(silence: _Silence, seen: Seen, step_s: float) -> _Silence:
 def _in_words(work: WatchedEngine, still_s: float) -> str:
     if work.streams:
         return f"{count(work.streams, 'stream has', 'streams have')} produced nothing for {still_s:.1f} s"
-    return f"{count(work.standing, 'request has', 'requests have')} moved no counter for {still_s:.1f} s"
+    return f"{count(work.requests, 'request has', 'requests have')} moved no counter for {still_s:.1f} s"

@@ -1,8 +1,8 @@
-"""Speaks to one vLLM or SGLang engine over HTTP: load, metrics, health, models, tokenizer, event sources.
+"""Communicates with one vLLM or SGLang engine over HTTP: load, metrics, health, models, tokenizer, event sources.
 
 Whatever the engine answers, a call either returns a checked value or raises EngineUnreachableError or
-EngineAnswerError. Answers are bounded, redirects are not followed, and the bearer token goes to this
-engine's own URL only.
+EngineAnswerError. Answers are bounded, redirects are not followed, and the bearer token goes to this engine's own URL
+only.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MAX_INFO_BYTES = 1 << 20
 MAX_RANKS = 512
 MAX_TOKENIZE_BYTES = 16 << 20
 TRIAL_S = 3.0
-"""Within this time a request of one token is answered by an engine that is well."""
+"""A healthy engine answers a request of one token within this time."""
 _CHUNK_BYTES = 64 << 10
 _LARGE_BODY = 1 << 20
 _NO_SUCH_PATH = (403, 404, 405)
@@ -57,7 +57,7 @@ def rank_header(rank: int | None) -> dict[str, str]:
 
 
 class LightLoad(msgspec.Struct, frozen=True, gc=False):
-    """Requests in the engine. `waiting` None: `running` counts those that wait in it too."""
+    """Requests in the engine. `waiting` None: `running` includes the waiting ones."""
 
     running: int
     waiting: int | None
@@ -92,7 +92,7 @@ class _Pause(msgspec.Struct):
 
 
 class ModelCard(msgspec.Struct, frozen=True):
-    """One name that an engine serves; `max_model_len` in tokens, `created` in unix seconds. None: it does not say."""
+    """One name that an engine serves; `max_model_len` in tokens, `created` in unix seconds. None: not reported."""
 
     id: str
     created: int | float | None = None
@@ -150,7 +150,7 @@ class VllmAdapter:
         self._headers.update(rank_header(rank))
         self._rank = rank
         self._patience = Patience(timeout_s)
-        self._load_path_missing = rank is not None  # it tells of all ranks together
+        self._load_path_missing = rank is not None  # it sums all ranks
         self._loads_path_missing = False
         self._pause_path_missing = False
         self._plain = PlainGet(self.url, self._headers) if plain and PlainGet.speaks(url) else None
@@ -163,7 +163,7 @@ class VllmAdapter:
     async def load(self, *, with_waiting: bool = False) -> LightLoad:
         """Return the cheap load reading: `/load`, SGLang's `/v1/loads`, or a byte scan of `/metrics`.
 
-        `with_waiting` asks for more than `/load`, which does not tell what waits.
+        `with_waiting` requires more than `/load`, which does not report what waits.
         """
         if not (with_waiting or self._load_path_missing):
             try:
@@ -211,10 +211,9 @@ class VllmAdapter:
         return None
 
     async def health(self) -> None:
-        """Return if the engine says that it is well; raises with the reason otherwise.
+        """Return if the engine reports itself as healthy; raises with the reason otherwise.
 
-        A paused or sleeping engine answers /health all the same, so it is asked for that too, where it can be
-        paused at all.
+        A paused or sleeping engine answers /health all the same, so that is checked too, where it can be paused at all.
         """
         asked_s = monotonic()
         await self._get("/health", "health")
@@ -224,7 +223,7 @@ class VllmAdapter:
         try:
             paused = _decode(await self._get("/is_paused", "is_paused"), _Pause, "is_paused").is_paused
         except EngineAnswerError as error:
-            # vLLM has this path, and the ones that pause it, in development mode alone.
+            # vLLM has this path, and those that pause it, in development mode alone.
             self._pause_path_missing = error.status in _NO_SUCH_PATH
             return
         except EngineUnreachableError as error:
@@ -297,13 +296,13 @@ class VllmAdapter:
             if error.status in _NO_SUCH_PATH:
                 return None
             raise
-        found = _decode(answer, dict[int, _Source], "kv_event_sources")
+        sources = _decode(answer, dict[int, _Source], "kv_event_sources")
         host = urlsplit(self.url).hostname or ""
         return tuple(
             KvEventSource(
                 _seen_from_here(source.endpoint, host), _seen_from_here(source.replay_endpoint or "", host), rank
             )
-            for rank, source in sorted(found.items())
+            for rank, source in sorted(sources.items())
             if source.endpoint
         )
 
@@ -315,11 +314,11 @@ class VllmAdapter:
             if error.status in _NO_SUCH_PATH:
                 return None
             raise
-        told = _decode(answer, _Arguments, "server_info")
-        return told.disaggregation_bootstrap_port if told.disaggregation_mode == "prefill" else None
+        arguments = _decode(answer, _Arguments, "server_info")
+        return arguments.disaggregation_bootstrap_port if arguments.disaggregation_mode == "prefill" else None
 
     async def _metrics_text(self) -> bytes:
-        """Return the text of /metrics; a rejection counts as unreadable, because health is told elsewhere."""
+        """Return the text of /metrics; a rejection counts as unreadable, because health is read elsewhere."""
         try:
             return await self._get("/metrics", "metrics", limit=MAX_BYTES, types=_TEXT_TYPES)
         except EngineAnswerError as error:
@@ -330,7 +329,7 @@ class VllmAdapter:
             try:
                 return await self._get_plainly(self._plain, path, what, limit, types)
             except NotPlainError:
-                # An engine that chunks or compresses its answers does so again: the full client reads it from now on.
+                # An engine that chunks or compresses its answers does so again: the full client reads it from here on.
                 self._plain.close()
                 self._plain = None
         return await self._request("GET", path, what, limit=limit, timeout_s=self._patience.seconds, types=types)
@@ -436,7 +435,7 @@ def _sum(ranks: Sequence[_RankLoad]) -> LightLoad:
 
 
 def _seen_from_here(endpoint: str, host: str) -> str:
-    """Replace the engine's own idea of an address (`*`, 0.0.0.0, [::]) by the host it is reached at."""
+    """Replace the engine's own wildcard address (`*`, 0.0.0.0, [::]) by the host it is reached at."""
     for own in ("*", "0.0.0.0", "[::]"):  # noqa: S104 - compared with, not bound to
         if endpoint.startswith(f"tcp://{own}:"):
             shown = f"[{host}]" if ":" in host else host

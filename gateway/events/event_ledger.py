@@ -1,8 +1,8 @@
-"""Turns one engine's event batches into changes of the prefix index, and derives how far they can be trusted.
+"""Turns one engine's event batches into changes of the prefix index, and derives their trust.
 
-It keeps live batches back while history is asked for, re-keys blocks through the engine's block map,
-and forgets everything the moment history is lost: a missing entry costs a cache hit, a wrong one
-sends requests to the wrong engine. It has no sockets and no clock.
+It holds live batches back while a replay runs, re-keys blocks through the engine's block map, and forgets everything
+the moment history is lost: a missing entry costs a cache hit, a wrong one sends requests to the wrong engine. It has no
+sockets and no clock.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EXACT = "exact"
 DEGRADED = "degraded"
 BLIND = "blind"
 WEIGHTS = {EXACT: 1.0, DEGRADED: 0.5, BLIND: 0.0}
-"""What a hit counts in routing."""
+"""Weight of a hit in routing."""
 _HIDDEN_ADAPTERS = (
     "its events name LoRA adapters by number alone, so that their requests' hits are not predicted; upgrade the engine"
 )
@@ -50,7 +50,7 @@ class Trust(msgspec.Struct, frozen=True):
 
     @property
     def weight(self) -> float:
-        """What a hit counts in routing."""
+        """Weight of a hit in routing."""
         return WEIGHTS[self.grade]
 
 
@@ -58,35 +58,37 @@ class BlockSink(Protocol):
     """Receiver of changes in an engine's blocks."""
 
     def stored(self, keys: Sequence[int]) -> None:
-        """These blocks are there, in prompt order."""
+        """Add these blocks, in prompt order."""
 
     def removed(self, keys: Sequence[int]) -> None:
-        """These blocks are gone."""
+        """Remove these blocks."""
 
     def tail_declared(self, tail: Tail) -> None:
-        """The engine needs this at the end of a prefix beside its blocks; declared again after it was cleared."""
+        """Note that the engine needs this at the end of a prefix besides its blocks; declared again after it was
+        cleared.
+        """
 
     def tail_changed(self, change: PartChange) -> None:
-        """Blocks of a part of the tail are there, or gone."""
+        """Add or remove blocks of a part of the tail."""
 
     def tier_changed(self, tier: str, stored: bool, keys: Sequence[int]) -> None:
-        """Blocks of a tier below engine memory are there, or gone."""
+        """Add or remove blocks of a tier below engine memory."""
 
     def medium_stored(self, name: str, blocks: int) -> None:
-        """The medium of this name is in so many blocks, or in more."""
+        """Note that the medium of this name spans this many blocks, or more."""
 
     def cleared(self) -> None:
-        """No block is known to be there, in no tier."""
+        """Remove all blocks, of all tiers."""
 
     def restarted(self) -> None:
-        """The engine's process is a new one and holds nothing."""
+        """Reset for a new process of the engine, which holds nothing."""
 
 
 class EventLedger:
     """One engine's events in order, applied.
 
-    Mutable state: the sequence, the block map, live batches that wait for a replay (`_pending`), and
-    the marks behind the trust. `wanted` says why a replay is wanted; empty: none is.
+    Mutable state: the sequence, the block map, live batches that wait for a replay (`_pending`), and the marks behind
+    the trust. `wanted` states why a replay is wanted; empty: none is.
     """
 
     def __init__(
@@ -96,7 +98,7 @@ class EventLedger:
         self.counts: Counter[str] = Counter()
         """Batches and events by kind: applied, gaps, restarts, lost, unreadable, skipped, salted, BlockStored, …"""
         self.wanted = "start"
-        self.heard = False
+        self.received = False
         self.blocks = EngineBlockMap(settings.max_blocks)
         self.tiers = TierBlocks(self.blocks, block_tokens)
         self._groups = CacheGroups(self.blocks, block_tokens)
@@ -119,7 +121,7 @@ class EventLedger:
     @property
     def trust(self) -> Trust:
         """How far the index of this engine can be trusted now."""
-        if not self.heard:
+        if not self.received:
             return Trust(BLIND, "no events and no answer to a replay request")
         if self._foreign_block_size:
             return Trust(
@@ -136,7 +138,7 @@ class EventLedger:
         return Trust(DEGRADED, doubt) if doubt else Trust(EXACT, "")
 
     def resync(self) -> None:
-        """Forget all, as after a restart that somebody else noticed; the sink is told by whoever did."""
+        """Forget all, as after a restart that the caller noticed; the caller notifies the sink."""
         self._sequence = EventSequence()
         self.blocks.cleared()
         self.tiers.cleared()
@@ -148,12 +150,12 @@ class EventLedger:
         self.wanted = "start"
 
     def disconnected(self) -> None:
-        """Note that the connection broke: what comes next is only believed after a replay."""
+        """Note that the connection broke: later batches are only believed after a replay."""
         self.wanted = self.wanted or "gap"
 
     def live(self, seq: int, payload: bytes) -> None:
         """Take in one live batch; it is applied at once, or waits while a replay is wanted or runs."""
-        self.heard = True
+        self.received = True
         if self.wanted or self._sequence.replaying:
             self._keep(seq, payload)
             return
@@ -166,14 +168,14 @@ class EventLedger:
             self._keep(seq, payload)
 
     def start_replay(self) -> int:
-        """Begin a replay and return the batch number to ask from."""
+        """Begin a replay and return the first batch number to request."""
         self._before_replay = self._sequence.next_seq
         self._waited_before = len(self._pending)
         return self._sequence.start_replay()
 
     def replayed(self, seq: int, payload: bytes) -> bool:
         """Take in one replayed batch; False: this replay is over, another one is wanted."""
-        self.heard = True
+        self.received = True
         if not self._sequence.replaying:
             return False
         verdict = self._sequence.replayed(seq, payload)
@@ -189,10 +191,10 @@ class EventLedger:
     def end_replay(self) -> None:
         """Take in that the replay is complete, then the live batches that waited for it.
 
-        One that was asked for before a resync answers a question that nobody has any more; taken for an answer to the
-        new one it would say that the engine has restarted, which whoever resynced has counted already.
+        One that was requested before a resync answers an obsolete question. Taken as the answer to the new one, it
+        would signal an engine restart, which the caller of the resync has counted already.
         """
-        self.heard = True
+        self.received = True
         if not self._sequence.replaying:
             return
         if self._sequence.end_replay() == RESTARTED:
@@ -217,7 +219,7 @@ class EventLedger:
             self._drain()
 
     def give_up(self) -> None:
-        """Go on from the oldest live batch that waits, without the history before it."""
+        """Continue from the oldest waiting live batch, without the history before it."""
         self._fruitless = 0
         self.wanted = ""
         while self._pending:
@@ -241,7 +243,7 @@ class EventLedger:
             raise AssertionError(f"{len(self._pending)} batches wait")
 
     def _keep(self, seq: int, payload: bytes) -> None:
-        """Let a batch wait. Over the limit the newest are dropped; the gap shows after the replay."""
+        """Keep a waiting batch. Over the limit the newest are dropped; the gap shows after the replay."""
         full = len(self._pending) >= self._settings.max_pending
         if full or self._pending_bytes + len(payload) > self._settings.max_pending_bytes:
             self.counts["dropped"] += 1
@@ -259,9 +261,9 @@ class EventLedger:
         self._pending_bytes = 0
 
     def _drop_strays(self) -> None:
-        """Drop batches that came before the replay was asked for and are beyond its end.
+        """Drop batches that came before the replay was requested and are beyond its end.
 
-        A publisher keeps what it sends before it answers a replay, so they are not of this process.
+        A publisher keeps its batches before it answers a replay, so they are not of this process.
         """
         waited, self._waited_before = min(self._waited_before, len(self._pending)), 0
         for _ in range(waited):
@@ -270,7 +272,7 @@ class EventLedger:
                 self.counts["strays"] += 1
 
     def _drain(self) -> None:
-        """Apply waiting batches; what is older than the verified history is covered by it."""
+        """Apply waiting batches; those older than the verified history are covered by it."""
         while self._pending:
             seq, payload = self._pending[0]
             if seq > self._sequence.next_seq:
@@ -281,9 +283,9 @@ class EventLedger:
                 self._apply(payload)
 
     def _restarted(self) -> None:
-        """Start over with a new process: its history is asked for from batch 0.
+        """Start over with a new process, whose history is requested from batch 0.
 
-        Batches that wait may be of either process; the replay brings those of the new one.
+        Waiting batches may be of either process; the replay brings those of the new one.
         """
         self.counts["restarts"] += 1
         self.blocks.cleared()
@@ -392,7 +394,7 @@ class EventLedger:
                 self._sink.tail_changed(change)
 
     def _take_media(self, event: BlockStored) -> BlockStored:
-        """Store the media in the event's blocks, and return what is left to store: the blocks before them."""
+        """Store the media in the event's blocks, and return the event of the blocks before them."""
         if event.block_size != self._block_tokens or hides_adapter(event):
             return event
         media = media_of(event)

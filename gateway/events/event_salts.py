@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 ENOUGH = 8
-"""Salted prompts computed anew, none of which the events named a salt for."""
+"""Salted prompts computed in full, none of which the events named a salt for."""
 
 
 class SaltsSeen:
-    """What is known of one engine process. Mutable: all of it. `named` counts the events with a salt so far."""
+    """Evidence about one engine process. Mutable: all of it. `named` counts the events with a salt so far."""
 
     def __init__(self, named: int = 0) -> None:
         self.missing = False
-        """Its events name no salts, so that they cannot say whose blocks they tell of."""
+        """Its events name no salts, so that the owner of the blocks in them is unknown."""
         self.named = named
         self._unnamed = 0
         self._proved = False
 
-    def look(self, named: int) -> bool:
+    def note(self, named: int) -> bool:
         """Note a salted prompt that was computed; returns whether `missing` changed. One named salt proves them all."""
         self._proved = self._proved or named > self.named
         self.named = named

@@ -1,10 +1,9 @@
-"""Puts the numbered batches of one engine in order, and knows when its history must be asked for again.
+"""Puts the numbered batches of one engine in order, and detects when its history must be requested again.
 
-A publisher numbers its batches from 0 and starts again at 0 after a restart, without saying so. The
-last applied batch is therefore kept as an *anchor* (number and digest): every replay starts at the
-anchor, and only if the engine still holds the same batch there has nothing been missed or restarted.
-Gap, restart, reconnection and a lost last batch are thus all settled by one question, and a message
-that is late or doubled never clears anything by itself.
+A publisher numbers its batches from 0 and starts again at 0 after a restart, without announcing it. The last applied
+batch is therefore kept as an *anchor* (number and digest): every replay starts at the anchor, and only if the engine
+still holds the same batch there has nothing been missed or restarted. Gap, restart, reconnection and a lost last batch
+are thus all settled by one question, and a message that is late or doubled never clears anything by itself.
 
 No sockets and no clock in here: messages go in, steps to take come out.
 """
@@ -16,7 +15,7 @@ from collections import OrderedDict
 import msgspec
 
 _REMEMBERED = 1024
-"""Digests kept of applied batches, by which doubled messages are told from a restart."""
+"""Digests kept of applied batches, which distinguish doubled messages from a restart."""
 
 APPLY = "apply"
 IGNORE = "ignore"
@@ -38,15 +37,15 @@ class Anchor(msgspec.Struct, frozen=True, gc=False):
 class EventSequence:
     """The order of one engine's batches.
 
-    Mutable state: `next_seq`, the digests of recent batches, and the running replay. `complete` says
-    whether everything since the start of the engine's process, or since its last clearing, was applied.
+    Mutable state: `next_seq`, the digests of recent batches, and the running replay. `complete` states whether
+    everything since the start of the engine's process, or since its last clearing, was applied.
     """
 
     def __init__(self) -> None:
         self.next_seq = 0
         self.complete = False
         self.known = False
-        """Whether any batch was applied, or a replay told that there is none."""
+        """Whether any batch was applied, or a replay reported that there is none."""
         self._digests: OrderedDict[int, int] = OrderedDict()
         self._anchor: Anchor | None = None
         self._replaying = False
@@ -75,7 +74,7 @@ class EventSequence:
         return APPLY if held_nothing and seq == 0 else LOST
 
     def start_replay(self) -> int:
-        """Begin a replay and return the number to ask from: the anchor's, or 0 where there is none."""
+        """Begin a replay and return the first number to request: the anchor's, or 0 where there is none."""
         self._replaying = True
         self._anchor = None
         if self._digests:
@@ -114,7 +113,7 @@ class EventSequence:
         self._replaying = False
 
     def cleared(self) -> None:
-        """Note that the engine said it holds nothing: from here on nothing is missing."""
+        """Note that the engine reported itself empty: nothing before this is missing."""
         self.complete = True
 
     def check(self) -> None:

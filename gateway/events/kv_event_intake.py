@@ -1,10 +1,9 @@
 """Receives one engine's KV events over ZMQ, and requests missed ones.
 
-Frames of a live message are topic, batch number (8 bytes, big-endian) and payload. History comes from
-a ROUTER socket: a DEALER sends an empty frame and the number to start from, and gets batches until
-one numbered −1; number and payload are the last two frames, whatever stands before them (vLLM up to
-0.25.1 sends no topic here). A fresh DEALER is used for each replay, so that no late answer mixes with
-the next.
+Frames of a live message are topic, batch number (8 bytes, big-endian) and payload. History comes from a ROUTER socket:
+a DEALER sends an empty frame and the number to start from, and gets batches until one numbered −1; number and payload
+are the last two frames, whatever precedes them (vLLM up to 0.25.1 sends no topic here). A fresh DEALER is used for each
+replay, so that no late answer mixes with the next.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ _END = b"\xff" * _SEQ_BYTES
 _YIELD_EVERY = 32
 """Batches after which the loop gets a turn, so that a backlog does not hold up requests."""
 _SILENT_AFTER = 2
-"""Unanswered replays after which the trust in an engine once heard sinks."""
+"""Unanswered replays after which the trust in an engine that had answered before sinks."""
 
 
 class KvEventIntake:
     """The sockets of one engine around its ledger. `run` is the task; `on_trust` is called when trust changes.
 
-    Mutable state: `_unanswered` replays in a row, the time of the last message, `_told` trust.
+    Mutable state: `_unanswered` replays in a row, the time of the last message, `_reported` trust.
     """
 
     def __init__(
@@ -59,9 +58,9 @@ class KvEventIntake:
         self._on_trust = on_trust
         self._needed = asyncio.Event()
         self._unanswered = 0
-        self._heard_at = time.monotonic()
-        self.heard = PastMoments()
-        self._told = self.trust
+        self._received_at = time.monotonic()
+        self.received = PastMoments()
+        self._reported = self.trust
 
     @property
     def trust(self) -> Trust:
@@ -72,12 +71,12 @@ class KvEventIntake:
         return trust
 
     def resync(self) -> None:
-        """Forget this engine's history and ask for it again from the start."""
+        """Forget this engine's history and request it again from the start."""
         self.ledger.resync()
         self._after_input()
 
     async def run(self) -> None:
-        """Hear and replay until cancelled."""
+        """Receive and replay until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._listen(), name=f"events of {self.engine_id}")
             tasks.create_task(self._keep_whole(), name=f"replays of {self.engine_id}")
@@ -89,11 +88,11 @@ class KvEventIntake:
         watch = asyncio.create_task(self._watch_connection(monitor))
         try:
             socket.connect(self._endpoint)
-            heard = 0
+            received = 0
             while True:
                 self._take_live(await socket.recv_multipart())
-                heard += 1
-                if heard % _YIELD_EVERY == 0:
+                received += 1
+                if received % _YIELD_EVERY == 0:
                     await asyncio.sleep(0)
         finally:
             watch.cancel()
@@ -112,15 +111,15 @@ class KvEventIntake:
         if len(frames) != 3 or len(frames[1]) != _SEQ_BYTES:
             self.ledger.counts["unreadable"] += 1
             return
-        self._heard_at = time.monotonic()
-        self.heard.note(self._heard_at)
+        self._received_at = time.monotonic()
+        self.received.note(self._received_at)
         self.ledger.live(int.from_bytes(frames[1], "big"), frames[2])
         if self.ledger.wanted and not self._replay_endpoint:
             self.ledger.give_up()
         self._after_input()
 
     async def _keep_whole(self) -> None:
-        """Replay when history is wanted, and ask for the last batch after a silence as a sign of life."""
+        """Replay when history is wanted, and request the last batch after a silence as a sign of life."""
         pause_s = self._settings.retry_min_s
         while self._replay_endpoint:
             if not self.ledger.wanted:
@@ -135,9 +134,9 @@ class KvEventIntake:
                 await asyncio.sleep(self._settings.retry_max_s)
 
     async def _sleep_until_needed(self) -> None:
-        """Return when a replay is wanted or nothing was heard for a while."""
+        """Return when a replay is wanted or no event arrived for a while."""
         while not self.ledger.wanted:
-            silent_s = time.monotonic() - self._heard_at
+            silent_s = time.monotonic() - self._received_at
             if silent_s >= self._settings.verify_after_s:
                 return
             self._needed.clear()
@@ -165,8 +164,8 @@ class KvEventIntake:
         finally:
             socket.close(linger=0)
         self._unanswered = 0
-        self._heard_at = time.monotonic()
-        self.heard.note(self._heard_at)
+        self._received_at = time.monotonic()
+        self.received.note(self._received_at)
         return True
 
     async def _take_replay(self, socket: zmq.asyncio.Socket, limit: asyncio.Timeout) -> None:
@@ -191,8 +190,8 @@ class KvEventIntake:
         if self.ledger.wanted:
             self._needed.set()
         trust = self.trust
-        if trust != self._told:
-            self._told = trust
+        if trust != self._reported:
+            self._reported = trust
             self._on_trust()
 
     def _socket(self, kind: int) -> zmq.asyncio.Socket:

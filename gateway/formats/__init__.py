@@ -1,1 +1,1 @@
-"""How to read the bodies of each API: prompts, media, limits, usage; one row per endpoint."""
+"""Readers of the bodies of each API: prompts, media, limits, usage; one row per endpoint."""

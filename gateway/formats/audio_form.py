@@ -1,4 +1,4 @@
-"""Reads the forms of OpenAI's audio API (`multipart/form-data`): their fields, and how long the file is.
+"""Reads the forms of OpenAI's audio API (`multipart/form-data`): their fields, and the file's length.
 
 The file itself is not decoded, and the form goes to the engine byte for byte.
 """
@@ -34,7 +34,7 @@ def audio_prompt(body: dict[str, Any]) -> UnmatchedPrompt:
 
 
 async def read_form(body: bytes, content_type: bytes) -> dict[str, Any]:
-    """Return the form's fields as texts, `stream` as a truth value, and the file's bytes as a number of them.
+    """Return the form's fields as texts, `stream` as a truth value, and the file as its number of bytes.
 
     Raises BadBodyError. No turn of the event loop takes long over it.
     """
@@ -58,7 +58,7 @@ async def read_form(body: bytes, content_type: bytes) -> dict[str, Any]:
 
 
 class _Form:
-    """What the parser reports. Mutable: the parts so far, and the header and part that are being read."""
+    """The parser's results. Mutable: the parts so far, and the header and part in progress."""
 
     def __init__(self) -> None:
         self.ended = False

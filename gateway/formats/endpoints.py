@@ -1,6 +1,6 @@
 """The endpoints of the proxy, one row each: how the prompt is read, what limits the answer, how it is streamed.
 
-How usage is written in each is known to gateway.formats.engine_usage, which reads all forms alike.
+Each form of usage is read by gateway.formats.engine_usage.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     path: str
     summary: str
-    """What it is called in the API's document."""
+    """Its title in the API's document."""
     prompt: Callable[[dict[str, Any]], Prompt]
-    """Reads what is to be routed."""
+    """Reads the prompt to route."""
     limits: tuple[str, ...] = ()
     """Fields that limit the answer's tokens; the first one given counts. None: no token is generated."""
     errors: ErrorFormat = OPENAI
     asks_for_usage: bool = False
-    """Whether a stream tells its usage only if `stream_options` asks for it."""
+    """Whether a stream reports its usage only if `stream_options` requests it."""
     answers_json: bool = True
     """False: an answer may be plain text."""
     is_form: bool = False
@@ -46,9 +46,9 @@ class Endpoint(msgspec.Struct, frozen=True):
     routed: bool = True
     """False: any engine will do, and no decision is made."""
     operation: str = "chat"
-    """GenAI's name of what it does, for spans."""
+    """GenAI's name of the operation, for spans."""
     one_token: Mapping[str, Any] | None = None
-    """What makes its body that of a prefill leg; None: it cannot be handed over."""
+    """Fields that turn its body into that of a prefill leg; None: it cannot be handed over."""
 
     @property
     def generates(self) -> bool:

@@ -1,4 +1,4 @@
-"""An engine's answer, read as its API says: where a streamed one begins, what it used, and whether it is an error.
+"""Reads an engine's answer by its API: where a streamed one begins, its usage, and whether it is an error.
 
 A streamed answer begins with its first event that has content. Comments, events that only announce the request, chunks
 that only name a role, and chunks of usage come before it; until then another engine can still give the answer.
@@ -14,18 +14,18 @@ import msgspec
 from gateway.formats.engine_error import EngineError, error_in
 from gateway.formats.engine_usage import Usage
 from gateway.formats.event_stream import EventCutter, StreamEvent, events_in
-from gateway.formats.hit_figures import UNTOLD, HitsUnreadableError, reveals_hits, with_cached_tokens
+from gateway.formats.hit_figures import HIDDEN, HitsUnreadableError, reveals_hits, with_cached_tokens
 from routing.values.prepared_struct import prepared
 
 MAX_HELD_BYTES = 1024 * 1024
-"""A longer event, or a longer beginning without content, goes on unread."""
+"""A longer event, or a longer beginning without content, is passed on unread."""
 MAX_HIDDEN_BYTES = 8 * MAX_HELD_BYTES
-"""Of an event that has to be read before it may go on: a response repeats the request, in its last event."""
+"""Of an event that has to be read before it is passed on: a response repeats the request, in its last event."""
 DONE = b"[DONE]"
 _USAGE = b'"usage"'
 _ERROR_MARKS = (b"error", b".failed")
 _ANNOUNCING = ("created", "queued", "in_progress", "added")
-"""Last words of the kinds of events by which the responses API announces what is to come."""
+"""Last words of the kinds of events by which the responses API announces later ones."""
 _STARTS = frozenset(("message_start", "content_block_start", "ping"))
 _NAMES_ONLY = frozenset(("role",))
 
@@ -44,7 +44,7 @@ class _Whole(msgspec.Struct, gc=False):
 
 
 def read_whole(body: bytes) -> tuple[Usage | None, EngineError | None]:
-    """Return what a whole answer with status 200 used, and the error that it is; raises UnreadableAnswerError."""
+    """Return the usage of a whole answer with status 200, and the error that it is; raises UnreadableAnswerError."""
     try:
         answer = _decode_whole(body)
     except msgspec.ValidationError:
@@ -61,15 +61,14 @@ _decode_whole = msgspec.json.Decoder(_Whole).decode
 
 
 class AnswerStream:
-    """Reads the events of one answer as they pass, and returns what goes on to the client.
+    """Reads the events of one answer as they pass, and returns the bytes for the client.
 
-    With `strip`, usage was asked for by the gateway and not by the client: events that only carry it are taken out, and
-    so is the usage of others. Only where something may have to be changed is an event that is not complete held back.
-    `cached_tokens` replaces the engine's figure; UNTOLD takes out all that reveals hits, and `feed` raises
-    HitsUnreadableError where that is impossible. `take` gets the data of events with `mark` in them and returns what
-    goes on.
+    With `strip`, the gateway and not the client requested usage: events that only carry it are removed, and so is the
+    usage of others. An incomplete event is held back only where it may have to be changed. `cached_tokens` replaces the
+    engine's figure; HIDDEN removes all that reveals hits, and `feed` raises HitsUnreadableError where that is
+    impossible. `take` gets the data of events with `mark` in them and returns their replacement.
 
-    Mutable: `begun`, `ended` (the engine says that its answer is complete), `usage` and `error`, the last one of each.
+    Mutable: `begun`, `ended` (the engine reports its answer as complete), `usage` and `error`, the last one of each.
     """
 
     def __init__(
@@ -84,8 +83,8 @@ class AnswerStream:
         self._cutter = EventCutter()
         self._held = b""
 
-    def tell_cached(self, cached_tokens: int) -> None:
-        """Name this figure from here on, before anything has gone on."""
+    def report_cached(self, cached_tokens: int) -> None:
+        """Use this figure for cached tokens, before any byte has gone on."""
         self._cached_tokens, self._changes = cached_tokens, True
 
     def feed(self, chunk: bytes) -> bytes:
@@ -99,7 +98,7 @@ class AnswerStream:
         return passed if self._changes else chunk
 
     def rest(self) -> bytes:
-        """Return what is still held back when the stream has ended."""
+        """Return the bytes that are still held back when the stream has ended."""
         rest = self._cutter.rest()
         if self._hides and reveals_hits(rest):
             # No client reads an event without its end.
@@ -110,7 +109,7 @@ class AnswerStream:
 
     @property
     def _hides(self) -> bool:
-        return self._cached_tokens == UNTOLD
+        return self._cached_tokens == HIDDEN
 
     @property
     def _limit(self) -> int:
@@ -139,11 +138,11 @@ class AnswerStream:
             return b""
         held, self._held = self._held, b""
         passed = self._read(held)
-        # What follows goes on as it comes, so this goes on with the first bytes of an event that is not complete.
+        # Later bytes go on as they come, so this goes on with the first bytes of an incomplete event.
         return passed if self._changes else passed + self._cutter.copy()
 
     def _read(self, whole: bytes) -> bytes:
-        """Return complete events as they go on, having noted what they say."""
+        """Return complete events as they go on, after recording their contents."""
         takes = self._take is not None and self._mark in whole
         changes = takes or (self._hides and reveals_hits(whole))
         if not (changes or DONE in whole or _USAGE in whole or any(mark in whole for mark in _ERROR_MARKS)):

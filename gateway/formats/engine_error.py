@@ -31,7 +31,7 @@ _STATUSES = {
 
 
 class EngineError(msgspec.Struct, frozen=True):
-    """What an engine says instead of an answer."""
+    """An engine's error in place of an answer."""
 
     status: int
     """Of HTTP, as the error itself names it; 500 where it names none."""

@@ -1,4 +1,4 @@
-"""What an answer says that it used, in the form of each API."""
+"""The usage that an answer reports, in the form of each API."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Usage(msgspec.Struct, gc=False):
     """The usage object of any of the APIs, as far as it is read here.
 
     Chat, completions and embeddings count in `prompt_tokens`, responses and Anthropic's messages in `input_tokens`;
-    those of messages leave out what was read from or written to a cache.
+    those of messages exclude tokens read from or written to a cache.
     """
 
     prompt_tokens: int = 0
@@ -39,7 +39,7 @@ class Usage(msgspec.Struct, gc=False):
 
     @property
     def counted_tokens(self) -> int | None:
-        """Prompt tokens as the engine counted them; None where it does not say."""
+        """Prompt tokens as the engine counted them; None where it does not report them."""
         counted = self._all_prompt_tokens
         return counted if counted > 0 else None
 
@@ -50,9 +50,9 @@ class Usage(msgspec.Struct, gc=False):
         return output if output is not None and output >= 0 else None
 
     def after(self, earlier: Usage | None) -> Usage:
-        """Return this usage with what it leaves out taken from an earlier one of the same stream.
+        """Return this usage, with missing fields taken from an earlier one of the same stream.
 
-        The last one of a stream of messages may tell of the output alone.
+        The last one of a stream of messages may cover the output alone.
         """
         if earlier is None or self.prompt_tokens or self.input:
             return self

@@ -1,4 +1,4 @@
-"""Server-sent events of a stream that is relayed: complete ones are parsed, and no byte of how they were sent is lost.
+"""Server-sent events of a relayed stream: complete ones are parsed, and every byte is kept as sent.
 
 Source: WHATWG HTML, "Server-sent events" (§9.2.6, interpreting an event stream). Lines end in CRLF, LF, or CR, in any
 mixture; a blank line ends an event; lines that begin with a colon are comments. Libraries for it return the parsed
@@ -16,7 +16,7 @@ _LINE_END = rb"(?:\r\n|\n|\r(?!\n))"
 _EVENT = re.compile(rb"(?s).*?" + _LINE_END + _LINE_END)
 _COMMENT = re.compile(rb"(?::[^\r\n]*" + _LINE_END + rb")+")
 _BLANK = (b"\n\n", b"\n\r", b"\r\r")
-"""Pairs of which one is in every blank line."""
+"""Pairs of bytes; every blank line contains one of them."""
 _BOM = b"\xef\xbb\xbf"
 
 

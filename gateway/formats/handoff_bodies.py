@@ -1,8 +1,8 @@
 """The bodies of handoffs: the fields that are merged into a request for each of its legs.
 
-vLLM's has two steps. The prefill leg makes one token that nobody sees, and its answer's `kv_transfer_params` go
-unchanged into the decode leg, which makes the whole answer. As measured with vLLM's NIXL connector (pull mode).
-SGLang's two legs are sent at the same time. As its documentation has it; no real one was asked.
+vLLM's has two steps. The prefill leg makes one token that the client never sees, and its answer's `kv_transfer_params`
+go unchanged into the decode leg, which makes the whole answer. As measured with vLLM's NIXL connector (pull mode).
+SGLang's two legs are sent at the same time. This follows its documentation; it was not tried against a real engine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ASK: dict[str, Any] = {
     "remote_host": None,
     "remote_port": None,
 }
-"""What asks a prefill engine to keep the prompt's KV for another one."""
+"""Asks a prefill engine to keep the prompt's KV for another one."""
 
 ONE_TOKEN: dict[str, Any] = {
     "max_tokens": 1,
@@ -35,24 +35,24 @@ ONE_TOKEN: dict[str, Any] = {
     "stream": False,
     "stream_options": None,
 }
-"""What makes a chat or completion one whole answer of one token."""
+"""Makes a chat or completion one whole answer of one token."""
 PREFILL_FRAGMENT: dict[str, Any] = {**ONE_TOKEN, TRANSFER: ASK}
-"""Merged into the body of a chat's or completion's prefill leg, in place of what the client asked for."""
+"""Merged into the body of a chat's or completion's prefill leg, in place of the client's fields."""
 
 
 BOOTSTRAP = ("bootstrap_host", "bootstrap_port", "bootstrap_room")
-"""What SGLang's engines find each other by: both get the same, and the request at the same time."""
+"""Fields by which SGLang's engines find each other: both get the same, and the request at the same time."""
 
 
 def bootstrap_legs(body: Mapping[str, msgspec.Raw], host: str, port: int, room: int) -> tuple[bytes, bytes]:
-    """Return the bodies of prefill and decode leg. What the prefill engine answers is read whole, and not told."""
+    """Return the bodies of prefill and decode leg. The prefill engine's answer is read completely and not relayed."""
     met = {**body, **dict(zip(BOOTSTRAP, (host, port, room), strict=True))}
     prefill = {name: value for name, value in met.items() if name not in ("stream", "stream_options")}
     return msgspec.json.encode(prefill), msgspec.json.encode(met)
 
 
 class PrefillAnswer(msgspec.Struct, gc=False):
-    """What counts of a prefill leg's answer; `kv_transfer_params` as the engine wrote them."""
+    """The relevant part of a prefill leg's answer; `kv_transfer_params` as the engine wrote them."""
 
     kv_transfer_params: msgspec.Raw = msgspec.Raw(b"null")
     usage: Usage | None = None
@@ -65,9 +65,9 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 def prefill_body(
     body: Mapping[str, msgspec.Raw], one_token: Mapping[str, Any], order: LoadInstruction | None = None
 ) -> bytes:
-    """Return the body of the prefill leg for a client's body that is cleaned of what is ours to set.
+    """Return the body of the prefill leg for a client's body without the fields that are ours to set.
 
-    `one_token` says in the words of its API that one token will do; `order` is for the engine's own KV connector.
+    `one_token` limits the answer to one token in the fields of its API; `order` is for the engine's own KV connector.
     """
     ask = ASK if order is None else {**ASK, FIELD: order}
     return msgspec.json.encode({**body, **one_token, TRANSFER: ask})

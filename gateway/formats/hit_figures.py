@@ -1,7 +1,7 @@
-"""Figures in an engine's answer that reveal what its cache held: corrected after a handover, or taken out.
+"""Figures in an engine's answer that reveal its cached blocks: corrected after a handover, or removed.
 
 A caller who may not see hits gets the answer of a cache miss: no count of cached tokens, no time that shrinks with
-them, and no list that is as long as what was computed. The names are those in answers of vLLM 0.32 and SGLang 0.5.23.
+them, and no list as long as the computed part. The names are those in answers of vLLM 0.32 and SGLang 0.5.23.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-UNTOLD = -1
-"""Instead of a number of cached tokens: the answer reveals none."""
+HIDDEN = -1
+"""In place of a number of cached tokens: the answer reveals none."""
 _PROMPT_DETAILS, _INPUT_DETAILS = "prompt_tokens_details", "input_tokens_details"
 _MESSAGES_COUNTS = ("cache_read_input_tokens", "cache_creation_input_tokens")
 _REVEALING = frozenset((
@@ -19,14 +19,15 @@ _REVEALING = frozenset((
     "num_cached_tokens", *_MESSAGES_COUNTS, "cache_creation", "sglext", "meta_info", "metrics", "hidden_states",
     "kv_transfer_params", "ec_transfer_params",
 ))  # fmt: skip
-"""sglext, meta_info, and metrics hold counts and times of several kinds. SGLang's hidden states are those of the tokens
-that it computed. Transfer parameters list the prompt's blocks."""
+"""sglext, meta_info, and metrics hold counts and times of several kinds. SGLang's hidden states are those of the
+computed tokens. Transfer parameters list the prompt's blocks.
+"""
 _OWN = frozenset(("input", "arguments", "tools", "text"))
 """Objects that the model or the client wrote: their names mean nothing here."""
 _MARKS = (
     b"cache", b"tokens_details", b'"sglext"', b'"meta_info"', b'"metrics"', b'"hidden_states"', b'_transfer_params"',
 )  # fmt: skip
-"""One of them is in all JSON with a revealing name, and few events of a stream have any."""
+"""Every JSON text with a revealing name has one of them, and few events of a stream have any."""
 
 _decode = msgspec.json.decode
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -34,7 +35,7 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class HitsUnreadableError(ValueError):
-    """An answer may reveal hits, and they cannot be taken out because it is no JSON object."""
+    """An answer may reveal hits that cannot be removed because it is no JSON object."""
 
 
 def reveals_hits(data: bytes) -> bool:
@@ -47,12 +48,12 @@ def reveals_hits(data: bytes) -> bool:
 
 
 def with_cached_tokens(body: bytes, cached_tokens: int) -> bytes:
-    """Return an answer whose usage names so many cached prompt tokens; one without a usage is returned unchanged.
+    """Return an answer whose usage names this many cached prompt tokens; one without a usage is returned unchanged.
 
-    A decode engine counts what came from another engine as cached, although it was computed there. UNTOLD hides all
+    A decode engine counts tokens from another engine as cached, although they were computed there. HIDDEN hides all
     that reveals hits; raises HitsUnreadableError where that is impossible.
     """
-    if cached_tokens == UNTOLD:
+    if cached_tokens == HIDDEN:
         return _without_hits(body) if reveals_hits(body) else body
     try:
         answer = _decode(body)
@@ -70,7 +71,7 @@ def with_cached_tokens(body: bytes, cached_tokens: int) -> bytes:
 
 
 def _correct(usage: dict[str, Any], cached_tokens: int) -> None:
-    """Name so many cached tokens in a usage; what was written to the cache would reveal the engine's own count."""
+    """Set the cached tokens of a usage; the count of tokens written to the cache would reveal the engine's own."""
     if "input_tokens" not in usage:
         usage[_PROMPT_DETAILS] = {**_kept(usage.get(_PROMPT_DETAILS)), "cached_tokens": cached_tokens}
     elif isinstance(usage.get(_INPUT_DETAILS), dict):
@@ -83,13 +84,15 @@ def _correct(usage: dict[str, Any], cached_tokens: int) -> None:
 
 
 def _count_as_input(usage: dict[str, Any]) -> None:
-    """Count all of the prompt as input in a usage of messages, which keep what a cache held or took apart from it."""
+    """Count all of the prompt as input in a usage of messages, which exclude tokens read from or written to a cache."""
     apart = [usage.pop(name, None) for name in _MESSAGES_COUNTS]
     usage["input_tokens"] += sum(item for item in apart if isinstance(item, int))
 
 
 def _without_hits(body: bytes) -> bytes:
-    """Return an answer as of a cache miss. What reveals nothing keeps its bytes: an embedding may be megabytes long."""
+    """Return an answer as of a cache miss. Parts that reveal nothing keep their bytes: an embedding may be megabytes
+    long.
+    """
     try:
         members: dict[str, Any] = _members(body)
         for name, raw in members.items():
@@ -101,7 +104,7 @@ def _without_hits(body: bytes) -> bytes:
 
 
 def _hide(answer: dict[str, Any]) -> bool:
-    """Take out of a decoded answer what reveals hits; return whether it had any."""
+    """Remove from a decoded answer what reveals hits; return whether it had any."""
     hidden, pending = False, list[Any]((answer,))
     while pending:
         value = pending.pop()
@@ -114,7 +117,7 @@ def _hide(answer: dict[str, Any]) -> bool:
             for name in [name for name in _REVEALING & value.keys() if not isinstance(value[name], str)]:
                 del value[name]
                 hidden = True
-            pending += [each for name, each in value.items() if name not in _OWN and name != _INPUT_DETAILS]
+            pending += [member for name, member in value.items() if name not in _OWN and name != _INPUT_DETAILS]
     return hidden
 
 

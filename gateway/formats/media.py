@@ -1,8 +1,8 @@
 """Images, audio, and other media in a prompt, as opaque content: a digest represents each part.
 
-Equal parts have equal digests, so prompts with the same image have the same block keys and those with another one
-have not. The bytes themselves go to the engine alone, and in a chat under a name (vLLM's `uuid`) that is made of the
-digest and of the isolation domain: engines keep media by their names and show these in KV events.
+Equal parts have equal digests, so prompts with the same image have the same block keys, and others have not. The bytes
+themselves go to the engine alone, and in a chat under a name (vLLM's `uuid`) made of the digest and of the isolation
+domain: engines keep media by their names and show these in KV events.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _KINDS = frozenset(
         "document",
     )
 )
-_PLACES = frozenset(("url", "image_url", "audio_url", "video_url", "file_url"))
+_ADDRESS_FIELDS = frozenset(("url", "image_url", "audio_url", "video_url", "file_url"))
 _ADDRESSES = ("http://", "https://")
 _SCHEMES = ("data:", *_ADDRESSES)
 _FOREIGN = "Send media as a data:, http:, or https: URL. Engines read any other name from files of their own."
 _NAMED = "Leave uuid out of media. Engines keep media by it, and would take that of another client for yours."
 _HASH = "content_hash"
-"""SGLang's name for a medium, beside its URL."""
+"""SGLang's name for a medium, next to its URL."""
 _HASHED = "Leave content_hash out of media. Engines take it for the content, and would mix it up with another client's."
 _NO_NAME = "Send uuid as a non-empty string."
 _NO_CONTENT = frozenset(("type", "uuid", "cache_control", "detail"))
@@ -58,11 +58,11 @@ class Media(NamedTuple):
     """One media part of a prompt."""
 
     digest: str
-    """Of all of the part; no two contents that anyone can make have the same one, since engines keep media by it."""
+    """Of the whole part; collision-resistant, since engines keep media by it."""
     tokens: int
     """Assumed length."""
     linked: bool
-    """It is an address. What is there may change, so that engines get no name for it."""
+    """It is an address. Its content may change, so that engines get no name for it."""
 
     @property
     def engine_candidate(self) -> str:
@@ -73,8 +73,8 @@ class Media(NamedTuple):
 def without_media(messages: list[Any], *, named: bool = False) -> tuple[list[Any], tuple[Media, ...]]:
     """Return the messages with a text in place of each media part, and these parts in order.
 
-    Messages without any are returned as they are, in the list given. `named`: parts may have a `uuid`, which the
-    engine does not get as it is. Raises BadBodyError for media that the engine would not take from the request.
+    Messages without any are returned as they are, in the list given. `named`: parts may have a `uuid`, which the engine
+    gets in another form. Raises BadBodyError for media that the engine would not take from the request.
     """
     if not any(_has_media(message) for message in messages):
         return messages, ()
@@ -136,7 +136,7 @@ def check_media(part: dict[str, Any], *, named: bool = False) -> None:
     for field, value in _fields(part):
         if field == _HASH and value is not None:
             raise BadBodyError("bad_field", _HASHED, param=field)
-        if field in _PLACES and isinstance(value, str) and not value[:8].lower().startswith(_SCHEMES):
+        if field in _ADDRESS_FIELDS and isinstance(value, str) and not value[:8].lower().startswith(_SCHEMES):
             raise BadBodyError("bad_field", _FOREIGN, param=field)
 
 
@@ -160,8 +160,8 @@ def _media(part: dict[str, Any]) -> Media:
     size, tokens = sum(sizes), LINKED_TOKENS
     if size > _INLINE_BYTES:
         tokens = min(MOST_TOKENS, max(LEAST_TOKENS, size // _BYTES_PER_TOKEN))
-    places = [value for name, value in _fields(part) if name in _PLACES and isinstance(value, str)]
-    linked = any(place[:8].lower().startswith(_ADDRESSES) for place in places)
+    addresses = [value for name, value in _fields(part) if name in _ADDRESS_FIELDS and isinstance(value, str)]
+    linked = any(address[:8].lower().startswith(_ADDRESSES) for address in addresses)
     return Media(blake2b(_encode(stable), digest_size=16).hexdigest(), tokens, linked)
 
 
@@ -174,12 +174,12 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _stable(value: Any, sizes: list[int]) -> Any:
-    """Return all of a part with digests of its texts, of which it notes the sizes.
+    """Return all of a part with digests of its texts, whose sizes it notes.
 
-    Cache hints are left out: they change nothing in what the engine computes.
+    Cache hints are left out: they do not change the engine's computation.
     """
     if isinstance(value, dict):
-        return {name: _stable(each, sizes) for name, each in value.items() if name != "cache_control"}
+        return {name: _stable(member, sizes) for name, member in value.items() if name != "cache_control"}
     if isinstance(value, list):
         return [_stable(item, sizes) for item in value]
     if not isinstance(value, str):

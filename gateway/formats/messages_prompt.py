@@ -12,7 +12,7 @@ from gateway.http.json_body import BadBodyError
 
 _PARTS = ("text", "image")
 _BILLING = "x-anthropic-billing-header"
-"""How a system block begins that differs in each request, which is why engines leave it out of the prompt."""
+"""Beginning of a system block that differs in each request, which is why engines leave it out of the prompt."""
 
 
 def messages_prompt(body: dict[str, Any]) -> ChatPrompt:
@@ -29,7 +29,7 @@ def messages_prompt(body: dict[str, Any]) -> ChatPrompt:
 
 
 def _chat_fields(body: dict[str, Any]) -> dict[str, Any]:
-    """Return what else the template reads, in the fields of a chat."""
+    """Return the other inputs of the template, in the fields of a chat."""
     fields = {name: body[name] for name in ("chat_template_kwargs",) if name in body}
     if tools := _tools(body.get("tools")):
         fields["tools"] = tools
@@ -51,7 +51,7 @@ def _system(system: object) -> str:
 
 
 def _chat(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield what one message becomes: tool results come before the rest of it."""
+    """Yield the chat messages of one message: tool results come before the rest of it."""
     role, content = message.get("role"), message.get("content")
     if role == "system":
         if text := _system(content):
@@ -65,24 +65,24 @@ def _chat(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
         for block in blocks:
             if block.get("type") == "tool_result":
                 yield from _result(block)
-    told = {"role": role, **_told(blocks)}
-    if "content" in told or role != "user":
-        yield told
+    made = {"role": role, **_fields_of(blocks)}
+    if "content" in made or role != "user":
+        yield made
 
 
-def _told(blocks: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what else a message of these blocks says."""
-    told: dict[str, Any] = {}
+def _fields_of(blocks: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the remaining fields of a message with these blocks."""
+    fields: dict[str, Any] = {}
     if thoughts := [block["thinking"] for block in blocks if _is_text(block.get("thinking"))]:
-        told["reasoning"] = "".join(thoughts)
+        fields["reasoning"] = "".join(thoughts)
     if calls := [_call(block) for block in blocks if block.get("type") == "tool_use"]:
-        told["tool_calls"] = calls
+        fields["tool_calls"] = calls
     parts = [block for block in blocks if block.get("type") in _PARTS]
     if len(parts) == 1 and parts[0]["type"] == "text":
-        told["content"] = parts[0].get("text")
+        fields["content"] = parts[0].get("text")
     elif parts:
-        told["content"] = [_part(block) for block in parts]
-    return told
+        fields["content"] = [_part(block) for block in parts]
+    return fields
 
 
 def _part(block: dict[str, Any]) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def _result(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _tools(tools: object) -> list[dict[str, Any]]:
-    told = []
+    functions = []
     for tool in _blocks(tools):
         function = {
             "name": tool.get("name"),
@@ -116,8 +116,8 @@ def _tools(tools: object) -> list[dict[str, Any]]:
         }
         if tool.get("strict") is not None:
             function["strict"] = tool["strict"]
-        told.append({"type": "function", "function": function})
-    return told
+        functions.append({"type": "function", "function": function})
+    return functions
 
 
 def _blocks(value: object) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Body fields that name an engine's caches, sessions, adapters, routes, or code. Only Headway may set them.
 
-An engine ignores names that it does not know, so one table holds for both products and all pools. It was collected from
-the request classes of vLLM 0.32 and SGLang 0.5.23. Their other fields concern one answer alone, and pass.
+An engine ignores unknown names, so one table holds for both products and all pools. It was collected from the request
+classes of vLLM 0.32 and SGLang 0.5.23. Their other fields concern one answer alone, and pass.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ _VLLM, _SGLANG, _BOTH = "vLLM", "SGLang", "vLLM and SGLang"
 
 
 class OwnedField(NamedTuple):
-    """What a field does, in which product."""
+    """The effect of a field, and its product."""
 
     product: str
     does: str
     remedy: str = ""
-    """What a client does instead, where the request is rejected. Empty: engines get the request without the field, or
-    with another value, and the answer is as good."""
+    """The client's alternative, where the request is rejected. Empty: engines get the request without the field, or
+    with another value, and the answer is as good.
+    """
 
 
 OWNED: Mapping[str, OwnedField] = {
@@ -48,7 +49,7 @@ OWNED: Mapping[str, OwnedField] = {
 }
 REMOVED = frozenset(name for name, field in OWNED.items() if not field.remedy)
 REVEALING = frozenset(("return_cached_tokens_details", "return_hidden_states"))
-"""They ask SGLang for what its cache held. Left out where the caller may not see hits."""
+"""They request SGLang's cache figures. Left out where the caller may not see hits."""
 _REJECTED = OWNED.keys() - REMOVED
 _CONTAINERS = ("extra_body", "nvext", "sampling_params", "vllm_xargs")
 """Objects in which servers in front of engines, vLLM itself, or clients by mistake put further fields."""

@@ -46,7 +46,7 @@ def _sizes(body: dict[str, Any], names: tuple[str, ...]) -> list[int]:
 
 
 def _bytes(value: Any) -> int:
-    """Return the bytes of the texts in a value, whatever holds them; a token id is taken for four."""
+    """Return the bytes of the texts in a value of any nesting; a token id counts as four."""
     if isinstance(value, str):
         held = held_text(value)
         return held[1] if held else len(value.encode())

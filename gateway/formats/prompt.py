@@ -1,4 +1,4 @@
-"""The prompt of a request in one of the forms callers have: chat, text, token ids or block hashes."""
+"""The prompt of a request in one of the forms of the APIs: chat, text, token ids or block hashes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.http.json_body import BadBodyError, lax_flag, lax_int
 from routing.values.prepared_struct import prepared
 
 MEDIA_FIELDS = ("media_io_kwargs", "mm_processor_kwargs")
-"""Fields of a chat that say what an engine makes of its media."""
+"""Fields of a chat that control how an engine processes its media."""
 TEMPLATE_FIELDS = (
     "tools",
     "chat_template",
@@ -23,14 +23,14 @@ TEMPLATE_FIELDS = (
     "add_special_tokens",
     *MEDIA_FIELDS,
 )
-"""Fields of a chat that an engine's /tokenize takes as they are."""
+"""Fields of a chat that an engine's /tokenize accepts unchanged."""
 TEMPLATE_VARIABLES = ("documents", "reasoning_effort")
-"""Fields of a chat that /tokenize takes only as what an engine makes of them: `chat_template_kwargs`."""
+"""Fields of a chat that /tokenize accepts only in the engine's derived form: `chat_template_kwargs`."""
 _UNSET = (None, "auto")
 """Values of such a field that an engine leaves out."""
 _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _EMBEDS_BYTES = 8192
-"""Assumed base64 of one token's embedding: about 3,000 numbers of two bytes. The engine alone knows how many it has."""
+"""Assumed base64 of one token's embedding: about 3,000 numbers of two bytes. Only the engine knows their number."""
 _UNCOUNTED_TOKEN_BYTES = 4
 _TokenIds = list[Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]]
 
@@ -39,13 +39,14 @@ class ChatPrompt(msgspec.Struct, frozen=True):
     """Messages, and everything else that the chat template reads."""
 
     messages: list[Any]
-    """Without media: a digest stands for each such part (gateway.formats.media)."""
+    """Without media: a digest replaces each such part (gateway.formats.media)."""
     template: dict[str, Any]
     media: tuple[Media, ...] = ()
-    """In the order of their stand-ins in the messages."""
+    """In the order of their placeholders in the messages."""
     keeps: int | None = None
-    """How many tokens the engine keeps of it; None: all. Below 0: what the model's context has room for beside
-    `-1 - keeps` tokens of output."""
+    """Number of its tokens that the engine keeps; None: all. Below 0: what fits into the model's context next to `-1 -
+    keeps` tokens of output.
+    """
 
     @property
     def media_tokens(self) -> int:
@@ -54,18 +55,18 @@ class ChatPrompt(msgspec.Struct, frozen=True):
 
 
 class TextPrompt(msgspec.Struct, frozen=True):
-    """Text as it is, and how many bytes further prompts of the same request have."""
+    """Text as it is, and the bytes of further prompts in the same request."""
 
     text: str
     further_bytes: int = 0
     special_tokens: bool = True
-    """The engine adds those that the tokenizer begins or ends a text with."""
+    """Whether the engine adds the tokenizer's tokens for the beginning or the end of a text."""
     keeps: int | None = None
     """As in ChatPrompt."""
 
 
 class TokenPrompt(msgspec.Struct, frozen=True):
-    """Token ids, 0 … 2³²−1, and how many further prompts of the same request have."""
+    """Token ids, 0 … 2³²−1, and the tokens of further prompts in the same request."""
 
     token_ids: Sequence[int]
     further_tokens: int = 0
@@ -81,7 +82,7 @@ class HashedPrompt(msgspec.Struct, frozen=True):
 
 
 class UnmatchedPrompt(msgspec.Struct, frozen=True):
-    """Text that is not looked for in any cache: lengths in bytes, of the longest prompt and of the others together."""
+    """Text that is searched in no cache: lengths in bytes, of the longest prompt and of the others together."""
 
     text_bytes: int
     further_bytes: int = 0
@@ -103,12 +104,12 @@ def chat_prompt(body: dict[str, Any], *, named: bool = False) -> ChatPrompt:
 
 def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
     """Return the message with its reasoning under vLLM's name, which only vLLM's chats know by its older name, too."""
-    told = message.get("reasoning_content")
-    return message if told is None or message.get("reasoning") is not None else {**message, "reasoning": told}
+    reasoning = message.get("reasoning_content")
+    return message if reasoning is None or message.get("reasoning") is not None else {**message, "reasoning": reasoning}
 
 
 def chat_of(messages: list[Any], body: Mapping[str, Any], *, named: bool = False) -> ChatPrompt:
-    """Return the prompt of these messages with what else the template reads in the body, as in one of a chat."""
+    """Return the prompt of these messages with the other inputs of the template in the body, as in one of a chat."""
     template = {name: body[name] for name in TEMPLATE_FIELDS if name in body}
     if variables := _variables(body):
         template["chat_template_kwargs"] = variables
@@ -131,7 +132,7 @@ def _variables(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def kept_tokens(body: Mapping[str, Any]) -> int | None:
-    """Return how many tokens the body lets the engine keep of its prompt, as in ChatPrompt."""
+    """Return the number of prompt tokens that the body lets the engine keep, as in ChatPrompt."""
     kept = lax_int(body.get("truncate_prompt_tokens"))
     if kept is None or kept >= 0:
         return kept
@@ -139,7 +140,7 @@ def kept_tokens(body: Mapping[str, Any]) -> int | None:
 
 
 def completion_of(body: Mapping[str, Any], param: str = "prompt") -> TextPrompt | TokenPrompt | UnmatchedPrompt:
-    """Read the prompt of a completion and what else changes its tokens; raises BadBodyError."""
+    """Read the prompt of a completion and the fields that change its tokens; raises BadBodyError."""
     if param == "prompt" and body.get("prompt_embeds") is not None:
         return _embedded(body)
     prompt, keeps = completion_prompt(body.get(param), param), kept_tokens(body)
@@ -150,7 +151,7 @@ def completion_of(body: Mapping[str, Any], param: str = "prompt") -> TextPrompt 
 
 
 def _embedded(body: Mapping[str, Any]) -> UnmatchedPrompt:
-    """Return the length of a prompt given as embeddings, which no text stands for; a `prompt` beside it adds to it."""
+    """Return the length of a prompt given as embeddings, which no text represents; a `prompt` next to it adds to it."""
     given = body["prompt_embeds"]
     embeds = given if isinstance(given, list) else [given]
     if not embeds or not all(isinstance(embed, str) for embed in embeds):

@@ -16,11 +16,13 @@ _UNFINISHED = ("in_progress", "incomplete")
 _WHOLE = "disabled"
 _AS_IN_A_CHAT = ("chat_template_kwargs", "media_io_kwargs", "mm_processor_kwargs")
 _EARLIER = ("previous_response_id", "previous_input_messages")
-"""What the engine puts before the input."""
+"""Fields whose content the engine puts before the input."""
 
 
 def responses_prompt(body: dict[str, Any]) -> ChatPrompt | UnmatchedPrompt:
-    """Read `instructions`, `input` and `tools`; raises BadBodyError. What an engine remembers is not seen here."""
+    """Read `instructions`, `input` and `tools`; raises BadBodyError. Content that an engine remembers is not visible
+    here.
+    """
     chat = responses_chat(body)
     if all(body.get(name) is None for name in _EARLIER):
         return chat
@@ -45,7 +47,7 @@ def responses_chat(body: dict[str, Any]) -> ChatPrompt:
 
 
 def _chat_fields(body: dict[str, Any]) -> dict[str, Any]:
-    """Return what else the engine makes tokens of, in the fields of a chat, which differs in its special tokens."""
+    """Return the other inputs of the engine's tokens, in the fields of a chat, which differs in its special tokens."""
     fields = {"add_special_tokens": True, **{name: body[name] for name in _AS_IN_A_CHAT if name in body}}
     if tools := _tools(body.get("tools")):
         fields["tools"] = tools
@@ -60,7 +62,7 @@ def _chat_fields(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _continues(asked: object) -> bool:
-    """Return whether the engine goes on with the last item, which is an unfinished one of the assistant."""
+    """Return whether the engine continues the last item, which is an unfinished one of the assistant."""
     last = asked[-1] if isinstance(asked, list) else {}
     return last.get("type", "message") in ("message", "reasoning") and last.get("status") in _UNFINISHED
 

@@ -1,4 +1,4 @@
-"""Work that is worth doing only while its client is there."""
+"""Work that is worth doing only while its client is connected."""
 
 from __future__ import annotations
 

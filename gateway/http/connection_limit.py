@@ -1,6 +1,6 @@
-"""How many clients may be connected to this process at once: in all, and from one address.
+"""Limits the clients that are connected to this process at once: in all, and from one address.
 
-An idle connection keeps its place only until another client needs it: the longest idle one is closed first.
+An idle connection keeps its slot only until another client needs it: the longest idle one is closed first.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class Idle(Protocol):
 class ConnectionLimit:
     """Admits up to `most` connections, half of them at most from one address or, of IPv6, one /64 network.
 
-    Loopback counts only towards the whole: a proxy on this machine brings everybody's connections. Mutable: counts, and
-    the idle connections in the order in which they became idle; belongs to one event loop's thread.
+    Loopback counts only towards the whole: a proxy on this machine relays the connections of all clients. Mutable:
+    counts, and the idle connections in the order in which they became idle; belongs to one event loop's thread.
     """
 
     def __init__(self, most: int = MOST) -> None:
         self.most = most
         self._open: Counter[str] = Counter()
         self._idle: defaultdict[str, dict[Idle, float]] = defaultdict(dict)
-        """By source, each with its `used_s` when it was noted."""
+        """By source, each connection with its `used_s` when it was noted."""
         self._rejects = False
 
     def enter(self, address: str, connected: int) -> str | None:
@@ -60,7 +60,7 @@ class ConnectionLimit:
         return source if admitted else None
 
     def leave(self, source: str) -> None:
-        """Note the end of a connection from there."""
+        """Note the end of a connection from this source."""
         self._open[source] -= 1
         if not self._open[source]:
             del self._open[source]
@@ -70,7 +70,7 @@ class ConnectionLimit:
         self._idle[source][connection] = connection.used_s
 
     def busy(self, source: str, connection: Idle) -> None:
-        """Note that it has ended, or a request has begun."""
+        """Note that the connection has ended, or a request has begun."""
         waiting = self._idle.get(source)
         if waiting is not None and waiting.pop(connection, None) is not None and not waiting:
             del self._idle[source]
@@ -86,7 +86,7 @@ class ConnectionLimit:
         return True
 
     def _first(self, source: str) -> tuple[Idle] | None:
-        """Return the one that has been idle for longest; those that were used past the parser since move back."""
+        """Return the longest idle connection; those that were used past the parser since move back."""
         waiting = self._idle.get(source)
         while waiting:
             connection, noted_s = next(iter(waiting.items()))
@@ -108,7 +108,9 @@ def limit_of(loop: asyncio.AbstractEventLoop) -> ConnectionLimit:
 
 
 def allow_open_files() -> None:
-    """Let this process open as many files as it may: the limit that shells set is for programs that use select."""
+    """Raise this process's limit of open files to its maximum: the limit that shells set is for programs that use
+    select.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     soft = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -1,4 +1,4 @@
-"""Lets pages of other origins call the inference API from browsers, as the Fetch standard's CORS protocol says.
+"""Lets pages of other origins call the inference API from browsers, by the Fetch standard's CORS protocol.
 
 API keys travel in headers, not in cookies, so no answer allows credentials.
 """
@@ -29,14 +29,14 @@ def read_origins(origins: Sequence[str], name: str) -> tuple[str, ...]:
 
 
 class Cors:
-    """Which origins may call the API. No origin: none may."""
+    """Origins that may call the API. Empty: none may."""
 
     def __init__(self, origins: Sequence[str]) -> None:
         self._any = ANY in origins
         self._origins = frozenset(origin.encode() for origin in origins)
 
     def headers(self, path: str, head: RequestHead) -> tuple[Header, ...]:
-        """Return what an answer at this path carries for the request's origin."""
+        """Return the headers of an answer at this path for the request's origin."""
         if not self._origins or not takes_prompts(path):
             return ()
         if self._any:
@@ -47,7 +47,7 @@ class Cors:
         return ((b"access-control-allow-origin", origin), _EXPOSED, _VARY)
 
     def preflight(self, path: str, method: str, head: RequestHead) -> tuple[Header, ...] | None:
-        """Return what allows the request that a browser asks about, beside `headers`; None: it asks about none."""
+        """Return the headers that allow a preflighted request, besides `headers`; None: it is no preflight."""
         asked = head.headers.get(b"access-control-request-method")
         if method != "OPTIONS" or asked is None or b"origin" not in head.headers or not takes_prompts(path):
             return None

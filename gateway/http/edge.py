@@ -1,7 +1,7 @@
 """The one ASGI wrapper around everything this process serves, the gateway's API and Django's pages alike.
 
-It checks the Host header, gives every request its id, decodes bodies, rejects oversized and stalling ones before
-anything spools them, answers browsers' preflights, and says so in the shape of the path's API. Time and size of a
+It checks the Host header, gives every request its id, decodes bodies, rejects oversized and stalling ones before any
+app spools them, answers browsers' preflights, and reports errors in the shape of the path's API. Time and size of a
 request's *head* are the protocol's job (gateway.http.http_protocol).
 """
 
@@ -23,7 +23,7 @@ from gateway.http.request_head import SCOPE_KEY, RequestHead, new_id
 from gateway.http.sync_fast_path import Headers, InnerLane, KnownHead
 
 BODIES_IN_MEMORY = 8
-"""Bodies of the largest size that requests under way may hold together."""
+"""Number of bodies of the largest size that requests under way may hold together."""
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 MAX_KNOWN_HOSTS = 256
 LINGER_S = 2.0
@@ -43,7 +43,7 @@ class EdgeSettings:
     proxy_body_limit: int = PROXY_BODY_LIMIT
     """Of a body with a prompt, decoded."""
     long_bodies: tuple[str, ...] = ()
-    """Paths beside the proxy's that take bodies of its size."""
+    """Paths besides the proxy's that take bodies of its size."""
     cors_origins: tuple[str, ...] = ()
     """Origins whose pages may call the inference API; "*": any."""
     stall_s: float = 10.0
@@ -85,7 +85,7 @@ class Edge:
             await self._app(scope, receive, send)
 
     def _check_head(self, headers: Headers) -> RequestHead | None:
-        """Return the head where it passes the edge as it is, and is not named."""
+        """Return the head where it passes the edge unchanged, and is not named."""
         head = RequestHead(headers, self._new_id)
         if head.given or b"origin" in head.headers or is_encoded(head.headers.get(b"content-encoding")):
             # A named request may be a repetition, which may have to wait for the first one's answer.
@@ -201,7 +201,7 @@ class _CheckedLane:
 
 
 async def _answer_preflight(allowed: tuple[Header, ...], send: Send) -> None:
-    """Answer a browser's question; nothing allowed: its origin may not call."""
+    """Answer a preflight; nothing allowed: its origin may not call."""
     if not allowed:
         text = "Pages of this origin may not call this API; add it to HEADWAY_CORS_ORIGINS."
         raise RejectedAtEdgeError(403, text, "origin_not_allowed")
@@ -210,9 +210,9 @@ async def _answer_preflight(allowed: tuple[Header, ...], send: Send) -> None:
 
 
 def _forget_encoding(scope: Scope, head: RequestHead) -> None:
-    """Leave out what the head says of the encoded body: length and encoding."""
+    """Remove the headers of the encoded body: length and encoding."""
     kept = [field for field in scope["headers"] if field[0] not in _OF_ENCODED]
-    # Whatever reads the body next must not take the missing length for a missing body.
+    # A reader of the body must not mistake the missing length for a missing body.
     scope["headers"] = [*kept, (b"transfer-encoding", b"chunked")]
     for name in _OF_ENCODED:
         head.headers.pop(name, None)

@@ -1,7 +1,7 @@
 """Decodes request bodies with a Content-Encoding, within the limit that holds for the decoded body.
 
-A few bytes can stand for gigabytes, so no decoder returns more than PIECE_BYTES in one turn of the event loop, and none
-goes on past the limit.
+A few bytes can encode gigabytes, so no decoder returns more than PIECE_BYTES in one turn of the event loop, and none
+continues past the limit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Decoder(Protocol):
 
     @property
     def needs_input(self) -> bool:
-        """Whether nothing more can be returned without more input."""
+        """Whether no more can be returned without more input."""
 
     @property
     def eof(self) -> bool:
@@ -38,14 +38,14 @@ class _Decoder(Protocol):
 
     @property
     def unused_data(self) -> bytes:
-        """What followed its end."""
+        """The bytes after its end."""
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
         """Return up to `max_length` bytes."""
 
 
 class _Gzip(_Decoder):
-    """zlib's decompressor in the form of the others. Mutable: the input that it has not read, and whether it is dry."""
+    """zlib's decompressor in the form of the others. Mutable: its unread input, and whether it is dry."""
 
     def __init__(self) -> None:
         self._stream = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
@@ -69,7 +69,7 @@ class _Gzip(_Decoder):
     @override
     def decompress(self, data: bytes, max_length: int) -> bytes:
         piece = self._stream.decompress(self._stream.unconsumed_tail + data, max_length)
-        # What fills the piece may have more behind it within the decompressor.
+        # A full piece may have more behind it within the decompressor.
         self._dry = not self._stream.unconsumed_tail and len(piece) < max_length
         return piece
 

@@ -1,4 +1,4 @@
-"""Paths whose bodies are prompts: those that are passed on to engines, and those of decisions."""
+"""Paths whose bodies are prompts: those of engines, and those of decisions."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class ErrorFormat:
         return error_body(status, message, code, param)
 
     def event(self, status: int, message: str, code: str) -> bytes:
-        """Return the event that ends a stream; it begins with the end of what may be there half."""
+        """Return the event that ends a stream; it begins with the end of an event that may be half sent."""
         return b"\n\n" + self.as_event(self.body(status, message, code))
 
     def as_event(self, body: bytes) -> bytes:

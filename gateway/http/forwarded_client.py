@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from gateway.base.asgi_types import AsgiApp, Receive, Scope, Send
 
 HEADER = b"x-headway-client"
-"""`address port`. The gateway drops what clients send under this name; nobody else can open the pages' socket, and on
-a TCP port, where peers have addresses, the header counts for nothing."""
+"""`address port`. The gateway drops what clients send under this name. No other process can open the pages' socket, and
+on a TCP port, where peers have addresses, the header is ignored.
+"""
 
 
 def client_header(scope: Scope) -> tuple[bytes, bytes]:
@@ -33,6 +34,6 @@ class ForwardedClient:
         await self._app(scope, receive, send)
 
 
-def _client(told: bytes) -> tuple[str, int] | None:
-    address, _, port = told.decode("ascii", errors="replace").partition(" ")
+def _client(header: bytes) -> tuple[str, int] | None:
+    address, _, port = header.decode("ascii", errors="replace").partition(" ")
     return (address, int(port)) if address and port.isdecimal() else None

@@ -1,4 +1,4 @@
-"""Receives a request's body within a size and a time, before anything behind the edge can spool it."""
+"""Receives a request's body within a size and a time, before any code behind the edge can spool it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FREE_BYTES = 256 * 1024
 
 
 class RejectedAtEdgeError(ApiError):
-    """The request breaks a rule of the edge; the edge answers and counts `code`, whoever was reading."""
+    """The request breaks a rule of the edge; the edge answers and counts `code`, whichever code was reading."""
 
 
 class BodyWatch:
@@ -52,30 +52,30 @@ class BodyWatch:
 
 
 class BodyRoom:
-    """Memory for the bodies of requests under way. Mutable: how much is taken; belongs to one event loop's thread.
+    """Memory for the bodies of requests under way. Mutable: the size in use; belongs to one event loop's thread.
 
-    Only what a body has beyond FREE_BYTES counts: connections, which are limited, bound the rest.
+    Only the part of a body beyond FREE_BYTES counts: connections, which are limited, bound the rest.
     """
 
     def __init__(self, most: int) -> None:
         self._left = most
 
     def take(self, size: int) -> None:
-        """Take so many bytes; raises RejectedAtEdgeError where fewer are left."""
+        """Take this many bytes; raises RejectedAtEdgeError where fewer are left."""
         if size > self._left:
             text = "Requests under way hold as much as fits in this gateway's memory; retry."
             raise RejectedAtEdgeError(503, text, "bodies_full", retry_after_s=1.0)
         self._left -= size
 
     def give_back(self, size: int) -> None:
-        """Give them back."""
+        """Give these bytes back."""
         self._left += size
 
 
 class GuardedReceive:
     """An ASGI `receive` that counts body bytes and raises RejectedAtEdgeError (413, or 408 through the watch).
 
-    With a `room`, 503 where the body finds none; `release` it when the request ends.
+    With a `room`, 503 where the body does not fit; `release` it when the request ends.
     """
 
     received = 0

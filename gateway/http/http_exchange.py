@@ -26,9 +26,9 @@ class ClientGoneError(Exception):
 class Exchange:
     """Reads one request and writes one answer, complete or in chunks.
 
-    Mutable state: `started`, True once the answer has begun and no other one is possible, and its `status`, 0
-    until then; `decision_id`, which goes into a header of the answer as soon as it is set; and the comments that a
-    client gets until then.
+    Mutable state: `started`, True once the answer has begun and no other one is possible, and its `status`, 0 until
+    then; `decision_id`, which goes into a header of the answer as soon as it is set; and the comments that a client
+    gets until then.
     """
 
     __slots__ = (
@@ -57,14 +57,14 @@ class Exchange:
         self._send = send
 
     async def body(self) -> bytes:
-        """Return the whole request body; the edge has put a limit on it. Raises ClientGoneError."""
+        """Return the whole request body, which the edge limits. Raises ClientGoneError."""
         message = await self._receive()
         if message["type"] != "http.request":
             raise ClientGoneError
         first: bytes = message.get("body", b"")
         if not message.get("more_body", False):
             return first
-        # Its value is what was written, uncopied: to join the parts of a large body would hold the event loop.
+        # Its value is the written data, uncopied: joining the parts of a large body would hold the event loop.
         whole = io.BytesIO()
         whole.write(first)
         while message.get("more_body", False):
@@ -80,7 +80,7 @@ class Exchange:
             pass
 
     async def answer(self, status: int, body: bytes, headers: Sequence[Header] = (JSON,)) -> None:
-        """Send a whole answer. Raises ClientGoneError, as all that send do, where the server says so."""
+        """Send a whole answer. Raises ClientGoneError, like all methods that send, where the server reports it."""
         comments = self._comments
         try:
             await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
@@ -90,7 +90,7 @@ class Exchange:
             raise ClientGoneError from None
 
     def comment_while_waiting(self, every_s: float, as_event: Callable[[bytes], bytes]) -> None:
-        """Send a comment to the client of a stream after each such time without an answer, if it is positive.
+        """Send a comment to the client of a stream after each such interval without an answer, if it is positive.
 
         The first one sends the head of a stream with status 200. A whole answer after that goes out as the event that
         `as_event` makes of its body.
@@ -99,7 +99,7 @@ class Exchange:
             self._comments = _Comments(self, every_s, as_event)
 
     async def stop_comments(self) -> None:
-        """Send no more comments."""
+        """Stop sending comments."""
         if self._comments is not None:
             await self._comments.stop()
 

@@ -2,10 +2,10 @@
 
 Use it as `uvicorn.Config(app, http=GuardedHttpProtocol)`. Half-open heads are answered with 408, heads and trailers
 over their limits with 431, heads that another server might read in another way with 400, and connections over their
-limits with 503; all are closed. Trailer fields are dropped: only the head says who is calling. Where the app offers a
-lane (gateway.http.sync_fast_path), complete decision requests are offered to it before a task is made for them; of a
-head that the parser has read on this connection before, byte for byte except for the length of the body, it need not
-be asked again, and where the body is short, its answer goes out with the others of the loop's turn
+limits with 503; all are closed. Trailer fields are dropped: only the head identifies the caller. Where the app offers a
+lane (gateway.http.sync_fast_path), complete decision requests are offered to it before a task is made for them. A head
+that the parser has read on this connection before, byte for byte except for the length of the body, needs no new
+admission; and where the body is short, its answer goes out with the others of the loop's turn
 (gateway.http.response_batch).
 """
 
@@ -34,7 +34,7 @@ MAX_TRAILER_BYTES = 8 * 1024
 MAX_KNOWN_HEADS = 32
 MAX_KNOWN_HEAD_BYTES = 2048
 MAX_HELD_BODY_BYTES = 8192
-"""To read a longer body costs more than a send: its answer waits for no other."""
+"""Reading a longer body costs more than a send: its answer waits for no other."""
 _HEAD_END = b"\r\n\r\n"
 _LENGTH = re.compile(rb"\r\ncontent-length: ([0-9]{1,9})(?=\r\n)", re.IGNORECASE)
 _TOO_LARGE = b"431 Request Header Fields Too Large"
@@ -51,16 +51,15 @@ class _FaultyHeadError(Exception):
 class GuardedHttpProtocol(HttpToolsProtocol):
     """One connection whose request heads must arrive complete, in time, and within a size limit.
 
-    Mutable state of its own: whether a head (or a body for the lane) is being read, and under which timer. Of
-    bytes: those in the parser's hands, those of the chunk in which the head began, those that came since then or
-    since the last chunk with some of the body, and those of trailer fields. The lane's body, None while the
-    request takes the ordinary way; whether the whole request has come, and the timer of the rest of one that was
-    answered before; the chunk that a message began with; the fields that were admitted to the lane last, without
-    Content-Length, and their admission; the heads that were admitted, without their body's length; when one of them was
-    answered last, so that the timer of idle connections need not start anew each time; whether such an answer may
-    still be held, which has to go out before anything else is written here.
-    Where the connection counts towards the limit of connections, and whether it has become a websocket.
-    When it was used last, as far as the limit has to know.
+    Mutable state of its own: whether a head (or a body for the lane) is being read, and under which timer. Of bytes:
+    those in the parser's hands, those of the chunk in which the head began, those that came since then or since the
+    last chunk with some of the body, and those of trailer fields. The lane's body, None while the request takes the
+    ordinary way; whether the whole request has come, and the timer of the rest of one that was answered before; the
+    chunk that a message began with; the fields that were admitted to the lane last, without Content-Length, and their
+    admission; the heads that were admitted, without their body's length; when one of them was answered last, so that
+    the timer of idle connections need not restart each time; whether such an answer may still be held, which has to go
+    out before anything else is written here. Where the connection counts towards the limit of connections, and whether
+    it has become a websocket. When it was used last, as far as the limit has to know.
     """
 
     head_timeout_s = HEAD_TIMEOUT_S
@@ -126,7 +125,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     @override
     def handle_websocket_upgrade(self) -> None:
-        # What comes from here on is the other protocol's.
+        # Later bytes are the other protocol's.
         self._upgraded = True
         self._leave()
         super().handle_websocket_upgrade()
@@ -149,7 +148,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         super().data_received(data)
         self._chunk = b""
         if not self._whole:
-            # The parser tells of a field only when it has ended.
+            # The parser reports a field only when it has ended.
             self._gathered_bytes += len(data)
             if self._gathered_bytes > (MAX_HEAD_BYTES if self._in_head else MAX_TRAILER_BYTES):
                 self._close_with(_TOO_LARGE)
@@ -171,7 +170,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     @override
     def send_400_response(self, msg: str) -> None:
-        # What was rejected here has its answer; the parser only reports that it was stopped.
+        # A request that was rejected here has its answer; the parser only reports that it was stopped.
         if not self.transport.is_closing():
             super().send_400_response(msg)
 
@@ -193,7 +192,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     @override
     def on_message_begin(self) -> None:
         self._reading = self._in_head = True
-        # How much of this chunk is of the message before is not known.
+        # The part of this chunk that belongs to the previous message is unknown.
         self._first_bytes = self._fed_bytes
         self._gathered_bytes = -self._fed_bytes
         self._trailer_bytes = 0
@@ -250,7 +249,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     @override
     def timeout_keep_alive_handler(self) -> None:
-        """Close an idle connection; one that was used past the parser meanwhile is looked at again later."""
+        """Close an idle connection; one that was used past the parser meanwhile is checked again later."""
         left_s = self._answered_s + self.timeout_keep_alive - self.loop.time()
         if left_s > 0:
             self._keep_alive_for(left_s)
@@ -279,7 +278,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         return len(self.url) + sum([_field_bytes(*field) for field in self.headers]) > MAX_HEAD_BYTES
 
     def _field(self, name: bytes) -> bytes:
-        return next((value for each, value in self.headers if each == name), b"")
+        return next((value for field, value in self.headers if field == name), b"")
 
     def _is_faulty(self) -> bool:
         """Return whether another server in the chain could read the head in another way.
@@ -295,8 +294,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             return True
         if target.startswith(b"/") or target == b"*":
             return False
-        place = b"://" + self._field(b"host").lower() + b"/"
-        return not target.lower().startswith((b"http" + place, b"https" + place))
+        authority = b"://" + self._field(b"host").lower() + b"/"
+        return not target.lower().startswith((b"http" + authority, b"https" + authority))
 
     def _may_take_lane(self) -> bool:
         """Return whether the request is of the plain kind: POST of a short body on an idle keep-alive connection."""
@@ -311,7 +310,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         )
 
     def _leave_lane(self) -> None:
-        """Let the request take the ordinary way with what was read of its body."""
+        """Move the request to the ordinary way, with the part of its body that was read."""
         body = self._lane_body or b""
         self._lane_body = None
         self._take_ordinary_way()
@@ -328,7 +327,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _ask(self, lane: Lane, known: KnownHead | None, body: bytes) -> tuple[KnownHead | None, LaneAnswer | None]:
-        """Ask the lane, under an admission that is known or that of the headers just read."""
+        """Offer the request to the lane, under a known admission or that of the headers just read."""
         try:
             admission = known or self._admitted(lane)
             answer = None if admission is None else lane.answer_at_once(admission, body)
@@ -355,7 +354,9 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             self._known[head] = admission
 
     def _answer_known(self, data: bytes) -> bool:
-        """Answer a chunk that is one whole request with a known head, past the parser; False: it has to read it."""
+        """Answer a chunk that is one whole request with a known head, past the parser; False: the parser has to read
+        it.
+        """
         head, start, length = _split(data)
         admission = self._known.get(head)
         if admission is None or self._lane is None or not self._idle:
@@ -380,12 +381,12 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     @property
     def _idle(self) -> bool:
-        """Whether no answer is under way, and the client takes what is sent."""
+        """Whether no answer is under way, and the client reads."""
         return not self.flow.write_paused and not self.pipeline and (self.cycle is None or self.cycle.response_complete)
 
     @property
     def _is_silent(self) -> bool:
-        """Whether what came began no request: blank lines, which would keep a connection without any timer."""
+        """Whether the received bytes began no request: blank lines, which would keep a connection without any timer."""
         return self._idle and not self._upgraded
 
     def _send(self, answer: LaneAnswer) -> None:
@@ -416,14 +417,14 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         cycle = self.cycle
-        # Within another answer a status line would be taken for its body.
+        # Within another answer a status line would be read as part of its body.
         if not self.pipeline and (cycle is None or cycle.response_complete or not cycle.response_started):
             self.transport.write(b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
         self.transport.close()
 
 
 def _field_bytes(name: bytes, value: bytes) -> int:
-    """Return what a field takes as it is sent."""
+    """Return the size of a field on the wire."""
     return len(name) + len(value) + len(b": \r\n")
 
 
@@ -433,8 +434,8 @@ def _split(data: bytes) -> tuple[bytes, int, int]:
     The head is empty where it is longer than known ones may be, or has no Content-Length.
     """
     end = data.find(_HEAD_END, 0, MAX_KNOWN_HEAD_BYTES)
-    found = _LENGTH.search(data, 0, end + 2) if end > 0 else None
-    if found is None:
+    length = _LENGTH.search(data, 0, end + 2) if end > 0 else None
+    if length is None:
         return b"", 0, 0
-    first, last = found.span(1)
-    return data[:first] + data[last:end], end + len(_HEAD_END), int(found[1])
+    first, last = length.span(1)
+    return data[:first] + data[last:end], end + len(_HEAD_END), int(length[1])

@@ -1,8 +1,8 @@
-"""Reads a JSON request body within limits; whatever is wrong with it becomes a 4xx with a counted cause.
+"""Reads a JSON request body within limits; every fault in it becomes a 4xx with a counted cause.
 
-Decoding goes through msgspec twice: first untyped, which checks every byte (numbers, escapes, UTF-8,
-nesting) of known and unknown fields alike, then into the typed struct, which gives the path of a
-wrong field. Messages name the fault and its place, never the value: values may be prompts.
+Decoding goes through msgspec twice: first untyped, which checks every byte (numbers, escapes, UTF-8, nesting) of known
+and unknown fields alike, then into the typed struct, which gives the path of a wrong field. Messages name the fault and
+its position, never the value: values may be prompts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_FIELD_NAME = 256
 _decode = msgspec.json.Decoder().decode
 _NOT_A_BRACKET = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
-_PLACE = re.compile(r"\(byte (\d+)\)")
+_POSITION = re.compile(r"\(byte (\d+)\)")
 _NEAR_BYTES = 64 * 1024
 _STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _FLAGS = {
@@ -71,7 +71,7 @@ async def decode_object_in_turns(body: bytes) -> dict[str, Any]:
 
 
 async def read_object_in_turns(body: bytes) -> tuple[dict[str, Any], HeldBody | None]:
-    """Return the same, and the media that are held apart from it: their names are in their places."""
+    """Return the same, and the media that are held apart from it: it has their names instead."""
     value, held = await _read_in_turns(body, takes_lists=True)
     return _object(value), held
 
@@ -109,7 +109,7 @@ def _not_utf8(where: str = "") -> BadBodyError:
 
 
 def decode_value(body: bytes) -> Any:
-    """Return whatever JSON value is in `body`; raises BadBodyError."""
+    """Return the JSON value in `body`; raises BadBodyError."""
     if not body:
         raise BadBodyError("empty_body", "The body is empty; send a JSON object.")
     _check_nesting(body)
@@ -186,12 +186,12 @@ def _check_nesting(body: bytes) -> None:
 def _opens_more_than(most: int, body: bytes) -> bool:
     """Return whether more brackets are opened; a search passes over text ten times as fast as bytes.count."""
     for bracket in (b"[", b"{"):
-        place = body.find(bracket)
-        while place >= 0:
+        position = body.find(bracket)
+        while position >= 0:
             most -= 1
             if most < 0:
                 return True
-            place = body.find(bracket, place + 1)
+            position = body.find(bracket, position + 1)
     return False
 
 
@@ -220,12 +220,12 @@ def _check_fields(value: dict[str, Any]) -> None:
 def _malformed(body: bytes, error: msgspec.DecodeError) -> BadBodyError:
     if body.startswith(b"\xef\xbb\xbf"):
         return BadBodyError("byte_order_mark", "The body starts with a byte order mark; send plain UTF-8.")
-    if "surrogate" in str(error) or _HALF_PAIR.search(body, _place_of(error, body) - _NEAR_BYTES):
+    if "surrogate" in str(error) or _HALF_PAIR.search(body, _position_of(error, body) - _NEAR_BYTES):
         return BadBodyError("lone_surrogate", "A string contains half of a surrogate pair; send whole characters.")
     return BadBodyError("not_json", f"The body is not JSON: {error}.")
 
 
-def _place_of(error: msgspec.DecodeError, body: bytes) -> int:
+def _position_of(error: msgspec.DecodeError, body: bytes) -> int:
     """Return the byte at which decoding ended: the last one where the error names none."""
-    place = _PLACE.search(str(error))
-    return int(place[1]) if place else len(body)
+    position = _POSITION.search(str(error))
+    return int(position[1]) if position else len(body)

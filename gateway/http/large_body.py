@@ -2,7 +2,7 @@
 
 The decoder runs without interruption, at a nanosecond per byte of text but thirty per byte of hostile numbers.
 Therefore the bytes outside of strings are counted first. A thread would not help: the decoder holds the interpreter
-lock. Long media in base64 are held apart (`HeldBody`): no one copies, decodes, or hashes them whole.
+lock. Long media in base64 are held apart (`HeldBody`): they are never copied, decoded, or hashed whole.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 SMALL_BYTES = 256 * 1024
-"""The decoder takes no body of this size longer than a few milliseconds."""
+"""The decoder needs no more than a few milliseconds for a body of this size."""
 MAX_PARTS = 300_000
 """Numbers, strings and signs, and a quarter of the escapes: the decoder takes about 30 ns for each.
 
 The colon of a field counts three times: a field name goes into a hash table.
 """
 MAX_NUMBER_BYTES = 64
-"""The digits of one number in a long list, with the blanks around it; the decoder takes long over long ones."""
+"""The digits of one number in a long list, with the blanks around it; long ones are slow to decode."""
 MAX_TEXT_BYTES = 16 * 1024 * 1024
 """Of a body without the media that are held apart: millions of tokens."""
 HELD_BYTES = 1024 * 1024
 """A text of this length without blanks and escapes is held apart in a body that has media or is over MAX_TEXT_BYTES."""
 _MEDIA_MARKS = (b";base64,", b'"input_audio"')
-"""What bodies with media have in them, and those with long lists of numbers have not."""
+"""Contained in bodies with media, and not in those with long lists of numbers."""
 MAX_NUMBERS = 1_100_000
 """Of a long list of token ids, which is decoded in pieces."""
 _LIST_BYTES = 64 * 1024
@@ -44,32 +44,32 @@ _BLANKS = b" \t\r\n"
 _WHOLE_NUMBERS = b"0123456789," + _BLANKS
 _NUMBERS = b"+-.eE" + _WHOLE_NUMBERS
 _MEDIA = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=_-:;,."
-"""What data URLs and base64 consist of."""
+"""Characters of data URLs and base64."""
 _MEDIA_FIELD = re.compile(
     rb'"(url|data|file_data|(image|audio|video|file)_url|(image|audio)_embeds)"[ \t\r\n]*:[ \t\r\n]*"$'
 ).search
-"""What is read of such fields is a digest and a length (gateway.formats.media); texts elsewhere are prompts."""
+"""Of such fields only a digest and a length are read (gateway.formats.media); texts elsewhere are prompts."""
 _SCHEME_CHARACTERS = 8
 _TOKEN = os.urandom(16).hex()
-"""In the name of each held text, so that no client can write one."""
+"""Part of the name of each held text, so that no client can write one."""
 _NAMED = re.compile(rf".{{0,{_SCHEME_CHARACTERS}}}{_TOKEN}([0-9a-f]{{32}})([0-9a-f]+)", re.DOTALL).fullmatch
 _decode_numbers = msgspec.json.Decoder(list[Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]]).decode
 
 
 class TooManyPartsError(Exception):
-    """The decoder would take too long over the body; the message says which limit it breaks."""
+    """The decoder would take too long over the body; the message names the limit that it breaks."""
 
 
 class HeldBody(NamedTuple):
-    """Long media of a body, which stay where they are: `rest` has names in their places, of the same beginning."""
+    """Long media of a body, which stay in it: `rest` has names instead, with the same beginning."""
 
     body: bytes
     rest: bytes
     spans: Mapping[bytes, tuple[int, int]]
-    """By name, where each begins and ends in the body."""
+    """Name → begin and end of the medium in the body."""
 
     def size(self, rest: bytes) -> int:
-        """Return the length of `rest`, or of what was made of it, with the media in their places."""
+        """Return the length of `rest`, or of its replacement, with the media inserted."""
         return sum(map(len, self._pieces(rest)))
 
     async def chunks(self, rest: bytes) -> AsyncIterator[memoryview]:
@@ -80,10 +80,10 @@ class HeldBody(NamedTuple):
 
     def _pieces(self, rest: bytes) -> Iterator[memoryview]:
         whole, source, position = memoryview(self.body), memoryview(rest), 0
-        for found in re.finditer(b"|".join(map(re.escape, self.spans)), rest):
-            yield source[position : found.start()]
-            yield whole[slice(*self.spans[found[0]])]
-            position = found.end()
+        for match in re.finditer(b"|".join(map(re.escape, self.spans)), rest):
+            yield source[position : match.start()]
+            yield whole[slice(*self.spans[match[0]])]
+            position = match.end()
         yield source[position:]
 
 
@@ -101,24 +101,24 @@ def held_text(text: str) -> tuple[bytes, int] | None:
 
 
 class Survey:
-    """What was found of a body whose decoding is bounded.
+    """Parts of a body whose decoding is bounded.
 
-    `outside` lies outside of its strings, less blanks and numbers of long lists. `rest` is what is left to decode:
-    in place of each of `lists`, which are decoded, it holds a string by which `fill` finds it again. `held`: the
-    media that are not in it, if any.
+    `outside` holds the bytes outside of its strings, less blanks and numbers of long lists. `rest` remains to be
+    decoded: in place of each of `lists`, which are decoded, it holds a string by which `fill` recognizes it. `held`:
+    the media that are not in it, if any.
     """
 
     held: HeldBody | None = None
 
-    def __init__(self, body: bytes, outside: bytes, found: Sequence[tuple[int, int, array[int]]]) -> None:
+    def __init__(self, body: bytes, outside: bytes, lists: Sequence[tuple[int, int, array[int]]]) -> None:
         self.outside = outside
         token = os.urandom(16).hex()
-        self.lists = {f"{token}-{number}": numbers for number, (_, _, numbers) in enumerate(found)}
+        self.lists = {f"{token}-{number}": numbers for number, (_, _, numbers) in enumerate(lists)}
         pieces, position = [], 0
-        for (start, end, _), mark in zip(found, self.lists, strict=True):
+        for (start, end, _), mark in zip(lists, self.lists, strict=True):
             pieces += [body[position:start], b'"%s"' % mark.encode()]
             position = end
-        self.rest = b"".join([*pieces, body[position:]]) if found else body
+        self.rest = b"".join([*pieces, body[position:]]) if lists else body
 
     def fill(self, value: Any) -> bool:
         """Put the lists, as arrays, into the fields of the decoded rest; False where one belongs elsewhere."""
@@ -132,7 +132,7 @@ class Survey:
 
 
 async def surveyed(body: bytes, *, takes_lists: bool) -> Survey:
-    """Look at a body; raises TooManyPartsError, and UnicodeDecodeError for what is not UTF-8."""
+    """Survey a body; raises TooManyPartsError, and UnicodeDecodeError for what is not UTF-8."""
     holds = len(body) > MAX_TEXT_BYTES or (len(body) > HELD_BYTES and any(mark in body for mark in _MEDIA_MARKS))
     scan = _Scan(body, takes_lists=takes_lists and not holds, holds=holds)
     for _ in scan.turns():
@@ -148,7 +148,7 @@ async def surveyed(body: bytes, *, takes_lists: bool) -> Survey:
 
 
 def surveyed_at_once(body: bytes) -> Survey:
-    """Look at a body without an event loop, as threads may; its lists stay where they are."""
+    """Survey a body without an event loop, as threads may; its lists stay in the body."""
     scan = _Scan(body)
     for _ in scan.turns():
         pass
@@ -156,7 +156,7 @@ def surveyed_at_once(body: bytes) -> Survey:
 
 
 class _Scan:
-    """Walks through one body. Mutable: what it has found and counted."""
+    """Scans one body. Mutable: its results and counts."""
 
     def __init__(self, body: bytes, *, takes_lists: bool = False, holds: bool = False) -> None:
         self._holds = holds
@@ -174,7 +174,7 @@ class _Scan:
         for start in range(0, len(body), 4 * _PIECE_BYTES):
             piece = body[start : start + 4 * _PIECE_BYTES]
             self._add(piece.count(b"\\") // 4)
-            # The decoder, too, would find a wrong byte, but at the end of all its work.
+            # The decoder would detect a wrong byte as well, but at the end of all its work.
             if not piece.isascii() or utf8.getstate()[0]:
                 utf8.decode(piece)
             yield
@@ -234,7 +234,7 @@ class _Scan:
         return len(body) if quote < 0 else quote + 1
 
     def _take_list(self, start: int, end: int) -> Generator[None, None, int]:
-        """Decode the first list in the gap where it is long and plain; return from where on to go on."""
+        """Decode the first list in the gap where it is long and plain; return the position to continue from."""
         closing = self._body.find(b"]", start, end)
         opening = self._body.rfind(b"[", start, closing)
         if opening < 0 or closing - opening < _LIST_BYTES or opening - start > _PIECE_BYTES:
@@ -247,7 +247,7 @@ class _Scan:
         return closing + 1
 
     def _numbers(self, start: int, end: int) -> Generator[None, None, array[int] | None]:
-        """Return the whole numbers in a range of the body, None where something else is there."""
+        """Return the whole numbers in a range of the body, None where it holds something else."""
         numbers = array("I")
         while start < end:
             cut = end if end - start <= _PIECE_BYTES else self._body.rfind(b",", start, start + _PIECE_BYTES)
@@ -290,7 +290,7 @@ class _Scan:
 
 
 def _is_escaped(body: bytes, start: int, quote: int) -> bool:
-    """Return whether an odd number of backslashes stands before the quote, none of them before `start`."""
+    """Return whether an odd number of backslashes precedes the quote, none of them before `start`."""
     before = body[max(start, quote - 64) : quote]
     if not before.strip(b"\\"):
         before = body[start:quote]

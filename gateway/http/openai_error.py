@@ -7,7 +7,7 @@ import math
 import msgspec
 
 ACCEPTED_ENCODINGS = b"gzip, zstd"
-"""Of request bodies, as RFC 7694 has a server say it."""
+"""Of request bodies, in the form of RFC 7694."""
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -23,9 +23,9 @@ _TYPES = {
 class ApiError(Exception):
     """An answer with an error status; raised anywhere in a handler, turned into a response by the app.
 
-    `message` tells the caller what to do and never repeats text of a prompt. `retry_after_s` becomes
-    a Retry-After header in whole seconds, 1 to 86,400. `Rejected` (routing.values.decision) tells what it
-    says for a rejected request, gateway.access.key_quota for an exhausted quota.
+    `message` states what the caller can do and never repeats text of a prompt. `retry_after_s` becomes a Retry-After
+    header in whole seconds, 1 to 86,400. `Rejected` (routing.values.decision) defines its text for a rejected request,
+    gateway.access.key_quota for an exhausted quota.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Relays all other requests and websockets to the process that serves pages.
 
-That process listens on a Unix socket. While it is away every request gets 503 at once, and the gateway's own paths
-go on.
+That process listens on a Unix socket. While it is away, every request gets 503 at once, and the gateway's own paths
+keep working.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from gateway.http.openai_error import error_body
 from gateway.http.request_head import head_of
 
 MAX_CONNECTIONS = MOST
-"""To the process that serves pages, websockets included: as many as clients may have here, so that those who send or
-read slowly leave room for the others. Further requests wait CONNECT_S for one, then get 503."""
+"""To the process that serves pages, websockets included: as many as clients may have here, so that slow senders and
+readers leave room for the others. Further requests wait CONNECT_S for one, then get 503.
+"""
 CONNECT_S = 5.0
 ANSWER_S = 120.0
 """Longer than any page or upload takes without a byte of the answer."""
 _RETRY_S = b"2"
 _GONE = 1012
-"""The code with which a websocket ends whose server restarts."""
+"""The code that ends a websocket whose server restarts."""
 _NEVER_SENT = (None, 1005, 1006, 1015)
-"""Codes which say that none came; they may not be sent."""
+"""Codes that mean that none was sent; they may not be sent."""
 
 _OF_ONE_CONNECTION = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect")
@@ -68,7 +69,7 @@ class PagesRelay:
         self._session: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
-        """Be ready; nothing is connected before the first request."""
+        """Prepare; nothing is connected before the first request."""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.UnixConnector(str(self._path), limit=MAX_CONNECTIONS, keepalive_timeout=30.0),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -130,7 +131,7 @@ class PagesRelay:
                 timeout=aiohttp.ClientWSTimeout(ws_receive=None, ws_close=2.0),
             )
         except _UNREACHABLE:
-            # It was rejected, or nobody is there; the client sees 403 and tries again.
+            # It was rejected, or no process serves it; the client sees 403 and tries again.
             await send({"type": "websocket.close"})
             return
         async with socket:
@@ -155,7 +156,7 @@ class _Body:
                 if message["type"] != "http.request":
                     raise _ClientLeftError
             except Exception as error:
-                # Kept as it is: aiohttp wraps what a body raises, and whoever sent it is told the original.
+                # Kept as it is: aiohttp wraps what a body raises, and the client must get the original.
                 self.failure = error
                 if self.answered_by is not None:
                     # Its end would never come.
@@ -264,7 +265,7 @@ def _response_headers(response: aiohttp.ClientResponse) -> Headers:
 def _kept(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     """Return the headers that concern the other end, in lower case."""
     lower = [(name.lower(), value) for name, value in headers]
-    # Fields that Connection names stay: a client could else remove what a proxy in front of us added.
+    # Fields that Connection names stay: otherwise, a client could remove headers of a proxy in front of us.
     return [(name, value) for name, value in lower if name not in _DROPPED]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import uuid_utils
 
 SCOPE_KEY = "headway.head"
-"""Where the edge puts the head in the ASGI scope."""
+"""Key of the head in the ASGI scope, set by the edge."""
 
 _SINGLE = frozenset((b"host", b"authorization", b"x-api-key", b"content-type", b"content-length", b"content-encoding"))
 _TAG_DIGITS = 8
@@ -27,9 +27,9 @@ def new_id() -> str:
 class RequestHead:
     """Headers by name (the last of duplicates) and the request's id.
 
-    `repeats` where a field came twice that may come once only, so that nobody can take the other one's word.
-    `request_id` is the client's X-Request-Id where that is visible ASCII (`given` is then True), else a new
-    UUIDv7, which may then also name the decision.
+    `repeats` where a field came twice that may come once only, so that no reader can rely on the other one.
+    `request_id` is the client's X-Request-Id where that is visible ASCII (`given` is then True), else a new UUIDv7,
+    which may then also name the decision.
     """
 
     __slots__ = ("given", "headers", "repeats", "request_id")
@@ -53,7 +53,7 @@ def _repeats(headers: Sequence[tuple[bytes, bytes]]) -> bool:
 
 
 class TaggedIds:
-    """Creates UUIDv7 whose last digits identify this gateway since its start, so that peers know whom to ask."""
+    """Creates UUIDv7 whose last digits identify this gateway since its start, so that peers can address it."""
 
     __slots__ = ("tag",)
 
@@ -66,11 +66,11 @@ class TaggedIds:
 
 
 def tag_of(made_id: str) -> str:
-    """Return the tag of an id, empty where none of us can have made it."""
+    """Return the tag of an id, empty where no gateway of this fleet can have made it."""
     return made_id[-_TAG_DIGITS:] if _UUID_7(made_id) else ""
 
 
 def head_of(scope: MutableMapping[str, Any]) -> RequestHead:
-    """Return the head that the edge left in the scope, or read it where no edge stands in front."""
+    """Return the head that the edge left in the scope, or read it where there is no edge in front."""
     head = scope.get(SCOPE_KEY)
     return head if isinstance(head, RequestHead) else RequestHead(scope["headers"])

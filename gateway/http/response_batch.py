@@ -1,8 +1,8 @@
 """Sends the answers of one turn of the event loop together.
 
-Each send enters the kernel and wakes the client, which throws what the next decision needs out of the processor's
-caches: a decision among decisions costs two thirds of one among sends. So answers that were worked out in the same turn
-are held until its end, or until there are several of them; one that comes alone goes out in the same turn as ever.
+Each send enters the kernel and wakes the client, which evicts the next decision's data from the processor's caches: a
+decision among decisions costs two thirds of one among sends. So answers computed in the same turn are held until its
+end, or until there are several of them; a single one goes out in the same turn.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 from weakref import WeakKeyDictionary
 
 MOST = 8
-"""So many answers go out at once: the first of them has then waited for the decisions about seven more."""
+"""Number of answers that go out at once: the first of them has then waited for the decisions about seven more."""
 
 
 class AnswerBatch:
@@ -22,7 +22,7 @@ class AnswerBatch:
         self._scheduled = False
 
     def add(self, loop: asyncio.AbstractEventLoop, transport: asyncio.WriteTransport, data: bytes) -> None:
-        """Send `data` in this turn of the loop; what is written to the transport before `send` goes out first."""
+        """Send `data` in this turn of the loop; data written to the transport before `send` goes out first."""
         held = self._held
         held.append((transport, data))
         if len(held) >= MOST:
@@ -32,7 +32,7 @@ class AnswerBatch:
             loop.call_soon(self._end_turn)
 
     def send(self) -> None:
-        """Send all that is held now; what belongs to connections that are gone meanwhile is dropped."""
+        """Send all held answers now; those of closed connections are dropped."""
         held, self._held = self._held, []
         for transport, data in held:
             if not transport.is_closing():

@@ -1,13 +1,12 @@
 """Synchronous fast path for decisions that need no waiting: answered while the request is parsed, without a task.
 
-The HTTP protocol offers it complete `POST /api/v1/route` requests. The headers are admitted first: the
-edge checks them as it checks all others, and the app looks who is calling. A client on one
-connection sends the same headers again and again, so an admission may be used for further requests
-whose head is byte for byte the same. What is declined takes the ordinary way through ASGI as if the
-lane did not exist, so the lane may decline whatever is rare.
+The HTTP protocol offers it complete `POST /api/v1/route` requests. The headers are admitted first: the edge checks them
+as it checks all others, and the app identifies the caller. A client on one connection sends the same headers again and
+again, so an admission may be used for further requests whose head is byte for byte the same. A declined request takes
+the ordinary way through ASGI as if the lane did not exist, so the lane may decline whatever is rare.
 
-What it pays, by `python -m bench.gateway.decision_api` with and without it: a decision costs 1.8 times the CPU of a
-null app's answer, and 4.0 to 4.6 times the ordinary way.
+Its gain, by `python -m bench.gateway.decision_api` with and without it: a decision costs 1.8 times the CPU of a null
+app's answer, and 4.0 to 4.6 times the ordinary way.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ if TYPE_CHECKING:
 
 PATH = b"/api/v1/route"
 NO_WAIT = b"wait=false"
-"""The query that says the same as the body's field, for proxies that pass on a client's body as it came."""
+"""The query with the meaning of the body's field, for proxies that pass a client's body on unchanged."""
 TARGETS = frozenset((PATH, PATH + b"?" + NO_WAIT))
 """Paths, each with its query, that the lane takes."""
 ORIGINAL_PATH = b"x-original-uri"
-"""The header in which a proxy names the path that its client asked for, which says how the body is to be read."""
+"""The header in which a proxy names the path of its client's request, which determines how the body is read."""
 MAX_BODY_BYTES = 64 * 1024
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -44,19 +43,19 @@ class LaneAnswer(msgspec.Struct, frozen=True, gc=False):
 
 
 def header_lines(headers: Headers) -> bytes:
-    """Return the headers as they are sent."""
+    """Return the headers in wire form."""
     return b"".join([b"%s: %s\r\n" % header for header in headers])
 
 
 class KnownHead(msgspec.Struct, frozen=True, gc=False):
-    """Headers that were found good: whose they are, and under which snapshot that was so."""
+    """Admitted headers: their caller, and the snapshot under which they were admitted."""
 
     caller: ApiKeyEntry
     snapshot: Snapshot | None
     waits: bool = True
     """Whether the request may be queued, unless its body says otherwise."""
     original_path: bytes = b""
-    """What the ORIGINAL_PATH header said."""
+    """Content of the ORIGINAL_PATH header."""
 
 
 class InnerLane(Protocol):
@@ -64,11 +63,11 @@ class InnerLane(Protocol):
 
     @property
     def new_id(self) -> Callable[[], str]:
-        """What makes the ids of its requests."""
+        """Makes the ids of its requests."""
         ...
 
     def admit(self, target: bytes, head: RequestHead) -> KnownHead | None:
-        """Say who is calling one of TARGETS; None where the ordinary way has to look closer."""
+        """Return the caller of one of TARGETS; None where the ordinary way has to check more."""
         ...
 
     def answer_at_once(self, admission: KnownHead, body: bytes) -> LaneAnswer | None:

@@ -19,17 +19,17 @@ from kvstore.transfer.transfer_client import TransferClient, TransferSettings
 from planning.kv_moves.replica_count import UNREAD_S
 
 PART_BLOCKS = 64
-"""Blocks that move at a time: an order that nobody wants any more ends after these."""
+"""Blocks that move at a time: a cancelled order ends after these."""
 KEEP_S = 60.0
-"""How long a node believes an advisory at least; its blocks leave first afterwards."""
+"""Shortest time for which a node believes an advisory; its blocks leave first afterwards."""
 _TIMEOUT_S = 5.0
 
 
 class Part(NamedTuple):
-    """What became of some blocks of an order."""
+    """Result for some blocks of an order."""
 
     keys: tuple[int, ...]
-    """Routing keys of those that came, without those that were there."""
+    """Routing keys of the blocks that came, without those that were there."""
     bytes: int
     outcome: Ending
 
@@ -42,11 +42,11 @@ class Mover(Protocol):
     ) -> Part:
         """Move PART_BLOCKS blocks at most from one address to another; the same one: from SSD to DRAM.
 
-        `expected_s`: in so many seconds an advisory expects them to be used.
+        An advisory expects their use in `expected_s` seconds.
         """
 
     def shrink(self, keeper: str, target: str, keys: Sequence[int]) -> Part:
-        """Have the target give up its copies of PART_BLOCKS blocks at most, of which the keeper keeps its own."""
+        """Have the target drop its copies of PART_BLOCKS blocks at most; the keeper keeps its own."""
 
     def close(self) -> None:
         """Close all connections."""
@@ -67,12 +67,12 @@ class BlockMover(Mover):
             described = self._client.call(source, Describe(list(keys)))
             if not isinstance(described, PageOf):
                 return Part((), 0, FAILED)
-            found, whole = _leading(keys, described)
+            leading, whole = _leading(keys, described)
             if source == target:
-                found = [(facts, media) for facts, media in found if DRAM not in media]
-            if not found:
+                leading = [(facts, media) for facts, media in leading if DRAM not in media]
+            if not leading:
                 return Part((), 0, MOVED if whole else MISSING)
-            blocks = [facts for facts, _ in found]
+            blocks = [facts for facts, _ in leading]
             keep_s = max(KEEP_S, 2 * expected_s) if priority == FlowPriority.ADVISORY else 0.0
             pull = Pull("" if source == target else source, blocks, int(priority), expected_s, keep_s)
             answer = self._client.call(target, pull)
@@ -112,12 +112,12 @@ def _leading(keys: Sequence[int], described: PageOf) -> tuple[list[tuple[BlockFa
     by_name: dict[int, list[tuple[BlockFacts, Sequence[str]]]] = {}
     for facts, media in described.blocks:
         by_name.setdefault(facts.routing_key, []).append((facts, media))
-    found: list[tuple[BlockFacts, Sequence[str]]] = []
+    leading: list[tuple[BlockFacts, Sequence[str]]] = []
     for key in keys:
         if key not in by_name:
-            return found, False
-        found += by_name[key]
-    return found, True
+            return leading, False
+        leading += by_name[key]
+    return leading, True
 
 
 def _came(blocks: Sequence[BlockFacts], answer: Done) -> list[BlockFacts]:

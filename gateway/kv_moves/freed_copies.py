@@ -1,4 +1,4 @@
-"""Copies that shrinks dropped from nodes, until it is known whether that was wrong.
+"""Copies that shrinks dropped from nodes, until their usefulness is known.
 
 A copy is dropped after some time without a load. If, within the same time, a request goes to an engine of that node and
 lacks dropped blocks, it loads them from another node or computes them. The shrink was then useless.
@@ -16,7 +16,7 @@ from planning.kv_moves.replica_count import COLD_S
 
 MISSED_S = COLD_S
 MAX_KEYS = 131_072
-"""Blocks of all copies that are watched; a shrink beyond it is not judged."""
+"""Watched blocks of all copies; a shrink beyond it is not judged."""
 
 
 class _Freed(msgspec.Struct, frozen=True, gc=False):
@@ -26,7 +26,7 @@ class _Freed(msgspec.Struct, frozen=True, gc=False):
 
 
 class FreedCopies:
-    """Mutable: `_freed` in the order in which they went, `_at` (node → key → order's id), and the number of keys."""
+    """Mutable: `_freed` in the order of the drops, `_at` (node → key → order's id), and the number of keys."""
 
     def __init__(self) -> None:
         self._freed: OrderedDict[str, _Freed] = OrderedDict()
@@ -37,7 +37,7 @@ class FreedCopies:
         return len(self._freed)
 
     def went(self, row: KvMoveRow, keys: Sequence[int], now: float) -> KvMoveRow:
-        """Watch the blocks that a shrink has taken from its target; returns the row with what is known of its worth."""
+        """Watch the blocks that a shrink has taken from its target; returns the row with its worth so far."""
         if not keys or self._keys + len(keys) > MAX_KEYS:
             return msgspec.structs.replace(row, worth=NONE)
         self._freed[row.order_id] = _Freed(row, tuple(keys), now + MISSED_S)
@@ -46,18 +46,18 @@ class FreedCopies:
         return row
 
     def wanted(self, node: str, keys: Sequence[int], now: float) -> list[KvMoveRow]:
-        """Hear what a request for an engine of a node lacks; returns the shrinks that this shows to be useless."""
+        """Note what a request for an engine of a node lacks; returns the shrinks that this shows to be useless."""
         at = self._at.get(node)
         if not at:
             return []
-        # In the order of the prompt, and each once.
+        # In the order of the prompt, without duplicates.
         orders = dict.fromkeys(at[key] for key in keys if key in at)
         freed = [self._close(order_id) for order_id in orders if self._freed[order_id].until_s > now]
         return [msgspec.structs.replace(item.row, worth=USELESS) for item in freed]
 
     def sweep(self, now: float) -> list[KvMoveRow]:
-        """Return the shrinks that were useful: nobody has missed what they took for long enough."""
-        due = [order_id for order_id, each in self._freed.items() if each.until_s <= now]
+        """Return the shrinks that were useful: no request has missed their blocks for long enough."""
+        due = [order_id for order_id, freed in self._freed.items() if freed.until_s <= now]
         return [msgspec.structs.replace(self._close(order_id).row, worth=USEFUL) for order_id in due]
 
     def check(self) -> None:

@@ -38,14 +38,14 @@ from routing.values.decision import Decision
 from routing.values.inference_request import InferenceRequest
 
 MAX_WAITING = 64
-"""Orders that have not begun, of all nodes; beyond it none is asked."""
+"""Orders that have not begun, of all nodes; beyond it none is accepted."""
 MAX_UNDER_WAY = 4
-"""Orders that move at a time: a thread each."""
+"""Orders that move at a time, with a thread for each."""
 MAX_PER_TARGET = 2
-"""That move to one node at a time: more share one link and its disk, and none of them ends sooner."""
+"""Orders that move to one node at a time: more share one link and its disk, and none of them ends sooner."""
 DROPPED = "dropped"
 MAX_ADVISORIES = MAX_WAITING // 2
-"""Of these, asked for by advisories: they leave room for requests that are there."""
+"""Those of them from advisories: they leave room for requests that are there."""
 _PRIORITY = {PREFETCH: FlowPriority.PREFETCH, ADVISORY: FlowPriority.ADVISORY}
 
 
@@ -53,20 +53,20 @@ class MoveListener(Protocol):
     """Receiver of the results of advisories' orders."""
 
     def moved(self, row: KvMoveRow, asked_by: Set[str]) -> None:
-        """An order that was for these has ended."""
+        """Note the end of an order for these."""
 
     def dropped(self, asked_by: Set[str]) -> None:
-        """An order that was for these gave way to others before it began."""
+        """Note that an order for these gave way to others before it began."""
 
     def judged(self, row: KvMoveRow) -> None:
-        """A copy was loaded from for the first time, or left without that."""
+        """Note that a copy was loaded from for the first time, or left without that."""
 
     def used(self, row: KvMoveRow, tokens: int) -> None:
-        """An engine loaded so many tokens from a copy."""
+        """Note that an engine loaded this many tokens from a copy."""
 
 
 class _Order(msgspec.Struct):
-    """Mutable: who still waits for it, and whether it has begun."""
+    """Mutable: the requests that still wait for it, and whether it has begun."""
 
     move: KvMove
     pool_id: str
@@ -76,29 +76,31 @@ class _Order(msgspec.Struct):
     wanted_by: set[str]
     """Ids of the queued requests, or names of the sessions, that it is for; empty for one that is for none."""
     asked_by: set[str]
-    """The same, with those that want it no more."""
+    """The same, with those that no longer want it."""
     begun: bool = False
     promoted: bool = False
-    """A request that is there waits for what an advisory asked for."""
+    """A request that is there waits for an advisory's order."""
 
     @property
-    def place(self) -> tuple[str, int]:
-        """Where its last block goes."""
+    def destination(self) -> tuple[str, int]:
+        """Destination of its last block."""
         return self.move.target, self.move.keys[-1]
 
     @property
     def priority(self) -> FlowPriority:
-        """What of its transfer goes first."""
+        """Priority of its transfer."""
         return FlowPriority.PREFETCH if self.promoted else _PRIORITY.get(self.move.planner, FlowPriority.REPLICATION)
 
     @property
     def is_late(self) -> bool:
-        """Whether whoever it is for waits no more."""
+        """Whether its request has left the queue."""
         return self.move.planner in (PREFETCH, ADVISORY) and not self.wanted_by
 
 
 class MoveScheduler:
-    """Mutable: `_orders` by the place of their last block, `_of_request`, the tasks under way, planners' memories."""
+    """Mutable: `_orders` by the destination of their last block, `_of_request`, the tasks under way, planners'
+    memories.
+    """
 
     def __init__(
         self,
@@ -116,7 +118,7 @@ class MoveScheduler:
         self.freed = FreedCopies()
         self.trust = {planner: PlannerTrust() for planner in JUDGED}
         self.listener: MoveListener | None = None
-        """Hears of the orders of advisories."""
+        """Receives the orders of advisories."""
         self._hot, self._replicas = HotLoads(), Replicas()
         self._orders: dict[tuple[str, int], _Order] = {}
         self._of_request: dict[str, _Order] = {}
@@ -128,17 +130,17 @@ class MoveScheduler:
     def __len__(self) -> int:
         return len(self._orders)
 
-    # -- what planners hear
+    # -- what planners receive
 
     def queued(self, request: InferenceRequest, decision: Decision, loads: NodeLoads, now: float) -> None:
-        """Ask for what a request that now waits for its engine will load."""
+        """Order the blocks that a request, which now waits for its engine, will load."""
         if self._nodes.holdings.readable and request.keys:
             move = prefetch(request, decision, loads, now)
             if move is not None:
                 self.ask(move, decision.pool_id, request.block_tokens, now, request.request_id)
 
     def left_queue(self, request_id: str) -> None:
-        """Drop what was asked for a request that waits no more, unless others wait for the same."""
+        """Drop the orders of a request that waits no more, unless others wait for the same."""
         order = self._of_request.pop(request_id, None)
         if order is None:
             return
@@ -149,7 +151,7 @@ class MoveScheduler:
     def loaded(
         self, pool_id: str, block_tokens: int, loads: NodeLoads, link: tuple[str, str], keys: Sequence[int], first: int
     ) -> None:
-        """Hear that an engine loaded leading blocks, those from `first` on; `link` is its own node and the holder."""
+        """Note that an engine loaded leading blocks, those from `first` on; `link` is its own node and the holder."""
         home, holder = link
         for row, tokens in self.book.loaded(holder, keys[first:]):
             self._metrics.kv_move_saved_tokens.inc(row.planner, amount=float(tokens))
@@ -162,16 +164,18 @@ class MoveScheduler:
             self.ask(move, pool_id, block_tokens, now)
 
     def wanted(self, home: str, keys: Sequence[int]) -> None:
-        """Hear which blocks the engine of a dispatched request lacks, whose own node is `home`."""
+        """Note which blocks the engine of a dispatched request lacks, whose own node is `home`."""
         for row in self.freed.wanted(home, keys, self._clock()):
             self._judge_shrink(row)
 
     # -- orders
 
     def ask(self, move: KvMove, pool_id: str, block_tokens: int, now: float, request_id: str = "") -> bool:
-        """Have blocks moved, where the limits allow it and the planner is trusted; returns whether they will be."""
-        place = move.target, move.keys[-1]
-        known = self._orders.get(place)
+        """Order the move of blocks, where the limits allow it and the planner is trusted; returns whether it was
+        accepted.
+        """
+        destination = move.target, move.keys[-1]
+        known = self._orders.get(destination)
         if known is None:
             if self._closed or not self._has_room(move):
                 return False
@@ -180,9 +184,9 @@ class MoveScheduler:
                 return False
             self._number += 1
             known = _Order(move, pool_id, block_tokens, self._number, self._wall(), set(), set())
-            self._orders[place] = known
+            self._orders[destination] = known
         if request_id:
-            # A request that is there promotes what its session's advisory asked for.
+            # A request that is there promotes the order of its session's advisory.
             known.promoted |= move.planner == PREFETCH
             known.wanted_by.add(request_id)
             known.asked_by.add(request_id)
@@ -191,14 +195,14 @@ class MoveScheduler:
         return True
 
     def backlog(self) -> dict[str, float]:
-        """Return node → seconds until what was asked to come there is expected to have come."""
+        """Return node → seconds until the blocks ordered there are expected to have come."""
         waiting: dict[str, float] = {}
         for order in self._orders.values():
             waiting[order.move.target] = waiting.get(order.move.target, 0.0) + order.move.seconds
         return waiting
 
     def sweep(self) -> None:
-        """Judge copies, and have a cold one go; call it about every second."""
+        """Judge copies, and drop a cold one; call it about every second."""
         now = self._clock()
         self.book.sweep(now)
         for row in self.freed.sweep(now):
@@ -208,7 +212,7 @@ class MoveScheduler:
             self.ask(cold[0], cold[1], 0, now)
 
     async def stop(self) -> None:
-        """End what is under way, and take no more."""
+        """End the orders under way, and take no more."""
         self._closed = True
         tasks = list(self._under_way.values())
         for task in tasks:
@@ -232,7 +236,7 @@ class MoveScheduler:
         return len(waiting) < MAX_WAITING
 
     def _drop(self, order: _Order) -> None:
-        del self._orders[order.place]
+        del self._orders[order.destination]
         for request_id in order.wanted_by:
             self._of_request.pop(request_id, None)
         self._metrics.kv_moves.inc(order.move.planner, DROPPED)
@@ -248,7 +252,7 @@ class MoveScheduler:
             if targets[order.move.target] < MAX_PER_TARGET:
                 targets[order.move.target] += 1
                 order.begun = True
-                self._under_way[order.place] = asyncio.create_task(self._carry_out(order), name="KV order")
+                self._under_way[order.destination] = asyncio.create_task(self._carry_out(order), name="KV order")
 
     async def _carry_out(self, order: _Order) -> None:
         began, came, size = self._clock(), list[int](), 0
@@ -258,7 +262,7 @@ class MoveScheduler:
             log_event("kv_move_failed", error=type(error).__name__)
             outcome = FAILED
         finally:
-            del self._under_way[order.place], self._orders[order.place]
+            del self._under_way[order.destination], self._orders[order.destination]
         for request_id in order.wanted_by:
             self._of_request.pop(request_id, None)
         move, now = order.move, self._clock()
@@ -278,18 +282,18 @@ class MoveScheduler:
         if came or outcome != MOVED:
             self._metrics.kv_moves.inc(move.planner, outcome)
             if move.planner == SHRINK:
-                self.book.tell(self.freed.went(row, came, now))
+                self.book.report(self.freed.went(row, came, now))
             else:
                 self.book.ended(row, came, order.block_tokens, now)
         if move.planner in (REPLICATE, ADVISORY) and outcome == MOVED and move.source != move.target:
-            # A node that has a copy in DRAM alone does not know that it is one, so that room for it is asked back here.
+            # A node does not know that its only DRAM copy is an ordered one, so room for it is reclaimed here.
             self._replicas.made(move.target, move.keys, order.pool_id, now)
         if move.planner == ADVISORY and self.listener is not None:
             self.listener.moved(row, order.asked_by)
         self._begin_next()
 
     async def _moved(self, order: _Order) -> tuple[Ending, list[int], int]:
-        """Move an order's blocks in parts while they are wanted; returns how that ended, what came, and its bytes."""
+        """Move an order's blocks in parts while they are wanted; returns the ending, the moved keys and their bytes."""
         move, came, size = order.move, list[int](), 0
         threads = self._threads = self._threads or ThreadPoolExecutor(MAX_UNDER_WAY, "kv-order")
         loop = asyncio.get_running_loop()
@@ -307,7 +311,7 @@ class MoveScheduler:
         return LATE if order.is_late else MOVED, came, size
 
     def _part_of(self, order: _Order, begin: int, source: str, target: str) -> Callable[[], Part]:
-        """Return what moves a part of an order, or drops it, from the end of the prompt on."""
+        """Return a function that moves a part of an order, or drops it, from the end of the prompt on."""
         move = order.move
         if move.planner == SHRINK:
             end = len(move.keys) - begin
@@ -317,7 +321,7 @@ class MoveScheduler:
         return partial(self._mover.move, source, target, part, order.priority, expected_s)
 
     def _judge_shrink(self, row: KvMoveRow) -> None:
-        self.book.tell(row)
+        self.book.report(row)
         self._judged(row)
 
     def _judged(self, row: KvMoveRow) -> None:

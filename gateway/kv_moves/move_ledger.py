@@ -14,12 +14,12 @@ from gateway.contracts.kv_move import NONE, OPEN, USEFUL, USELESS, KvMoveRow
 
 MAX_COPIES = 4096
 MAX_KEYS = 131_072
-"""Blocks of all copies that are watched; the oldest copies are judged early where there are more."""
+"""Watched blocks of all copies; the oldest copies are judged early where there are more."""
 MAX_AGE_S = 600.0
-"""Loads that come later are nobody's foresight."""
+"""Later loads are not credited to an order."""
 GRACE_S = 5.0
-"""Until a node's event of a new block has come for certain."""
-_LOOKED_AT = 64
+"""Time after which a node's event of a new block has come for certain."""
+_JUDGED_AT_A_TIME = 64
 """Copies per sweep, which takes the event loop well below a millisecond."""
 
 
@@ -33,10 +33,10 @@ class _Copy(msgspec.Struct):
 
 
 class MoveLedger:
-    """Mutable: `_copies` in the order in which they were made, `_at` (node → key → copy), and the rows to be told."""
+    """Mutable: `_copies` in the order in which they were made, `_at` (node → key → copy), and the rows to report."""
 
     def __init__(self, holds: Callable[[str, int], bool], judged: Callable[[KvMoveRow], None]) -> None:
-        """`holds` says whether a node holds a block; `judged` hears of each copy once, when its worth is known."""
+        """`holds` returns whether a node holds a block; `judged` receives each copy once, when its worth is known."""
         self._holds, self._judged = holds, judged
         self._copies: OrderedDict[str, _Copy] = OrderedDict()
         self._at: dict[str, dict[int, _Copy]] = {}
@@ -47,9 +47,9 @@ class MoveLedger:
         return len(self._copies)
 
     def ended(self, row: KvMoveRow, keys: Sequence[int], block_tokens: int, now: float) -> None:
-        """Take in an order that has ended, and the blocks that came by it."""
+        """Add an order that has ended, and its blocks."""
         if not keys:
-            self.tell(msgspec.structs.replace(row, worth=NONE))
+            self.report(msgspec.structs.replace(row, worth=NONE))
             return
         copy = self._copies[row.order_id] = _Copy(row, tuple(keys), block_tokens, now)
         at = self._at.setdefault(row.target, {})
@@ -58,12 +58,12 @@ class MoveLedger:
             if older is None:
                 self._keys += 1
             at[key] = copy
-        self.tell(row)
+        self.report(row)
         while len(self._copies) > MAX_COPIES or self._keys > MAX_KEYS:
             self._close(next(iter(self._copies.values())))
 
     def loaded(self, node: str, keys: Sequence[int]) -> list[tuple[KvMoveRow, int]]:
-        """Note that an engine loaded these blocks from a node; returns orders and what their copies saved."""
+        """Note that an engine loaded these blocks from a node; returns orders and the savings of their copies."""
         at = self._at.get(node)
         if not at:
             return []
@@ -80,14 +80,14 @@ class MoveLedger:
                 row, loads=row.loads + 1, saved_tokens=row.saved_tokens + tokens, worth=USEFUL
             )
             saved.append((copy.row, tokens))
-            self.tell(copy.row)
+            self.report(copy.row)
             if first:
                 self._judged(copy.row)
         return saved
 
     def sweep(self, now: float) -> None:
-        """Judge copies that have left or are old; each call looks at some of them, in turn."""
-        for order_id in list(self._copies)[:_LOOKED_AT]:
+        """Judge copies that have left or are old; each call checks some of them, in turn."""
+        for order_id in list(self._copies)[:_JUDGED_AT_A_TIME]:
             copy = self._copies[order_id]
             age_s = now - copy.made_s
             # Leaves go before their parents, so that the first block is the last one to leave.
@@ -123,11 +123,11 @@ class MoveLedger:
             self._at.pop(row.target, None)
         if row.worth == OPEN:
             useless = msgspec.structs.replace(row, worth=USELESS)
-            self.tell(useless)
+            self.report(useless)
             self._judged(useless)
 
-    def tell(self, row: KvMoveRow) -> None:
-        """Have a row told that is new, or has changed."""
+    def report(self, row: KvMoveRow) -> None:
+        """Queue a new or changed row for the next report."""
         self._changed.pop(row.order_id, None)
         self._changed[row.order_id] = row
         if len(self._changed) > MAX_COPIES:

@@ -1,7 +1,7 @@
-"""The node managers that this gateway follows, and the table of what they hold.
+"""The node managers that this gateway follows, and the table of their contents.
 
-Followers read in threads of their own; what they find goes into the table on the event loop's thread, in parts that
-take it about a millisecond, and a follower is never more than a few parts ahead.
+Followers read in threads of their own; their results go into the table on the event loop's thread, in parts that take
+it about a millisecond, and a follower is never more than a few parts ahead.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from kvstore.transfer.shared_secret import NodeAccess
 from routing.ledger.node_holdings import NodeHoldings
 
 MAX_NODES = 256
-"""Nodes that are followed, the first by name; of the others nothing is loaded."""
+"""Nodes that are followed, the first by name; nothing is loaded from the others."""
 SERVING = "serving"
 CLIENT = "gateway"
-"""What nodes call it in their counts."""
+"""This client's name in the counts of nodes."""
 _AHEAD = 4
 _PART = 2048
 _END_S = 5.0
@@ -45,7 +45,7 @@ class KvNodes:
     ) -> None:
         self.holdings = NodeHoldings()
         self.entries: Mapping[str, KvNodeEntry] = {}
-        """By name, those that are followed."""
+        """Followed nodes by name."""
         self._access, self._metrics = access, metrics
         self._settings = settings or FollowSettings()
         self._follow = follow or self._new_follower
@@ -54,14 +54,14 @@ class KvNodes:
         self._ending: list[NodeFollower] = []
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._connections: ConnectionPool | None = None
-        self._told_of_secret = False
+        self._secret_logged = False
 
     def apply(self, entries: Iterable[KvNodeEntry]) -> None:
-        """Follow these nodes from now on; those that did not change are not disturbed. Call it on the loop's thread."""
+        """Follow these nodes; those that did not change are not disturbed. Call it on the loop's thread."""
         wanted = {item.name: item for item in entries if item.events_endpoint and item.state == SERVING}
         if wanted and self._access.keyring is None:
             wanted = {}
-            self._tell_of_secret()
+            self._log_missing_secret()
         wanted = dict(sorted(wanted.items())[:MAX_NODES])
         for name in [known for known, entry in self.entries.items() if wanted.get(known) != entry]:
             self._end(name)
@@ -71,8 +71,8 @@ class KvNodes:
         self.entries = wanted
 
     def slot_bytes(self) -> dict[str, int]:
-        """Return of each node the bytes of the largest block that it keeps."""
-        return {name: each.slot_bytes for name, each in self.entries.items()}
+        """Return node → bytes of the largest block that it keeps."""
+        return {name: entry.slot_bytes for name, entry in self.entries.items()}
 
     def addresses(self, names: Iterable[str]) -> list[str]:
         """Return the nodes' addresses, in this order; those that are not followed any more are left out."""
@@ -82,7 +82,7 @@ class KvNodes:
         """Return the name of the node with this address or name; empty: there is none."""
         if address in self.entries:
             return address
-        return next((name for name, each in self.entries.items() if each.address == address), "")
+        return next((name for name, entry in self.entries.items() if entry.address == address), "")
 
     async def stop(self) -> None:
         """End all followers and their sockets."""
@@ -125,9 +125,9 @@ class KvNodes:
             )
         return NodeFollower(entry, self._connections, self._context, sink, self._settings)
 
-    def _tell_of_secret(self) -> None:
-        if not self._told_of_secret:
-            self._told_of_secret = True
+    def _log_missing_secret(self) -> None:
+        if not self._secret_logged:
+            self._secret_logged = True
             log_event(
                 "kv_nodes_not_followed",
                 level=logging.WARNING,
@@ -137,7 +137,7 @@ class KvNodes:
 
 
 class _Posts(NodeSink):
-    """Hands what a follower finds to the loop's thread; what comes after `end` is dropped.
+    """Hands a follower's results to the loop's thread; results after `end` are dropped.
 
     Mutable: `_over`, and `_room` for parts that the loop has not taken in yet.
     """
@@ -165,7 +165,7 @@ class _Posts(NodeSink):
         self._post(self._completed, node, blocks)
 
     def end(self) -> None:
-        """Take nothing more in."""
+        """Accept no more results."""
         self._over.set()
 
     def _post(self, what: Callable[..., None], *arguments: object) -> None:
@@ -175,7 +175,7 @@ class _Posts(NodeSink):
         try:
             self._loop.call_soon_threadsafe(self._take, what, arguments)
         except RuntimeError:
-            # The loop has ended, and with it whoever would read the table.
+            # The loop has ended, and with it every reader of the table.
             self._over.set()
 
     def _take(self, what: Callable[..., None], arguments: tuple[object, ...]) -> None:

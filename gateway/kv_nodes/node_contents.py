@@ -16,26 +16,26 @@ from kvstore.tiers.block_facts import BlockFacts, Medium
 
 _MEDIA: dict[str | None, int] = {"CPU": 0, "STORAGE": 1}
 _State = bool | None
-"""Whether a block lies in DRAM; None: it is not held."""
+"""Whether a block is in DRAM; None: it is not held."""
 
 
 class ContentsChange(NamedTuple):
-    """What became of blocks, by their routing keys: stored (or removed) all of them; None: everything is gone."""
+    """The same change of all these blocks, by their routing keys: stored or removed; None: everything is gone."""
 
     stored: bool
     keys: list[int] | None
     dram: bool = True
-    """Of stored blocks: whether they lie in DRAM by now, or on SSD alone."""
+    """Of stored blocks: whether they are in DRAM by now, or on SSD alone."""
 
 
 class NodeContents:
-    """Mutable: `_copies`, at most `max_blocks` of them; blocks beyond are not known and not loaded."""
+    """Mutable: `_copies`, at most `max_blocks` of them; further blocks are not known and not loaded."""
 
     def __init__(self, max_blocks: int) -> None:
         self._max_blocks = max_blocks
         self._copies: dict[int, tuple[int, ...]] = {}
         self.dropped = 0
-        """Blocks that were told of and not taken in for the limit."""
+        """Reported blocks that were not taken in because of the limit."""
 
     def __len__(self) -> int:
         return len(self._copies)
@@ -45,7 +45,7 @@ class NodeContents:
         self._copies.clear()
 
     def page(self, blocks: Iterable[tuple[BlockFacts, Sequence[Medium]]]) -> list[ContentsChange]:
-        """Take in a page and return what changes by it; blocks that nobody told a key of are left out."""
+        """Take in a page and return the changes; blocks without a reported key are left out."""
         before: dict[int, _State] = {}
         for facts, media in blocks:
             if facts.routing_key:
@@ -56,7 +56,7 @@ class NodeContents:
         return self._changes(before)
 
     def apply(self, batch: EventBatch) -> list[ContentsChange]:
-        """Take in a batch of events and return what changes by it, in order."""
+        """Take in a batch of events and return the changes, in order."""
         changes: list[ContentsChange] = []
         for event in batch.events:
             if isinstance(event, AllBlocksCleared):
@@ -87,7 +87,7 @@ class NodeContents:
         return None if copies is None else any(copy & 1 == _MEDIA["CPU"] for copy in copies)
 
     def _changes(self, before: dict[int, _State]) -> list[ContentsChange]:
-        """Return what became of these blocks, of each as one change."""
+        """Return the changes of these blocks, one for each."""
         states = [(key, self._state(key), was) for key, was in before.items()]
         gone = [key for key, state, was in states if state is None and was is not None]
         changes = [ContentsChange(False, gone)] if gone else []
@@ -108,7 +108,7 @@ class NodeContents:
             self._copies[key] = (*known, copy)
 
     def _remove(self, key: int, copy: int) -> None:
-        """Forget a copy, the block with its last."""
+        """Forget a copy, and the block with its last one."""
         left = tuple(item for item in self._copies.get(key, ()) if item != copy)
         if left:
             self._copies[key] = left

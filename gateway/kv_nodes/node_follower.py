@@ -28,37 +28,37 @@ from kvstore.transfer.frames import ContentsPage, PageOf
 _SEQ_BYTES = 8
 _END = b"\xff" * _SEQ_BYTES
 _POLL_S = 0.2
-"""How soon a follower that is to end does."""
+"""Time within which a stopped follower ends."""
 _PAST_ALL = 1 << 62
-"""A page from behind this number on is empty, and says how many batches of events there were."""
+"""A page from behind this number on is empty, and states the number of event batches."""
 
 
 class NodeSink(Protocol):
     """Receiver of changes in nodes' contents; called in order, from the follower's thread."""
 
     def changed(self, node: str, *, stored: bool, keys: list[int], dram: bool, held: int) -> None:
-        """These blocks are there, in DRAM or on SSD alone, or are gone, which makes `held` blocks in all.
+        """Add these blocks, in DRAM or on SSD alone, or remove them, which makes `held` blocks in all.
 
-        May wait until that was taken in.
+        May wait until the change was taken in.
         """
 
     def cleared(self, node: str) -> None:
-        """Nothing is known of the node."""
+        """Drop everything about the node."""
 
     def complete(self, node: str, blocks: int) -> None:
-        """All that the node holds was told: so many blocks."""
+        """Note that all of the node's contents were reported: this many blocks."""
 
 
 class FollowSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one follower."""
 
     timeout_s: float = 3.0
-    """Longest silence of a node that is asked."""
+    """Longest silence of a node after a question."""
     beat_s: float = 1.0
-    """Between two signs of life."""
+    """Interval between two signs of life."""
     retry_min_s: float = 0.2
     retry_max_s: float = 5.0
-    """Pause before a node that failed is asked again, doubled from the first value to the second."""
+    """Pause before a failed node is asked again, doubled from the first value to the second."""
     page_blocks: int = 2048
     max_blocks: int = 500_000
     """Blocks remembered per node."""
@@ -66,7 +66,7 @@ class FollowSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeFollower:
-    """Mutable: its contents, whether it told of any, and the batch that is expected next: its own thread's alone."""
+    """Mutable: its contents, whether it reported any, and the next expected batch: only its own thread uses them."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class NodeFollower:
         self._pool, self._context, self._sink = pool, context, sink
         self._settings = settings or FollowSettings()
         self._contents = NodeContents(self._settings.max_blocks)
-        self._expected, self._told = 0, False
+        self._expected, self._reported = 0, False
         self._connection: Connection | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self.run, name=f"kv-node-{entry.name}", daemon=True)
@@ -106,7 +106,7 @@ class NodeFollower:
         try:
             self._run()
         finally:
-            # Whatever ends the thread, nothing is counted on that nobody follows.
+            # Whatever ends the thread, contents without a follower must not count.
             self._forget()
 
     def _run(self) -> None:
@@ -119,26 +119,26 @@ class NodeFollower:
                 if not failing and not self._stopping.is_set():
                     level, node = logging.WARNING, self.entry.name
                     log_event("kv_node_not_followed", level=level, node=node, reason=str(error))
-                failing, pause_s = True, self._settings.retry_min_s if self._told else pause_s
+                failing, pause_s = True, self._settings.retry_min_s if self._reported else pause_s
             self._forget()
             self._stopping.wait(pause_s)
             pause_s = min(2 * pause_s, self._settings.retry_max_s)
 
     def _follow(self, connection: Connection, events: zmq.Socket[bytes]) -> None:
-        """Read the node as often as events are lost for good; raises PeerError when it is gone."""
+        """Read the node, and again whenever events are lost for good; raises PeerError when it is gone."""
         events.setsockopt(zmq.SUBSCRIBE, b"")
         events.connect(self.entry.events_endpoint)
         while not self._stopping.is_set():
             self._expected = self._read(connection)
             if not self._stopping.is_set() and self._replay():
-                self._told = True
+                self._reported = True
                 self._sink.complete(self.entry.name, len(self._contents))
-                self._hear(connection, events)
+                self._receive(connection, events)
             self._forget()
             self._stopping.wait(self._settings.retry_min_s)
 
     def _read(self, connection: Connection) -> int:
-        """Page through the node; returns how many batches of events there were before."""
+        """Page through the node; returns the number of event batches before that."""
         after, published = 0, -1
         while not self._stopping.is_set():
             page = self._ask(connection, ContentsPage(after, self._settings.page_blocks))
@@ -149,10 +149,10 @@ class NodeFollower:
                 raise PeerError("the node's pages do not go on")
             after = page.next_after
             for change in self._contents.page(page.blocks):
-                self._tell(change)
+                self._report(change)
         return published
 
-    def _hear(self, connection: Connection, events: zmq.Socket[bytes]) -> None:
+    def _receive(self, connection: Connection, events: zmq.Socket[bytes]) -> None:
         """Apply events as they come; returns when some are lost for good."""
         beats_at = time.monotonic() + self._settings.beat_s
         while not self._stopping.is_set():
@@ -169,11 +169,11 @@ class NodeFollower:
                     return
 
     def _beat(self, connection: Connection) -> bool:
-        """Ask for a sign of life; False: events are lost for good."""
+        """Request a sign of life; False: events are lost for good."""
         published = self._ask(connection, ContentsPage(_PAST_ALL, 1)).events
         if published < self._expected:
             raise PeerError("the node has published fewer events than were heard: it has started anew")
-        # What was published a moment ago may still be on its way; asking for it does no harm.
+        # A batch published a moment ago may still be on its way; requesting it does no harm.
         return published == self._expected or self._replay()
 
     def _take(self, number: int, payload: bytes) -> bool:
@@ -184,13 +184,13 @@ class NodeFollower:
             self._expected += 1
             for change in self._contents.apply(decode_batch(payload)):
                 if change.keys is None:
-                    # It is going to end, or to begin: what it holds by then is read again.
+                    # It is about to end, or to begin: its contents by then are read again.
                     raise PeerError("the node has dropped everything")
-                self._tell(change)
+                self._report(change)
         return True
 
     def _replay(self) -> bool:
-        """Apply what was published from the expected batch on; False: it cannot be had any more."""
+        """Apply the batches published from the expected one on; False: they are no longer available."""
         if not self.entry.replay_endpoint:
             return False
         with self._socket(zmq.DEALER) as socket:
@@ -215,16 +215,16 @@ class NodeFollower:
             raise PeerError("the node answers a page with something else")
         return answer
 
-    def _tell(self, change: ContentsChange) -> None:
+    def _report(self, change: ContentsChange) -> None:
         if change.keys:
-            self._told = True
+            self._reported = True
             stored, dram, held = change.stored, change.dram, len(self._contents)
             self._sink.changed(self.entry.name, stored=stored, keys=change.keys, dram=dram, held=held)
 
     def _forget(self) -> None:
         self._contents.clear()
-        if self._told:
-            self._told = False
+        if self._reported:
+            self._reported = False
             self._sink.cleared(self.entry.name)
 
     @contextmanager
@@ -252,4 +252,4 @@ class NodeFollower:
 
 
 Follow = Callable[[KvNodeEntry, NodeSink], NodeFollower]
-"""Makes the follower of a node; it is started by whoever asked."""
+"""Makes the follower of a node; the caller starts it."""

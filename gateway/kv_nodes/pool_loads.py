@@ -1,4 +1,4 @@
-"""Loads that one pool's engines may do from node managers, and what is learned from them."""
+"""Loads that one pool's engines may do from node managers, and the costs learned from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EXACT = "exact"
 
 
 class PoolLoads:
-    """Mutable: `follows`, and what was learned."""
+    """Mutable: `follows`, and the learned costs."""
 
     def __init__(self, nodes: KvNodes, metrics: GatewayMetrics) -> None:
         self.learned = NodeLoads(nodes.holdings)
@@ -40,9 +40,9 @@ class PoolLoads:
         return self.follows and self._exact
 
     def follow(self, entry: PoolEntry, engines: Sequence[EngineEntry]) -> NodeLoads | None:
-        """Take a new version of the pool; returns what routing may count on, None where that is nothing.
+        """Take a new version of the pool; returns the loads that routing may count on, None where there are none.
 
-        The keys of byte blocks say nothing of the engines' blocks, so that such pools load nothing.
+        The keys of byte blocks reveal nothing about the engines' blocks, so such pools load nothing.
         """
         homes = {engine.engine_id: engine.kv_node for engine in engines if engine.kv_node}
         self.learned.set_nodes(homes, self.nodes.slot_bytes())
@@ -54,17 +54,17 @@ class PoolLoads:
         return engine_id in self.learned.homes
 
     def order_of(self, keys: Sequence[int], tenant_id: str, hint: CacheHint, pin_s: float) -> LoadInstruction:
-        """Return what every engine of the pool is told of a prompt."""
+        """Return the instruction about a prompt that is the same for every engine of the pool."""
         packed = packed_keys(keys) if self._exact and keys else ""
         return LoadInstruction(keys=packed, tenant=tenant_of(tenant_id), hint=hint, pin_s=pin_s)
 
     def with_load(
         self, order: LoadInstruction, engine_id: str, fetch: Fetch, keys: Sequence[int]
     ) -> tuple[LoadInstruction, str]:
-        """Return the order with a load that was decided, and the node that is asked first; "": nobody can be asked."""
+        """Return the order with a load that was decided, and its first node; "": no node is available."""
         loadable = self.learned.loadable(keys, time.monotonic())
         holders = loadable.holders(engine_id, fetch.blocks) if loadable is not None else []
-        # The one that was decided for goes first, the others stand in for it.
+        # The decided holder goes first, the others are its fallbacks.
         names = sorted(holders, key=lambda name: name != fetch.node)[:MAX_HOLDERS]
         addresses = self.nodes.addresses(names)
         if not addresses:
@@ -73,6 +73,6 @@ class PoolLoads:
 
 
 def tenant_of(tenant_id: str) -> str:
-    """Return by what name nodes count a tenant's blocks: its id, or a digest of one that is too long for them."""
+    """Return the name under which nodes count a tenant's blocks: its id, or a digest of a too long one."""
     name = tenant_id.encode()
     return tenant_id if len(name) <= MAX_TENANT_BYTES else blake2b(name, digest_size=MAX_TENANT_BYTES // 2).hexdigest()

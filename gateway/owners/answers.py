@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class OwnerServer:
-    """One pool's answers. Mutable state: whose request each id is, and those that wait for an engine."""
+    """One pool's answers. Mutable state: the gateway of each request id, and the requests that wait for an engine."""
 
     def __init__(self, pool: LivePool, send: Callable[[str, OwnerAnswered], bool], advisories: Advisories) -> None:
         self._pool = pool
@@ -43,7 +43,7 @@ class OwnerServer:
         return len(self._of)
 
     def ask(self, peer: str, ask: Ask, epoch: OwnerEpoch, *, same_keys: bool) -> None:
-        """Decide about a peer's request; the answer goes out when there is one."""
+        """Decide about a peer's request; the answer is sent once the request is placed."""
         now = time.monotonic()
         request = received(ask.request, now, same_keys=same_keys)
         name = request.request_id
@@ -52,7 +52,7 @@ class OwnerServer:
                 request, hold=ask.hold, excluded=frozenset(ask.excluded), salted=ask.salted
             )
         except ValueError:
-            # Its id is under way here; whoever asks twice decides the second time alone.
+            # Its id is under way here; a peer that asks twice decides the second time alone.
             self.reject(peer, ask, OwnerEpoch())
             return
         if not isinstance(outcome, asyncio.Future):
@@ -71,7 +71,7 @@ class OwnerServer:
         outcome.add_done_callback(dispatched)
 
     def reject(self, peer: str, ask: Ask, seen: OwnerEpoch) -> None:
-        """Say that we do not decide for the pool, or not under this epoch, and which one we know."""
+        """Report that we do not decide for the pool, or not under this epoch, and the epoch that we know."""
         self._send(peer, OwnerAnswered(ask.ask_id, ask.pool_id, seen))
 
     def _answer(self, peer: str, ask: Ask, epoch: OwnerEpoch, outcome: Dispatched | Rejected) -> None:
@@ -88,12 +88,12 @@ class OwnerServer:
             self._end(name)
 
     def withdraw(self, peer: str, message: Withdraw) -> None:
-        """Give back what a request holds that its gateway needs no more."""
+        """Release the engine of a request whose gateway needs it no more."""
         if self._of.get(message.request_id) == peer:
             self._end(message.request_id)
 
-    def told(self, peer: str, message: OwnerNotice) -> None:
-        """Take note of what happened to a peer's request."""
+    def noticed(self, peer: str, message: OwnerNotice) -> None:
+        """Note an event of a peer's request."""
         name = message.request_id
         if self._of.get(name) != peer:
             return
@@ -109,7 +109,7 @@ class OwnerServer:
             self._of[request.request_id] = peer
 
     def forget(self, peers: frozenset[str] | None = None) -> None:
-        """Give back what the requests of these gateways hold, which have ended; None: of all, who have a new owner."""
+        """Release the requests of these gateways, which have ended; None: of all, which have a new owner."""
         for name in [name for name, peer in self._of.items() if peers is None or peer in peers]:
             self._end(name)
 
@@ -123,8 +123,8 @@ class OwnerServer:
 
 
 _OBSERVATIONS: dict[int, Callable[[OwnerNotice], Observation]] = {
-    FIRST_TOKEN: lambda told: FirstToken(told.request_id),
-    HANDED_OVER: lambda told: HandedOver(told.request_id),
-    COMPLETED: lambda told: Completed(told.request_id, told.cached_tokens),
-    FAILED: lambda told: Failed(told.request_id),
+    FIRST_TOKEN: lambda notice: FirstToken(notice.request_id),
+    HANDED_OVER: lambda notice: HandedOver(notice.request_id),
+    COMPLETED: lambda notice: Completed(notice.request_id, notice.cached_tokens),
+    FAILED: lambda notice: Failed(notice.request_id),
 }

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from gateway.pool.live_pool import LivePool
 
 ANSWER_S = 0.25
-"""An owner that has not said within this time what becomes of a request is not asked for a while."""
+"""An owner that has not answered a request within this time is not asked for a while."""
 MAX_WAITING = 65_536
 MAX_TOOK_KEYS = 262_144
-"""Block keys that a new owner is told of running requests; beyond it only their lengths."""
+"""Block keys of running requests that a new owner receives; beyond it only their lengths."""
 
 ANSWERED, QUEUED_WITHDRAWN, LATE, REJECTED, UNREACHABLE = "answered", "withdrawn", "late", "rejected", "unreachable"
-"""How asks end, as the metric names it."""
+"""Ends of asks, as the metric names them."""
 
 
 class Desk(Protocol):
@@ -74,7 +74,7 @@ class _Asked:
 
 
 class OwnerClient:
-    """One pool's requests, while another gateway may own it. `epoch` is whom to ask; None: nobody can be asked.
+    """One pool's requests, while another gateway may own it. `epoch` is the owner to ask; None: there is none.
 
     Mutable state: the asks that wait for their answer, by number, in the order in which they were made.
     """
@@ -94,7 +94,7 @@ class OwnerClient:
     async def place(
         self, request: InferenceRequest, *, hold: bool, excluded: frozenset[str] = frozenset(), salted: bool = False
     ) -> Dispatched | Rejected:
-        """Return what the owner decides; cancelling withdraws the request. Without an owner the own router decides."""
+        """Return the owner's decision; cancelling withdraws the request. Without an owner the own router decides."""
         epoch = self.epoch
         while epoch is not None:
             answer = await self._ask(epoch, request, hold, excluded, salted)
@@ -107,11 +107,11 @@ class OwnerClient:
         if self.epoch is not None:
             # The owner came while it waited here.
             moment = sent(request, time.monotonic())
-            self._tell(Took(self._pool.entry.pool_id, self.epoch, moment, outcome.decision.engine_id, False, salted))
+            self._notify(Took(self._pool.entry.pool_id, self.epoch, moment, outcome.decision.engine_id, False, salted))
         return Dispatched(msgspec.structs.replace(outcome.decision, decided_by=ALONE))
 
     def observe(self, observation: Observation) -> None:
-        """Take note of what happened to a request, here and at the owner."""
+        """Note an event of a request, here and at the owner."""
         self._pool.driver.observe(observation)
         epoch = self.epoch
         if epoch is not None:
@@ -122,16 +122,16 @@ class OwnerClient:
                 moment = FIRST_TOKEN
             elif isinstance(observation, HandedOver):
                 moment = HANDED_OVER
-            self._tell(OwnerNotice(self._pool.entry.pool_id, epoch, observation.request_id, moment, cached))
+            self._notify(OwnerNotice(self._pool.entry.pool_id, epoch, observation.request_id, moment, cached))
 
     def follow(self, epoch: OwnerEpoch | None, own: Callable[[str], bool]) -> None:
-        """Ask this owner from now on, which hears of all our running requests first; None: ask nobody.
+        """Direct asks to this owner, which first receives all our running requests; None: ask no owner.
 
-        `own` tells by its id whether a request is this gateway's.
+        `own` returns by its id whether a request is this gateway's.
         """
         self.epoch = epoch
         if epoch is not None:
-            self._tell(Afresh(self._pool.entry.pool_id, epoch))
+            self._notify(Afresh(self._pool.entry.pool_id, epoch))
             keys_left = MAX_TOOK_KEYS
             now = time.monotonic()
             for reservation in list(self._pool.router.reservations):
@@ -140,16 +140,16 @@ class OwnerClient:
                     continue
                 engine_id = self._pool.router.view.roster.engine_ids[reservation.target]
                 keys_left -= len(request.keys)
-                told = request if keys_left >= 0 else msgspec.structs.replace(request, keys=())
-                self._tell(
-                    Took(self._pool.entry.pool_id, epoch, sent(told, now), engine_id, reservation.phase is DECODING)
+                reported = request if keys_left >= 0 else msgspec.structs.replace(request, keys=())
+                self._notify(
+                    Took(self._pool.entry.pool_id, epoch, sent(reported, now), engine_id, reservation.phase is DECODING)
                 )
         for asked in list(self._waiting.values()):
             if asked.epoch != epoch:
                 self._give_up(asked, REJECTED)
 
     def answered(self, answer: OwnerAnswered) -> None:
-        """Take in what the owner says; of an ask that has ended it is ignored, for that was withdrawn."""
+        """Take the owner's answer; that of an ended ask is ignored, for the ask was withdrawn."""
         asked = self._waiting.get(answer.ask_id)
         if asked is None or asked.future.done():
             return
@@ -161,7 +161,7 @@ class OwnerClient:
             self._count(ANSWERED)
             asked.future.set_result(answer)
 
-    def look(self, now: float) -> None:
+    def sweep(self, now: float) -> None:
         """Give up asks that have no answer in time."""
         overdue = [item for item in self._waiting.values() if not item.acknowledged and now - item.asked_s >= ANSWER_S]
         for asked in overdue:
@@ -173,7 +173,7 @@ class OwnerClient:
     async def _ask(
         self, epoch: OwnerEpoch, request: InferenceRequest, hold: bool, excluded: frozenset[str], salted: bool
     ) -> OwnerAnswered | None:
-        """Return the owner's answer; None: it gives none, and has been told that the request needs it no more."""
+        """Return the owner's answer; None: it gives none, and has been notified that the request needs it no more."""
         if len(self._waiting) >= MAX_WAITING:
             return None
         self._next_id += 1
@@ -209,7 +209,7 @@ class OwnerClient:
         if decision is None:
             raise RuntimeError("an answer without a decision has ended a wait")
         if answer.advisory is not None:
-            self._advisories.told(request.request_id, answer.advisory)
+            self._advisories.outcome(request.request_id, answer.advisory)
         incarnation = self._pool.driver.adopt(request, decision.engine_id, salted)
         return Dispatched(self._as_ours(decision, epoch, answer.age_s, incarnation))
 
@@ -236,7 +236,7 @@ class OwnerClient:
         if not asked.future.done():
             asked.future.set_result(None)
 
-    def _tell(self, message: OwnerNotice | Took | Afresh) -> None:
+    def _notify(self, message: OwnerNotice | Took | Afresh) -> None:
         if self.epoch is not None:
             self._desk.send(self.epoch.owner, message)
 

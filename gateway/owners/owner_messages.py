@@ -18,7 +18,7 @@ FIRST_TOKEN, HANDED_OVER, COMPLETED, FAILED = 0, 1, 2, 3
 
 
 class OwnerEpoch(msgspec.Struct, frozen=True, order=True, array_like=True):
-    """One owner's time with a pool; of two the greater counts."""
+    """One owner's term with a pool; of two the greater counts."""
 
     number: int = 0
     """0: the pool never had an owner."""
@@ -48,7 +48,7 @@ class Withdraw(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1):
 
 
 class OwnerNotice(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2):
-    """What happened to a dispatched request: one of the four moments above."""
+    """An event of a dispatched request: one of the four moments above."""
 
     pool_id: str
     epoch: OwnerEpoch
@@ -69,7 +69,7 @@ class Took(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=3):
 
 
 class Afresh(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=5):
-    """Forget all requests of the sender; those that run follow."""
+    """Forget all requests of the sender; the running ones follow."""
 
     pool_id: str
     epoch: OwnerEpoch
@@ -86,7 +86,7 @@ class OwnerAnswered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=
     """Seconds since `decision.decided_s` on the owner's clock."""
     rejected: Rejected | None = None
     advisory: StoredAdvisory | None = None
-    """What an advisory had done for the request."""
+    """The outcome of an advisory for the request."""
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
@@ -102,8 +102,8 @@ class OwnedPool(msgspec.Struct, frozen=True, array_like=True):
 
     pool_id: str
     epoch: OwnerEpoch
-    standing: PoolLoadReport | None = None
-    """As the owner sees it, where region rules ask."""
+    load: PoolLoadReport | None = None
+    """As the owner sees it, where region rules need it."""
 
 
 class Beat(msgspec.Struct, frozen=True, array_like=True):
@@ -120,7 +120,7 @@ _FIELDS = len(InferenceRequest.__struct_fields__)
 
 
 def sent(request: InferenceRequest, now: float) -> InferenceRequest:
-    """Return the request as it travels: its moments from now on, and without what its own gateway alone knows of it."""
+    """Return the request in wire form: its moments relative to now, and without the facts for its own gateway alone."""
     core = InferenceRequest(*msgspec.structs.astuple(request)[:_FIELDS])
     return msgspec.structs.replace(core, arrived_s=request.arrived_s - now, give_up_s=request.give_up_s - now)
 

@@ -7,10 +7,10 @@ import msgspec
 from gateway.owners.owner_messages import OwnerEpoch
 
 LEASE_S = 1.5
-"""The owner's claim on the bus ends so long after its last renewal."""
+"""Time after its last renewal at which the owner's claim on the bus ends."""
 RENEW_S = 0.5
 SILENT_S = 1.0
-"""An owner that has said nothing for so long is not asked."""
+"""An owner that was silent for this long is not asked."""
 
 OWNER, ASKS, ALONE, ONLY = "owner", "asks", "alone", "only"
 """Decides for all; asks the owner; decides alone although it may reach others; is the only gateway, or reaches none."""
@@ -39,44 +39,44 @@ class Around(msgspec.Struct, frozen=True):
 
 
 class Ownership:
-    """One pool's owner in the eyes of one gateway.
+    """One gateway's knowledge of a pool's owner.
 
-    Mutable state: `seen` (the highest epoch that anybody told), the role with its reason and since when, the end of
-    our own lease, who else held it, when the owner last spoke, and when the next claim may be made.
+    Mutable state: `seen` (the highest epoch received), the role with its reason and since when, the end of our own
+    lease, its other holder, when the owner last spoke, and when the next claim may be made.
     """
 
     def __init__(self, me: str, now: float) -> None:
         self.seen = OwnerEpoch()
         self.promised = OwnerEpoch()
-        """The highest epoch that was promised to anybody."""
+        """The highest promised epoch."""
         self.role = ONLY
         self.reason = ""
         self.since_s = now
-        self.heard_s = float("-inf")
+        self.received_s = float("-inf")
         self._late_until_s = float("-inf")
         self._me = me
         self._held_until_s = float("-inf")
         self._renew_s = float("-inf")
         self._free_since_s: float | None = None
         self._holder = ""
-        """Who had the lease when we last claimed it in vain; empty once there is an owner that we hear."""
+        """Holder at our last failed claim; empty once an owner is reachable."""
 
     @property
     def owner(self) -> str:
         """The tag of the gateway that decides for us; empty: we decide alone."""
         return self.seen.owner if self.role in (OWNER, ASKS) else ""
 
-    def hear(self, told: OwnerEpoch, speaker: str, now: float) -> bool:
-        """Note an epoch; False where it is stale. An owner that hears of a greater one is none any more."""
-        if told < self.seen:
+    def receive(self, epoch: OwnerEpoch, speaker: str, now: float) -> bool:
+        """Note an epoch; False where it is stale. An owner that receives a greater one loses its role."""
+        if epoch < self.seen:
             return False
-        if told > self.seen or speaker == told.owner:
-            self.heard_s, self._holder = now, ""
-        self.seen = told
+        if epoch > self.seen or speaker == epoch.owner:
+            self.received_s, self._holder = now, ""
+        self.seen = epoch
         return True
 
     def promise(self, proposed: OwnerEpoch) -> OwnerEpoch:
-        """Return the epoch that somebody wants to own the pool under, or the one that stands against it.
+        """Return the epoch that a peer proposes for its ownership, or the one that prevents it.
 
         Each number is promised to one gateway.
         """
@@ -94,7 +94,7 @@ class Ownership:
         return self.role == OWNER and self.seen.owner == self._me and now <= self._held_until_s
 
     def settle(self, around: Around, now: float) -> bool:
-        """Take the role that follows from what is known; True: it changed."""
+        """Take the role that follows from the known facts; True: it changed."""
         role, reason = self._role(around, now)
         changed = role != self.role
         if changed or (role == ONLY and reason != self.reason):
@@ -106,13 +106,13 @@ class Ownership:
         owner = self.seen.owner
         if owner == self._me and owner:
             if not around.bus and (around.connected or not around.peers):
-                # Nobody can be elected; it stays with us while somebody reaches us.
+                # No peer can be elected; it stays with us while any peer reaches us.
                 self._held_until_s = max(self._held_until_s, now + LEASE_S)
             return (OWNER, "") if now <= self._held_until_s else (ALONE, LAPSED)
         if owner and owner in around.peers and owner not in around.gone:
             if now < self._late_until_s:
                 return ALONE, LATE
-            return (ASKS, "") if now - self.heard_s <= SILENT_S else (ALONE, SILENT)
+            return (ASKS, "") if now - self.received_s <= SILENT_S else (ALONE, SILENT)
         if not around.peers - around.gone:
             return ONLY, UNREACHED if around.unreached else ""
         return (ALONE, GONE) if owner else (ALONE, NO_OWNER)
@@ -120,9 +120,9 @@ class Ownership:
     # -- the lease
 
     def claims(self, around: Around, rank: int, now: float) -> tuple[bool, str]:
-        """Return whether to claim the pool now, and instead of whom ("": only if it is free).
+        """Return whether to claim the pool now, and the holder to replace ("": only if it is free).
 
-        `rank` 0 claims at once; the others leave it a while.
+        `rank` 0 claims at once; the others wait a while.
         """
         if not around.bus:
             return False, ""
@@ -138,10 +138,10 @@ class Ownership:
         return True, self._instead_of(around)
 
     def _instead_of(self, around: Around) -> str:
-        """Return whose lease we may take.
+        """Return the holder whose lease we may take.
 
         That of an owner that has ended, or of a holder that refuses our connections while we reach most gateways: it
-        may live, but nobody can ask it. Of two groups that do not reach each other, one at most is the larger.
+        may live, but no gateway can ask it. Of two groups that do not reach each other, one at most is the larger.
         """
         reaches_most = 2 * (1 + len(around.connected)) > 1 + len(around.peers)
         if self._holder in around.gone and reaches_most:
@@ -150,15 +150,15 @@ class Ownership:
         return owner if owner in around.gone or owner not in around.peers else ""
 
     def claimed(self, asked_s: float) -> None:
-        """Do not ask again at once."""
+        """Postpone the next claim."""
         self._renew_s = asked_s + (RENEW_S if self.seen.owner == self._me else 0.2)
 
     def renewed(self, asked_s: float) -> None:
-        """The bus says that the pool is ours for a lease from `asked_s`."""
+        """Note that the bus confirmed our lease from `asked_s`."""
         self._held_until_s, self._holder = asked_s + LEASE_S, ""
 
     def lost(self, holder: str, now: float) -> None:
-        """The bus says that somebody else has claimed the pool: we own it no more."""
+        """Give the pool up: by the bus, another gateway has claimed it."""
         self._holder = holder
         if self.seen.owner == self._me:
             self.seen = OwnerEpoch(self.seen.number, "")
@@ -166,7 +166,7 @@ class Ownership:
             self._free_since_s = now
 
     def elected(self, epoch: OwnerEpoch, asked_s: float) -> None:
-        """Own the pool from now on, under an epoch above all that a peer has seen."""
+        """Own the pool, under an epoch above all that a peer has seen."""
         self.seen = epoch
         self._free_since_s = None
         self.renewed(asked_s)

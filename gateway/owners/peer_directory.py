@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from gateway.bus.bus import Bus
-from gateway.bus.follower_bus import hear_gateways
+from gateway.bus.follower_bus import subscribe_to_gateways
 from gateway.contracts.wire import UnreadableMessageError, WireForm
 from gateway.peers.peer_link import PeerLinks
 from gateway.peers.peer_proof import PeerIdentity
@@ -16,14 +16,15 @@ from gateway.peers.peer_proof import PeerIdentity
 TOPIC = "peer"
 ANNOUNCE_S = 1.0
 ANNOUNCING_S = 3.0
-"""Who announced itself within this time lives."""
+"""A gateway that announced itself within this time lives."""
 FORGET_S = 30.0
-"""A peer without a connection that has announced nothing for so long has left, where the bus would have told."""
+"""A peer without a connection and without an announcement for this long has left, where the bus would have reported it.
+"""
 MAX_PEERS = 64
 
 
 class PeerAddress(msgspec.Struct, frozen=True):
-    """Where one gateway is reached by others."""
+    """The address of one gateway for others."""
 
     who: PeerIdentity
     address: str
@@ -34,16 +35,17 @@ _FORM: WireForm[PeerAddress] = WireForm(PeerAddress, "a peer's address", limit=4
 
 
 class PeerDirectory:
-    """Follows the announcements and keeps the links to those of our region. Mutable: who is known, since when heard.
+    """Follows the announcements and keeps the links to those of our region. Mutable: the known peers, and when each was
+    last received.
 
-    What is known stays while the bus is away.
+    The known peers stay while the bus is away.
     """
 
     def __init__(self, bus: Bus, links: PeerLinks) -> None:
         self._bus = bus
         self._links = links
         self._known: dict[str, PeerAddress] = {}
-        self._heard_s: dict[str, float] = {}
+        self._received_s: dict[str, float] = {}
         self._announced_s = float("-inf")
         self._own = b""
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -54,9 +56,9 @@ class PeerDirectory:
         return sorted(item.who.tag for item in self._known.values())
 
     def announcing(self, now: float) -> frozenset[str]:
-        """Return the tags of those that have just announced themselves, or would have, were the bus there."""
+        """Return the tags of those that have just announced themselves, or would have, if the bus were there."""
         return frozenset(
-            each.who.tag for name, each in self._known.items() if now - self._heard_s.get(name, now) < ANNOUNCING_S
+            peer.who.tag for name, peer in self._known.items() if now - self._received_s.get(name, now) < ANNOUNCING_S
         )
 
     def name(self, tag: str) -> str:
@@ -66,48 +68,48 @@ class PeerDirectory:
         return next((item.name for item in who if item.tag == tag and item.name), tag)
 
     def key_space(self, tag: str) -> str:
-        """Return which secret the block keys of the gateway with this tag follow, as it announced."""
+        """Return the announced fingerprint of the secret behind the block keys of the gateway with this tag."""
         return next((item.who.key_space for item in self._known.values() if item.who.tag == tag), "")
 
     def start(self, address: str) -> None:
-        """Announce ourselves from now on, and hear the others; runs on the event loop."""
+        """Announce ourselves and subscribe to the others; runs on the event loop."""
         self._own = _FORM.encode(PeerAddress(self._links.me, address))
         loop = asyncio.get_running_loop()
 
-        def heard(name: str, value: bytes) -> None:
-            loop.call_soon_threadsafe(self._hear, name, value)
+        def take(name: str, value: bytes) -> None:
+            loop.call_soon_threadsafe(self._receive, name, value)
 
-        self._unsubscribe = hear_gateways(self._bus, TOPIC, heard)
+        self._unsubscribe = subscribe_to_gateways(self._bus, TOPIC, take)
 
     def stop(self) -> None:
-        """Hear nothing more."""
+        """Unsubscribe."""
         self._unsubscribe()
 
     def tick(self, now: float) -> None:
-        """Announce ourselves when it is time, and forget who left."""
+        """Announce ourselves when it is time, and forget departed peers."""
         if now - self._announced_s >= ANNOUNCE_S:
             self._announced_s = now
             self._bus.publish(TOPIC, self._own)
         for name in list(self._known):
             tag = self._known[name].who.tag
-            heard_s = self._heard_s.setdefault(name, now)
+            received_s = self._received_s.setdefault(name, now)
             if not self._bus.connected or self._links.connected(tag):
-                self._heard_s[name] = now
-            elif now - heard_s > FORGET_S:
-                del self._known[name], self._heard_s[name]
+                self._received_s[name] = now
+            elif now - received_s > FORGET_S:
+                del self._known[name], self._received_s[name]
                 self._connect()
 
-    def _hear(self, name: str, value: bytes) -> None:
+    def _receive(self, name: str, value: bytes) -> None:
         try:
-            told = _FORM.decode(value)
+            address = _FORM.decode(value)
         except UnreadableMessageError:
             return
         me = self._links.me
-        if told.who.tag == me.tag or told.who.region != me.region or (name and name == me.name):
+        if address.who.tag == me.tag or address.who.region != me.region or (name and name == me.name):
             return
-        self._heard_s.pop(name, None)
-        if self._known.get(name) != told and (name in self._known or len(self._known) < MAX_PEERS):
-            self._known[name] = told
+        self._received_s.pop(name, None)
+        if self._known.get(name) != address and (name in self._known or len(self._known) < MAX_PEERS):
+            self._known[name] = address
             self._connect()
 
     def _connect(self) -> None:

@@ -46,7 +46,7 @@ from routing.regions.region_view import PoolLoadReport
 TICK_S = 0.1
 BEAT_S = 0.25
 ELECT_S = 0.3
-"""Peers have so long to say which epoch they have seen; who is silent is not waited for."""
+"""Time for peers to report the epoch that they have seen; silent ones are not waited for."""
 MAX_BATCH = 256
 """Messages that go out before the loop's turn ends."""
 BATCHES, BEATS, PROPOSALS = "owner batch", "owner beat", "owner proposal"
@@ -68,7 +68,7 @@ class SharedPool:
 class PoolOwners:
     """One gateway's part. Everything runs on its event loop.
 
-    `shares` tells which pools this region's gateways serve together.
+    `shares` returns which pools this region's gateways serve together.
 
     Mutable state: one SharedPool for each pool, messages of this turn by peer, and when the last heartbeat went out.
     """
@@ -108,7 +108,7 @@ class PoolOwners:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def tick(self) -> None:
-        """Do what time makes due: announce, settle who owns what, claim, and let owners be heard."""
+        """End the tasks under way."""
         now = self.clock()
         self.directory.tick(now)
         self._follow_pools(now)
@@ -118,7 +118,7 @@ class PoolOwners:
             for shared in self.shared.values():
                 shared.answers.forget(around.gone)
         for pool_id, shared in self.shared.items():
-            shared.asks.look(now)
+            shared.asks.sweep(now)
             self._settle(shared, around, now)
             rank = self._rank(pool_id, around)
             claims, instead_of = shared.ownership.claims(around, rank, now)
@@ -131,7 +131,7 @@ class PoolOwners:
 
     def _follow_pools(self, now: float) -> None:
         pools = {pool.entry.pool_id: pool for pool in self._pools() if not pool.observes and self._shares(pool)}
-        for pool_id in [each for each, shared in self.shared.items() if pools.get(each) is not shared.pool]:
+        for pool_id in [gone for gone, shared in self.shared.items() if pools.get(gone) is not shared.pool]:
             del self.shared[pool_id]
         for pool_id, pool in pools.items():
             if pool_id not in self.shared:
@@ -152,11 +152,11 @@ class PoolOwners:
         )
 
     def _rank(self, pool_id: str, around: Around) -> int:
-        """Return our place in the order in which gateways claim this pool, so that pools spread over them."""
+        """Return our rank among the gateways that claim this pool, so that pools spread over them."""
         tags = (self._me, *around.connected)
         return sorted(tags, key=lambda tag: xxhash.xxh3_64_intdigest(f"{pool_id}\n{tag}".encode())).index(self._me)
 
-    # -- who owns what
+    # -- ownership
 
     def _settle(self, shared: SharedPool, around: Around, now: float) -> None:
         ownership, pool = shared.ownership, shared.pool
@@ -171,9 +171,9 @@ class PoolOwners:
             else:
                 pool.decide_by(pool.driver.place, pool.driver.observe, at_once=True)
             shared.asks.follow(asked, lambda name: name.endswith(self._me))
-            self._tell(shared)
+            self._log_owner(shared)
 
-    def _tell(self, shared: SharedPool) -> None:
+    def _log_owner(self, shared: SharedPool) -> None:
         ownership, pool_id = shared.ownership, shared.pool.entry.pool_id
         self._metrics.owner_epoch.set(pool_id, value=ownership.seen.number)
         log_event(
@@ -210,17 +210,17 @@ class PoolOwners:
             shared.claiming = False
 
     async def _elect(self, pool_id: str, ownership: Ownership, claimed_s: float) -> None:
-        """Find an epoch above all that peers have seen, and let them know; nobody else holds the lease meanwhile."""
+        """Find an epoch above all that peers have seen, and announce it; no other gateway holds the lease meanwhile."""
         if self._unmet():
-            # A peer that we have only just heard of may know an owner.
+            # A newly discovered peer may know an owner.
             await asyncio.sleep(ELECT_S)
         highest = max(ownership.seen, ownership.promised).number
         while self.clock() < claimed_s + LEASE_S:
             epoch = OwnerEpoch(highest + 1, self._me)
             body = BEAT.encode(Beat([OwnedPool(pool_id, epoch)]))
             peers = [tag for tag in self.directory.tags if self._links.connected(tag)]
-            told = await asyncio.gather(*(self._propose(tag, body) for tag in peers))
-            known = [item for item in (*told, ownership.promise(epoch)) if item.number]
+            answers = await asyncio.gather(*(self._propose(tag, body) for tag in peers))
+            known = [item for item in (*answers, ownership.promise(epoch)) if item.number]
             if all(item == epoch for item in known):
                 ownership.elected(epoch, claimed_s)
                 self._beat_s = float("-inf")
@@ -245,46 +245,46 @@ class PoolOwners:
             known.append(pool if shared is None else OwnedPool(pool.pool_id, shared.ownership.promise(pool.epoch)))
         return BEAT.encode(Beat(known))
 
-    def _heard(self, told: OwnedPool, speaker: str) -> OwnerEpoch:
+    def _receive(self, owned: OwnedPool, speaker: str) -> OwnerEpoch:
         """Take in an epoch, and return the highest that we know."""
-        shared = self.shared.get(told.pool_id)
+        shared = self.shared.get(owned.pool_id)
         if shared is None:
-            return told.epoch
+            return owned.epoch
         now = self.clock()
         before = shared.ownership.seen
-        shared.ownership.hear(told.epoch, speaker, now)
+        shared.ownership.receive(owned.epoch, speaker, now)
         if shared.ownership.seen != before or shared.ownership.role == ALONE:
             self._settle(shared, self._around(), now)
-        if shared.ownership.role == ASKS and told.epoch == shared.ownership.seen and told.standing is not None:
-            shared.pool.standing = told.standing
+        if shared.ownership.role == ASKS and owned.epoch == shared.ownership.seen and owned.load is not None:
+            shared.pool.load_report = owned.load
         return shared.ownership.seen
 
     def _beat(self, around: Around, now: float) -> None:
         owned = [
-            OwnedPool(pool_id, shared.ownership.seen, self._standing(shared.pool))
+            OwnedPool(pool_id, shared.ownership.seen, self._load_report(shared.pool))
             for pool_id, shared in self.shared.items()
             if shared.ownership.owns(now)
         ]
         if owned and around.connected:
             body = BEAT.encode(Beat(owned))
             for tag in around.connected:
-                self._links.tell(tag, BEATS, body)
+                self._links.notify(tag, BEATS, body)
 
-    def _standing(self, pool: LivePool) -> PoolLoadReport | None:
-        # A router has the time of this machine, whatever clock leases go by.
+    def _load_report(self, pool: LivePool) -> PoolLoadReport | None:
+        # A router uses the time of this machine, whatever clock leases use.
         return pool_load_report(pool.router, time.monotonic()) if self._links.me.region else None
 
     def _on_beat(self, peer: PeerIdentity, body: bytes) -> None:
         stale = []
         try:
             for pool in BEAT.decode(body).pools:
-                seen = self._heard(pool, peer.tag)
+                seen = self._receive(pool, peer.tag)
                 if seen > pool.epoch:
                     stale.append(OwnedPool(pool.pool_id, seen))
         except UnreadableMessageError:
             return
         if stale:
-            self._links.tell(peer.tag, BEATS, BEAT.encode(Beat(stale)))
+            self._links.notify(peer.tag, BEATS, BEAT.encode(Beat(stale)))
 
     def decides(self, pool_id: str) -> bool:
         """Return whether our requests to a pool are decided here."""
@@ -316,7 +316,7 @@ class PoolOwners:
     def _flush(self, tag: str) -> None:
         messages = self._outgoing.pop(tag, None)
         if messages:
-            self._links.tell(tag, BATCHES, BATCH.encode(Batch(tag, messages)))
+            self._links.notify(tag, BATCHES, BATCH.encode(Batch(tag, messages)))
 
     def _on_batch(self, peer: PeerIdentity, body: bytes) -> None:
         try:
@@ -341,7 +341,7 @@ class PoolOwners:
 
     def _take_answer(self, shared: SharedPool, message: OwnerAnswered, speaker: str) -> None:
         if message.epoch.number:
-            self._heard(OwnedPool(message.pool_id, message.epoch), speaker)
+            self._receive(OwnedPool(message.pool_id, message.epoch), speaker)
         shared.asks.answered(message)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -355,7 +355,7 @@ def _take(shared: SharedPool, message: Message, peer: str, *, same_keys: bool) -
     if isinstance(message, Ask):
         answers.ask(peer, message, shared.ownership.seen, same_keys=same_keys)
     elif isinstance(message, OwnerNotice):
-        answers.told(peer, message)
+        answers.noticed(peer, message)
     elif isinstance(message, Withdraw):
         answers.withdraw(peer, message)
     elif isinstance(message, Took):

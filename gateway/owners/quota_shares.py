@@ -1,7 +1,7 @@
 """Shares of each API key's limits: the gateways' shares add up to the limit and follow the key's calls.
 
-The owner of the first pool gives the parts out. A part is raised only by what others have given back, so that the sum
-holds at every moment. Without other gateways all of it is ours, and nothing is sent.
+The owner of the first pool gives the parts out. A part is raised only by parts that others have given back, so that the
+sum holds at every moment. Without other gateways all of it is ours, and nothing is sent.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from gateway.owners.pool_owners import PoolOwners
 from gateway.peers.peer_link import PeerLinks
 from gateway.peers.peer_proof import PeerIdentity
 
-TELL_S = 0.5
+REPORT_S = 0.5
 EVEN = 0.1
-"""Part of a limit that is shared evenly, whoever asks, so that a first call finds something."""
+"""Part of a limit that is shared evenly, independent of demand, so that a first call finds something."""
 WORTH_MOVING = 0.05
 JOINS_S = 5.0
-"""A gateway that finds others so soon after its start has joined them, and begins with empty buckets."""
+"""A gateway that meets others this soon after its start has joined them, and begins with empty buckets."""
 CUT_OFF_S = 20.0
 CUT_OFF_PART = 0.1
-"""A gateway that no peer has reached for so long keeps this of its parts: others are about to have them."""
+"""Factor of its parts that a gateway keeps after a while without peers: others are about to have them."""
 USES, PARTS = "quota use", "quota parts"
 
 
@@ -36,14 +36,14 @@ class KeyUse(msgspec.Struct, frozen=True, array_like=True):
 
     key_id: str
     calls: float
-    """Calls since the last word, rejected ones included, half of those before, and so on."""
+    """Calls since the last report, rejected ones included, half of those before, and so on."""
     in_flight: float
     """Requests that run or were rejected for want of a slot, likewise."""
     has: KeyPart
 
 
 class KeyUses(msgspec.Struct, frozen=True, array_like=True):
-    """All keys that one gateway was asked with."""
+    """Use of all keys at one gateway."""
 
     keys: list[KeyUse]
 
@@ -53,14 +53,14 @@ _PARTS: WireForm[dict[str, KeyPart]] = WireForm(dict[str, KeyPart], "parts of ke
 
 
 class QuotaShares:
-    """One gateway's end. Mutable: what was told by whom, what was given to whom, and since when nobody reaches us."""
+    """One gateway's end. Mutable: the peers' reports, the parts given out, and since when no peer is reachable."""
 
     def __init__(self, owners: PoolOwners, links: PeerLinks, quotas: Sequence[KeyQuotas]) -> None:
-        """`quotas` share the parts; the first one says what was asked."""
+        """`quotas` share the parts; the first one counts the demand."""
         self._owners = owners
         self._links = links
         self._quotas = quotas
-        self._told: dict[str, dict[str, KeyUse]] = {}
+        self._reports: dict[str, dict[str, KeyUse]] = {}
         self._given: dict[str, dict[str, KeyPart]] = {}
         self._wanted: dict[str, tuple[float, float]] = {}
         self._cut_off_s: float | None = None
@@ -69,7 +69,7 @@ class QuotaShares:
         links.on_notice(PARTS, self._on_parts)
 
     def tick(self) -> None:
-        """Say what we want, or, as who gives the parts out, give them."""
+        """Report our demand, or, if we give the parts out, give them."""
         now = self._owners.clock()
         known = self._owners.directory.tags
         connected = [tag for tag in known if self._links.connected(tag)]
@@ -79,16 +79,16 @@ class QuotaShares:
         uses = self._uses()
         giver = self._giver()
         if giver == self._links.me.tag:
-            self._told[giver] = {use.key_id: use for use in uses}
+            self._reports[giver] = {use.key_id: use for use in uses}
             self._give(gateways)
         else:
-            self._told.clear()
+            self._reports.clear()
             self._given.clear()
             if giver and len(gateways) > 1:
-                self._links.tell(giver, USES, _USES.encode(KeyUses(uses)))
+                self._links.notify(giver, USES, _USES.encode(KeyUses(uses)))
 
     def _giver(self) -> str:
-        """Return the tag of the gateway that gives parts out; empty: nobody now, and all keep what they have."""
+        """Return the tag of the gateway that gives parts out; empty: there is none now, and all keep what they have."""
         pool_id = min(self._owners.shared, default="")
         if not pool_id:
             return ""
@@ -96,13 +96,13 @@ class QuotaShares:
         return known.owner if known.role in (OWNER, ASKS) else ""
 
     def _settle(self, gateways: list[str], connected: list[str], now: float) -> None:
-        """Know our place among the gateways, by which limits are parted that nobody has given out."""
-        place = (gateways.index(self._links.me.tag), len(gateways))
+        """Determine our index among the gateways, by which limits without assigned parts are divided."""
+        position = (gateways.index(self._links.me.tag), len(gateways))
         self._began_s = now if self._began_s is None else self._began_s
-        joins = place[1] > 1 and self._quotas[0].place[1] == 1 and now - self._began_s < JOINS_S
+        joins = position[1] > 1 and self._quotas[0].position[1] == 1 and now - self._began_s < JOINS_S
         for quotas in self._quotas:
-            quotas.share_with(place, now, empty=joins)
-        if connected or place[1] == 1:
+            quotas.share_with(position, now, empty=joins)
+        if connected or position[1] == 1:
             self._cut_off_s = None
         elif self._cut_off_s is None:
             self._cut_off_s = now
@@ -139,7 +139,7 @@ class QuotaShares:
 
     def _on_uses(self, peer: PeerIdentity, body: bytes) -> None:
         try:
-            self._told[peer.tag] = {key.key_id: key for key in _USES.decode(body).keys}
+            self._reports[peer.tag] = {key.key_id: key for key in _USES.decode(body).keys}
         except UnreadableMessageError:
             return
 
@@ -153,15 +153,15 @@ class QuotaShares:
         self._take(parts)
 
     def _give(self, gateways: list[str]) -> None:
-        """Give out the parts of all keys that anybody asked with, once all gateways have said what they have."""
-        if any(tag not in self._told for tag in gateways):
+        """Give out the parts of all keys with demand, once all gateways have reported theirs."""
+        if any(tag not in self._reports for tag in gateways):
             return
-        for gone in [tag for tag in self._told if tag not in gateways]:
-            self._told.pop(gone)
+        for gone in [tag for tag in self._reports if tag not in gateways]:
+            self._reports.pop(gone)
             self._given.pop(gone, None)
         limited = self._quotas[0].limited
         sent: dict[str, dict[str, KeyPart]] = {tag: {} for tag in gateways}
-        for name in sorted({name for told in self._told.values() for name in told}):
+        for name in sorted({name for uses in self._reports.values() for name in uses}):
             key = limited.get(name)
             if key is not None:
                 for tag, part in self._parted(key, gateways).items():
@@ -171,44 +171,44 @@ class QuotaShares:
             if tag == self._links.me.tag:
                 self._take(parts)
             elif parts:
-                self._links.tell(tag, PARTS, _PARTS.encode(parts))
+                self._links.notify(tag, PARTS, _PARTS.encode(parts))
 
     def _parted(self, key: ApiKeyEntry, gateways: list[str]) -> dict[str, KeyPart]:
         """Return each gateway's new part: less at once, more as far as the others have given back."""
         count = len(gateways)
-        even = [KeyPart.even(key, place, count) for place in range(count)]
-        uses = [self._told[tag].get(key.key_id) for tag in gateways]
-        has = [use.has if use is not None else even[place] for place, use in enumerate(uses)]
-        given = [self._given.get(tag, {}).get(key.key_id, has[place]) for place, tag in enumerate(gateways)]
+        even = [KeyPart.even(key, index, count) for index in range(count)]
+        uses = [self._reports[tag].get(key.key_id) for tag in gateways]
+        has = [use.has if use is not None else even[index] for index, use in enumerate(uses)]
+        given = [self._given.get(tag, {}).get(key.key_id, has[index]) for index, tag in enumerate(gateways)]
         held = [KeyPart(max(a.rate, b.rate), max(a.slots, b.slots)) for a, b in zip(has, given, strict=True)]
         rates = shared_out([use.calls if use else 0.0 for use in uses])
         slots = whole_slots([use.in_flight if use else 0.0 for use in uses], key.max_in_flight or 0)
         free = 1.0 - math.fsum(item.rate for item in held)
         free_slots = (key.max_in_flight or 0) - sum(item.slots for item in held)
         parts = {}
-        for place, tag in enumerate(gateways):
-            rate, slot = held[place].rate, held[place].slots
-            if abs(rates[place] - rate) > WORTH_MOVING or rates[place] < rate:
-                more = min(max(free, 0.0), rates[place] - rate)
+        for index, tag in enumerate(gateways):
+            rate, slot = held[index].rate, held[index].slots
+            if abs(rates[index] - rate) > WORTH_MOVING or rates[index] < rate:
+                more = min(max(free, 0.0), rates[index] - rate)
                 free -= max(more, 0.0)
                 rate += more
-            more_slots = min(max(free_slots, 0), slots[place] - slot)
+            more_slots = min(max(free_slots, 0), slots[index] - slot)
             free_slots -= max(more_slots, 0)
             parts[tag] = KeyPart(rate, slot + more_slots)
         return parts
 
 
 def shared_out(wanted: Sequence[float]) -> list[float]:
-    """Return each one's part of 1: most by what it wants, a little evenly."""
+    """Return each gateway's part of 1: most in proportion to its demand, a little evenly."""
     total, count = math.fsum(wanted), len(wanted)
     return [(1.0 - EVEN) * item / total + EVEN / count if total else 1.0 / count for item in wanted]
 
 
 def whole_slots(wanted: Sequence[float], limit: int) -> list[int]:
-    """Return each one's part of `limit` whole slots, by the largest remainder; the first of equals gets more."""
+    """Return each gateway's part of `limit` whole slots, by the largest remainder; the first of equals gets more."""
     exact = [part * limit for part in shared_out(wanted)]
     slots = [math.floor(item) for item in exact]
-    order = sorted(range(len(exact)), key=lambda place: (slots[place] - exact[place], place))
-    for place in order[: limit - sum(slots)]:
-        slots[place] += 1
+    order = sorted(range(len(exact)), key=lambda index: (slots[index] - exact[index], index))
+    for index in order[: limit - sum(slots)]:
+        slots[index] += 1
     return slots

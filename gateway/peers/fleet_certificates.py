@@ -1,6 +1,6 @@
-"""Certificates for gateways that were given none, signed by an authority whose key is derived from the fleet secret.
+"""Certificates for gateways without configured ones, signed by an authority whose key is derived from the fleet secret.
 
-Who holds the secret can join the fleet anyway; without it, no certificate can be made that the fleet accepts
+A holder of the secret can join the fleet anyway; without it, no certificate can be made that the fleet accepts
 (decision 55). While the secret is rotated, the authorities of both secrets are accepted.
 """
 
@@ -24,12 +24,12 @@ from kvstore.transfer.tls import TlsFiles
 
 LIFETIME = timedelta(days=7)
 _EARLIER = timedelta(days=1)
-"""A certificate is valid from so long before it is made, for peers whose clocks are behind."""
+"""Time by which a certificate's validity precedes its creation, for peers whose clocks are behind."""
 _AUTHORITY, _GATEWAY = (
     x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in ("Headway fleet", "Headway gateway")
 )
 _FROM, _UNTIL = datetime(2020, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
-"""Of authorities, which end with their secrets."""
+"""Validity of authorities, which end with their secrets."""
 
 
 class FleetTls:
@@ -48,7 +48,7 @@ class FleetTls:
         self.refresh()
 
     def refresh(self) -> bool:
-        """Make a certificate if the last one is half its lifetime old, or of a future that the clock has left."""
+        """Make a certificate if the last one is half its lifetime old, or dated in the future."""
         now = self._wall()
         if 0 <= now - self._made_at < LIFETIME.total_seconds() / 2:
             return False

@@ -1,7 +1,7 @@
-"""Calls between the gateways of a fleet, over the bus: each knows only what it decided itself, and answers for that.
+"""Calls between the gateways of a fleet, over the bus: each gateway answers for its own decisions.
 
-An id names the gateway that made it (request_head.TaggedIds), so the gateway that a balancer chose asks that
-one and gives its answer on. Prompts never travel here.
+An id names the gateway that made it (request_head.TaggedIds), so the gateway that a balancer chose asks that one and
+passes its answer on. Prompts never travel here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from gateway.base.event_log import log_event
-from gateway.bus.bus import Bus, BusAwayError, hear_on_loop
+from gateway.bus.bus import Bus, BusAwayError, subscribe_on_loop
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
 from gateway.http.openai_error import ApiError
@@ -23,14 +23,14 @@ from gateway.http.request_head import TaggedIds, tag_of
 TOPIC_PREFIX = "peers/"
 ANSWER_S = 2.0
 MAX_UNDER_WAY = 1024
-"""Calls of others that are answered at once, and own calls that wait; one more is rejected."""
+"""Calls of others in progress, and own calls that wait; one more is rejected."""
 
 Handler = Callable[[ApiKeyEntry, str, bytes], Awaitable[bytes]]
 """Answers a call as the gateway that owns its subject: caller, subject, body; raises ApiError."""
 
 
 class UnknownPeerError(Exception):
-    """No gateway of this name runs; what it knew is lost."""
+    """No gateway of this name runs; its decisions are lost."""
 
 
 class PeerCall(msgspec.Struct, frozen=True, tag="call"):
@@ -79,11 +79,11 @@ class PeerCalls:
         self._handlers[verb] = handler
 
     def start(self) -> None:
-        """Be there for the others."""
-        self._unsubscribe = hear_on_loop(self._bus, TOPIC_PREFIX + self.tag, self._take)
+        """Accept calls of the others."""
+        self._unsubscribe = subscribe_on_loop(self._bus, TOPIC_PREFIX + self.tag, self._take)
 
     async def stop(self) -> None:
-        """End what is under way."""
+        """End the calls under way."""
         self._unsubscribe()
         for task in self._answering:
             task.cancel()
@@ -109,7 +109,7 @@ class PeerCalls:
         self._waiting[call.call_id] = answered
         try:
             async with asyncio.timeout(self.answer_s):
-                if not await asyncio.wrap_future(self._bus.tell(TOPIC_PREFIX + tag, _FORM.encode(call))):
+                if not await asyncio.wrap_future(self._bus.notify(TOPIC_PREFIX + tag, _FORM.encode(call))):
                     raise UnknownPeerError
                 answer = await answered
         except (BusAwayError, TimeoutError):
@@ -126,7 +126,7 @@ class PeerCalls:
         try:
             message = _FORM.decode(value)
         except UnreadableMessageError:
-            # A gateway of another version: it hears nothing from us and says so to its caller.
+            # A gateway of another version: it receives nothing from us and reports so to its caller.
             return
         if isinstance(message, PeerAnswer):
             waiting = self._waiting.get(message.call_id)
@@ -147,7 +147,7 @@ class PeerCalls:
             answer = PeerAnswer(call.call_id, await handler(call.caller, call.subject, call.body))
         except ApiError as error:
             answer = _rejection(call, error)
-        except Exception as error:  # noqa: BLE001 - the edge of the task: who asked must hear that it failed
+        except Exception as error:  # noqa: BLE001 - the edge of the task: the caller must learn that it failed
             log_event("crashed", level=logging.ERROR, error=type(error).__name__, where=call.verb)
             failed = ApiError(
                 500, "The gateway that made this decision failed; the error is in its log.", "internal_error"
@@ -156,7 +156,7 @@ class PeerCalls:
         self._reply(call, answer)
 
     def _reply(self, call: PeerCall, answer: PeerAnswer) -> None:
-        self._bus.tell(TOPIC_PREFIX + call.reply_to, _FORM.encode(answer))
+        self._bus.notify(TOPIC_PREFIX + call.reply_to, _FORM.encode(answer))
 
 
 def _rejection(call: PeerCall, error: ApiError) -> PeerAnswer:

@@ -1,7 +1,7 @@
 """Direct connections between gateways, without Redis or a control plane: one websocket to each peer.
 
-Both ends prove that they hold a fleet secret (peer_proof). Between hosts, mutual TLS is below. A call is answered on
-the connection on which it arrived. A notice has no answer and may be lost.
+Both ends prove that they hold a fleet secret (peer_proof). Between hosts, mutual TLS secures them. A call is answered
+on the connection on which it arrived. A notice has no answer and may be lost.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PeerSilentError(Exception):
 
 
 class Call(msgspec.Struct, frozen=True, tag="call"):
-    """One message that expects an LinkAnswer."""
+    """One message that expects a LinkAnswer."""
 
     call_id: int
     kind: str
@@ -82,7 +82,7 @@ NoticeHandler = Callable[[PeerIdentity, bytes], None]
 
 
 class PeerFailedError(Exception):
-    """The peer's handler failed, or the peer knows no calls of this kind."""
+    """The peer's handler failed, or the peer has no handler for calls of this kind."""
 
 
 class PeerLinks:
@@ -98,7 +98,9 @@ class PeerLinks:
         tls: LiveTls | None = None,
         rejected: Callable[[str], None] = lambda _cause: None,
     ) -> None:
-        """`rejected` is called with the cause for each connection to our port that proves nothing, or is too many."""
+        """`rejected` is called with the cause for each connection to our port that proves nothing, or exceeds the
+        limit.
+        """
         self.me = me
         self._proofs = PeerProofs(me, keyring, seals=tls is None)
         self._tls = tls
@@ -119,11 +121,11 @@ class PeerLinks:
         self._calls[kind] = handler
 
     def on_notice(self, kind: str, handler: NoticeHandler) -> None:
-        """Hear notices of this kind."""
+        """Route notices of this kind to `handler`."""
         self._notices[kind] = handler
 
     def _identify(self, request: web.Request) -> PeerIdentity | PeerSession | None:
-        """Return whose request it is: the session of a gateway that connects, else a gateway that is connected."""
+        """Return the sender of a request: the session of a gateway that connects, else a gateway that is connected."""
         if request.path == PATH:
             connects = request.method == "GET" and PROOF_HEADER in request.headers
             return self._proofs.accept(request.headers) if connects else None
@@ -186,7 +188,7 @@ class PeerLinks:
         return link is not None and link.refused
 
     def lives(self, name: str) -> None:
-        """Note that a peer was heard of on its own connection: try ours again at once, where it was rejected before."""
+        """Note that a peer's own connection shows it alive: retry ours at once, where it was rejected before."""
         link = self._links.get(name)
         if link is not None and link.refused:
             link.retry()
@@ -198,7 +200,7 @@ class PeerLinks:
             raise PeerGoneError(name)
         return await link.ask(kind, body, timeout_s)
 
-    def tell(self, name: str, kind: str, body: bytes) -> bool:
+    def notify(self, name: str, kind: str, body: bytes) -> bool:
         """Send a notice; False: there is no connection, or the peer does not keep up."""
         link = self._links.get(name)
         return link is not None and link.send(Notice(kind, body))
@@ -206,7 +208,7 @@ class PeerLinks:
     def post(
         self, name: str, path: str, body: bytes, headers: Mapping[str, str], signed: bytes
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        """Send a request to a further route of a peer's `app`, with a proof that we said `signed`.
+        """Send a request to a further route of a peer's `app`, with a proof that we signed `signed`.
 
         Raises PeerGoneError where there is no connection to the peer.
         """
@@ -244,7 +246,7 @@ class PeerLinks:
             await socket.prepare(request)
             await socket.send_bytes(session.welcome)
         except ConnectionError:
-            # Whoever connected did not wait.
+            # The connecting caller did not wait.
             return socket
         async for message in socket:
             if message.type is not WSMsgType.BINARY:
@@ -273,7 +275,7 @@ class PeerLinks:
         else:
             try:
                 answer = LinkAnswer(call.call_id, await handler(session.peer, call.body))
-            except Exception as error:  # noqa: BLE001 - the edge of the task: who asked must hear that it failed
+            except Exception as error:  # noqa: BLE001 - the edge of the task: the caller must learn that it failed
                 log_event("crashed", level=logging.ERROR, error=type(error).__name__, where=call.kind)
                 answer = LinkAnswer(call.call_id, error=type(error).__name__)
         with suppress(ConnectionError):
@@ -293,7 +295,7 @@ def _followed(tls: LiveTls) -> ssl.SSLContext:
 
 
 class _Link:
-    """Our connection to one peer, made again whenever it ends. Mutable state: socket, session, and calls that wait."""
+    """Our connection to one peer, made again whenever it ends. Mutable state: socket, session, and waiting calls."""
 
     def __init__(self, name: str, address: str, proofs: PeerProofs, tls: LiveTls | None) -> None:
         self.address = address
@@ -323,7 +325,7 @@ class _Link:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def retry(self) -> None:
-        """Connect at once; until that is refused, too, nothing speaks for the peer's end."""
+        """Connect at once; until that is refused, too, nothing indicates the peer's end."""
         self.refused = False
         self._again.set()
 
@@ -426,7 +428,7 @@ class _Link:
                     waiting.set_result(answer)
 
     def _fail_waiting(self) -> None:
-        """Calls whose connection has ended may have been heard; a notice that was not sent is lost."""
+        """Fail calls whose connection has ended, which the peer may have received; an unsent notice is lost."""
         self._unsent.clear()
         self._unsent_bytes = 0
         for waiting in self._waiting.values():

@@ -25,7 +25,7 @@ from gateway.http.http_protocol import HEAD_TIMEOUT_S, MAX_HEAD_BYTES
 from kvstore.transfer.unproven import Unproven
 
 PEER: web.RequestKey[Any] = web.RequestKey("peer")
-"""Where a handler finds who sends a request."""
+"""Key of the sender in a request, for handlers."""
 MAX_CONNECTIONS = 4096
 MAX_UNPROVEN = 256
 HANDSHAKE_S = 5.0
@@ -36,13 +36,13 @@ _PAUSE_S = 0.1
 _HEAD_END = b"\r\n\r\n"
 
 Identify = Callable[[web.Request], object | None]
-"""Returns which gateway of the fleet a request proves to come from; None: it proves nothing."""
+"""Returns the gateway of the fleet that a request proves to come from; None: it proves nothing."""
 
 
 class PeerPort:
     """Accepts connections for an aiohttp app; everything runs on its event loop.
 
-    Mutable state: the open connections by their HTTP handler, those that proved nothing yet, and what accepts.
+    Mutable state: the open connections by their HTTP handler, those that proved nothing yet, and the accepting tasks.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class PeerPort:
             logger=_logger,
             shutdown_timeout=1.0,
             keepalive_timeout=HEAD_TIMEOUT_S,
-            # A handler whose peer has gone is cancelled, so that nobody goes on for it.
+            # A handler whose peer has gone is cancelled, so that it does no work in vain.
             handler_cancellation=True,
         )
         await self._runner.setup()
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        for family, address in dict.fromkeys((item[0], item[4]) for item in found):
+        addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for family, address in dict.fromkeys((item[0], item[4]) for item in addresses):
             listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
             listener.setblocking(False)
             self._listeners.append(listener)
@@ -103,7 +103,7 @@ class PeerPort:
 
     @web.middleware
     async def prove(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Pass on requests of the fleet's gateways, with who sends them; answer all others 401."""
+        """Pass on requests of the fleet's gateways, with their sender; answer all others 401."""
         peer = self._identify(request)
         if peer is None:
             return self._unproved_answer(request)
@@ -150,7 +150,7 @@ class PeerPort:
             self.ended(connection)
 
     def ended(self, connection: _Connection) -> None:
-        """Count a connection no more."""
+        """Stop counting a connection."""
         if self._open.pop(connection.handler, None) is not None:
             self._limit.leave(connection.source)
         if self._unproven.leave(connection):
@@ -173,7 +173,7 @@ class PeerPort:
 
 
 class _Connection(asyncio.Protocol):
-    """Hands what happens on a connection to its HTTP handler. Mutable state: how much of the first head has come."""
+    """Passes a connection's events to its HTTP handler. Mutable state: the size of the first head so far."""
 
     def __init__(self, sock: socket.socket, source: str, handler: RequestHandler, port: PeerPort) -> None:
         self.sock, self.source, self.handler, self._port = sock, source, handler, port
@@ -218,7 +218,7 @@ class _Connection(asyncio.Protocol):
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Return whether a record is of a fault here, and not of a request that anybody could send."""
+    """Return whether a record is of a fault here, and not of a request that any client could send."""
     return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
 
 

@@ -6,7 +6,7 @@ listening gateway proves itself: until it has, nothing is sent to it. Addresses 
 proxies and services may translate them.
 
 Both ends of a proved connection share a session. Its key seals each message where there is no TLS, so that a process
-that passes a connection on can neither add to it nor change it. It also signs requests that are sent beside the
+that passes a connection on can neither add to it nor change it. It also signs requests that are sent outside the
 connection.
 """
 
@@ -29,7 +29,7 @@ PROOF_HEADER, SIGNED_HEADER = "x-headway-peer-proof", "x-headway-peer-signed"
 CHALLENGE_S = 10.0
 """A challenge must be answered within this time."""
 WINDOW = 4096
-"""Of the signed requests of a session, one that is so many behind the newest counts as a repetition."""
+"""Of the signed requests of a session, one that is this far behind the newest counts as a repetition."""
 SEAL_BYTES = 16
 _NONCE_DIGITS, _TIME_DIGITS = 32, 16
 
@@ -41,7 +41,7 @@ class PeerIdentity(msgspec.Struct, frozen=True):
     region: str
     name: str = ""
     key_space: str = ""
-    """Fingerprint of the secret that its block keys follow: those of another one mean other blocks."""
+    """Fingerprint of the secret behind its block keys: those of another one mean other blocks."""
 
 
 _IDENTITY: WireForm[PeerIdentity] = WireForm(PeerIdentity, "a peer's identity", limit=4096)
@@ -58,11 +58,11 @@ class MessageSeal:
         self._count = 0
 
     def seal(self, data: bytes) -> bytes:
-        """Return the next message as it is sent."""
+        """Return the next message in wire form."""
         return data if self._key is None else self._next(data) + data
 
     def open(self, data: bytes) -> bytes:
-        """Return the next message as it was before it was sealed; raises UnreadableMessageError for any other."""
+        """Return the next message in its unsealed form; raises UnreadableMessageError for any other."""
         if self._key is None:
             return data
         body = data[SEAL_BYTES:]
@@ -78,12 +78,12 @@ class MessageSeal:
 
 
 class PeerSession:
-    """What both ends of one proved connection know. Mutable: the numbers of the requests signed under it."""
+    """State that both ends of a proved connection share. Mutable: the numbers of the requests signed under it."""
 
     def __init__(self, name: str, peer: PeerIdentity, key: bytes, *, seals: bool) -> None:
         self.name = name
         self.peer = peer
-        """Who connected."""
+        """The gateway that connected."""
         self.from_client, self.from_server = (
             MessageSeal(blake2b(end, key=key, digest_size=32).digest() if seals else None)
             for end in (b"messages of the client", b"messages of the server")
@@ -104,13 +104,13 @@ class PeerSession:
         return _mac(self._key, "client")
 
     def headers(self, signed: bytes) -> dict[str, str]:
-        """Return the headers of a request beside the connection, which prove `signed`, once."""
+        """Return the headers of a request outside the connection, which prove `signed`, once."""
         self._newest += 1
         said = signed.hex()
         return {PROOF_HEADER: f"{self.name}.{self._newest}.{self._signature(self._newest, said)}", SIGNED_HEADER: said}
 
     def takes(self, number: int, said: str, signature: str) -> bool:
-        """Return whether the peer signed this, and it did not come before."""
+        """Return whether the peer signed this, for the first time."""
         if not _equal(signature, self._signature(number, said)):
             return False
         behind = self._newest - number
@@ -144,7 +144,7 @@ class PeerProofs:
         self._sessions: dict[str, PeerSession] = {}
         self._answered: dict[str, float] = {}
 
-    # -- of the gateway that connects
+    # -- the gateway that connects
 
     def answer(self, challenge: str) -> tuple[dict[str, str], PeerSession]:
         """Return the headers that answer a challenge, and the session that both ends then share."""
@@ -153,7 +153,7 @@ class PeerProofs:
         proof = f"{challenge}.{nonce}.{session.proof}"
         return {IDENTITY_HEADER: self._identity, PROOF_HEADER: proof}, session
 
-    # -- of the gateway that listens
+    # -- the gateway that listens
 
     def challenge(self) -> str:
         """Return a challenge, which may be answered once."""
@@ -161,7 +161,7 @@ class PeerProofs:
         return made + _mac(self._own_key, made)
 
     def accept(self, headers: Mapping[str, str]) -> PeerSession | None:
-        """Return the session of who connects; None: it has not proved itself."""
+        """Return the session of the connecting gateway; None: it has not proved itself."""
         given = headers.get(PROOF_HEADER, "").split(".")
         identity = headers.get(IDENTITY_HEADER, "")
         if len(given) != 3 or not self._is_open(given[0]):
@@ -186,7 +186,9 @@ class PeerProofs:
         self._sessions.pop(session.name, None)
 
     def proved(self, headers: Mapping[str, str]) -> PeerIdentity | None:
-        """Return who signed a request beside its connection; None: no peer that is connected to us, or a repetition."""
+        """Return the signer of a request outside its connection; None: no peer that is connected to us, or a
+        repetition.
+        """
         name, _, rest = headers.get(PROOF_HEADER, "").partition(".")
         number, _, signature = rest.partition(".")
         session = self._sessions.get(name)
@@ -195,7 +197,7 @@ class PeerProofs:
         return session.peer if session.takes(int(number), headers.get(SIGNED_HEADER, ""), signature) else None
 
     def _is_open(self, challenge: str) -> bool:
-        """Return whether we gave this challenge a short while ago, and it was not answered yet."""
+        """Return whether we gave this challenge recently, and it was not answered yet."""
         now = self._clock()
         while self._answered and now - next(iter(self._answered.values())) > CHALLENGE_S:
             del self._answered[next(iter(self._answered))]
@@ -219,5 +221,5 @@ def _equal(given: str, expected: str) -> bool:
 
 
 def _bytes(text: str) -> bytes:
-    # A header may have any bytes; those that are no UTF-8 come as surrogates.
+    # A header may have any bytes; those that are no UTF-8 become surrogates.
     return text.encode(errors="surrogatepass")

@@ -13,7 +13,7 @@ from kvstore.keys.keyring import Keyring
 
 RECALL = "recall"
 RECALL_S = 1.0
-"""The gateway that holds a name says within this time that the request still waits for an engine."""
+"""The gateway that holds a name reports within this time that the request still waits for an engine."""
 PENDING = b"pending"
 MAX_PENDING = 60
 CLAIM_WAIT_S = 1.0
@@ -26,10 +26,10 @@ class NamedRequests:
         self._bus = bus
         self._peers = peers
         self._keys = sorted(keyring.keys("named requests").every)
-        """In one order for all gateways, so that the first one that two of them share decides who was first."""
+        """In the same order at all gateways, so that the first key that two of them share decides which was first."""
 
     async def elsewhere(self, caller: ApiKeyEntry, name: str) -> bytes | None:
-        """Return another gateway's answer; None: the name is ours, or nobody can be asked."""
+        """Return another gateway's answer; None: the name is ours, or no other gateway is reachable."""
         named = f"{caller.key_id}\n{name}".encode()
         for key in self._keys:
             claimed = blake2b(named, key=key, digest_size=16).hexdigest()
@@ -39,7 +39,7 @@ class NamedRequests:
         return None
 
     async def _answer_under(self, claimed: str, caller: ApiKeyEntry, name: str) -> bytes | None:
-        """Return the answer of the gateway that holds the claim; None: it is ours, or no answer can be had."""
+        """Return the answer of the gateway that holds the claim; None: it is ours, or no answer is available."""
         holder = await self._claim(claimed, "")
         for _ in range(MAX_PENDING):
             if holder in ("", self._peers.tag):
@@ -49,7 +49,7 @@ class NamedRequests:
                 continue
             if answer:
                 return answer
-            # It is gone, or its attempt failed: the first to say so takes its place.
+            # It is gone, or its attempt failed: the first to report that replaces it.
             holder = await self._claim(claimed, holder)
         return None
 
@@ -57,7 +57,7 @@ class NamedRequests:
         try:
             return await self._peers.ask(holder, RECALL, caller, name)
         except (UnknownPeerError, ApiError):
-            # An answer that cannot be had must not keep the caller from having one.
+            # A missing answer must not keep the caller from getting one here.
             return b""
 
     async def _claim(self, claimed: str, instead_of: str) -> str:

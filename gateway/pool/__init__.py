@@ -1,1 +1,1 @@
-"""One pool at work: its router in real time, and what it keeps of its requests."""
+"""One pool at work: its router in real time, and the state of its requests."""

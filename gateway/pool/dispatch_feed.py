@@ -1,6 +1,6 @@
 """Infers the contents of engines without KV events from our own dispatches, for the pool's router.
 
-Of prompts with media it does so at every engine: their block keys after the first medium are guesses, of which events
+For prompts with media it does so at every engine: their block keys after the first medium are guesses, of which events
 confirm the media alone.
 """
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from routing.values.inference_request import InferenceRequest
 
 _TURN_BLOCKS = 8192
-"""So many blocks are stored in one turn of the event loop, which takes about 5 ms."""
+"""Blocks stored in one turn of the event loop, which takes about 5 ms."""
 
 
 class DispatchFeed:
-    """Mutable: `tells`, the dispatches under way, how many blocks each tenant brought, and the count of clearings."""
+    """Mutable: `feeds_any`, dispatches under way, blocks brought by each tenant, and a count of clearings."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class DispatchFeed:
         feeds: Callable[[LiveEngine], bool],
         refresh: Callable[[], None],
     ) -> None:
-        self.tells = False
+        self.feeds_any = False
         """Whether any engine's part of the index is fed by dispatches."""
         self._router = router
         self._engines = engines
@@ -54,9 +54,9 @@ class DispatchFeed:
         self._blocks = TenantBlocks(max(1, settings.index_max_bytes // (INDEX_BYTES + TENANT_BYTES)))
 
     def dispatched(self, decision: Decision, request: InferenceRequest, salted: bool) -> None:
-        """Remember where the request goes, if what it leaves there may be ours to tell."""
-        # Of a salted prompt that is new to its engine the events have to name the salt.
-        if self.tells or request.guessed or (salted and not decision.hit_tokens):
+        """Remember where the request goes, if the blocks that it leaves there may be ours to report."""
+        # The events have to name the salt of a salted prompt that is new to its engine.
+        if self.feeds_any or request.guessed or (salted and not decision.hit_tokens):
             where = decision.engine_id, decision.incarnation
             dispatch = Dispatch(*where, request.keys, request.tenant_id, salted, request.guessed)
             self._dispatched.add(request.request_id, dispatch)
@@ -71,7 +71,7 @@ class DispatchFeed:
             return
         intake = engine.intake
         if dispatch.salted and dispatch.keys and intake is not None and intake.trust.grade == EXACT:
-            self._look_for_salts(engine, intake)
+            self._check_salts(engine, intake)
         self._store(dispatch, len(dispatch.keys), self._cleared)
 
     def _store(self, dispatch: Dispatch, end: int, cleared: int) -> None:
@@ -95,9 +95,9 @@ class DispatchFeed:
         self._dispatched.clear()
         self._blocks.clear()
 
-    def _look_for_salts(self, engine: LiveEngine, intake: KvEventIntake) -> None:
+    def _check_salts(self, engine: LiveEngine, intake: KvEventIntake) -> None:
         """Feed the engine's part of the index by dispatches while its events name no salts, else by its events."""
-        if not engine.salts_seen.look(intake.ledger.counts["salted"]):
+        if not engine.salts_seen.note(intake.ledger.counts["salted"]):
             return
         log_event("salts_in_events", engine=engine.entry.engine_id, missing=engine.salts_seen.missing)
         self._router.blocks_cleared(engine.entry.engine_id)

@@ -8,16 +8,16 @@ import msgspec
 
 
 class Dispatch(msgspec.Struct, frozen=True, gc=False):
-    """Where one request went and which blocks its prefill leaves there."""
+    """The engine of one request, and the blocks that its prefill leaves there."""
 
     engine_id: str
     incarnation: int
     keys: tuple[int, ...]
     tenant_id: str = ""
     salted: bool = False
-    """The engine keeps these blocks under a cache salt."""
+    """Whether the engine keeps these blocks under a cache salt."""
     guessed: bool = False
-    """The engine's events name them in part only."""
+    """Whether the engine's events name them in part only."""
 
 
 class DispatchedKeys:

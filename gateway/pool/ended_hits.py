@@ -1,6 +1,6 @@
 """Samples the hits of ended requests for the trust in indexes.
 
-Every ended request counts, whatever the request log keeps of it. Sampling waits for the next judgement: events of
+Every ended request counts, whether or not the request log keeps it. Sampling waits for the next judgement: events of
 blocks that the engine removed while the request ran may arrive after the answer.
 """
 
@@ -25,7 +25,7 @@ MAX_ENDED = 10_000
 
 
 class EndedHits(RequestListener):
-    """Holds ended requests whose engine reported hits until `take`. Mutable state: these."""
+    """Holds ended requests whose engine reported hits until `take`. Mutable state: these requests."""
 
     def __init__(self) -> None:
         self._ended: deque[DecisionRecord] = deque(maxlen=MAX_ENDED)
@@ -36,7 +36,7 @@ class EndedHits(RequestListener):
             self._ended.append(record)
 
     def take(self) -> None:
-        """Give each engine the samples of what it answered since the last call."""
+        """Give each engine the samples of its answers since the last call."""
         ended, self._ended = self._ended, deque(maxlen=MAX_ENDED)
         for record in ended:
             sample = hit_sample(record)
@@ -45,9 +45,9 @@ class EndedHits(RequestListener):
 
 
 def hit_sample(record: DecisionRecord) -> HitSample | None:
-    """Return predicted and reported hit side by side.
+    """Return the predicted and the reported hit of a request.
 
-    None where the engine is gone or reported none, where it loaded and did not report how much, where the prompt was
+    None where the engine is gone or reported none, where it loaded an unreported number of blocks, where the prompt was
     known in part only, where its blocks were unknown to the gateway that decided, and where the request's hits are not
     those of its cached blocks.
     """
@@ -58,7 +58,7 @@ def hit_sample(record: DecisionRecord) -> HitSample | None:
     if record.witness is None or not decision.knew_blocks or (record.load_ordered and record.load is None):
         return None
     watch, block_tokens = engine.hits, record.pool.entry.block_tokens
-    # The index says what the engine held in its memory; what it loaded came from elsewhere.
+    # The index covers the engine's own memory; loaded blocks came from elsewhere.
     believed = believed_tokens(decision, block_tokens)
     reported = max(0, reported - saved_tokens(record))
     reported -= min(max(0, reported - believed), tier_tokens(decision))
@@ -84,13 +84,13 @@ def believed_tokens(decision: Decision, block_tokens: int) -> int:
     chosen = decision.candidates[0]
     held = min(chosen.blocks * block_tokens, decision.prompt_tokens)
     if decision.fetch is not None and decision.fetch.node:
-        # The expected hit is what a node has.
+        # The expected hit is that of a node.
         return held
     if tier_tokens(decision):
         return held
     if chosen.hit_tokens <= 0 or chosen.hit_tokens == decision.hit_tokens:
         return held if chosen.blocks else decision.hit_tokens
-    # Dispatches estimate anew; the trust in between is that of the choice.
+    # Dispatches estimate again; the trust in between is that of the choice.
     return min(decision.prompt_tokens, round(decision.hit_tokens * held / chosen.hit_tokens))
 
 

@@ -9,7 +9,7 @@ from gateway.base import background
 
 
 class EngineTasks:
-    """Tasks by engine, the probe first. Mutable: those that run, and those that were told to end."""
+    """Tasks by engine, the probe first. Mutable: the running ones, and the cancelled ones."""
 
     def __init__(self) -> None:
         self._of: dict[str, list[asyncio.Task[None]]] = {}
@@ -31,7 +31,7 @@ class EngineTasks:
             self._end(task)
 
     async def ended(self) -> None:
-        """Return when all that were told to end have ended."""
+        """Return when all cancelled ones have ended."""
         await asyncio.gather(*self._ending, return_exceptions=True)
 
     def _end(self, task: asyncio.Task[None]) -> None:

@@ -1,4 +1,4 @@
-"""Judges engines by this gateway's own evidence, on a separate timer: reports only read its findings."""
+"""Judges engines by this gateway's own evidence, on a separate timer: reports only read its verdicts."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class HealthWatch:
         self._limits_s = settings.breaker.stall_s, settings.limits.hang_limit_s
         self._stalls: dict[LivePool, StallWatch] = {}
 
-    def look(self) -> None:
-        """Do for each pool what time makes due."""
+    def evaluate(self) -> None:
+        """Run the due checks of each pool."""
         now, unix = time.monotonic(), time.time()
         stalls = self._stalls
         self._stalls = {}
@@ -38,9 +38,9 @@ class HealthWatch:
             note_events(pool, now)
         self.ended_hits.take()
         for pool in self._pools():
-            pool.rebalancing.look(unix)
+            pool.rebalancing.evaluate(unix)
             watch = self._stalls[pool] = stalls.get(pool) or StallWatch(*self._limits_s, self._lag.vouches)
-            # Observed streams are told of when they are over, so they seem to stand still.
+            # Observed streams are reported after their end, so they seem to stall.
             if not pool.observes:
                 judge_progress(pool, watch, now)
             if pool.sated or any(engine.entry.health == PROBATION for engine in pool.engines.values()):
@@ -49,16 +49,16 @@ class HealthWatch:
 
 
 def judge_progress(pool: LivePool, watch: StallWatch, now: float) -> None:
-    """Give no new work to engines without progress, give up those that hang, and trust those that move."""
+    """Give no new work to engines without progress, mark hung ones as lost, and trust those that move."""
     engines = pool.engines
-    for stall in watch.look({name: _seen(pool, engine, now) for name, engine in engines.items()}, now):
+    for stall in watch.evaluate({name: _seen(pool, engine, now) for name, engine in engines.items()}, now):
         engine = engines[stall.engine_id]
         if stall.verdict == HUNG:
             engine.breaker.record_hang(stall.reason, now)
         elif stall.verdict == SUSPECTED:
             engine.breaker.record_stall(stall.reason, now)
         else:
-            engine.look(counters=True)
+            engine.probe_now(counters=True)
     for name, engine in engines.items():
         if engine.breaker.stalled and watch.moves(name):
             engine.breaker.record_success(now)
@@ -77,7 +77,7 @@ def _seen(pool: LivePool, engine: LiveEngine, now: float) -> Seen:
 
 
 def slow_start(pool: LivePool, running: Mapping[str, int], unix: float) -> None:
-    """Let engines in probation have their growing share, by the requests that run on each engine."""
+    """Apply the growing share of engines in probation, by the requests that run on each engine."""
     pool.sated = sated(pool.engines.values(), running, unix)
     pool.refresh()
 

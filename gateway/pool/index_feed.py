@@ -26,48 +26,48 @@ class IndexFeed:
         restarted: Callable[[LiveEngine], None],
         media_blocks: OrderedDict[str, int],
     ) -> None:
-        """`media_blocks`: in how many blocks the pool's media are, by name."""
+        """`media_blocks`: number of blocks of the pool's media, by name."""
         self._router = router
         self._media_blocks = media_blocks
         self._engine = engine
         self._restarted = restarted
 
     def stored(self, keys: Sequence[int]) -> None:
-        """These blocks are there; without salts nobody could say in which domain."""
+        """Add these blocks; without salts their domain would be unknown."""
         if self._engine.salts_seen.missing:
             return
         self._router.blocks_stored(self._engine.entry.engine_id, keys)
 
     def removed(self, keys: Sequence[int]) -> None:
-        """These blocks are gone."""
+        """Remove these blocks."""
         if self._engine.salts_seen.missing:
             return
         self._router.blocks_removed(self._engine.entry.engine_id, keys)
 
     def tail_declared(self, tail: Tail) -> None:
-        """Matches of this engine are cut by the tail of its cache groups."""
+        """Cut this engine's matches by the tail of its cache groups."""
         self._router.fleet.declare_tail(self._engine.entry.engine_id, tail)
 
     def tail_changed(self, change: PartChange) -> None:
-        """Blocks of a part of the tail are there, or gone."""
+        """Add or remove blocks of a part of the tail."""
         if not self._engine.salts_seen.missing:
             self._router.fleet.change_tail(self._engine.entry.engine_id, *change)
 
     def tier_changed(self, tier: str, stored: bool, keys: Sequence[int]) -> None:
-        """Blocks of a tier below engine memory are there, or gone."""
+        """Add or remove blocks of a tier below engine memory."""
         if keys and not self._engine.salts_seen.missing:
             self._router.fleet.change_tier(self._engine.entry.engine_id, tier, stored, keys)
 
     def medium_stored(self, name: str, blocks: int) -> None:
-        """The medium of this name is in so many blocks, or in more."""
+        """Note that the medium of this name spans this many blocks, or more."""
         self._media_blocks[name] = max(blocks, self._media_blocks.pop(name, 0))
         if len(self._media_blocks) > MAX_MEDIA:
             self._media_blocks.popitem(last=False)
 
     def cleared(self) -> None:
-        """No block is known to be there."""
+        """Remove all blocks."""
         self._router.blocks_cleared(self._engine.entry.engine_id)
 
     def restarted(self) -> None:
-        """The engine's process is a new one."""
+        """Reset for a new process of the engine."""
         self._restarted(self._engine)

@@ -60,8 +60,8 @@ from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Observation
 
 
-class Place(Protocol):
-    """What a request awaits (RouterDriver.place)."""
+class Decider(Protocol):
+    """Decides about one request (RouterDriver.place)."""
 
     async def __call__(
         self, request: InferenceRequest, *, hold: bool, excluded: frozenset[str] = ..., salted: bool = ...
@@ -82,8 +82,8 @@ class LivePool:
     tasks and last incarnation of each engine, and since when lost ones are lost.
     """
 
-    standing: PoolLoadReport | None = None
-    """As the gateway last told that decides for the pool; None: this one decides, or nobody told."""
+    load_report: PoolLoadReport | None = None
+    """Last report of the gateway that decides for the pool; None: this one decides, or none came."""
 
     several_tenants = False
     """Whether keys of more than one tenant may use this pool."""
@@ -118,7 +118,7 @@ class LivePool:
             self.engines, self.progress, settings.breaker, accepts=self.accepts, refresh=self.refresh
         )
         self.prefixes, self.ttft_split = PrefixWindow(), TtftSplit()
-        """For who asks which prompts go where: the starts of prompts, and where TTFT went."""
+        """For pages: the starts of prompts, and the parts of TTFT."""
         self.shadow = PoolShadow(self.router, metrics)
         self.loads, self.orders = PoolLoads(nodes, metrics), orders
         self.prefix_keeper = keeper_of(self.router)
@@ -130,19 +130,19 @@ class LivePool:
         )
         driver = self.driver = RouterDriver(self.router, settings.tick_s, feed=self._feed, queue=self.queue, lag=lag)
         driver.prefetch = QueuePrefetch(orders, self.loads)
-        # Requests go to the driver, or to another gateway, and know nothing of the rest.
-        self.place: Place = driver.place
+        # Requests go to the driver, or to another gateway, and are independent of the rest.
+        self.decide: Decider = driver.place
         self.observe: Callable[[Observation], None] = driver.observe
         self.answers_at_once = True
-        """Whether `place_at_once` may be called."""
-        self.place_at_once, self.take_observed = driver.place_at_once, driver.take_observed
+        """Whether `decide_at_once` may be called."""
+        self.decide_at_once, self.take_observed = driver.place_at_once, driver.take_observed
         self.reject_waiting = driver.reject_waiting
         self.rebalancing = Rebalancing(self.router, driver.relieve)
         self._facts: tuple[EngineFacts, ...] = ()
         self.accepting: frozenset[str] = frozenset()
         """Engines that take new work at this moment."""
         self.out_here: frozenset[str] = frozenset()
-        """Engines that this gateway does not reach, whatever others say."""
+        """Engines that this gateway does not reach, whatever others report."""
         self.sated: frozenset[str] = frozenset()
         """Engines in probation that have their share for now."""
         self._tasks = EngineTasks()
@@ -150,10 +150,10 @@ class LivePool:
         self._lost_at: dict[str, float] = {}
 
     def _follow(self, entry: PoolEntry) -> None:
-        """Take the entry, and what each request asks of it."""
+        """Take the entry, and the facts that each request needs of it."""
         self.entry = self.domains.entry = entry
         self.observes = entry.mode == OBSERVE
-        """Whether others route the pool's requests, and tell of them afterwards."""
+        """Whether other routers place the pool's requests, and report them afterwards."""
         self.by_dispatches = entry.key_source != EXACT_KEYS or self.observes
         """Whether the index is fed by dispatches: the keys are not those of events, or events precede observations."""
 
@@ -162,13 +162,15 @@ class LivePool:
         return bool(witness) and not self.entry.isolated
 
     def fed_by_dispatches(self, engine: LiveEngine) -> bool:
-        """Return whether this engine's part of the index is: the pool's is, or no event of it says whose blocks are."""
+        """Return whether this engine's part of the index is: the pool's is, or none of its events names the owner of
+        blocks.
+        """
         return self.by_dispatches or engine.salts_seen.missing or (self.entry.isolated and engine.intake is None)
 
-    def decide_by(self, place: Place, observe: Callable[[Observation], None], *, at_once: bool) -> None:
-        """Let requests and what becomes of them go there from now on."""
-        self.standing = None
-        self.place, self.observe, self.answers_at_once = place, observe, at_once
+    def decide_by(self, decide: Decider, observe: Callable[[Observation], None], *, at_once: bool) -> None:
+        """Route requests and their events to these functions."""
+        self.load_report = None
+        self.decide, self.observe, self.answers_at_once = decide, observe, at_once
 
     def serves(self, model: str) -> bool:
         """Return whether this is the served model, or a name that an engine serves; empty: any model is meant."""
@@ -206,7 +208,7 @@ class LivePool:
             self._apply_engine(wanted[engine_id], now)
         if rekeyed:
             self._rekey()
-        kinds = {name: (each.entry.kind, each.entry.speed) for name, each in self.engines.items()}
+        kinds = {name: (live.entry.kind, live.entry.speed) for name, live in self.engines.items()}
         self.costs.set_engines(kinds, entry.costs)
         self.shadow.follow(entry, time.time())
         self.router.follow_nodes(self.loads.follow(entry, engines))
@@ -214,7 +216,7 @@ class LivePool:
         self.refresh()
 
     def refresh(self) -> None:
-        """Compute the facts of all engines anew and give them to the router if they changed."""
+        """Recompute the facts of all engines and give them to the router if they changed."""
         excused = excused_engines(self.engines.values())
         well = {
             engine_id
@@ -222,12 +224,12 @@ class LivePool:
             if engine.entry.desired_state == READY and (engine.breaker.accepts or engine_id in excused)
         }
         self.out_here = frozenset(
-            name for name, each in self.engines.items() if each.entry.desired_state == READY and name not in well
+            name for name, live in self.engines.items() if live.entry.desired_state == READY and name not in well
         )
         shares = shares_of(self.engines.values(), well, time.time())
         for engine_id, engine in self.engines.items():
             engine.shunned = shares.get(engine_id, 1.0) == 0.0
-        self._feed.tells = any(self.fed_by_dispatches(engine) for engine in self.engines.values())
+        self._feed.feeds_any = any(self.fed_by_dispatches(engine) for engine in self.engines.values())
         facts = tuple(
             engine.facts(
                 by_dispatches=self.fed_by_dispatches(engine),
@@ -243,12 +245,12 @@ class LivePool:
             self.driver.set_engines(facts)
 
     def _learned(self, engine: LiveEngine) -> FittedCost | None:
-        """Return the cost that was learned of the engine's kind, where the policy wants it and it is better."""
+        """Return the learned cost of the engine's kind, where the policy wants it and it is better."""
         fitted = self.entry.costs.get(engine.entry.kind) if self.entry.policy.cost == "fitted" else None
         return fitted if fitted is not None and fitted.better else None
 
     def take_report(self, report: EngineReport) -> None:
-        """Take in what the prober says of one engine; unknown engines are ignored."""
+        """Take the prober's report of one engine; unknown engines are ignored."""
         engine = self.engines.get(report.engine_id)
         if engine is None:
             return
@@ -266,13 +268,13 @@ class LivePool:
             self.refresh()
 
     async def stop(self) -> None:
-        """End all tasks and reject what still waits."""
+        """End all tasks and reject the waiting requests."""
         self.driver.stop()
         for engine_id in list(self.engines):
             self._drop(engine_id)
         await self._tasks.ended()
 
-    # -- engines coming and going
+    # -- arrival and departure of engines
 
     def _apply_engine(self, entry: EngineEntry, now: float) -> None:
         live = self.engines.get(entry.engine_id)
@@ -314,10 +316,10 @@ class LivePool:
         self.names.follow(self.entry.served_model, self.engines)
 
     def _doubt(self, url: str) -> None:
-        """Probe all ranks of one process: what fails at one of them may be all of it."""
+        """Probe all ranks of one process: a fault at one of them may affect all of it."""
         for engine in self.engines.values():
             if engine.entry.url == url:
-                engine.look()
+                engine.probe_now()
 
     def _drop(self, engine_id: str) -> None:
         engine = self.engines.pop(engine_id)
@@ -353,7 +355,7 @@ class LivePool:
         self._tasks.end_readers(engine.entry.engine_id)
 
     def _rekey(self) -> None:
-        """Start all indices anew, because keys mean something else."""
+        """Reset all indices, because keys mean something else."""
         self.domains.forget()
         self._feed.clear()
         for engine_id, engine in self.engines.items():
@@ -374,14 +376,14 @@ class LivePool:
         if breaker.away:
             self._lost_at.setdefault(engine_id, breaker.since)
         elif breaker.accepts:
-            # What answers a request that it was given before is no new process.
+            # An engine that answers earlier requests is no new process.
             lost_at = self._lost_at.pop(engine_id, None)
             if breaker.state == HALF_OPEN and lost_at is not None and not engine.incarnated_since(lost_at):
                 self._new_incarnation(engine, resync=True)
         self.refresh()
 
     def engine_restarted(self, engine: LiveEngine) -> None:
-        """Count a restart that the engine's event numbers betray; its intake asks for the new history by itself."""
+        """Count a restart that the engine's event numbers reveal; its intake requests the new history by itself."""
         log_event("engine_restarted", engine=engine.entry.engine_id, evidence="event numbers started again")
         self._new_incarnation(engine, resync=False)
         self.refresh()
@@ -395,7 +397,7 @@ class LivePool:
 
 
 def _observer(policy: RoutingPolicy, router: Router) -> CostObserver:
-    """Return a new observer; what it learns of loading it learns for the router."""
+    """Return a new observer, which teaches the router the costs of loading."""
     written = PrefillCost.of(policy.prefill_cost), DecodeCost.of(policy.decode_cost)
     return CostObserver(*written, router.fleet.loading_costs)
 

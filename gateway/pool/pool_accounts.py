@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PoolAccounts(RequestListener):
-    """Keeps the accounts of each request's own pool; what only a tenant reports (`reporter`) teaches nothing."""
+    """Keeps the accounts of each request's own pool; reports that only a tenant makes (`reporter`) teach nothing."""
 
     @override
     def dispatched(self, record: DecisionRecord, request: InferenceRequest, took_s: float, again: bool) -> None:
@@ -42,7 +42,7 @@ class PoolAccounts(RequestListener):
     def first_token(self, record: DecisionRecord, now: float) -> None:
         pool, decision = record.pool, record.decision
         if record.reporter:
-            pool.progress.told(decision, record.reporter, failed=False)
+            pool.progress.reported(decision, record.reporter, failed=False)
         else:
             pool.costs.first_token(decision.decision_id, now)
             pool.progress.first_token(decision, now)
@@ -77,7 +77,7 @@ class PoolAccounts(RequestListener):
     def _completed(self, record: DecisionRecord, now: float) -> None:
         pool, decision, cached, output = record.pool, record.decision, record.cached_tokens, record.output_tokens
         if record.reporter:
-            pool.progress.told(decision, record.reporter, failed=False)
+            pool.progress.reported(decision, record.reporter, failed=False)
         else:
             # The time of a load is no prefill's.
             computed = not record.load_ordered
@@ -94,5 +94,5 @@ class PoolAccounts(RequestListener):
             # The end of this process is no fault of an engine.
             pool.progress.dropped(decision, failed=failed and record.error != CUT_OFF)
         elif failed:
-            pool.progress.told(decision, record.reporter, failed=True)
+            pool.progress.reported(decision, record.reporter, failed=True)
         pool.observe(Failed(decision.decision_id))

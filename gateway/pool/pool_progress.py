@@ -23,20 +23,20 @@ class PoolProgress:
         self._engines: dict[str, EngineProgress] = {}
 
     def engine(self, engine_id: str) -> EngineProgress:
-        """Return the engine's progress; one that was never seen begins here."""
-        found = self._engines.get(engine_id)
-        if found is None:
-            found = self._engines[engine_id] = EngineProgress(self._vouches)
-        return found
+        """Return the engine's progress; that of a new one begins here."""
+        progress = self._engines.get(engine_id)
+        if progress is None:
+            progress = self._engines[engine_id] = EngineProgress(self._vouches)
+        return progress
 
     def forget(self, engine_id: str) -> None:
-        """Begin anew with an engine that left or restarted."""
+        """Start over with an engine that left or restarted."""
         self._engines.pop(engine_id, None)
 
     def dispatched(self, decision: Decision, now: float, prefix: int | None = None, tracked: bool = True) -> None:
         """Note a dispatch; `prefix` is its affinity key where the placement keeps prefixes to a few engines.
 
-        One that nobody attends says nothing of its engine: it may never have got there.
+        An untracked one is no evidence about its engine: it may never have got there.
         """
         self.work_s += decision.compute_s
         self.prompt_tokens += decision.prompt_tokens
@@ -57,7 +57,7 @@ class PoolProgress:
         if prefilled:
             first.first_token(name, now)
         first.dropped(name)
-        # How long the KV takes to come is nobody's measure, so no time is expected.
+        # The duration of the KV transfer is not measured here, so no time is expected.
         self.engine(decision.pair.engine_id).dispatched(name, 0.0, now)
 
     def _at(self, decision: Decision) -> EngineProgress:
@@ -76,9 +76,9 @@ class PoolProgress:
         """Note the end of an answer."""
         self._at(decision).completed(decision.decision_id, output_tokens, now)
 
-    def told(self, decision: Decision, tenant_id: str, *, failed: bool) -> None:
-        """Note what a tenant says of a request that nobody else saw."""
-        self._at(decision).told(tenant_id, failed=failed)
+    def reported(self, decision: Decision, tenant_id: str, *, failed: bool) -> None:
+        """Note a tenant's report of a request that the gateway did not see."""
+        self._at(decision).reported(tenant_id, failed=failed)
 
     def dropped(self, decision: Decision, *, failed: bool) -> None:
         """Note the end of a request without an answer; `failed`: by its engine's fault. Unbound ones are ignored."""

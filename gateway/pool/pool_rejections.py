@@ -1,4 +1,4 @@
-"""Whose fault it is that engines of a pool reject requests: an engine's own, or the request's and the fleet's."""
+"""Attributes rejections in a pool: to an engine itself, or to the request and the fleet."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class PoolRejections:
         engines = self._engines
         role = engines[engine_id].entry.role if engine_id in engines else None
         return [
-            each
-            for name, each in engines.items()
-            if name not in tried and self._accepts(name) and role in (None, each.entry.role)
+            other
+            for name, other in engines.items()
+            if name not in tried and self._accepts(name) and role in (None, other.entry.role)
         ]

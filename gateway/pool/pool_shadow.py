@@ -23,20 +23,20 @@ _BURST_S = 1.0
 """The rate holds over this time; within it requests may come at once."""
 _MAX_UNTOLD = 64
 _MAX_EXPECTED = 4096
-"""Compared requests whose first token is waited for."""
+"""Compared requests that await their first token."""
 
 
 class RunningShadow:
     """One run of a shadow at this gateway; the router's observer.
 
-    Mutable state: the policy (None once it has ended), the tally, how many choices it may make by now, and the
-    predicted TTFT of compared requests until their first token.
+    Mutable state: the policy (None once it has ended), the tally, the number of choices that it may make by now, and
+    the predicted TTFT of compared requests until their first token.
     """
 
     def __init__(self, pool_id: str, entry: ShadowEntry, view: FleetView, metrics: GatewayMetrics) -> None:
         self.entry = entry
         self.ended = ""
-        """Why it chooses no more; empty: it does."""
+        """Why it stopped choosing; empty: it chooses."""
         self.tally = ShadowTally()
         self._pool_id = pool_id
         self._part = uuid4().hex
@@ -70,13 +70,13 @@ class RunningShadow:
             return
         self.tally.note(compared, time.time(), self._rng)
         if len(self._expected) >= _MAX_EXPECTED:
-            # Those that never answered leave with the others; the tally only counts who did.
+            # Requests without an answer leave with the others; the tally only counts answered ones.
             self._expected.clear()
         self._expected[compared.request_id] = compared.live.cost
         self._counter.inc(self._pool_id, "yes" if compared.agreed else "no")
 
     def learn(self, event: FeedbackEvent) -> None:
-        """Feed the policy, if it learns; a first token also tells how well it was predicted."""
+        """Feed the policy, if it learns; a first token also shows how well it was predicted."""
         if self._policy is None:
             return
         if type(event) is Answered:
@@ -92,13 +92,13 @@ class RunningShadow:
             self._fail(error)
         self.tally.cpu_s += (time.thread_time_ns() - began_ns) * 1e-9
 
-    def look_at_clock(self, unix: float) -> None:
+    def check_clock(self, unix: float) -> None:
         """End when the run's time is over."""
         if self._policy is not None and unix >= self.entry.until:
             self._end("Its time is up.", failed=False)
 
     def report(self, unix: float) -> ShadowReport:
-        """Return what it has counted so far."""
+        """Return its counts so far."""
         return ShadowReport(
             pool_id=self._pool_id,
             run_id=self.entry.run_id,
@@ -130,22 +130,22 @@ class RunningShadow:
 
 
 class PoolShadow:
-    """Starts and ends shadows as the snapshot says. Mutable: the running one, and last words of ended ones."""
+    """Starts and ends shadows by the snapshot. Mutable: the running one, and the last reports of ended ones."""
 
     def __init__(self, router: Router, metrics: GatewayMetrics) -> None:
         self._router = router
         self._metrics = metrics
         self._running: RunningShadow | None = None
-        self._told = -1
-        self._untold: list[ShadowReport] = []
+        self._reported = -1
+        self._unreported: list[ShadowReport] = []
 
     @property
     def running(self) -> RunningShadow | None:
-        """The shadow of the moment."""
+        """The running shadow."""
         return self._running
 
     def follow(self, entry: PoolEntry, unix: float) -> None:
-        """Do as this version of the pool says; a run that goes on is not disturbed."""
+        """Follow this version of the pool; a run that continues is not disturbed."""
         wanted = entry.shadow
         if wanted is not None and (wanted.base_version != entry.policy_version or unix >= wanted.until):
             wanted = None
@@ -153,25 +153,25 @@ class PoolShadow:
         if running is not None and wanted is not None and running.entry == wanted:
             return
         if running is not None:
-            self._untold = [*self._untold, running.report(unix)][-_MAX_UNTOLD:]
+            self._unreported = [*self._unreported, running.report(unix)][-_MAX_UNTOLD:]
             self._running = None
             self._router.accompany(None)
         if wanted is not None:
-            self._told = -1
+            self._reported = -1
             self._running = RunningShadow(entry.pool_id, wanted, self._router.view, self._metrics)
             self._router.accompany(self._running)
 
     def take_reports(self, unix: float) -> list[ShadowReport]:
-        """Return what was not told yet; a shadow whose time is over, or that failed, looks on no more."""
-        reports, self._untold = self._untold, []
+        """Return the unreported tallies; a shadow whose time is over, or that failed, stops observing."""
+        reports, self._unreported = self._unreported, []
         running = self._running
         if running is None:
             return reports
-        running.look_at_clock(unix)
+        running.check_clock(unix)
         if running.ended or unix >= running.entry.until:
             self._router.accompany(None)
         seen = running.tally.compared + running.tally.unbound + running.tally.left_out + bool(running.ended)
-        if seen != self._told:
-            self._told = seen
+        if seen != self._reported:
+            self._reported = seen
             reports.append(running.report(unix))
         return reports

@@ -13,13 +13,13 @@ class Rebalancing:
     """Follows the newest order of the newest holder. Mutable state: that order."""
 
     def __init__(self, router: Router, relieve: Callable[[str, int], None]) -> None:
-        """`relieve` moves up to so many queued requests off an engine."""
+        """`relieve` moves up to this many queued requests off an engine."""
         self._router = router
         self._relieve = relieve
         self._last: RebalanceOrder | None = None
 
     def follow(self, order: RebalanceOrder, widened: Mapping[int, int], unix: float) -> None:
-        """Take the order's table of widened prefixes over, and make its moves once; `unix` is wall-clock seconds."""
+        """Apply the order's table of widened prefixes, and make its moves once; `unix` is wall-clock seconds."""
         last = self._last
         if last is not None and (order.fence < last.fence or order.at <= last.at):
             return
@@ -31,8 +31,8 @@ class Rebalancing:
             for move in order.moves:
                 self._relieve(move.engine_id, move.at_most)
 
-    def look(self, unix: float) -> None:
-        """Give widened prefixes back to their usual engines once nobody renews the order; call it now and then."""
+    def evaluate(self, unix: float) -> None:
+        """Give widened prefixes back to their usual engines once the order has expired; call it periodically."""
         if self._last is not None and unix - self._last.at > GOOD_S:
             widen(self._router, {})
             self._last = None

@@ -1,4 +1,4 @@
-"""The decisions of the last minutes with what became of them: a bounded ring in memory, no prompt in it."""
+"""The decisions of the last minutes with their outcomes: a bounded ring in memory, without prompts."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 DEFAULT_CAPACITY = 20_000
 PER_ENGINE = 16
-"""Decisions that are found by their engine: those an operator reads at a glance."""
+"""Decisions kept by engine: as many as an operator reads at a glance."""
 MAX_ENGINES = 4096
-"""Engines whose decisions are kept apart; the one that got none for the longest time leaves first."""
+"""Engines whose decisions are kept separately; the one without a decision for the longest time leaves first."""
 
 
 class DecisionRecord(msgspec.Struct, gc=False):
@@ -61,33 +61,34 @@ class DecisionRecord(msgspec.Struct, gc=False):
     slo_class: str = ""
     priority: int = 0
     asked_s: float | None = None
-    """When the router was first asked for an engine; what passed before was the gateway's own time."""
+    """When the router was first asked for an engine; the time before was the gateway's own."""
     tracked: bool = True
-    """Somebody who is believed will tell what becomes of it."""
+    """A trusted caller will report its end."""
     proxied: bool = False
-    """This gateway forwards it, and sees by itself what becomes of it."""
+    """Whether this gateway forwards it, and observes its end by itself."""
     reporter: str = ""
-    """The tenant on whose word alone it depends what is known of the request; empty: it is believed as it is."""
+    """The only tenant whose report is the source of the request's facts; empty: they are trusted."""
     witness: str | None = ""
     """The tenant whose requests alone lower no engine's trust; empty: an operator's key, or the only tenant. None: the
-    hits that the engine reports say nothing of its index."""
+    reported hits reveal nothing about its index.
+    """
     salted: bool = False
-    """Its blocks carry a cache salt in the engine."""
+    """Whether its blocks carry a cache salt in the engine."""
     late: bool = False
     """The objective was missed: first token too late, rejected or failed. Known from the end on."""
     recorded: bool = False
-    """It went to the request log before its end, which nobody told in time."""
+    """It went to the request log before its end, which was not reported in time."""
     load_ordered: int = 0
-    """Leading blocks that its engine was told to load from a node manager; 0: none."""
+    """Leading blocks that its engine was ordered to load from a node manager; 0: none."""
     load_node: str = ""
     load_keys: Sequence[int] = ()
     """Keys of the prompt's blocks, while its load is under way."""
     load: KvOutcome | None = None
-    """What the engine says of it."""
+    """The engine's report on it."""
     advisory: StoredAdvisory | None = None
-    """What an advisory had done for it."""
+    """Outcome of its advisory."""
     hop: Hop | None = None
-    """How it went to another region, or came from one."""
+    """Its way to another region, or from one."""
     keys: tuple[int, ...] | None = None
     """Keys of the prompt's blocks until its traffic is recorded; None: it is recorded, or not to be."""
 
@@ -102,7 +103,7 @@ class DecisionRecord(msgspec.Struct, gc=False):
         return self.outcome == COMPLETED and not self.late
 
     def misses_objective(self) -> bool:
-        """Return whether the objective is missed by what is known: first token too late, rejected or failed."""
+        """Return whether the objective is missed by the known facts: first token too late, rejected or failed."""
         if self.outcome in (FAILED, REJECTED):
             return True
         first_s = self.first_token_s
@@ -116,7 +117,7 @@ def _chose(decision: Decision, engine_id: str) -> bool:
 
 
 class RecentDecisions:
-    """Records by decision id; the oldest leaves when `capacity` is reached. The last few of each engine are at hand.
+    """Records by decision id; the oldest leaves when `capacity` is reached. The last few of each engine are indexed.
 
     The loop's thread adds; any thread may read.
     """
@@ -135,7 +136,7 @@ class RecentDecisions:
         return len(self._records)
 
     def add(self, record: DecisionRecord, *, again: bool = False) -> None:
-        """Keep the record; `again`: it was here before, and is found by its new engine too."""
+        """Keep the record; `again`: it was here before, and is added to its new engine's list, too."""
         records, decision = self._records, record.decision
         records[decision.decision_id] = record
         if not again:
@@ -152,7 +153,7 @@ class RecentDecisions:
             self._add_to_engine(pair.engine_id, record)
 
     def take_added(self) -> tuple[list[DecisionRecord], list[DecisionRecord]]:
-        """Return what was added since the last call, at most as many as are kept: decided at once, and after a wait."""
+        """Return the records added since the last call, at most as many as are kept: at once, and after a wait."""
         added = list(self._at_once), list(self._waited)
         self._at_once.clear()
         self._waited.clear()

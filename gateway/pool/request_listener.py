@@ -19,19 +19,19 @@ class RequestListener:
     """
 
     def dispatched(self, record: DecisionRecord, request: InferenceRequest, took_s: float, again: bool) -> None:
-        """An engine was chosen, `took_s` seconds after the router was asked; `again`: another one had failed."""
+        """Take the choice of an engine, `took_s` seconds after the router was asked; `again`: another had failed."""
 
     def first_token(self, record: DecisionRecord, now: float) -> None:
-        """The engine sent its first token."""
+        """Take the first token of the engine."""
 
     def handed_over(self, record: DecisionRecord, now: float, prefilled: bool) -> None:
-        """The decode engine has it from here; not `prefilled`: it computes the prompt itself."""
+        """Take the hand-over to the decode engine; not `prefilled`: it computes the prompt itself."""
 
     def left(self, record: DecisionRecord, failed: bool) -> None:
-        """The request goes on elsewhere; `failed`: by its engine's fault."""
+        """Take the request's departure to another engine; `failed`: by this engine's fault."""
 
     def ended(self, record: DecisionRecord, now: float) -> None:
-        """The request is over, as the record says; told once of each."""
+        """Take the end of a request, as in the record; called once per request."""
 
 
 class WhenEnded(RequestListener):
@@ -50,13 +50,13 @@ class RequestListeners:
 
     def __init__(self, listeners: Iterable[RequestListener]) -> None:
         known = tuple(listeners)
-        self.dispatched = _hearing(known, "dispatched")
-        self.first_token = _hearing(known, "first_token")
-        self.handed_over = _hearing(known, "handed_over")
-        self.left = _hearing(known, "left")
-        self.ended = _hearing(known, "ended")
+        self.dispatched = _handlers(known, "dispatched")
+        self.first_token = _handlers(known, "first_token")
+        self.handed_over = _handlers(known, "handed_over")
+        self.left = _handlers(known, "left")
+        self.ended = _handlers(known, "ended")
 
 
-def _hearing(listeners: Iterable[RequestListener], moment: str) -> tuple[Callable[..., Any], ...]:
+def _handlers(listeners: Iterable[RequestListener], moment: str) -> tuple[Callable[..., Any], ...]:
     silent = getattr(RequestListener, moment)
     return tuple(getattr(listener, moment) for listener in listeners if getattr(type(listener), moment) is not silent)

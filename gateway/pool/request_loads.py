@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 WHOLE, PARTIAL, UNNEEDED = "whole", "partial", "unneeded"
 MISSING, LATE, FAILED, UNTOLD = "missing", "late", "failed", "untold"
-"""How a load ended, as it is counted; unneeded: the engine held the blocks already."""
+"""Endings of a load, as they are counted; unneeded: the engine held the blocks already."""
 _REASONS = frozenset({MISSING, LATE, FAILED})
 
 
 def order_on(
     record: DecisionRecord, engine_id: str, order: LoadInstruction | None, keys: Sequence[int]
 ) -> LoadInstruction | None:
-    """Return what this engine is told: with what it is to load, where that was decided; None: it has no node.
+    """Return this engine's instruction: with its load, where that was decided; None: it has no node.
 
     The record notes the load, and forgets that of an attempt before.
     """
@@ -40,7 +40,7 @@ def order_on(
 
 
 def load_ended(record: DecisionRecord, now: float) -> None:
-    """Learn from a request that has ended, and count what it loaded."""
+    """Learn from a request that has ended, and count its loaded blocks."""
     keys, record.load_keys = record.load_keys, ()
     if not record.load_ordered or record.outcome != COMPLETED:
         return
@@ -58,11 +58,11 @@ def load_ended(record: DecisionRecord, now: float) -> None:
         loads.learned.loaded(record.decision.engine_id, _node(record), blocks, size, outcome.seconds, now, ssd_blocks)
         loads.metrics.kv_loaded_bytes.inc(pool_id, amount=float(size))
         loads.metrics.kv_saved_tokens.inc(pool_id, amount=float(saved_tokens(record)))
-        _tell_orders(record, keys, outcome.loaded_blocks)
+        _note_orders(record, keys, outcome.loaded_blocks)
 
 
-def _tell_orders(record: DecisionRecord, keys: Sequence[int], loaded: int) -> None:
-    """Let those who move blocks between nodes know what was loaded, as far as the record says which blocks."""
+def _note_orders(record: DecisionRecord, keys: Sequence[int], loaded: int) -> None:
+    """Report the loaded blocks to the planners of moves, as far as the record names them."""
     pool = record.pool
     if how_it_ended(record) == WHOLE:
         end, first = record.load_ordered, record.load_ordered - loaded
@@ -76,7 +76,7 @@ def _tell_orders(record: DecisionRecord, keys: Sequence[int], loaded: int) -> No
 
 
 def stored_load(record: DecisionRecord) -> StoredLoad | None:
-    """Return what the request log keeps of the load; None: nothing was to be loaded."""
+    """Return the part of the load that the request log keeps; None: no load was ordered."""
     if not record.load_ordered:
         return None
     outcome, ended = record.load, how_it_ended(record)

@@ -1,4 +1,4 @@
-"""How many requests may be on another attempt at once, so that an ailing fleet is not hit harder by retries."""
+"""Limits the requests on another attempt, so that an ailing fleet is not hit harder by retries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class RetryBudget:
         self.retrying = 0
 
     def limit(self, share: float, least: int) -> None:
-        """Allow so many from now on; retries under way go on."""
+        """Set these limits; retries under way go on."""
         self._share = share
         self._least = least
 
@@ -25,7 +25,7 @@ class RetryBudget:
         self.active += 1
 
     def leave(self, *, retried: bool) -> None:
-        """Count it no more; `retried` says whether it had taken from the budget."""
+        """Stop counting it; `retried` states whether it had taken from the budget."""
         self.active -= 1
         if retried:
             self.retrying -= 1

@@ -29,14 +29,14 @@ class RouterDriver:
     """
 
     def __init__(self, router: Router, tick_s: float, *, feed: DispatchFeed, queue: QueueWindow, lag: LoopLag) -> None:
-        """`feed` and `queue` hear of each dispatch; while `lag` stands, requests that would be late are rejected."""
+        """`feed` and `queue` receive each dispatch; while `lag` is sustained, late requests are rejected."""
         self.router = router
         self._tick_s = tick_s
         self._feed = feed
         self._queue = queue
         self._lag = lag
         self.prefetch: QueuePrefetch | None = None
-        """Hears of each wait."""
+        """Receives each wait."""
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[str, asyncio.Future[Dispatched | Rejected]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -69,7 +69,7 @@ class RouterDriver:
         outcome = self.router.submit(request, now, hold=hold, excluded=excluded)
         if not isinstance(outcome, Queued):
             self._arm(now)
-            return self._told(outcome, request, salted)
+            return self._noted(outcome, request, salted)
         future: asyncio.Future[Dispatched | Rejected] = self._loop.create_future()
         future.add_done_callback(lambda done: self._left(request, salted, done))
         self._waiting[request.request_id] = future
@@ -79,16 +79,16 @@ class RouterDriver:
         return future
 
     def _left(self, request: InferenceRequest, salted: bool, done: asyncio.Future[Dispatched | Rejected]) -> None:
-        """See to what follows when a queued request is dispatched, rejected or withdrawn."""
+        """Complete a queued request that is dispatched, rejected or withdrawn."""
         self._waiting.pop(request.request_id, None)
         if self.prefetch is not None:
             self.prefetch.left(request.request_id)
         if done.cancelled():
             self.observe(Failed(request.request_id))
         else:
-            self._told(done.result(), request, salted)
+            self._noted(done.result(), request, salted)
 
-    def _told(self, outcome: Dispatched | Rejected, request: InferenceRequest, salted: bool) -> Dispatched | Rejected:
+    def _noted(self, outcome: Dispatched | Rejected, request: InferenceRequest, salted: bool) -> Dispatched | Rejected:
         if isinstance(outcome, Dispatched):
             self._queue.dispatched(outcome.decision.queued_s)
             self._feed.dispatched(outcome.decision, request, salted)
@@ -101,7 +101,7 @@ class RouterDriver:
         if isinstance(outcome, Queued):
             raise RuntimeError("a placement without hold has waited")
         self._arm(now)
-        return self._told(outcome, request, salted)
+        return self._noted(outcome, request, salted)
 
     def take_observed(self, request: InferenceRequest, engine_id: str) -> Dispatched | None:
         """Account for a request that others have sent to the engine; None where it takes no work."""
@@ -109,7 +109,7 @@ class RouterDriver:
         dispatched = self.router.observed.take(request, engine_id, now)
         self._arm(now)
         if dispatched is not None:
-            self._told(dispatched, request, False)
+            self._noted(dispatched, request, False)
         return dispatched
 
     def adopt(self, request: InferenceRequest, engine_id: str, salted: bool, *, decoding: bool = False) -> int | None:
@@ -130,46 +130,46 @@ class RouterDriver:
         return dispatched.decision.incarnation
 
     def observe(self, observation: Observation) -> None:
-        """Tell the router what happened to a request, and deliver what follows; unknown ids are ignored."""
+        """Report an event of a request to the router, and deliver the outcomes; unknown ids are ignored."""
         self._feed.observed(observation)
         now = time.monotonic()
         self._deliver(self.router.observe(observation, now), now)
 
     def set_engines(self, facts: Sequence[EngineFacts]) -> None:
-        """Give the router the pool's engines, and deliver what follows."""
+        """Give the router the pool's engines, and deliver the outcomes."""
         now = time.monotonic()
         self._deliver(self.router.set_engines(facts, now), now)
 
     def set_policy(self, policy: RoutingPolicy, version: int) -> None:
-        """Give the router a policy, and deliver what follows; raises its error where the policy cannot run."""
+        """Give the router a policy, and deliver the outcomes; raises its error where the policy cannot run."""
         now = time.monotonic()
         self._deliver(self.router.set_policy(policy, version, now), now)
 
     def report(self, engine_id: str, pending: int, room_tokens: int | None) -> None:
-        """Tell the router what an engine has not started and how much room it has, and deliver what follows."""
+        """Give the router an engine's pending work and free room, and deliver the outcomes."""
         now = time.monotonic()
         self._deliver(self.router.report(engine_id, pending, now, room_tokens), now)
 
     def relieve(self, engine_id: str, at_most: int) -> None:
-        """Move queued requests off an engine, and deliver what follows."""
+        """Move queued requests off an engine, and deliver the outcomes."""
         now = time.monotonic()
         self._deliver(relieve(self.router, engine_id, at_most, now), now)
 
     def stop(self) -> None:
-        """End the timer and reject what still waits."""
+        """End the timer and reject the waiting requests."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self.reject_waiting("no_engine")
 
     def reject_waiting(self, code: str) -> None:
-        """Reject what still waits."""
+        """Reject the waiting requests."""
         for request_id, future in self._waiting.items():
             if not future.done():
                 future.set_result(Rejected(request_id, code, 1.0))
 
     def _deliver(self, outcomes: list[Outcome], now: float) -> None:
-        """Hand outcomes to those who wait; a dispatch that nobody waits for is released again."""
+        """Hand outcomes to their waiters; a dispatch without a waiter is released again."""
         pending = list(outcomes)
         while pending:
             outcome = pending.pop(0)
@@ -184,7 +184,7 @@ class RouterDriver:
         self._arm(now)
 
     def _arm(self, now: float) -> None:
-        """See to it that the router is looked at when it has something to do."""
+        """Schedule the next run of the router for when it has something to do."""
         timer = self._timer
         if timer is not None and (not self._waiting or timer.when() <= self._loop.time() + self._tick_s):
             return

@@ -1,7 +1,7 @@
-"""A service: the pools of this gateway that serve one model, and which of them gets a request.
+"""A service: the pools of this gateway that serve one model, and the choice among them.
 
-Weighted rendezvous hashing gives each pool its share and keeps a session, or a conversation, with one pool; a change
-of pools or weights moves no more of them than it must. A pool that is overloaded gives way to the next one.
+Weighted rendezvous hashing gives each pool its share and keeps a session, or a conversation, with one pool; a change of
+pools or weights moves no more of them than it must. A pool that is overloaded gives way to the next one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gateway.pool.live_pool import LivePool
 
 PATIENCE_S = 1.0
-"""A request goes to another pool when its own would have it wait so much longer; chosen, not measured."""
+"""A request goes to another pool when its own would make it wait this much longer; chosen, not measured."""
 
 
 class Service:
@@ -28,7 +28,7 @@ class Service:
     __slots__ = ("_everyday", "pools")
 
     def __init__(self, pools: Sequence[LivePool], home: str | None = None) -> None:
-        """`home` is the region whose pools are meant first; None: all are alike."""
+        """`home` is the preferred region; None: all are alike."""
         self.pools = tuple(sorted(pools, key=lambda pool: (pool.entry.region, pool.entry.name)))
         routing = tuple(pool for pool in self.pools if not pool.observes)
         near = tuple(pool for pool in routing if pool.entry.region == home)
@@ -40,7 +40,7 @@ class Service:
         return Service(pools, region) if pools else None
 
     def choose(self, affinity: Callable[[], bytes], now: float) -> LivePool:
-        """Return the pool of a request; `affinity` tells what stays the same over the turns of a conversation.
+        """Return the pool of a request; `affinity` returns what stays the same over the turns of a conversation.
 
         A pool of weight 0, and one without an engine that takes work, is chosen only where there is no other.
         """
@@ -55,7 +55,7 @@ class Service:
         key = affinity()
         by_distance = sorted(weighted, key=lambda pool: (_distance(key, pool), pool.entry.pool_id))
         near = [pool for pool in by_distance if waits[pool.entry.pool_id] <= limit_s]
-        # A pool on trial gets its share, and what others give away does not raise it.
+        # A pool on trial gets its share, and requests that others give away do not raise it.
         return next((pool for pool in near if pool is by_distance[0] or pool.entry.arm != CANARY), by_distance[0])
 
     def observing(self) -> tuple[LivePool, ...]:
@@ -66,7 +66,7 @@ class Service:
 def service_of_name(pools: Iterable[LivePool], name: str, granted: Collection[str], home: str | None) -> Service | None:
     """Return the service of a name that is no served model's: an alias or adapter of one; None: it is unknown.
 
-    Its use is granted with the served model; nothing in `granted` is all. Where engines of several served models have
+    Its use is granted with the served model; an empty `granted` means all. Where engines of several served models have
     the name, the first of these models is meant.
     """
     able = [pool for pool in pools if pool.names.engines(name) and (not granted or pool.entry.served_model in granted)]
@@ -82,6 +82,6 @@ def reject_if_observing(pool: LivePool) -> None:
 
 
 def _distance(key: bytes, pool: LivePool) -> float:
-    """Return the pool's distance from the key: the least wins, each pool as often as its weight says."""
+    """Return the pool's distance from the key: the least wins, each pool in proportion to its weight."""
     drawn = (xxhash.xxh3_64_intdigest(pool.entry.pool_id.encode() + b"\0" + key) + 1) / ((1 << 64) + 1)
     return -math.log(drawn) / (pool.entry.weight or 1)

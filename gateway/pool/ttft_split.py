@@ -1,4 +1,4 @@
-"""Where each engine's time to first token went: queue, transfer, prefill, over the last 1, 5 and 15 minutes."""
+"""Parts of each engine's time to first token: queue, transfer, prefill, over the last 1, 5 and 15 minutes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.contracts.cache_locality_sample import SplitMean, SplitSpan
 SPANS_S = (60.0, 300.0, 900.0)
 BUCKET_S = 30.0
 MAX_ENGINES = 1024
-"""Engines that are followed; of more nothing is told until one of them leaves."""
+"""Engines that are followed; further ones are not reported until one of them leaves."""
 _PER_OCTAVE = 8
 _LEAST_S = 0.001
 _MAX_BINS = 200
@@ -44,7 +44,7 @@ class TtftSplit:
         self._engines: dict[str, deque[_Bucket]] = {}
 
     def note(self, noted: Noted, weight: int = 1) -> None:
-        """Count a request that had its first token; it stands for `weight` like it."""
+        """Count a request that had its first token; it represents `weight` requests like it."""
         engine_id, queue_s, transfer_s, prefill_s, now = noted
         buckets = self._engines.get(engine_id)
         if buckets is None:
@@ -70,7 +70,7 @@ class TtftSplit:
         for gone in self._engines.keys() - set(engine_ids):
             del self._engines[gone]
 
-    def look(self, engine_id: str, now: float) -> tuple[SplitSpan, ...]:
+    def spans(self, engine_id: str, now: float) -> tuple[SplitSpan, ...]:
         """Return the engine's spans, those without a request left out. A span may reach up to BUCKET_S further."""
         spans = (self._span(engine_id, seconds, now - seconds) for seconds in SPANS_S)
         return tuple(span for span in spans if span is not None)

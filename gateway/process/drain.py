@@ -12,7 +12,7 @@ from gateway.http.openai_error import ApiError
 
 SHUTDOWN = "shutting_down"
 CUT_OFF = "shutdown"
-"""How the record of a request says that the end of this process cut it off."""
+"""Error code of a request that the end of this process cut off."""
 SENTENCE = "This gateway is shutting down; retry."
 
 
@@ -38,9 +38,9 @@ class Drain:
         """`reject_waiting` answers the requests that still wait for an engine."""
         self.begun = False
         self.cut = False
-        """What has not ended by now ends because of the shutdown, not because of its client."""
+        """Whether requests that end from here on end because of the shutdown, not because of their clients."""
         self.under_way = 0
-        """Requests that have not ended; whoever serves them counts them."""
+        """Requests that have not ended; the serving code counts them."""
         self._reject_waiting = reject_waiting
         self._relays: set[asyncio.Task[object]] = set()
 
@@ -59,11 +59,11 @@ class Drain:
             self._relays.discard(task)
 
     def begin(self) -> None:
-        """Take no new work from now on."""
+        """Take no new work."""
         self.begun = True
 
     def cut_off(self) -> None:
-        """End what is still under way; each request is answered, or its stream ends with an error event."""
+        """End the requests under way; each one is answered, or its stream ends with an error event."""
         self.begun = self.cut = True
         self._reject_waiting()
         for task in self._relays:

@@ -14,7 +14,7 @@ from gateway.process.drain import Drain
 from gateway.process.shutdown import ProcessEnd
 
 GRACE_S = 3.0
-"""A draining server listens at least this long, so that a balancer finds /ready at 503 before connections fail."""
+"""A draining server listens at least this long, so that a balancer reads 503 from /ready before connections fail."""
 CUT_OFF_S = 1
 """Connections have this long to take their last bytes."""
 
@@ -22,8 +22,8 @@ CUT_OFF_S = 1
 class DrainingServer(uvicorn.Server):
     """Serves until the process is asked to end, then drains; signals are the ProcessEnd's, not uvicorn's.
 
-    It listens until the drain is over: callers tell how their requests went, and operators look on. Mutable state:
-    when the drain began. The config's `timeout_graceful_shutdown` should be CUT_OFF_S.
+    It listens until the drain is over: callers report how their requests went, and operators watch. Mutable state: when
+    the drain began. The config's `timeout_graceful_shutdown` should be CUT_OFF_S.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class DrainingServer(uvicorn.Server):
 
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Cut off what is still under way and end the server."""
+        """Cut off the requests under way and end the server."""
         self._drain.cut_off()
         self._end.drained()
         await super().shutdown(sockets)

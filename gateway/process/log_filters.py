@@ -1,4 +1,4 @@
-"""Log entries of libraries for what is no fault of this program: one short line each, and no error."""
+"""Log entries of libraries for faults outside of this program: one short line each, and no error."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from gateway.http.guarded_receive import RejectedAtEdgeError
 EVENT = "request_cut_off_by_shutdown"
 _CLIENTS_FAULTS = (HttpProcessingError, RejectedAtEdgeError)
 _UTF8_FAULT = "Invalid UTF-8 sequence received from client."
-"""What uvicorn says of a websocket's text."""
+"""uvicorn's message about a websocket's text."""
 
 
 class CutOffRequests(logging.Filter):
     """Turns the server's traceback of a request that it cancelled at shutdown into an event at warning level.
 
-    The server cancels what is still open once the time for a graceful end is over; its clients see their
-    connection close before the answer is complete, which they retry elsewhere.
+    The server cancels open requests once the time for a graceful end is over; their clients see the connection close
+    before the answer is complete, and retry elsewhere.
     """
 
     @override
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let every record pass; rewrite those that tell of a cancellation."""
+        """Let every record pass; rewrite those that report a cancellation."""
         if record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError):
             record.exc_info = record.exc_text = None
             record.levelno, record.levelname = logging.WARNING, "WARNING"
@@ -38,7 +38,7 @@ class CutOffRequests(logging.Filter):
 
 
 class ClientFaults(logging.Filter):
-    """Takes the traceback off what clients cause, and makes it a warning: anybody may cause as much as he likes.
+    """Removes the traceback from faults of clients, and makes them warnings: any client may cause any number.
 
     `level` is that of its handler, which has let the record pass by then.
     """

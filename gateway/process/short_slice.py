@@ -16,7 +16,7 @@ _SCHED_OTHER = 0
 
 
 def use_short_slices() -> bool:
-    """Have this thread, and those that it starts, use short slices; False where the kernel knows none (before 6.12)."""
+    """Have this thread, and those that it starts, use short slices; False where the kernel has none (before 6.12)."""
     attributes = _attributes()
     # An operator may have chosen another policy for it.
     if attributes is None or attributes[_POLICY] != _SCHED_OTHER:
@@ -28,13 +28,13 @@ def use_short_slices() -> bool:
 
 
 def slice_s() -> float:
-    """Return this thread's slice in seconds; 0 where the kernel does not tell it."""
+    """Return this thread's slice in seconds; 0 where the kernel does not state it."""
     attributes = _attributes()
     return 0.0 if attributes is None else attributes[_RUNTIME] / 1e9
 
 
 def _attributes() -> list[int] | None:
-    """Return how this thread is scheduled; None where that cannot be read."""
+    """Return this thread's scheduling attributes; None where they cannot be read."""
     calls = _CALLS.get(platform.machine())
     now = ctypes.create_string_buffer(_ATTRIBUTES.size)
     if calls is None or ctypes.CDLL(None).syscall(calls[0], 0, now, _ATTRIBUTES.size, 0) != 0:

@@ -1,4 +1,4 @@
-"""How a serving process ends: a signal asks for it, a second one forces it, and nothing can hold it up for ever."""
+"""The end of a serving process: a signal requests it, a second one forces it, and nothing can delay it for ever."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from types import FrameType
 from gateway.base.event_log import log_event
 
 DRAIN_S = 120
-"""How long requests under way may go on after SIGTERM, unless HEADWAY_DRAIN_S says otherwise."""
+"""How long requests under way may go on after SIGTERM, unless HEADWAY_DRAIN_S sets another time."""
 LAST_STEPS_S = 4.5
 """After the drain everything is over within this time, so that Ctrl-C ends the program within five seconds."""
-_LOOK_S = 0.1
-_TELL_S = 0.5
+_CHECK_S = 0.1
+_LOG_S = 0.5
 
 
 class ProcessEnd:
     """SIGTERM drains for `drain_s` at most, SIGINT not at all; a second signal ends the process at once.
 
-    A thread of its own ends a process whose shutdown hangs. Mutable state: what was asked for, and until when the
+    A thread of its own ends a process whose shutdown hangs. Mutable state: the requested end, and until when the
     process may live. `reap` ends child processes without waiting for anything.
     """
 
@@ -39,7 +39,7 @@ class ProcessEnd:
     ) -> None:
         self.asked = False
         self.status = 0
-        """What the process should exit with."""
+        """Exit status of the process."""
         self.why = ""
         self.drain_s = 0.0
         """How long requests under way may go on, from the moment of asking."""
@@ -50,7 +50,7 @@ class ProcessEnd:
         self._until_s = 0.0
 
     def handle_signals(self) -> None:
-        """Take SIGINT and SIGTERM from now on; call it in the main thread."""
+        """Handle SIGINT and SIGTERM; call it in the main thread."""
         for sign in (signal.SIGINT, signal.SIGTERM):
             signal.signal(sign, self._on_signal)
 
@@ -65,19 +65,19 @@ class ProcessEnd:
         threading.Thread(target=self._watch, name="end of the process", daemon=True).start()
 
     def drained(self) -> None:
-        """Note that nothing is waited for any more: only the last steps are left."""
+        """Note that the drain is over: only the last steps are left."""
         self._until_s = min(self._until_s, self._clock() + LAST_STEPS_S)
 
     def at_once(self, why: str, status: int) -> None:
         """End the process here: children first, then this one, without any further step."""
         self._reap()
-        # Whoever holds the log's lock may be what hangs, so the log gets a thread and a moment; stderr always hears.
+        # The holder of the log's lock may be what hangs, so the log gets a thread and a moment; stderr always gets it.
         os.write(2, f"Headway ends at once: {why}.\n".encode())
         teller = threading.Thread(
             target=log_event, args=("ended_at_once",), kwargs={"level": logging.CRITICAL, "why": why}, daemon=True
         )
         teller.start()
-        teller.join(_TELL_S)
+        teller.join(_LOG_S)
         self._exit_now(status)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
@@ -91,7 +91,7 @@ class ProcessEnd:
         level = logging.ERROR if self.status else logging.INFO
         log_event("shutdown_begins", level=level, why=self.why, drain_s=self.drain_s)
         while self._clock() < self._until_s:
-            time.sleep(_LOOK_S)
-        # Where every thread stands names what hung.
+            time.sleep(_CHECK_S)
+        # The stack of every thread shows what hung.
         faulthandler.dump_traceback(file=sys.__stderr__ or 2)
         self.at_once(f"the shutdown hung for {LAST_STEPS_S:g} s", 1)

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
-    """What stays the same whichever pool, region and engine serve the call."""
+    """Facts of a call that are the same for every pool, region and engine."""
 
     exchange: Exchange
     endpoint: Endpoint
     caller: ApiKeyEntry
     decision_id: str
     original: bytes
-    """The body as it came."""
+    """The body as received."""
     held: HeldBody | None = None
     """Its media, where they are held apart: `body` has their names."""
     body: dict[str, Any]

@@ -29,9 +29,9 @@ RETRIED_FREELY = frozenset({CONNECT, NO_PROGRESS})
 
 
 GENEROUS = 10.0
-"""So many times as long as expected may an answer take, where that is more than the limit of all answers."""
+"""Multiple of its expected time that an answer may take, where that is more than the limit of all answers."""
 ASSUMED_TPOT_S = 0.1
-"""Of an engine that has not shown any."""
+"""TPOT of an engine without a measured one."""
 
 
 class RelaySettings(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class RelaySettings(msgspec.Struct, frozen=True):
     hang_s: float
     connect_s: float = 2.0
     client_s: float = 120.0
-    """For a client to take a piece of its answer."""
+    """For a client to read a piece of its answer."""
     comment_s: float = 0.0
     """GatewaySettings.stream_comment_s."""
 
@@ -68,9 +68,9 @@ class PrefillEnd(msgspec.Struct, frozen=True):
 
     failure: AttemptFailure | None = None
     rejection: tuple[int, bytes, list[Header]] | None = None
-    """What its engine answers to the client's own request: status, body and headers."""
-    told_tokens: int | None = None
-    """Cached prompt tokens that the client is told of, or UNTOLD; None: as the decode engine says."""
+    """Its engine's answer to the client's own request: status, body and headers."""
+    client_cached_tokens: int | None = None
+    """Cached prompt tokens that the client receives, or HIDDEN; None: as the decode engine reports."""
 
     @property
     def went_well(self) -> bool:
@@ -79,7 +79,7 @@ class PrefillEnd(msgspec.Struct, frozen=True):
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """What is sent to which engine. Times in seconds. As lost, and as stuck, as either of its engines."""
+    """One request for one engine. Times in seconds. Lost or stuck if either of its engines is."""
 
     engine: LiveEngine
     request: ForwardedRequest
@@ -89,11 +89,11 @@ class Attempt(msgspec.Struct, frozen=True):
     partner: LiveEngine | None = None
     """The other engine of a pair; without it this try is of no use."""
     after: asyncio.Task[PrefillEnd] | None = None
-    """The prefill that runs beside it: nothing of the answer counts before its end."""
+    """The prefill that runs concurrently: nothing of the answer counts before its end."""
 
     @property
     def lost(self) -> bool:
-        """Whether nothing is to be expected of it."""
+        """Whether no result is to be expected of it."""
         return self.engine.lost or (self.partner is not None and self.partner.lost)
 
     @property
@@ -102,7 +102,7 @@ class Attempt(msgspec.Struct, frozen=True):
         return self.engine.stuck or (self.partner is not None and self.partner.stuck)
 
     def shown(self, body: bytes, status: int) -> bytes:
-        """Return a whole answer as the client may see it; raises AttemptFailedError where hits cannot be taken out."""
+        """Return a whole answer as the client may see it; raises AttemptFailedError where hits cannot be removed."""
         cached = self.request.cached_tokens
         try:
             return body if cached is None else with_cached_tokens(body, cached)
@@ -115,16 +115,16 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 class AttemptFailure(msgspec.Struct, frozen=True):
-    """Why an attempt failed. `kind` is the breaker's word for it, or HANDOFF."""
+    """Why an attempt failed. `kind` is the breaker's cause, or HANDOFF."""
 
     kind: str
     engine_id: str
     """Which engine failed."""
     status: int = 0
     proves: bool = False
-    """It speaks against the engine; a time-out does not where this process was away."""
+    """Whether it is evidence against the engine; a time-out is not where this process was away."""
     rejection: EngineRejection | None = None
-    """What the engine answered, where that goes to the client if all engines answer likewise."""
+    """The engine's answer, where that goes to the client if all engines answer likewise."""
     final: bool = False
     """No other engine may try: this one may have been at work until the end."""
 

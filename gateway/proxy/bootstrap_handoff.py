@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from gateway.formats.hit_figures import UNTOLD
+from gateway.formats.hit_figures import HIDDEN
 from gateway.http.http_exchange import Exchange
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.proxy.attempt import HANDOFF, Attempt, AttemptFailedError, AttemptFailure, PrefillEnd, RelaySettings
@@ -29,7 +29,7 @@ _ROOM_BITS = 63
 
 
 class BootstrapHandoff:
-    """One paired attempt after the other; keeps no state between them."""
+    """One paired attempt at a time; keeps no state between them."""
 
     def __init__(
         self, lifecycle: RequestLifecycle, transport: EngineTransport, relay: EngineRelay, settings: RelaySettings
@@ -89,7 +89,7 @@ class BootstrapHandoff:
             return PrefillEnd(rejection=(answer.status, shown, answer.headers))
         cached = answer.used.cached_tokens if answer.used is not None else None
         self._lifecycle.handed_over(record, monotonic(), cached)
-        return PrefillEnd(told_tokens=UNTOLD if request.cached_tokens == UNTOLD else cached)
+        return PrefillEnd(client_cached_tokens=HIDDEN if request.cached_tokens == HIDDEN else cached)
 
     async def _rejected(
         self, exchange: Exchange, record: DecisionRecord, first: LiveEngine, end: PrefillEnd

@@ -33,14 +33,14 @@ _ASSUMED_PREFILL_MARGIN_S = 0.05
 
 
 class EngineRelay:
-    """One attempt after the other; keeps no state between them."""
+    """One attempt at a time; keeps no state between them."""
 
     def __init__(self, lifecycle: RequestLifecycle, transport: EngineTransport) -> None:
         self._lifecycle = lifecycle
         self._transport = transport
 
     async def relay(self, exchange: Exchange, record: DecisionRecord, attempt: Attempt) -> AttemptFailure | None:
-        """Relay one answer; None: the request has had its end, and the record says which."""
+        """Relay one answer; None: the request has had its end, and the record states which."""
         try:
             with self._watched(record, attempt):
                 async with self._transport.answer(attempt) as answer:
@@ -57,7 +57,7 @@ class EngineRelay:
 
     @contextmanager
     def _watched(self, record: DecisionRecord, attempt: Attempt) -> Iterator[None]:
-        """Note how the answer will come; one in one piece shows no first token, so the estimate stands in for it.
+        """Note how the answer will come; one in one piece shows no first token, so the estimate replaces it.
 
         Without one the router would take decoding for prefill and hold the engine's other requests back.
         """
@@ -127,21 +127,21 @@ class EngineRelay:
 
 
 async def _met(attempt: Attempt, answer: EngineAnswer) -> Attempt:
-    """Wait for the prefill that runs beside the try, if any; raises AttemptFailedError where nothing is handed over."""
+    """Wait for the attempt's concurrent prefill, if any; raises AttemptFailedError where nothing is handed over."""
     if attempt.after is None:
         return attempt
     await asyncio.wait((attempt.after,))
     end = attempt.after.result()
     if not end.went_well:
         raise attempt.failed(HANDOFF)
-    if end.told_tokens is not None:
-        answer.stream.tell_cached(end.told_tokens)
-        attempt = replace(attempt, request=replace(attempt.request, cached_tokens=end.told_tokens))
+    if end.client_cached_tokens is not None:
+        answer.stream.report_cached(end.client_cached_tokens)
+        attempt = replace(attempt, request=replace(attempt.request, cached_tokens=end.client_cached_tokens))
     return attempt
 
 
 def complete(lifecycle: RequestLifecycle, record: DecisionRecord, used: Usage | None) -> None:
-    """Note a whole answer with what its engine says it used."""
+    """Note a whole answer with the usage that its engine reports."""
     used = used or Usage()
     lifecycle.completed(
         record,
@@ -153,7 +153,7 @@ def complete(lifecycle: RequestLifecycle, record: DecisionRecord, used: Usage | 
 
 
 def held_against(pool: LivePool, attempt: Attempt, failure: AttemptFailure) -> AttemptFailure:
-    """Let the breaker of the engine know of a failure before the first byte, and return it."""
+    """Report a failure before the first byte to the engine's breaker, and return it."""
     if failure.rejection is not None:
         pool.rejections.rejected(attempt.engine, failure.kind, failure.rejection, monotonic())
     elif failure.proves and failure.kind not in (NO_PROGRESS, HANDOFF):

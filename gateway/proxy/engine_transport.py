@@ -1,4 +1,4 @@
-"""Sends one try to its engine and yields the answer: status, bytes as they come, and usage. It keeps no books."""
+"""Sends one try to its engine and yields the answer: status, bytes as they come, and usage. It does no accounting."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gateway.requests.kv_answer import TRANSFER_MARK, take_outcome
 from kvstore.connector.engine_params import KvOutcome
 
 _JSON_TYPES = frozenset(("application/json", "application/octet-stream"))
-"""The second is aiohttp's word for an answer that names no type."""
+"""The second is aiohttp's value for an answer that names no type."""
 _BROKEN = (aiohttp.ClientError, OSError, EngineSilentError, asyncio.IncompleteReadError)
 
 
@@ -45,9 +45,9 @@ class EngineAnswer:
             take=self._take if request.orders else None,
         )
         self.used: Usage | None = None
-        """What a whole answer says that it used."""
+        """The usage that a whole answer reports."""
         self.loaded: KvOutcome | None = None
-        """What the engine's KV connector says of the order, complete once the stream has ended."""
+        """The KV connector's report on the order, complete once the stream has ended."""
         self._is_json = response.content_type in _JSON_TYPES
         self._attempt = attempt
         self._chunks = response.content.iter_any()
@@ -77,7 +77,9 @@ class EngineAnswer:
         return self
 
     async def __anext__(self) -> bytes:
-        """Return what goes on to the client, nothing where it is held back; whoever asks again has passed it on."""
+        """Return the bytes that go on to the client, nothing while they are held back; the next call implies that they
+        were sent.
+        """
         if self._passed:
             self._guard.sending = False
             self._guard.progress()
@@ -116,7 +118,7 @@ class EngineAnswer:
         return bytes(body)
 
     def _read(self, body: bytes, kind: str) -> bytes:
-        """Return what is the client's of a whole answer with status 200."""
+        """Return the client's part of a whole answer with status 200."""
         try:
             if not self._is_json and self._attempt.request.endpoint.answers_json:
                 raise UnreadableAnswerError
@@ -136,7 +138,7 @@ class EngineAnswer:
 
 
 class EngineTransport:
-    """One try after the other; keeps no state between them."""
+    """One attempt at a time; keeps no state between them."""
 
     def __init__(self, settings: RelaySettings) -> None:
         self._settings = settings
@@ -179,7 +181,7 @@ def _blame(attempt: Attempt, rejection: EngineRejection) -> None:
     rejection = replace(rejection, body=attempt.shown(rejection.body, status))
     kind = blame_of(status)
     if kind == HTTP_5XX and (handed_over or attempt.partner is not None):
-        # The hand-over may be at fault, so the answer says nothing of the request.
+        # The hand-over may be at fault, so the answer is no evidence about the request.
         raise attempt.failed(HTTP_5XX, status, proves=True)
     # A decode engine's 404 may mean the KV that it was to fetch.
     if kind and not (handed_over and status == 404):
@@ -189,7 +191,7 @@ def _blame(attempt: Attempt, rejection: EngineRejection) -> None:
 
 
 def _broken(attempt: Attempt, error: BaseException, begun_s: float) -> AttemptFailedError:
-    """Return what a connection that failed, or an engine that says nothing, means for the try."""
+    """Return the attempt's failure for a broken connection or a silent engine."""
     engine, partner = attempt.engine, attempt.partner
     if partner is not None and partner.breaker.lost and not engine.breaker.lost:
         return AttemptFailedError(AttemptFailure(CONNECT, partner.entry.engine_id))

@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.formats.endpoints import CHAT, Endpoint
 from gateway.formats.handoff_bodies import bootstrap_legs, decode_body, prefill_body
-from gateway.formats.hit_figures import UNTOLD
+from gateway.formats.hit_figures import HIDDEN
 from gateway.formats.media import with_names
 from gateway.formats.owned_fields import REMOVED, REVEALING
 from gateway.http.json_body import lax_flag, lax_int
@@ -28,33 +28,33 @@ _LARGE_BODY = 1024 * 1024
 
 
 class ForwardedRequest(msgspec.Struct, frozen=True):
-    """One request as engines get it."""
+    """One request in the form for engines."""
 
     endpoint: Endpoint
     body: bytes
     headers: Mapping[str, str]
     streams: bool
     strip_usage: bool
-    """Usage in the stream was asked for by the gateway, not by the client."""
+    """Usage in the stream was requested by the gateway, not by the client."""
     max_tokens: int = 0
-    """Output tokens that the client asks for at most; 0: as many as the engine allows."""
+    """Output tokens that the client requests at most; 0: as many as the engine allows."""
     cached_tokens: int | None = None
-    """Cached prompt tokens that the client is told of: those of the prefill, where another engine did it, or UNTOLD."""
+    """Cached prompt tokens that the client receives: those of the prefill, where another engine did it, or HIDDEN."""
 
     handed_over: bool = False
-    """Its prompt was computed by another engine: a rejection is no word on what the client sent."""
+    """Its prompt was computed by another engine: a rejection reveals nothing about the client's body."""
 
     order: LoadInstruction | None = None
-    """What the engine's KV connector is told; None: nothing. It is in no body yet."""
+    """Instruction to the engine's KV connector; None: none. It is in no body yet."""
 
     keys: tuple[int, ...] = ()
     """Keys of the prompt's blocks, where there is an order."""
 
     held: HeldBody | None = None
-    """Media that `body` has names of; None: it is whole."""
+    """Media that `body` refers to by name; None: it is whole."""
 
     orders: bool = False
-    """The engine was told something of the kind, so that its answer may say what became of it."""
+    """The engine got such an instruction, so that its answer may report the result."""
 
     def named(self, name: str) -> ForwardedRequest:
         """Return the request under a name of its own for the engines."""
@@ -77,10 +77,10 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, body=body, order=None)
 
     def decode_leg(self, transfer: msgspec.Raw, cached_tokens: int | None) -> ForwardedRequest:
-        """Return the request for the engine that goes on with another one's prefill."""
+        """Return the request for the engine that continues another one's prefill."""
         body = decode_body(_fields(self.body), transfer, self.order)
-        told = UNTOLD if self.cached_tokens == UNTOLD else cached_tokens
-        return msgspec.structs.replace(self, body=body, cached_tokens=told, handed_over=True, order=None)
+        shown = HIDDEN if self.cached_tokens == HIDDEN else cached_tokens
+        return msgspec.structs.replace(self, body=body, cached_tokens=shown, handed_over=True, order=None)
 
     def bootstrap_legs(self, host: str, port: int, room: int) -> tuple[ForwardedRequest, ForwardedRequest]:
         """Return the request for SGLang's prefill and decode engines, which meet at that port under that number."""
@@ -109,13 +109,13 @@ def forwarded_request(
     request_id: str,
     salt: str,
     priority: int | None = None,
-    tells_hits: bool = True,
+    shows_hits: bool = True,
     max_tokens: int = 0,
     media_names: Sequence[str] = (),
 ) -> ForwardedRequest:
     """Return the request for the engine; the client's own bytes where nothing in the body has to change.
 
-    The values that stay are those bytes in any case: a long prompt is not encoded anew. `media_names` are those of a
+    The values that stay are those bytes in any case: a long prompt is not encoded again. `media_names` are those of a
     chat's media; vLLM reads names there alone.
     """
     ours: dict[str, Any] = {"cache_salt": salt} if salt else {}
@@ -130,13 +130,13 @@ def forwarded_request(
         isinstance(options, dict) and lax_flag(options.get("include_usage")) is True
     )
     if streams and not asked:
-        # Without include_usage an engine sends no usage at all, so one for each chunk was not asked for either.
+        # Without include_usage an engine sends no usage at all, so usage per chunk was not requested either.
         theirs = options.items() if isinstance(options, dict) else ()
         others = {name: value for name, value in theirs if name != "continuous_usage_stats"}
         ours["stream_options"] = {**others, "include_usage": True}
-    removed = REMOVED if tells_hits else _REMOVED_WHERE_HIDDEN
+    removed = REMOVED if shows_hits else _REMOVED_WHERE_HIDDEN
     if endpoint.is_form:
-        # A form goes on as it came: it holds no field that only Headway sets.
+        # A form is passed on unchanged: it holds no field that only Headway sets.
         ours, removed = {}, frozenset()
     if held is not None:
         original = held.rest
@@ -150,13 +150,13 @@ def forwarded_request(
         streams,
         streams and not asked,
         max_tokens,
-        None if tells_hits else UNTOLD,
+        None if shows_hits else HIDDEN,
         held=held,
     )
 
 
 def _plain(endpoint: Endpoint, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is written loosely (`"16"`, 16.0, 1 for true) in its plain form, which every engine reads alike."""
+    """Return the loosely written fields (`"16"`, 16.0, 1 for true) in the plain form that every engine reads."""
     plain: dict[str, Any] = {}
     for name in (*endpoint.limits, "n", "best_of"):
         value = body.get(name)

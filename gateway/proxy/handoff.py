@@ -31,11 +31,11 @@ MAX_PREFILL_ANSWER = 4 * 1024 * 1024
 
 DONE, ALONE = "done", "alone"
 PREFILL_FAILED, DECODE_FAILED, DECODE_LOST, CANCELLED = "prefill_failed", "decode_failed", "decode_lost", "cancelled"
-"""How a hand-off ended, as it is counted; alone: the decode engine computed the prompt itself."""
+"""Endings of a hand-off, as they are counted; alone: the decode engine computed the prompt itself."""
 
 
 class Handoff:
-    """One paired attempt after the other; keeps no state between them."""
+    """One paired attempt at a time; keeps no state between them."""
 
     def __init__(
         self, lifecycle: RequestLifecycle, transport: EngineTransport, relay: EngineRelay, settings: RelaySettings
@@ -49,9 +49,9 @@ class Handoff:
     async def relay(
         self, exchange: Exchange, record: DecisionRecord, pair: EnginePair, request: ForwardedRequest, *, alone: bool
     ) -> AttemptFailure | None:
-        """Serve the request on its pair; None: it has had its end, and the record says which.
+        """Serve the request on its pair; None: it has had its end, and the record states which.
 
-        `alone` leaves the prefill engine out: the decode engine computes the prompt itself. So it is where the
+        `alone` leaves the prefill engine out: the decode engine computes the prompt itself. The same holds where the
         request cannot be handed over.
         """
         alone = alone or request.endpoint.one_token is None
@@ -114,7 +114,9 @@ class Handoff:
         second: LiveEngine,
         request: ForwardedRequest,
     ) -> PrefillAnswer | AttemptFailure | None:
-        """Return the prefill leg's answer or failure; None: the engine rejected the request, and the client knows."""
+        """Return the prefill leg's answer or failure; None: the engine rejected the request, and the client has the
+        answer.
+        """
         request = request.ordered(order_on(record, record.decision.engine_id, request.order, request.keys))
         compute_s = record.decision.compute_s
         limits = self._settings.limits(record.pool, first.entry.engine_id, request, compute_s, leg=True)
@@ -145,7 +147,7 @@ class Handoff:
         return request.ordered(order).decode_leg(answer.kv_transfer_params, cached)
 
     def _handed_over(self, record: DecisionRecord, answer: PrefillAnswer | None) -> PrefillAnswer | None:
-        """Return the answer without what the engine's KV connector says; None: nothing is handed over."""
+        """Return the answer without the KV connector's report; None: nothing is handed over."""
         if answer is None:
             return None
         params, loaded = take_from_params(answer.kv_transfer_params)

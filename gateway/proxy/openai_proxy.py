@@ -58,7 +58,7 @@ MODELS = "/v1/models"
 MAX_ATTEMPTS = 3
 MAX_FORWARDS = 2
 REJECTED_KEY_CODE = "engine_rejects_key"
-"""An error of the fleet's configuration, which no client can mend."""
+"""An error of the fleet's configuration, which no client can fix."""
 
 
 class Proxy:
@@ -176,7 +176,7 @@ class Proxy:
             request_id=call.decision_id,
             salt=domain,
             priority=priority_of(call),
-            tells_hits=may_see_hits(call.caller, pool, salted=bool(domain)),
+            shows_hits=may_see_hits(call.caller, pool, salted=bool(domain)),
             max_tokens=max(0, asked.max_output_tokens),
             media_names=_media_names(pool, domain, prompt),
         )
@@ -198,7 +198,7 @@ class Proxy:
             held=call.held,
             request_id=call.decision_id,
             salt="",
-            tells_hits=may_see_hits(call.caller, pool, salted=False),
+            shows_hits=may_see_hits(call.caller, pool, salted=False),
         )
         if call.spans is not None:
             request = request.traced(call.spans.carried())
@@ -267,7 +267,7 @@ class Proxy:
         failures: list[AttemptFailure] = []
         try:
             for attempts_left in reversed(range(MAX_ATTEMPTS)):
-                record, elsewhere = await self._place(pool, asked, excluded, record, avoided, holding)
+                record, elsewhere = await self._decide(pool, asked, excluded, record, avoided, holding)
                 if elsewhere is not None:
                     return record, elsewhere
                 with self._drain.relay():
@@ -298,7 +298,7 @@ class Proxy:
             pool.retry_budget.leave(retried=retried)
         return None
 
-    async def _place(
+    async def _decide(
         self,
         pool: LivePool,
         asked: GatewayRequest,
@@ -310,12 +310,12 @@ class Proxy:
         """Return the record of a request with an engine, or with the other region that gets it instead."""
         regions = self._gateway.regions
         if regions is not None and avoided is not None and earlier is None:
-            return await self._lifecycle.place_or_forward(pool, asked, regions.routing, avoided)
+            return await self._lifecycle.dispatch_or_forward(pool, asked, regions.routing, avoided)
         placed = self._lifecycle.place(pool, asked, hold=True, excluded=excluded, earlier=earlier, holding=holding)
         return await placed, None
 
     async def _cut_off(self, exchange: Exchange, record: DecisionRecord | None, request: ForwardedRequest) -> None:
-        """Tell the client that this process ends; raises ShuttingDownError where nothing has gone out yet."""
+        """Notify the client that this process ends; raises ShuttingDownError where nothing has gone out yet."""
         if record is not None:
             self._lifecycle.cut_off(record, monotonic())
         if not exchange.started:
@@ -363,7 +363,7 @@ class Proxy:
     async def _relay_rejection(
         self, exchange: Exchange, record: DecisionRecord, failures: Sequence[AttemptFailure], *, all_tried: bool
     ) -> None:
-        """Answer the client as every engine that was asked has answered; what all answer is no engine's fault."""
+        """Answer the client as every engine that was asked has answered; a common answer is no engine's fault."""
         failure, now = failures[-1], monotonic()
         rejects_key = failure.status in REJECTED_KEY
         if rejects_key or failure.kind == HTTP_5XX:
@@ -430,9 +430,9 @@ def _alike(failures: list[AttemptFailure]) -> bool:
 def _with_order(
     pool: LivePool, asked: GatewayRequest, keyed: KeyedPrompt, request: ForwardedRequest, hint: CacheHint
 ) -> ForwardedRequest:
-    """Return the request with what engines are told of its prompt's KV.
+    """Return the request with the engines' instructions about its prompt's KV.
 
-    Keys that are not those of the engine's blocks, or of one of several prompts, are not told.
+    Keys that are not those of the engine's blocks, or of one of several prompts, are not sent.
     """
     if request.endpoint.one_token is None or not pool.loads.follows:
         return request

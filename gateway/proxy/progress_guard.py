@@ -15,16 +15,16 @@ CHECK_S = 0.25
 
 
 class Losable(Protocol):
-    """Whatever may be given up for lost; a LiveEngine is."""
+    """Interface of what may be lost; LiveEngine implements it."""
 
     @property
     def lost(self) -> bool:
-        """Whether nothing is to be expected from it."""
+        """Whether no result is to be expected from it."""
         ...
 
     @property
     def stuck(self) -> bool:
-        """Whether what it has not begun to answer should go elsewhere."""
+        """Whether requests that it has not begun to answer should go elsewhere."""
         ...
 
 
@@ -52,7 +52,7 @@ class EngineSilentError(Exception):
 class ProgressGuard:
     """Guards the calls of the current task to one engine, by one timer for all of them.
 
-    Leaving the guard raises EngineSilentError if it struck, or ClientGoneError if it was the client that took nothing
+    Leaving the guard raises EngineSilentError if it struck, or ClientGoneError if it was the client that read nothing
     meanwhile (`sending`).
     """
 
@@ -62,7 +62,7 @@ class ProgressGuard:
         self._begun = False
         self._silent_s = self._spent_s = 0.0
         self.sending = False
-        """Set by the caller while it waits for the client to take bytes."""
+        """Set by the caller while it waits for the client to read."""
         self._struck: Exception | None = None
         self._task: asyncio.Task[object] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -72,7 +72,7 @@ class ProgressGuard:
         self._silent_s = 0.0
         self._begun = True
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._silent_s += CHECK_S
         if not self.sending:
             self._spent_s += CHECK_S
@@ -80,10 +80,10 @@ class ProgressGuard:
         if self._struck is not None and self._task is not None:
             self._task.cancel()
         else:
-            self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._look)
+            self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._check)
 
     def _over(self) -> Exception | None:
-        """Return what ends the wait now; None: it goes on."""
+        """Return the error that ends the wait now; None: it goes on."""
         limits, silent_s = self._limits, self._silent_s
         if self.sending:
             return ClientGoneError() if silent_s >= limits.client_s else None
@@ -95,7 +95,7 @@ class ProgressGuard:
 
     def __enter__(self) -> Self:
         self._task = asyncio.current_task()
-        self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._look)
+        self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._check)
         return self
 
     def __exit__(

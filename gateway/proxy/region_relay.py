@@ -1,6 +1,6 @@
-"""Relays the answer of another region, byte for byte and at once, to the client whose first contact this gateway is.
+"""Relays the answer of another region, byte for byte and at once, to the client whose first contact is this gateway.
 
-Until the first byte has gone to the client another place can still serve the request; after that, a stream whose
+Until the first byte has gone to the client, another region can still serve the request; after that, a stream whose
 region fails ends with an error event.
 """
 
@@ -38,11 +38,11 @@ _OBJECTIVES = (CLASS_HEADER, *TTFT_HEADERS, *TPOT_HEADERS)
 _PASSED = frozenset((
     b"content-type", b"x-request-id", *PASSED_HEADERS, AGENT, WORKFLOW, HINT_HEADER, *_OBJECTIVES,
 ))  # fmt: skip
-"""All that a gateway acts upon, or sends to engines; the client's credentials stay here."""
+"""All headers that a gateway acts upon, or sends to engines; the client's credentials stay here."""
 
 
 class RegionRelay:
-    """One forward after the other; keeps no state between them."""
+    """One forward at a time; keeps no state between them."""
 
     def __init__(self, regions: Regions, metrics: GatewayMetrics) -> None:
         self._regions = regions
@@ -63,7 +63,7 @@ class RegionRelay:
             decision_id=record.decision.decision_id,
             client_request_id=record.client_request_id,
             destination=hop.destination,
-            heard_s_ago=round(elsewhere.heard_s_ago, 3),
+            heartbeat_age_s=round(elsewhere.heartbeat_age_s, 3),
         )
         try:
             trace = call.spans.carried() if call.spans is not None else {}

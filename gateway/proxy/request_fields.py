@@ -33,13 +33,13 @@ def session_of(body: dict[str, Any], headers: Mapping[bytes, bytes]) -> str:
 
 
 def priority_of(call: ApiCall) -> int | None:
-    """Return the priority that the request asks for, as far as its key may; None: it asks for none."""
+    """Return the priority that the request asks for, within its key's limit; None: it asks for none."""
     priority = _whole_number(call.body, "priority")
     return None if priority is None else allowed_priority(call.caller, priority)
 
 
 def request_of(call: ApiCall, pool: LivePool, hop: Hop | None) -> GatewayRequest:
-    """Return what the call asks of the pool, its prompt unread.
+    """Return the call's demands on the pool, its prompt unread.
 
     Raises BadBodyError, and ApiError 400 for a class that the pool does not have.
     """
@@ -72,7 +72,7 @@ def request_of(call: ApiCall, pool: LivePool, hop: Hop | None) -> GatewayRequest
 
 
 def _sequences(body: dict[str, Any]) -> int:
-    """Return how many answers are decoded for the prompt; what no engine takes for a number counts as one."""
+    """Return how many answers are decoded for the prompt; a value that no engine reads as a number counts as one."""
     asked = [number for name in ("n", "best_of") if (number := lax_int(body.get(name))) is not None]
     return min(MAX_SEQUENCES, max(1, *asked)) if asked else 1
 

@@ -1,7 +1,7 @@
 """OpenTelemetry spans of proxied requests: the request, its decision, its wait in the queue, each attempt at an engine.
 
 Imported only where spans are wanted (gateway.proxy.tracing). Names and attributes are those of the HTTP and GenAI
-semantic conventions, and `headway.*` for what only we know. Prompts, answers and keys are never among them.
+semantic conventions, and `headway.*` for facts of our own. Prompts, answers and keys are never among them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gateway.pool.recent_decisions import DecisionRecord
 
 FLUSH_S = 2.0
-"""How long the end of the process waits for its last spans to be taken."""
+"""How long the end of the process waits for the delivery of its last spans."""
 _CARRIED = (b"traceparent", b"tracestate")
 _NS = 1e9
 _propagator = TraceContextTextMapPropagator()
@@ -58,12 +58,12 @@ class Tracing:
         return RequestSpans(self._tracer, exchange, endpoint, pool, arrived_s)
 
     def flush(self) -> None:
-        """Send what has ended; waits for the receiver."""
+        """Send ended spans; waits for the receiver."""
         self._provider.force_flush()
 
     def close(self) -> None:
-        """Send the last spans if they are taken in time."""
-        # The exporter's own patience is far longer than the end of a process may take.
+        """Send the last spans if the receiver takes them in time."""
+        # The exporter's own time-out is far longer than the end of a process may take.
         last = Thread(target=self._provider.shutdown, name="last spans", daemon=True)
         last.start()
         last.join(FLUSH_S)
@@ -121,7 +121,7 @@ class RequestSpans:
         root.end()
 
     def decided(self, record: DecisionRecord) -> None:
-        """Note where the request goes, and how long that took to say and to come about."""
+        """Note the request's engine, and the durations of the decision and of the dispatch."""
         self._record, decision = record, record.decision
         attributes = {
             "headway.decision.id": decision.decision_id,
@@ -140,7 +140,7 @@ class RequestSpans:
 
     @contextmanager
     def attempt(self, engine: LiveEngine | None) -> Iterator[AttemptSpan]:
-        """Cover one try at an engine, with all that is sent for it."""
+        """Cover one attempt at an engine, with all messages for it."""
         self._attempts += 1
         attributes: dict[str, str | int] = {
             "http.request.method": "POST",
@@ -162,7 +162,7 @@ class RequestSpans:
             span.end()
 
     def carried(self) -> dict[str, str]:
-        """Return the headers by which what is sent for the request as a whole continues the trace."""
+        """Return the headers by which messages for the whole request continue the trace."""
         return _carried(self._root)
 
     def _past(self, name: str, begun_s: float, ended_s: float, attributes: Mapping[str, Any]) -> None:
@@ -179,7 +179,7 @@ class AttemptSpan:
     def __init__(self, span: Span) -> None:
         self._span = span
         self.headers = _carried(span)
-        """Those by which the engine continues the trace."""
+        """Headers by which the engine continues the trace."""
 
     def failed(self, failure: AttemptFailure) -> None:
         """Note that the try gave no answer."""
@@ -190,7 +190,7 @@ class AttemptSpan:
 
 
 def _cause(error: BaseException | None, record: DecisionRecord | None) -> str:
-    """Return what went wrong, empty where nothing did."""
+    """Return the error type, empty where there was none."""
     if isinstance(error, ApiError):
         return error.code
     if record is not None and record.outcome:
@@ -206,9 +206,9 @@ def _carried(span: Span) -> dict[str, str]:
 
 
 def _set_usage(span: Span, record: DecisionRecord) -> None:
-    told = {
+    usage = {
         "gen_ai.usage.input_tokens": record.engine_prompt_tokens,
         "gen_ai.usage.cache_read.input_tokens": record.cached_tokens,
         "gen_ai.usage.output_tokens": record.output_tokens,
     }
-    span.set_attributes({name: value for name, value in told.items() if value is not None})
+    span.set_attributes({name: value for name, value in usage.items() if value is not None})

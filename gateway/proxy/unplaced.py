@@ -26,7 +26,7 @@ LIMITS = AnswerLimits(whole_s=30.0)
 
 
 class Unplaced:
-    """Passes such requests on. Mutable state: whose turn it is; the next request begins with another engine."""
+    """Passes such requests on. Mutable state: the turn; the next request begins with another engine."""
 
     def __init__(self, transport: EngineTransport, drain: Drain) -> None:
         self._transport = transport
@@ -34,7 +34,7 @@ class Unplaced:
         self._turn = 0
 
     async def serve(self, exchange: Exchange, pool: LivePool, request: ForwardedRequest, model: str) -> None:
-        """Relay the first answer that an engine which serves the model gives; raises ApiError where none does."""
+        """Relay the first answer of an engine that serves the model; raises ApiError where none answers."""
         try:
             with self._drain.relay():
                 await self._serve(exchange, pool, request, model)
@@ -53,8 +53,8 @@ class Unplaced:
             except AttemptFailedError as error:
                 failure = error.failure
                 if failure.rejection is not None:
-                    told = failure.rejection
-                    await exchange.answer(told.status, told.body, told.headers)
+                    rejected = failure.rejection
+                    await exchange.answer(rejected.status, rejected.body, rejected.headers)
                     return
                 held_against(pool, attempt, failure)
                 continue

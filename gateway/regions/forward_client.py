@@ -21,13 +21,13 @@ from gateway.regions.work_lease import SILENCE_S
 _AGAIN_S = 0.05
 _LONG_BODY = 1024 * 1024
 REJECTED = frozenset({401, 408, 409, 429, 500, 501, 502, 503, 504})
-"""Statuses that say that the region did not serve the request; any other is its answer."""
+"""Statuses that mean that the region did not serve the request; any other is its answer."""
 
 
 class ForwardFailedError(Exception):
     """The region did not serve the request, or its answer broke off.
 
-    `settled`: nobody is at work on it there; else the region may not have noticed yet that nobody waits for it.
+    `settled`: no work on it continues there; else the region may not have noticed yet that its client is gone.
     """
 
     def __init__(self, cause: str, *, settled: bool) -> None:
@@ -39,7 +39,7 @@ async def signed_head(
     decision_id: str, hop: Hop, caller: ApiKeyEntry, body: bytes, *, age_s: float, stamp: float
 ) -> bytes:
     """Return the head of a forwarded request as it is signed."""
-    # What the first contact has judged stays with it.
+    # Limits that the first contact has judged stay with it.
     caller = msgspec.structs.replace(caller, rate_per_min=None, max_in_flight=None, served_models=(), sha256="")
     digest = await body_digest(body)
     return forward_heads.encode(ForwardHead(decision_id, hop, caller, age_s, digest, stamp))
@@ -53,7 +53,7 @@ async def body_digest(body: bytes) -> str:
 
 
 class ForwardClient:
-    """One forward after the other; keeps no state between them."""
+    """One forward at a time; keeps no state between them."""
 
     def __init__(self, links: PeerLinks, clock: Callable[[], float] = time.monotonic) -> None:
         self._links = links
@@ -81,9 +81,9 @@ class ForwardClient:
             raise ForwardFailedError(type(error).__name__, settled=False) from None
 
     async def settle(self, gateway: PeerGateway, decision_id: str) -> None:
-        """Return when nobody is at work on a request there any more, nor ever will be.
+        """Return when no work on a request continues there, nor ever will.
 
-        The region says so, or its lease is over, or it is gone.
+        The region reports so, or its lease is over, or it is gone.
         """
         while not gateway.lease.is_over(self._clock()) and not self._links.refused(gateway.name):
             try:

@@ -11,7 +11,7 @@ from gateway.contracts.wire import WireForm
 PATH = "/forward"
 """Below it, on the peers' port, the path of the client's request."""
 WITHDRAW = "forward withdrawn"
-"""A call with a decision's id: answered once nobody is at work on the request there, nor ever will be."""
+"""A call with a decision's id: answered once no work on the request continues there, nor ever will."""
 MAX_HOPS = 1
 MAX_AGE_S = 3600.0
 

@@ -22,13 +22,13 @@ from gateway.regions.region_peers import RegionPeers
 from gateway.regions.work_lease import SILENCE_S
 
 SCOPE_KEY = "headway.forwarded"
-"""Where the app finds the ForwardHead of a request that another gateway has checked."""
+"""Key of the ForwardHead in the scope of a request that another gateway has checked."""
 HOLDING_KEY = "headway.lease_holds"
-"""…and what tells, when an engine is found, whether it may still be begun."""
+"""…and the function that returns, once an engine is chosen, whether the request may still begin."""
 MAX_BODY_BYTES = 256 * MIB
 """First contacts keep their own limit, which is lower."""
 MAX_REMEMBERED = 65_536
-"""Forwarded requests that are known, so that none is served twice."""
+"""Known forwarded requests, so that none is served twice."""
 _OURS = frozenset({PROOF_HEADER, SIGNED_HEADER, "host", "content-length", "transfer-encoding"})
 
 App = Callable[
@@ -37,10 +37,10 @@ App = Callable[
 
 
 class ForwardServer:
-    """One route of the peers' port. Mutable state: the ids of the last requests, and those that are served now."""
+    """One route of the peers' port. Mutable state: the ids of the last requests, and those in progress."""
 
     def __init__(self, peers: RegionPeers, note: Callable[[str], None]) -> None:
-        """`note` hears of each request, with the region of its first contact."""
+        """`note` receives each request, with the region of its first contact."""
         self._peers = peers
         self._note = note
         self._seen: OrderedDict[str, None] = OrderedDict()
@@ -77,7 +77,7 @@ class ForwardServer:
             async with lease.work():
                 await work
         except TimeoutError:
-            # The first contact is silent: it takes the request back, so that nobody must go on with it here.
+            # The first contact is silent: it takes the request back, so that work on it must stop here.
             if request.transport is not None:
                 request.transport.abort()
         except asyncio.CancelledError:
@@ -99,7 +99,7 @@ class ForwardServer:
         return body.getvalue()
 
     async def _withdraw(self, _peer: PeerIdentity, body: bytes) -> bytes:
-        """End the work on a request that its first contact takes back, and do not begin it should it still come."""
+        """End the work on a request that its first contact takes back, and reject it if it still comes."""
         decision_id = body.decode("latin-1")
         self._remember(decision_id)
         work = self._serving.get(decision_id)
@@ -109,7 +109,7 @@ class ForwardServer:
         return b""
 
     def _problem(self, head: ForwardHead, digest: str) -> str:
-        """Return why the request is not served here, as a code; empty: it is."""
+        """Return the code of the reason why the request is not served here; empty: it is."""
         if head.hops > MAX_HOPS or not 0 <= head.age_s <= MAX_AGE_S:
             return "too_many_hops" if head.hops > MAX_HOPS else "too_old"
         if digest != head.body:
@@ -118,8 +118,8 @@ class ForwardServer:
             return "not_served_here"
         if not 0 <= self._peers.clock() - head.stamp <= SILENCE_S:
             # It waited somewhere on its way, and its first contact may have taken it back meanwhile. The lease cannot
-            # tell: newer stamps may have renewed it since. The request's own stamp says when it was not taken back
-            # yet; from here on the lease counts, which lasts as long and is renewed as long as both hear each other.
+            # decide: newer stamps may have renewed it since. The request's own stamp says when it was not taken back
+            # yet; from here on the lease counts, which lasts as long and is renewed while both reach each other.
             return "too_late"
         return "served_before" if head.decision_id in self._seen else ""
 
@@ -163,7 +163,7 @@ class _Bridge:
     async def receive(self) -> dict[str, Any]:
         body, self._body = self._body, None
         if body is None:
-            # Who forwarded it leaves by closing the connection, which cancels the handler.
+            # The forwarding gateway leaves by closing the connection, which cancels the handler.
             await asyncio.get_running_loop().create_future()
         return {"type": "http.request", "body": body, "more_body": False}
 

@@ -16,15 +16,15 @@ MAX_UNTOLD = 4096
 class PeerGateway:
     """One address of another region. Times are monotonic seconds.
 
-    Mutable state: the last heartbeat and when it was asked for, what it told of prefixes, our own forwards that
-    no heartbeat counts yet, and the lease under which it works for us.
+    Mutable state: the last heartbeat and when it was requested, its prefixes, our own forwards that no heartbeat counts
+    yet, and the lease under which it works for us.
     """
 
     def __init__(self, name: str, region: str, address: str) -> None:
         self.name, self.region, self.address = name, region, address
         self.heartbeat: Heartbeat | None = None
-        self.heard_s = float("-inf")
-        """When the last heartbeat was asked for: its facts are younger."""
+        self.heartbeat_s = float("-inf")
+        """When the last heartbeat was requested: its facts are younger."""
         self.one_way_s = 0.0
         self.clock_offset_s = 0.0
         """Its clock less ours."""
@@ -35,44 +35,44 @@ class PeerGateway:
         """Renewed when a heartbeat comes. Once it is over, its work for us has ended."""
 
     def question(self, epochs: Mapping[str, RegionEpoch]) -> HeartbeatCall:
-        """Return what to ask it next."""
+        """Return the next heartbeat request."""
         tag = self.heartbeat.tag if self.heartbeat is not None else ""
         versions = {region: held.version for region, held in self.held.items()}
         return HeartbeatCall(tag, versions, dict(epochs), self.stamp)
 
     @property
     def stamp(self) -> float:
-        """Its newest stamp that came; 0: none."""
+        """Its newest stamp received; 0: none."""
         return self.heartbeat.stamp if self.heartbeat is not None else 0.0
 
-    def hear(self, heartbeat: Heartbeat, asked_s: float, now: float, wall: float) -> None:
-        """Take a heartbeat; one that was asked for before the last one changes nothing."""
-        if asked_s <= self.heard_s:
+    def receive(self, heartbeat: Heartbeat, asked_s: float, now: float, wall: float) -> None:
+        """Take a heartbeat; one that was requested before the last one changes nothing."""
+        if asked_s <= self.heartbeat_s:
             return
         before = self.heartbeat
         if before is None or before.tag != heartbeat.tag:
             self.held = {}
         measured_s = (now - asked_s) / 2
-        # The shortest way there and back is the network's; the rest is somebody's queue.
+        # The shortest way there and back is the network's; the rest is queueing.
         nearer = before is None or measured_s < self.one_way_s
         self.one_way_s = measured_s if nearer else self.one_way_s + _SMOOTHING * (measured_s - self.one_way_s)
         self.clock_offset_s = heartbeat.at - (wall - measured_s)
         self.held = {region: self.held.get(region, HeldPrefixes()) for region in heartbeat.prefixes}
         for region, delta in heartbeat.prefixes.items():
             self.held[region].apply(delta)
-        self.heartbeat, self.heard_s = heartbeat, asked_s
+        self.heartbeat, self.heartbeat_s = heartbeat, asked_s
         self.lease.renew(now, now)
         while self._forwarded and self._forwarded[0][0] <= asked_s:
             self._forwarded.popleft()
 
     def matched_blocks(self, region: str, keys: Sequence[int]) -> int:
-        """Return how many leading blocks of a prompt the region's engines hold, as far as this gateway tells."""
+        """Return how many leading blocks of a prompt the region's engines hold, as far as this gateway reports."""
         held = self.held.get(region)
         return held.matched_blocks(keys) if held is not None else 0
 
     def is_fresh(self, now: float) -> bool:
-        """Return whether it was heard of within the last SILENCE_S."""
-        return now - self.heard_s <= SILENCE_S
+        """Return whether its last heartbeat is at most SILENCE_S old."""
+        return now - self.heartbeat_s <= SILENCE_S
 
     def forwarded(self, region: str, now: float) -> None:
         """Count a request that was just sent there, for an engine of `region`."""
@@ -80,4 +80,4 @@ class PeerGateway:
 
     def untold(self, region: str) -> int:
         """Return our forwards for the region that no heartbeat counts yet."""
-        return sum(1 for _, each in self._forwarded if each == region)
+        return sum(1 for _, forwarded_to in self._forwarded if forwarded_to == region)

@@ -1,7 +1,7 @@
 """The bounded prefix snapshot of a region's engines, which heartbeats carry as deltas: the block keys they used last.
 
-A key stands for its whole prefix, so of a long prompt only some depths are kept: every one up to 16 blocks, and
-ever fewer beyond, at the same places for all prompts, so that a match is told to an eighth of its length.
+A key identifies its whole prefix, so of a long prompt only some depths are kept: every one up to 16 blocks, and ever
+fewer beyond, at the same depths for all prompts, so that a match is accurate to an eighth of its length.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class PrefixDelta(msgspec.Struct, frozen=True):
 
 
 def kept_depths(blocks: int) -> Iterator[int]:
-    """Yield the depths of a prompt of so many blocks that snapshots keep, deepest first."""
+    """Yield the depths of a prompt of `blocks` blocks that snapshots keep, deepest first."""
     depth = blocks
     while depth > 0:
         yield depth
@@ -48,10 +48,10 @@ class PrefixSnapshot:
         self._added: OrderedDict[int, int] = OrderedDict()
         self._removed: OrderedDict[int, int] = OrderedDict()
         self._oldest_base = 1
-        """Versions before this one cannot be told what was removed since."""
+        """Versions before this one get no list of removals."""
 
     def note(self, keys: Sequence[int]) -> None:
-        """Note a prompt that an engine got; what many prompts share is used again by each of them."""
+        """Note a prompt that an engine got; prefixes that many prompts share are used again by each of them."""
         self.version += 1
         for depth in kept_depths(len(keys)):
             key = keys[depth - 1]
@@ -68,14 +68,14 @@ class PrefixSnapshot:
             _, self._oldest_base = self._removed.popitem(last=False)
 
     def forget(self) -> None:
-        """Hold nothing any more; whoever knows an earlier version gets the whole."""
+        """Drop all keys; readers of an earlier version get the whole."""
         self.version += 1
         self._oldest_base = self.version
         for part in (self._used, self._added, self._removed):
             part.clear()
 
     def since(self, base: int) -> PrefixDelta:
-        """Return what a peer that knows version `base` needs: the delta, or the whole."""
+        """Return the delta, or the whole, that a peer with version `base` needs."""
         if not self._oldest_base <= base <= self.version:
             return PrefixDelta(0, self.version, tuple(self._added))
         return PrefixDelta(base, self.version, _newer(self._added, base), _newer(self._removed, base))
@@ -118,6 +118,6 @@ class HeldPrefixes:
         self.version = delta.version
 
     def matched_blocks(self, keys: Sequence[int]) -> int:
-        """Return how many leading blocks of a prompt the snapshot tells of."""
+        """Return how many leading blocks of a prompt the snapshot holds."""
         held = self.keys
         return next((depth for depth in kept_depths(len(keys)) if keys[depth - 1] in held), 0)

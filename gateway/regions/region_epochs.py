@@ -1,4 +1,4 @@
-"""Which gateway serves each region's engines: epochs, and which gateway may take over a dead region.
+"""The gateway that serves each region's engines: epochs, and the takeover of a dead region.
 
 A region serves its own engines. If its gateways have died (their addresses reject connections; silence proves nothing),
 the nearest live region claims the next epoch, which a majority of the other regions must grant. When the region's own
@@ -26,7 +26,7 @@ class RegionEpochs:
     ) -> None:
         """`changed` is called when this gateway begins or ceases to serve a region.
 
-        `path` is where it remembers over restarts what it knew and granted; None: it does not.
+        `path` is where it stores its epochs and grants over restarts; None: it does not.
         """
         self._tag, self._region, self._path = tag, region, path
         self._governed = frozenset({region, *others})
@@ -34,7 +34,7 @@ class RegionEpochs:
         self._granted = remembered.granted
         self._changed = changed
         self.known = remembered.known
-        """Region → the highest epoch that was heard of."""
+        """Region → the highest epoch received."""
         own = self.known.setdefault(region, RegionEpoch(1, tag, region))
         if own.region != region:
             self._take_back(own)
@@ -50,7 +50,7 @@ class RegionEpochs:
         return region not in self._governed or (epoch is not None and epoch.holder == self._tag)
 
     def together(self, region: str) -> bool:
-        """Return whether the gateways of this region serve that one together, and not one that took it over alone."""
+        """Return whether the gateways of this region serve that one together, instead of one that took it over."""
         return region == self._region or region not in self._governed
 
     @property
@@ -59,14 +59,14 @@ class RegionEpochs:
         return tuple(sorted(name for name, epoch in self.known.items() if self._took(name, epoch)))
 
     def holds(self, region: str, tag: str, home: str) -> bool:
-        """Return whether a gateway of region `home` is who serves the region."""
+        """Return whether a gateway of region `home` serves the region."""
         epoch = self.known.get(region)
         if epoch is None:
             return home == region
         return epoch.region == home and (home == region or epoch.holder == tag)
 
-    def hear(self, epochs: Mapping[str, RegionEpoch]) -> None:
-        """Take what a peer knows; the higher epoch holds, and this gateway's own region is taken back."""
+    def receive(self, epochs: Mapping[str, RegionEpoch]) -> None:
+        """Take a peer's epochs; the higher epoch holds, and this gateway's own region is taken back."""
         served = {region: self.serves(region) for region in self._governed}
         for region, epoch in epochs.items():
             known = self.known.get(region)
@@ -97,7 +97,7 @@ class RegionEpochs:
         return True
 
     def take(self, region: str, number: int) -> None:
-        """Serve the region from now on: its claim was granted."""
+        """Serve the region: its claim was granted."""
         known = self.known.get(region)
         if known is None or number > known.number:
             self._set(region, number, "taken_over")
@@ -135,7 +135,7 @@ _DECODER = msgspec.json.Decoder(_Remembered)
 
 
 def _read(path: Path | None) -> _Remembered:
-    """Return what a gateway of this state directory knew; nothing of a file that is missing or unreadable."""
+    """Return the stored epochs and grants of this state directory; none for a file that is missing or unreadable."""
     if path is None:
         return _Remembered()
     try:

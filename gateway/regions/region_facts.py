@@ -16,13 +16,13 @@ SCHEMA_VERSION = 1
 
 
 class RegionEpoch(msgspec.Struct, frozen=True, order=True):
-    """Which gateway serves a region's engines, and since when: the higher number wins."""
+    """The gateway that serves a region's engines, by number: the higher number wins."""
 
     number: int
     holder: str
     """Tag of the gateway."""
     region: str
-    """Where the holder is."""
+    """Region of the holder."""
 
 
 class HeartbeatCall(msgspec.Struct, frozen=True):
@@ -33,9 +33,9 @@ class HeartbeatCall(msgspec.Struct, frozen=True):
     prefixes: dict[str, int] = {}
     """Region that the peer serves → version of its prefix snapshot that the caller has."""
     epochs: dict[str, RegionEpoch] = {}
-    """As in Heartbeat: who comes back is heard of at once."""
+    """As in Heartbeat: a region that returns learns them at once."""
     stamp: float = 0.0
-    """The newest of the peer's stamps that came (gateway.regions.work_lease); 0: none."""
+    """The newest of the peer's stamps received (gateway.regions.work_lease); 0: none."""
 
 
 class ServiceFacts(msgspec.Struct, frozen=True, gc=False):
@@ -44,15 +44,15 @@ class ServiceFacts(msgspec.Struct, frozen=True, gc=False):
     region: str
     served_model: str
     engines: int
-    """Those that take work."""
+    """Engines that take work."""
     available: int
-    """Those that would start another request at once."""
+    """Engines that would start another request at once."""
     queued: int
     in_flight: int
     """Requests dispatched and not complete."""
     policy_version: int
     whole: bool
-    """Whether the figures are of all gateways of the region, and not of this one's requests only."""
+    """Whether the figures cover all gateways of the region, and not this one's requests only."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True):
@@ -64,11 +64,11 @@ class Heartbeat(msgspec.Struct, frozen=True):
     """Unix seconds by its own clock."""
     services: tuple[ServiceFacts, ...]
     epochs: dict[str, RegionEpoch]
-    """Region → who serves it, as far as this gateway knows."""
+    """Region → the gateway that serves it, as far as this gateway knows."""
     one_way_s: dict[str, float]
     """Region → seconds to it, as this gateway measured last."""
     prefixes: dict[str, PrefixDelta]
-    """For each region that this gateway serves, as far as requests came: its engines hold what they hold."""
+    """For each region that this gateway serves, from its own requests alone, whatever else the engines hold."""
     snapshot_version: int = 0
     stamp: float = 0.0
     """Monotonic seconds by its own clock."""

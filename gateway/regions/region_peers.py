@@ -1,4 +1,4 @@
-"""This gateway's end of all regions: asks other regions' gateways for heartbeats, and answers theirs."""
+"""This gateway's end of all regions: requests heartbeats from other regions' gateways, and answers theirs."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 HEARTBEAT_S = 0.1
 SPOKE_S = 5 * HEARTBEAT_S
-"""A region that asked within this time lives, whatever its addresses do."""
+"""A region that asked within this time lives, even if its addresses reject connections."""
 MAX_ASKED = 32
 """Questions to one gateway that wait for their answer."""
 SETTLE_S = 1.0
-"""How long a gateway that starts waits for the first word of others, which may serve its region."""
+"""How long a starting gateway waits for the first heartbeats of others, which may serve its region."""
 
 
 class RegionPeers:
-    """The gateways of other regions. Mutable state: what is known of each, and the prefix snapshots that it tells."""
+    """The gateways of other regions. Mutable state: the known facts of each, and the prefix snapshots that it sends."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class RegionPeers:
             for name in [f"{region}={address}"]
         }
         self.after_heartbeat: list[Callable[[float], None]] = []
-        """Called after each heartbeat that came, and at least every HEARTBEAT_S, with the time."""
+        """Called after each heartbeat received, and at least every HEARTBEAT_S, with the time."""
         self._pools = pools
         self.clock, self._wall = clock, wall
         self._asking: dict[str, int] = dict.fromkeys(self.gateways, 0)
@@ -72,8 +72,8 @@ class RegionPeers:
         links.on_call(KIND, self._answer)
 
     async def start(self) -> None:
-        """Ask from now on; returns when all that can be reached have answered, within SETTLE_S."""
-        self.links.set_peers({name: each.address for name, each in self.gateways.items()}, "regions")
+        """Start asking; returns when all that can be reached have answered, within SETTLE_S."""
+        self.links.set_peers({name: peer.address for name, peer in self.gateways.items()}, "regions")
         self._task = background.start("heartbeats of regions", self._run)
         with suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_S):
@@ -85,7 +85,7 @@ class RegionPeers:
                     await self._news.wait()
 
     async def stop(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         tasks = [*self._questions, *([self._task] if self._task is not None else [])]
         for task in tasks:
             task.cancel()
@@ -96,20 +96,20 @@ class RegionPeers:
         self._prefixes.setdefault(region, PrefixSnapshot()).note(keys)
 
     def _serves_others(self) -> None:
-        """Forget what engines hold that went back to their region, and tell that the regions served are others."""
+        """Forget the blocks of engines that went back to their region, and report the change of regions served."""
         for region, snapshot in self._prefixes.items():
             if region != self.region and not self.epochs.serves(region):
                 snapshot.forget()
         self._changed()
 
-    # -- what is known
+    # -- known facts
 
     def of_region(self, region: str) -> list[PeerGateway]:
         """Return the gateways of a region."""
         return [gateway for gateway in self.gateways.values() if gateway.region == region]
 
     def by_tag(self, tag: str) -> PeerGateway | None:
-        """Return the gateway that last called itself so."""
+        """Return the gateway that last used this tag."""
         known = (
             gateway
             for gateway in self.gateways.values()
@@ -129,8 +129,10 @@ class RegionPeers:
         return bool(gateways) and all(self.links.refused(gateway.name) for gateway in gateways)
 
     def serving(self, served_model: str, now: float) -> dict[str, list[tuple[PeerGateway, ServiceFacts]]]:
-        """Return, for each other region whose engines can be reached, who serves the model there, and its facts."""
-        found: dict[str, list[tuple[PeerGateway, ServiceFacts]]] = {}
+        """Return, for each other region whose engines can be reached, the gateways that serve the model there, and its
+        facts.
+        """
+        services: dict[str, list[tuple[PeerGateway, ServiceFacts]]] = {}
         for gateway in self.gateways.values():
             heartbeat = gateway.heartbeat
             if heartbeat is None or not self.is_up(gateway, now):
@@ -141,8 +143,8 @@ class RegionPeers:
                     and facts.region != self.region
                     and self.epochs.holds(facts.region, heartbeat.tag, gateway.region)
                 ):
-                    found.setdefault(facts.region, []).append((gateway, facts))
-        return found
+                    services.setdefault(facts.region, []).append((gateway, facts))
+        return services
 
     # -- heartbeats
 
@@ -159,7 +161,7 @@ class RegionPeers:
                 lease.end_overdue(now)
                 if lease.is_over(now) and not lease:
                     del self._leases[tag]
-            self._tell(now)
+            self._publish(now)
             await asyncio.sleep(HEARTBEAT_S)
 
     async def _ask(self, gateway: PeerGateway) -> None:
@@ -173,30 +175,30 @@ class RegionPeers:
         finally:
             self._asking[gateway.name] -= 1
         if heartbeat.region != gateway.region:
-            # The address is another region's: what it says of itself holds, not what the setting calls it.
+            # The address is another region's: its own statement counts, not the setting's.
             return
         now = self.clock()
-        gateway.hear(heartbeat, asked_s, now, self._wall())
-        self.epochs.hear(heartbeat.epochs)
-        self._tell(now)
+        gateway.receive(heartbeat, asked_s, now, self._wall())
+        self.epochs.receive(heartbeat.epochs)
+        self._publish(now)
 
-    def _tell(self, now: float) -> None:
+    def _publish(self, now: float) -> None:
         self._news.set()
-        for hear in self.after_heartbeat:
-            hear(now)
+        for listener in self.after_heartbeat:
+            listener(now)
 
     async def _answer(self, peer: PeerIdentity, body: bytes) -> bytes:
         call = heartbeat_calls.decode(body)
         self._spoke_s[peer.region] = self.clock()
         self.lease_of(peer.tag, call.stamp)
         for gateway in self.of_region(peer.region):
-            # Who asks lives, although the last try to connect was refused: it has just come back.
+            # A gateway that asks lives, although the last try to connect was refused: it has just come back.
             self.links.lives(gateway.name)
-        self.epochs.hear(call.epochs)
+        self.epochs.receive(call.epochs)
         return heartbeats.encode(self.heartbeat(call))
 
     def lease_of(self, tag: str, stamp: float) -> WorkLease:
-        """Return the lease under which we work for a gateway, which brings back a stamp of ours."""
+        """Return the lease under which we work for a gateway, which returns a stamp of ours."""
         lease = self._leases.setdefault(tag, WorkLease(SILENCE_S))
         now = self.clock()
         if stamp <= now:
@@ -204,7 +206,7 @@ class RegionPeers:
         return lease
 
     def heartbeat(self, call: HeartbeatCall) -> Heartbeat:
-        """Return this gateway's facts for a peer that knows so much of them."""
+        """Return this gateway's facts, as changes for a peer with these versions."""
         now = self.clock()
         return Heartbeat(
             self.links.me.tag,
@@ -223,16 +225,16 @@ class RegionPeers:
 
 
 def service_facts(pools: Iterable[LivePool], serves: Callable[[str], bool], now: float) -> list[ServiceFacts]:
-    """Return what regions are told of the pools that this gateway serves, one for each region and model."""
+    """Return the facts of the pools that this gateway serves, one for each region and model, for other regions."""
     sums: dict[tuple[str, str], list[int]] = {}
     partial: set[tuple[str, str]] = set()
     for pool in pools:
         if pool.observes or not serves(pool.entry.region):
             continue
-        load = pool_load(pool.router, now, pool.standing)
+        load = pool_load(pool.router, now, pool.load_report)
         name = pool.entry.region, pool.entry.served_model
         counts = sums.setdefault(name, [0, 0, 0, 0, 0])
-        if not pool.answers_at_once and pool.standing is None:
+        if not pool.answers_at_once and pool.load_report is None:
             partial.add(name)
         for at, count in enumerate((load.engines, load.available, load.queued, load.in_flight)):
             counts[at] += count

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from gateway.pool.live_pool import LivePool
 
 QUEUE_BUFFER = 4
-"""τ: a region whose queue is longer takes nothing from others (SkyWalker Algorithm 1, line 12)."""
+"""τ: a region whose queue is longer takes no requests from others (SkyWalker Algorithm 1, line 12)."""
 _OVERLOAD = frozenset({
     reasons.NO_ENGINE, reasons.QUEUE_FULL, reasons.WAIT_EXPIRED, reasons.INFEASIBLE, reasons.PREFILL_OVERLOAD,
     reasons.DECODE_OVERLOAD, reasons.GATEWAY_LATE,
 })  # fmt: skip
-"""Rejections that say that there is no room here."""
+"""Rejections that mean that there is no room here."""
 
 
 class Elsewhere(msgspec.Struct, frozen=True):
@@ -47,8 +47,8 @@ class Elsewhere(msgspec.Struct, frozen=True):
     hop: Hop
     gateway: PeerGateway | None = None
     pool: LivePool | None = None
-    heard_s_ago: float = 0.0
-    """When the region was chosen."""
+    heartbeat_age_s: float = 0.0
+    """At the choice of the region."""
 
 
 class _Target(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class _Target(msgspec.Struct, frozen=True):
 
 
 class _Waiting(msgspec.Struct):
-    """A request that waits in a pool of this region. Mutable: it is told once where it goes instead."""
+    """A request that waits in a pool of this region. Mutable: it learns once where it goes instead."""
 
     pool: LivePool
     rule: RegionRule
@@ -69,7 +69,7 @@ class _Waiting(msgspec.Struct):
 
 
 class RegionRouting:
-    """Asks the pools' region rules. Mutable state: the requests that wait, in order of their coming, and the turn."""
+    """Applies the pools' region rules. Mutable state: the waiting requests, in order of arrival, and the turn."""
 
     def __init__(
         self,
@@ -88,41 +88,41 @@ class RegionRouting:
         self,
         pool: LivePool,
         request: InferenceRequest,
-        place: Callable[[], Awaitable[Dispatched | Rejected]],
+        decide: Callable[[], Awaitable[Dispatched | Rejected]],
         avoided: frozenset[str],
     ) -> Dispatched | Rejected | Elsewhere:
-        """Return what `place` returns, or that another region gets the request; cancelling withdraws it.
+        """Return what `decide` returns, or that another region gets the request; cancelling withdraws it.
 
         `avoided` are regions that have failed it.
         """
         rule, now = build_region_rule(pool.entry.policy), self.peers.clock()
         if pool.entry.region != self.peers.region:
-            # Another region's pool: whether the request may go there is for the rules to say.
+            # Another region's pool: the rules decide whether the request may go there.
             gone = self._ask(rule, pool, request, avoided, now) if rule is not None else None
             return gone or _no_engine(pool, request)
         if rule is None or self._is_alone(pool.entry.served_model):
-            return await place()
+            return await decide()
         if len(self._waiting) < rule.lookahead and (chosen := self._ask(rule, pool, request, avoided, now)):
             return chosen
         waiting = _Waiting(pool, rule, request, avoided, asyncio.get_running_loop().create_future())
-        outcome = await self._while_waiting(waiting, place)
+        outcome = await self._while_waiting(waiting, decide)
         if isinstance(outcome, Rejected) and outcome.code in _OVERLOAD:
             return self._ask(rule, pool, request, avoided, self.peers.clock(), rejected=True) or outcome
         return outcome
 
     async def _while_waiting(
-        self, waiting: _Waiting, place: Callable[[], Awaitable[Dispatched | Rejected]]
+        self, waiting: _Waiting, decide: Callable[[], Awaitable[Dispatched | Rejected]]
     ) -> Dispatched | Rejected | Elsewhere:
-        """Return what the pool says, or the region that `_scan` finds meanwhile."""
+        """Return the pool's outcome, or the region that `_scan` chooses meanwhile."""
         self._waiting[waiting.request.request_id] = waiting
-        placing = asyncio.ensure_future(place())
+        placing = asyncio.ensure_future(decide())
         try:
             await asyncio.wait((placing, waiting.elsewhere), return_when=asyncio.FIRST_COMPLETED)
             await _withdraw(placing)
         except asyncio.CancelledError:
             await _withdraw(placing)
             if not placing.cancelled():
-                # Its engine was chosen in the very moment in which the client left.
+                # Its engine was chosen at the very moment in which the client left.
                 waiting.pool.observe(Failed(waiting.request.request_id))
             raise
         finally:
@@ -134,7 +134,7 @@ class RegionRouting:
         return not self.peers.gateways and len(self._pools_of(served_model)) == 1
 
     def _scan(self, now: float) -> None:
-        """Ask again about the requests that have waited longest, as far as their rules look ahead."""
+        """Decide again about the requests that have waited longest, up to the lookahead of their rules."""
         for at, waiting in enumerate(self._waiting.values()):
             if at >= waiting.rule.lookahead:
                 return
@@ -154,19 +154,19 @@ class RegionRouting:
         *,
         rejected: bool = False,
     ) -> Elsewhere | None:
-        """Return where the rule sends the request; None: it stays."""
+        """Return the rule's region for the request; None: it stays."""
         targets = self._targets(pool, request, avoided, now)
         if not targets:
             return None
         home = self.peers.region
-        engines = engine_loads(pool.router, request, now, pool.standing) if pool.entry.region == home else ()
+        engines = engine_loads(pool.router, request, now, pool.load_report) if pool.entry.region == home else ()
         if rejected:
             engines = tuple([msgspec.structs.replace(engine, has_room=False) for engine in engines])
         loads = tuple([target.load for target in targets])
         if not engines:
             choice = _without_engines(loads)
         else:
-            load = pool_load(pool.router, now, pool.standing)
+            load = pool_load(pool.router, now, pool.load_report)
             self._turn += 1
             view = RegionView(
                 request.prompt_tokens,
@@ -184,11 +184,11 @@ class RegionRouting:
         if target.gateway is not None:
             target.gateway.forwarded(target.load.region, now)
         hop = Hop(home, target.load.region, choice.reason, target.rule)
-        heard_s_ago = now - target.gateway.heard_s if target.gateway is not None else 0.0
-        return Elsewhere(hop, target.gateway, target.pool, heard_s_ago)
+        age_s = now - target.gateway.heartbeat_s if target.gateway is not None else 0.0
+        return Elsewhere(hop, target.gateway, target.pool, age_s)
 
     def _targets(self, pool: LivePool, request: InferenceRequest, avoided: frozenset[str], now: float) -> list[_Target]:
-        """Return the other regions that may get the request: sovereignty rules first, then whom heartbeats know."""
+        """Return the other regions that may get the request: sovereignty rules first, then those with heartbeats."""
         home, model, rules = self.peers.region, pool.entry.served_model, self._sovereignty()
         pools = {item.entry.region: item for item in self._pools_of(model) if self._serves_for_another(item)}
         remote = self.peers.serving(model, now)
@@ -203,7 +203,7 @@ class RegionRouting:
             if region in pools:
                 target = self._served_here(pools[region], request, now)
             else:
-                # The prompt passes through the gateway that serves the region, wherever that stands.
+                # The prompt passes through the gateway that serves the region, wherever that runs.
                 serving = [
                     item
                     for item in remote[region]
@@ -219,12 +219,12 @@ class RegionRouting:
 
     def _served_here(self, pool: LivePool, request: InferenceRequest, now: float) -> _Target | None:
         """Return another region whose engines this gateway serves, as one whose gateway has died."""
-        load = pool_load(pool.router, now, pool.standing)
+        load = pool_load(pool.router, now, pool.load_report)
         if not load.engines:
             return None
         region = pool.entry.region
         held = max(
-            (engine_load.matched_tokens for engine_load in engine_loads(pool.router, request, now, pool.standing)),
+            (engine_load.matched_tokens for engine_load in engine_loads(pool.router, request, now, pool.load_report)),
             default=0,
         )
         one_way_s = min((peer.one_way_s for peer in self.peers.of_region(region)), default=0.0)
@@ -234,17 +234,17 @@ class RegionRouting:
 
 
 def _remote(region: str, serving: list[tuple[PeerGateway, ServiceFacts]], request: InferenceRequest) -> _Target | None:
-    """Return a region as its gateways tell of it, to be reached through the least loaded of them."""
+    """Return a region as its gateways report it, to be reached through the least loaded of them."""
     whole = [item for item in serving if item[1].whole]
-    # One that knows of all requests tells of the others' too; without such, each tells of its own.
-    told = [max(whole, key=lambda item: item[0].heard_s)] if whole else serving
+    # One that knows of all requests reports the others' too; without such, each reports its own.
+    counted = [max(whole, key=lambda item: item[0].heartbeat_s)] if whole else serving
     engines = max((facts.engines for _, facts in serving), default=0)
     if not engines:
         return None
-    queued = sum(facts.queued for _, facts in told)
+    queued = sum(facts.queued for _, facts in counted)
     untold = sum(gateway.untold(region) for gateway, _ in serving)
-    in_flight = sum(facts.in_flight for _, facts in told) + queued + untold
-    available = max(facts.available for _, facts in told)
+    in_flight = sum(facts.in_flight for _, facts in counted) + queued + untold
+    available = max(facts.available for _, facts in counted)
     blocks = max(gateway.matched_blocks(region, request.keys) for gateway, _ in serving)
     gateway, _ = min(serving, key=lambda item: _burden(region, *item, whole=bool(whole)))
     load = PeerLoad(
@@ -258,7 +258,7 @@ def _remote(region: str, serving: list[tuple[PeerGateway, ServiceFacts]], reques
 
 
 def _burden(region: str, gateway: PeerGateway, facts: ServiceFacts, *, whole: bool) -> tuple[int, int, int, float, str]:
-    """Return by what one of several gateways is chosen to relay a request."""
+    """Return the sort key that chooses one of several gateways to relay a request."""
     own = (0, 0) if whole else (facts.queued, facts.in_flight)
     return *own, gateway.untold(region), gateway.one_way_s, gateway.name
 

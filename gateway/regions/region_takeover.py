@@ -15,9 +15,9 @@ from gateway.regions.region_peers import RegionPeers
 
 KIND = "regions/claim"
 DEAD_S = 1.0
-"""A region is taken for dead after its addresses have refused connections for so long."""
+"""A region counts as dead after its addresses have refused connections for this long."""
 STARTING_S = 15.0
-"""The same of a region that was not heard of since this gateway's own start: the fleet may be starting."""
+"""The same of a region that was silent since this gateway's own start: the fleet may be starting."""
 STEP_S = 1.0
 """The next nearest region waits this much longer, in case that the nearest cannot reach the engines."""
 VOTE_S = 1.0
@@ -34,7 +34,7 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Vote(msgspec.Struct, frozen=True):
-    """The answer."""
+    """The answer to a claim."""
 
     granted: bool
 
@@ -49,9 +49,9 @@ class RegionTakeover:
     def __init__(
         self, peers: RegionPeers, engines_answer: EnginesAnswer, claims_here: Callable[[], bool] = lambda: True
     ) -> None:
-        """`engines_answer` tells whether an engine of the region answers.
+        """`engines_answer` returns whether an engine of the region answers.
 
-        `claims_here` tells whether this is the one of its region's gateways that claims.
+        `claims_here` returns whether this is the one of its region's gateways that claims.
         """
         self._peers = peers
         self._engines_answer, self._claims_here = engines_answer, claims_here
@@ -59,7 +59,7 @@ class RegionTakeover:
         self._regions = sorted({gateway.region for gateway in peers.gateways.values()})
         self._claim: asyncio.Task[None] | None = None
         self._retry_s = 0.0
-        peers.after_heartbeat.append(self._look)
+        peers.after_heartbeat.append(self._check)
         peers.links.on_call(KIND, self._vote)
 
     async def stop(self) -> None:
@@ -68,7 +68,7 @@ class RegionTakeover:
             self._claim.cancel()
             await asyncio.gather(self._claim, return_exceptions=True)
 
-    def _look(self, now: float) -> None:
+    def _check(self, now: float) -> None:
         for region in self._regions:
             if not self._peers.is_dead(region):
                 self._dead_since.pop(region, None)
@@ -82,18 +82,18 @@ class RegionTakeover:
                 self._claim = asyncio.create_task(self._take(region), name=f"claim of {region}")
 
     def _patience_s(self, region: str) -> float:
-        heard = any(peer.heartbeat is not None for peer in self._peers.of_region(region))
-        return DEAD_S if heard else STARTING_S
+        had_heartbeat = any(peer.heartbeat is not None for peer in self._peers.of_region(region))
+        return DEAD_S if had_heartbeat else STARTING_S
 
     def _is_orphan(self, region: str) -> bool:
-        """Return whether nobody who lives serves the dead region: whoever took it has died, too, or started anew."""
+        """Return whether no live region serves the dead one: the one that took it has died, too, or restarted."""
         epoch = self._peers.epochs.known.get(region)
         if epoch is None or epoch.region == region:
             return True
         if self._peers.epochs.serves(region):
             return False
         if epoch.region == self._peers.region:
-            # A gateway of our own region, most likely this one before it started anew.
+            # A gateway of our own region, most likely this one before its restart.
             return True
         holder = self._peers.by_tag(epoch.holder)
         if holder is not None:

@@ -1,4 +1,6 @@
-"""Where this gateway's requests went over the last seconds: served here, sent to other regions, or taken from them."""
+"""Destinations of this gateway's requests over the last seconds: served here, sent to other regions, or taken from
+them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ MAX_NOTED = 32_768
 
 
 class RegionTraffic:
-    """Counts over a window. Mutable state: what happened when; of more than MAX_NOTED the newest."""
+    """Counts over a window. Mutable state: the events and their times; of more than MAX_NOTED the newest."""
 
     def __init__(self, peers: RegionPeers, clock: Callable[[], float] = time.monotonic) -> None:
         self._peers = peers
@@ -27,7 +29,7 @@ class RegionTraffic:
         self._noted.append((self._clock(), kind, region))
 
     def sample(self) -> RegionSample:
-        """Return what the console shows of this gateway."""
+        """Return this gateway's sample for the console."""
         now, peers = self._clock(), self._peers
         while self._noted and self._noted[0][0] < now - WINDOW_S:
             self._noted.popleft()
@@ -35,7 +37,7 @@ class RegionTraffic:
         counts = Counter((kind, region) for _, kind, region in self._noted)
 
         def rates(kind: str) -> dict[str, float]:
-            return {region: count / span_s for (each, region), count in sorted(counts.items()) if each == kind}
+            return {region: count / span_s for (counted, region), count in sorted(counts.items()) if counted == kind}
 
         return RegionSample(
             region=peers.region,
@@ -50,13 +52,13 @@ class RegionTraffic:
 
     def _link(self, name: str, now: float) -> RegionLink:
         gateway = self._peers.gateways[name]
-        heard = gateway.heartbeat is not None
+        had_heartbeat = gateway.heartbeat is not None
         return RegionLink(
             region=gateway.region,
             address=gateway.address,
             up=self._peers.is_up(gateway, now),
             dead=self._peers.links.refused(name),
-            heard_s_ago=now - gateway.heard_s if heard else None,
+            heartbeat_age_s=now - gateway.heartbeat_s if had_heartbeat else None,
             one_way_s=gateway.one_way_s,
             clock_offset_s=gateway.clock_offset_s,
         )

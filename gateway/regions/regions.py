@@ -1,4 +1,4 @@
-"""A gateway's part in a fleet of several regions, put together."""
+"""Composes a gateway's part in a fleet of several regions."""
 
 from __future__ import annotations
 
@@ -30,11 +30,13 @@ if TYPE_CHECKING:
 
 _HEALTH_S = 1.0
 _ASKED = 4
-"""Engines of a region that are asked whether they answer."""
+"""Engines of a region that are probed."""
 
 
 class Regions(RequestListener):
-    """What the gateway, the proxy and the sampler need; hears of dispatches, which its prefix snapshot tells."""
+    """Access to regions for the gateway, the proxy and the sampler; receives dispatches, which its prefix snapshot
+    reports.
+    """
 
     def __init__(
         self,
@@ -65,7 +67,7 @@ class Regions(RequestListener):
 
     @property
     def names(self) -> frozenset[str]:
-        """All regions that are known to it."""
+        """All known regions."""
         return frozenset({self.region, *self._addresses, *(pool.entry.region for pool in self._pools())})
 
     def serves(self, region: str) -> bool:
@@ -90,7 +92,7 @@ class Regions(RequestListener):
             _released(record)
 
     async def stop(self) -> None:
-        """End all that is under way."""
+        """End all tasks."""
         await self.takeover.stop()
         await self.peers.stop()
 

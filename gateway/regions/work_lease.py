@@ -19,14 +19,14 @@ from contextlib import asynccontextmanager
 SILENCE_S = 2.0
 """A gateway whose last heartbeat is older is unavailable, and work for it ends."""
 LEASE_MARGIN_S = 0.5
-"""What the first contact waits beyond SILENCE_S."""
+"""Time that the first contact waits beyond SILENCE_S."""
 
 
 class WorkLease:
     """Times are monotonic seconds.
 
-    Mutable state: the last word, how often the lease was over before one came, and the limits of the work that ends
-    without one.
+    Mutable state: the time of the last message, how often the lease was over before one came, and the limits of the
+    work that ends without one.
     """
 
     def __init__(self, lasts_s: float) -> None:
@@ -39,7 +39,7 @@ class WorkLease:
         return len(self._limits)
 
     def renew(self, said_s: float, now: float) -> None:
-        """Take a word that was said then; an older one changes nothing, and work that is overdue ends all the same."""
+        """Renew by a message sent at `said_s`; an older one changes nothing, and overdue work ends all the same."""
         if self.is_over(now):
             self.end_overdue(now)
             self._lapses += 1
@@ -50,7 +50,7 @@ class WorkLease:
         return now - self.renewed_s > self._lasts_s
 
     def holding(self, clock: Callable[[], float]) -> Callable[[], bool]:
-        """Return what tells whether the lease has held ever since this call."""
+        """Return a function that returns whether the lease has held ever since this call."""
         lapses = self._lapses
         return lambda: lapses == self._lapses and not self.is_over(clock())
 

@@ -1,6 +1,6 @@
 """Counts the results of each arm's requests while policies are compared, and reports them to the control plane.
 
-A first token counts when it comes, not when the answer ends: a regression is to be seen before its answers are.
+A first token counts when it comes, not when the answer ends: a regression should be visible before its answers end.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class ArmResults(RequestListener):
         self._gateway = f"{socket.gethostname()}:{os.getpid()}"
         self._tallies: dict[tuple[str, str, int], ArmTally] = {}
 
-    def tell(self) -> None:
-        """Report what came in since the last time; where nothing did, nothing is sent."""
+    def report(self) -> None:
+        """Report the counts since the last time; without any, nothing is sent."""
         tallies, self._tallies = self._tallies, {}
         if tallies:
             rows = tuple(ArmRow(*key, tally.window()) for key, tally in sorted(tallies.items()))
@@ -76,11 +76,11 @@ class ArmResults(RequestListener):
     @override
     def ended(self, record: DecisionRecord, now: float) -> None:
         outcome = record.outcome
-        # A rejection is our own doing, whoever asked.
+        # A rejection is our own doing, whatever reported the request.
         if not record.decision.arm or (record.reporter and outcome != REJECTED):
             return
         self._metrics.arm_requests.inc(record.decision.pool_id, record.decision.arm, outcome)
-        # Those that were cancelled or wrong in themselves say nothing of an arm.
+        # Cancelled and faulty requests are no evidence about an arm.
         tally = self._tally(record) if outcome in (COMPLETED, FAILED, REJECTED) else None
         if tally is None:
             return

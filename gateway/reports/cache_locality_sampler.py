@@ -27,13 +27,13 @@ MAX_KEYS = 256
 MAX_POINTS = 512
 """Compared requests that cross the bus per pool."""
 LEAST_SHARE = 0.003
-"""A prefix below this share of the requests is no picture's matter."""
+"""A prefix below this share of the requests is not drawn."""
 
 _Trust = tuple[str, str, float | None]
 
 
 class CacheLocalitySampler:
-    """Makes CacheLocalitySamples. Mutable state: since when each engine's trust is what it is."""
+    """Makes CacheLocalitySamples. Mutable state: the time of each engine's last change of trust."""
 
     def __init__(self, bus: Bus, pools: Callable[[], Iterable[LivePool]]) -> None:
         self._bus = bus
@@ -45,17 +45,17 @@ class CacheLocalitySampler:
         self._bus.publish(TOPIC, encode_cache_locality(await self.sample(time.monotonic(), time.time())))
 
     async def sample(self, now: float, unix: float) -> CacheLocalitySample:
-        """Return one look at all pools; `now` is monotonic, `unix` wall-clock seconds."""
+        """Return one reading of all pools; `now` is monotonic, `unix` wall-clock seconds."""
         pools = [await self._pool(pool, now, unix) for pool in list(self._pools())]
         seen = {engine.engine_id for pool in pools for engine in pool.engines}
         self._trust = {engine_id: trust for engine_id, trust in self._trust.items() if engine_id in seen}
         return CacheLocalitySample(at=unix, pools=tuple(pools))
 
     async def _pool(self, pool: LivePool, now: float, unix: float) -> PoolCacheLocality:
-        prompts = pool.prefixes.look(now)
+        prompts = pool.prefixes.recent(now)
         requests = sum(prompt.weight for prompt in prompts)
         least = max(2, round(requests * LEAST_SHARE))
-        # Milliseconds of counting, which requests need not wait for.
+        # Counting takes milliseconds, and requests need not wait for it.
         tree = await asyncio.to_thread(icicle, [(prompt.keys, prompt.weight) for prompt in prompts], least=least)
         view, placement = pool.router.view, pool.router.migration.placement
         on_rings = placement if isinstance(placement, OnRings) else None
@@ -97,7 +97,7 @@ class CacheLocalitySampler:
             name=engine.entry.name,
             accepts=pool.accepts(engine_id),
             requests=dispatched,
-            split=pool.ttft_split.look(engine_id, now),
+            split=pool.ttft_split.spans(engine_id, now),
             trust=trust.grade,
             trust_reason=trust.reason,
             trust_since=self._since(engine_id, trust.grade, verdict.cause, unix),
@@ -137,7 +137,7 @@ def _keys(placement: OnRings, prompts: Sequence[SeenPrompt]) -> dict[str, int]:
 
 def _prefix(pool: LivePool, node: IciclePrefix, placement: OnRings | None) -> SharedPrefix:
     bits = pool.router.index.targets_of(node.key, 0)
-    holders = {each for target, each in enumerate(pool.router.view.roster.engine_ids) if bits >> target & 1}
+    holders = {engine_id for target, engine_id in enumerate(pool.router.view.roster.engine_ids) if bits >> target & 1}
     length = placement.key_length(node.prompt) if placement is not None else 0
     dram, ssd = pool.loads.nodes.holdings.where(node.key)
     return SharedPrefix(

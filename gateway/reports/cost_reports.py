@@ -29,25 +29,25 @@ class CostReport(msgspec.Struct, frozen=True):
 
 
 class CostReports:
-    """Reports what changed. Mutable: what was told last, and the counts of samples told to metrics."""
+    """Reports changes. Mutable: the counts reported last, and the counts of samples added to metrics."""
 
     def __init__(self, bus: Bus, pools: Callable[[], Iterable[LivePool]], samples: CounterFamily) -> None:
         self._bus = bus
         self._pools = pools
         self._samples = samples
         self._counted: dict[tuple[str, str], int] = {}
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
 
-    def tell(self) -> None:
-        """Report the pools that have learned since the last time; where none has, nothing is sent."""
+    def report(self) -> None:
+        """Report the pools that have learned since the last time; without any, nothing is sent."""
         learned: dict[str, dict[str, FittedCost]] = {}
         for pool in self._pools():
             pool_id = pool.entry.pool_id
             self._count(pool_id, pool.costs.samples)
             fitted = pool.costs.fitted()
             samples = sum(item.samples for item in fitted.values())
-            if fitted and self._told.get(pool_id) != samples:
-                self._told[pool_id] = samples
+            if fitted and self._reported.get(pool_id) != samples:
+                self._reported[pool_id] = samples
                 learned[pool_id] = fitted
         if learned:
             self._bus.append(TOPIC, _report.encode(CostReport(learned)))
@@ -55,7 +55,7 @@ class CostReports:
     def _count(self, pool_id: str, samples: dict[str, int]) -> None:
         for result, count in samples.items():
             new = count - self._counted.get((pool_id, result), 0)
-            # A pool that was taken down and made anew counts from 0 again.
+            # A pool that was removed and created again counts from 0.
             if new:
                 self._samples.inc(pool_id, result, amount=new if new > 0 else count)
             self._counted[pool_id, result] = count
@@ -72,7 +72,7 @@ def _problem(report: CostReport) -> str:
 
 
 def fitted_problem(fitted: FittedCost) -> str:
-    """Return what is wrong with a learned cost, with its path; empty for a sound one."""
+    """Return the problem of a learned cost, with its path; empty for a sound one."""
     costs = [(f"prefill.{name}", getattr(fitted.prefill, name)) for name in fitted.prefill.__struct_fields__]
     if fitted.decode is not None:
         costs += [(f"decode.{name}", getattr(fitted.decode, name)) for name in fitted.decode.__struct_fields__]

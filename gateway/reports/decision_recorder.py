@@ -1,4 +1,4 @@
-"""Builds the record of one decision: its terms, what was known then, and its outcome."""
+"""Builds the record of one decision: its terms, the facts known then, and its outcome."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class _Engine(NamedTuple):
-    """What records of one interval say of an engine."""
+    """Facts of an engine in the records of one interval."""
 
     name: str
     trust: str
@@ -35,7 +35,7 @@ _GONE = _Engine("", "", PastMoments(), None)
 
 
 class DecisionRecorder:
-    """Makes the records under one snapshot. Mutable: what it looked up of engines.
+    """Makes the records under one snapshot. Mutable: facts of engines that it has read.
 
     Their costs hold as long as the snapshot, their names and trust until `begin` is called.
     """
@@ -48,7 +48,7 @@ class DecisionRecorder:
         self._engines: defaultdict[str, dict[str, _Engine]] = defaultdict(dict)
 
     def begin(self, snapshot_age_s: float | None) -> None:
-        """Begin an interval: look engines up anew."""
+        """Begin an interval: read the engines again."""
         self._age_s = snapshot_age_s
         self._engines.clear()
 
@@ -105,36 +105,36 @@ class DecisionRecorder:
 
     def _cost(self, pool: LivePool, engine_id: str) -> tuple[PrefillCost, float]:
         key = pool.entry.pool_id, engine_id
-        found = self._costs.get(key)
-        if found is None:
-            found = self._costs[key] = _engine_cost(pool, engine_id)
-        return found
+        cost = self._costs.get(key)
+        if cost is None:
+            cost = self._costs[key] = _engine_cost(pool, engine_id)
+        return cost
 
     def _known(self, pool: LivePool, decision: Decision) -> tuple[Known, ...]:
         engines, known = self._engines[pool.entry.pool_id], []
         at_s = max(decision.decided_s, decision.migrated_s)
         for candidate in decision.candidates:
             engine_id = candidate.engine_id
-            found = engines.get(engine_id)
-            if found is None:
-                found = engines[engine_id] = _look_up(pool, engine_id)
-            name, trust, reports, events = found
-            heard_s = None if events is None else events.age_s(at_s)
-            known.append(Known(engine_id, name, trust, reports.age_s(at_s), heard_s))
+            facts = engines.get(engine_id)
+            if facts is None:
+                facts = engines[engine_id] = _engine_facts(pool, engine_id)
+            name, trust, reports, events = facts
+            event_age_s = None if events is None else events.age_s(at_s)
+            known.append(Known(engine_id, name, trust, reports.age_s(at_s), event_age_s))
         return tuple(known)
 
 
-def _look_up(pool: LivePool, engine_id: str) -> _Engine:
+def _engine_facts(pool: LivePool, engine_id: str) -> _Engine:
     engine = pool.engines.get(engine_id)
     if engine is None:
         return _GONE
     trust = engine.index_trust(by_dispatches=pool.fed_by_dispatches(engine)).grade
-    events = engine.intake.heard if engine.intake is not None else None
+    events = engine.intake.received if engine.intake is not None else None
     return _Engine(engine.entry.name, trust, engine.report_times, events)
 
 
-def as_it_stands(record: DecisionRecord) -> StoredDecision:
-    """Return the record of a request that may still be running; nothing is noted of its engine."""
+def current_decision(record: DecisionRecord) -> StoredDecision:
+    """Return the record of a request that may still be running; it changes nothing about its engine."""
     stored = DecisionRecorder(b"").stored(record, hit_sample(record))
     # Digests need the fleet's secret, and are worth nothing before the record can be searched.
     return msgspec.structs.replace(
@@ -155,7 +155,7 @@ def _decoder_name(pool: LivePool, decision: Decision) -> str:
 def _engine_cost(pool: LivePool, engine_id: str) -> tuple[PrefillCost, float]:
     """Return the cost model of the engine's prefills, and its speed.
 
-    Learned where the policy wants that and it is better, else the policy's.
+    The learned one, where the policy wants it and it is better, else the policy's.
     """
     engine, policy = pool.engines.get(engine_id), pool.entry.policy
     if engine is None:

@@ -1,4 +1,4 @@
-"""Carries the counts of event ledgers over into the gateway's counters."""
+"""Adds the counts of event ledgers to the gateway's counters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from gateway.base.metrics import GatewayMetrics
 
 _TYPES = ("BlockStored", "BlockRemoved", "AllBlocksCleared", "skipped", "below_engine", "unknown_medium")
-"""Of events, and of what became of some: skipped as unreadable, or about blocks in a tier that is not counted on."""
+"""Types of events, and results of some: skipped as unreadable, or about blocks in an unused tier."""
 
 
 class EventCounters:

@@ -86,7 +86,7 @@ class FleetSampler:
         self._set_gauges(sample)
 
     def sample(self, now: float, unix: float) -> FleetSample:
-        """Return one consistent look at all pools; `now` is monotonic, `unix` wall-clock seconds."""
+        """Return one consistent reading of all pools; `now` is monotonic, `unix` wall-clock seconds."""
         self._seq += 1
         engines: list[EngineSample] = []
         pools: list[PoolSample] = []
@@ -190,7 +190,7 @@ class FleetSampler:
         policy = pool.router.policy
         counts = pool.router.counts
         self._queue_counters.take(entry.pool_id, counts)
-        queue = pool.queue.look(counts, now)
+        queue = pool.queue.evaluate(counts, now)
         reference_s = PrefillCost.of(policy.prefill_cost).seconds(REFERENCE_PROMPT_TOKENS, 0)
         tokens_per_s = REFERENCE_PROMPT_TOKENS / reference_s
         return PoolSample(
@@ -255,8 +255,8 @@ class FleetSampler:
             metrics.queued_requests.set(pool.pool_id, value=pool.unbound + (pool.bound or 0))
             metrics.load_cv.set(pool.pool_id, value=pool.load_cv)
         for live in self._pools():
-            for engine_id, each in live.engines.items():
-                if each.key_rejected:
+            for engine_id, member in live.engines.items():
+                if member.key_rejected:
                     metrics.rejected_keys.set(engine_id, value=1.0)
                 else:
                     metrics.rejected_keys.remove(engine_id)
@@ -266,7 +266,7 @@ class FleetSampler:
         self._forget_gone({engine.engine_id for engine in sample.engines}, {pool.pool_id for pool in sample.pools})
 
     def _leave_to_owner(self, pool: PoolSample, sample: FleetSample) -> None:
-        """Take back the gauges that the pool's owner has for all."""
+        """Remove the gauges that the pool's owner exports for all."""
         self._metrics.queued_requests.remove(pool.pool_id)
         self._metrics.load_cv.remove(pool.pool_id)
         for engine in sample.engines:
@@ -296,7 +296,7 @@ class FleetSampler:
 
 
 def _bound_only(load: EngineLoad) -> EngineLoad:
-    """Return the load of an engine without what runs there, which the pool's owner counts."""
+    """Return an engine's load without the running requests, which the pool's owner counts."""
     return msgspec.structs.replace(load, in_flight_tokens=0, in_flight_s=0.0, running=0)
 
 
@@ -330,8 +330,8 @@ def _engine_sample(
         adapter_s=pool.router.fleet.loading_costs.learned_adapter_s(entry.engine_id),
         report_age_s=engine.report_age_s(now),
         role=entry.role,
-        heard=engine.breaker.heard,
-        counts=pool.progress.engine(entry.engine_id).look(now, _event_gaps(engine)),
+        answered=engine.breaker.answered,
+        counts=pool.progress.engine(entry.engine_id).counts(now, _event_gaps(engine)),
     )
 
 

@@ -14,7 +14,7 @@ from routing.values.counted import count
 TOPIC = "key_usage"
 """Stream topic; values are encoded KeyLastUses."""
 MAX_KEYS = 100_000
-TOLD_FOR_S = 60.0
+REPORTED_FOR_S = 60.0
 
 
 class KeyLastUses(msgspec.Struct, frozen=True):
@@ -24,7 +24,7 @@ class KeyLastUses(msgspec.Struct, frozen=True):
 
 
 class KeyUsage:
-    """Tells each key's last use until it is a minute old, so that a lost message loses no use.
+    """Reports each key's last use until it is a minute old, so that a lost message loses no use.
 
     Mutable state: one dict, of the loop's thread; keys come from the snapshot, which bounds them.
     """
@@ -38,17 +38,17 @@ class KeyUsage:
         """Remember a use."""
         self._at[key_id] = unix_now
 
-    def tell(self) -> None:
-        """Send the uses of the last minute; where there are none, nothing is sent."""
-        earliest = self._clock() - TOLD_FOR_S
+    def report(self) -> None:
+        """Send the uses of the last minute; without any, nothing is sent."""
+        earliest = self._clock() - REPORTED_FOR_S
         self._at = {key_id: at for key_id, at in self._at.items() if at > earliest}
         if self._at:
             self._bus.append(TOPIC, _uses.encode(KeyLastUses(self._at)))
 
 
 def _problem(uses: KeyLastUses) -> str:
-    told = len(uses.at)
-    return "" if told <= MAX_KEYS else f"{count(told, 'key is', 'keys are')} more than {MAX_KEYS}"
+    keys = len(uses.at)
+    return "" if keys <= MAX_KEYS else f"{count(keys, 'key is', 'keys are')} more than {MAX_KEYS}"
 
 
 _uses = WireForm(KeyLastUses, "a list of key uses", limit=32 * MIB, problem=_problem)

@@ -23,7 +23,7 @@ class Overtaken:
         self._dispatches: OrderedDict[str, deque[_Dispatch]] = OrderedDict()
 
     def dispatched(self, record: DecisionRecord) -> None:
-        """Note a dispatch; of those at once nobody was overtaken by."""
+        """Note a dispatch; one that did not wait was not overtaken."""
         decision = record.decision
         if decision.queued_s <= 0.0:
             return
@@ -37,7 +37,7 @@ class Overtaken:
         dispatches.append((record.arrived_s + decision.queued_s, record.arrived_s, decision.compute_s))
 
     def seconds(self, record: DecisionRecord) -> float:
-        """Return the estimated prefills of requests that came later than this one and were dispatched before it."""
+        """Return the estimated prefills of later requests that were dispatched before this one."""
         if record.decision.queued_s <= 0.0:
             return 0.0
         dispatched_s = record.arrived_s + record.decision.queued_s

@@ -1,4 +1,4 @@
-"""Carries the counts of routers over into the gateway's counters."""
+"""Adds the counts of routers to the gateway's counters."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from gateway.bus.bus import Bus
 from gateway.contracts.recent_question import ANSWER, ANSWERED, ASKED, QUESTION, RecentAnswer, RecentQuestion
 from gateway.contracts.wire import UnreadableMessageError
 from gateway.pool.recent_decisions import DecisionRecord, RecentDecisions
-from gateway.reports.decision_recorder import as_it_stands
+from gateway.reports.decision_recorder import current_decision
 
 
 class RecentAnswers:
@@ -17,16 +17,16 @@ class RecentAnswers:
     def __init__(self, bus: Bus, recent: RecentDecisions) -> None:
         self._bus = bus
         self._recent = recent
-        bus.subscribe(ASKED, self._hear)
+        bus.subscribe(ASKED, self._receive)
 
-    def _hear(self, _topic: str, value: bytes) -> None:
+    def _receive(self, _topic: str, value: bytes) -> None:
         try:
             question = QUESTION.decode(value)
         except UnreadableMessageError:
-            # Of a console of another version, which shows that nobody answers it.
+            # From a console of another version, which shows that no answer comes.
             return
-        answer = RecentAnswer(question.question_id, tuple(map(as_it_stands, self._asked_for(question))))
-        self._bus.tell(ANSWERED + question.asker, ANSWER.encode(answer))
+        answer = RecentAnswer(question.question_id, tuple(map(current_decision, self._asked_for(question))))
+        self._bus.notify(ANSWERED + question.asker, ANSWER.encode(answer))
 
     def _asked_for(self, question: RecentQuestion) -> Sequence[DecisionRecord]:
         if not question.decision_id:

@@ -29,7 +29,7 @@ class RequestMetrics(RequestListener):
         of_pool = (pool_id,)
         metrics.queue_wait.note(of_pool, decision.queued_s)
         if decision.queued_s == 0.0:
-            # Dispatched at once: nothing was awaited, so the time is that of deciding alone.
+            # Dispatched at once, without a wait, so the time is that of deciding alone.
             metrics.decision_seconds.note(of_pool, took_s)
         if not again:
             metrics.key_sources.count((pool_id, record.key_source))

@@ -3,8 +3,8 @@
 A request's row is packed when the request ends, while its record is still in the CPU cache. Every interval takes the
 ended requests, adds their parts of TTFT, builds the decisions that are stored in full (decision_recorder), and puts
 rows and decisions on the bus. Everything that can be computed later is computed by the receiver: regret, index rows,
-statistics. Likewise what begins is taken from the recent decisions once per interval: listening to each dispatch would
-cost a tenth more.
+statistics. Likewise, new requests are taken from the recent decisions once per interval: listening to each dispatch
+would cost a tenth more.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ MAX_SPLIT = 32
 """Requests of an interval whose TTFT is split: enough for means and percentiles of some minutes."""
 FEW = 32
 """Decisions that are built and sent without a thread."""
-UNTOLD_FACTOR = 4
-"""A request that began to answer is given so many times its reservation's time before its end counts as untold."""
+UNREPORTED_FACTOR = 4
+"""Multiple of its reservation's time after which a request that began to answer counts as unreported."""
 
 Kept = tuple[DecisionRecord, float]
-"""A record, and the share of its like that is kept."""
+"""A record, and the share of similar ones that is kept."""
 
 
 class RequestOutbox(RequestListener):
     """Takes records from the loop's thread, at the end or the rejection.
 
-    Mutable state: what has ended (`_ordinary`, `_late`, `_rows`), the requests in progress (`_open`), the room for
+    Mutable state: the ended requests (`_ordinary`, `_late`, `_rows`), the requests in progress (`_open`), the room for
     ordinary decisions, and the dispatches after a wait, which belong to one interval at a time.
     """
 
@@ -106,13 +106,13 @@ class RequestOutbox(RequestListener):
             self._rows.append(traffic_row(record, keys, self._digest_key))
 
     async def flush(self, *, last: bool = False) -> None:
-        """Send what has ended until now; with `last` everything, for nobody will tell the other ends."""
+        """Send the requests that have ended; with `last` everything, because the other ends will not be reported."""
         async with self._flushing:
             now = time.monotonic()
             self._room = min(self._most, self._room + self._kept_per_s * (now - self._flushed_s))
             self._flushed_s = now
             self._follow()
-            for record in self._untold(now, last=last):
+            for record in self._unreported(now, last=last):
                 record.late = record.misses_objective()
                 self.ended(record, now)
                 record.recorded = True
@@ -122,7 +122,7 @@ class RequestOutbox(RequestListener):
             self._room -= len(chosen)
             chosen += [(record, 1.0) for record in late]
             _note_ttft(ordinary, late)
-            # A few take less time than it takes to hand them to a thread; rows are packed already.
+            # Building a few takes less time than handing them to a thread; rows are packed already.
             if len(chosen) <= FEW:
                 self._send(chosen, rows)
             else:
@@ -136,19 +136,19 @@ class RequestOutbox(RequestListener):
         at_once, waited = self._recent.take_added()
         for record in waited:
             self._overtaken.dispatched(record)
-        # What went to another region is followed there.
+        # A request that went to another region is followed there.
         self._open = [record for record in self._open if not record.outcome]
         self._open += [item for item in (*at_once, *waited) if not item.outcome and item.decision.engine_id]
         for record in self._open[MAX_OPEN:]:
             self._drop_traffic(record)
         del self._open[MAX_OPEN:]
 
-    def _untold(self, now: float, *, last: bool) -> list[DecisionRecord]:
-        """Return the requests in progress whose end nobody will tell any more, and follow them no longer."""
+    def _unreported(self, now: float, *, last: bool) -> list[DecisionRecord]:
+        """Return the requests in progress whose end will not be reported any more, and follow them no longer."""
         running, untold = self._open, 0
         for record in running:
-            told = UNTOLD_FACTOR if record.first_token_s is not None else 1
-            if not last and now - record.arrived_s < told * record.pool.entry.policy.reservation_ttl_s:
+            factor = UNREPORTED_FACTOR if record.first_token_s is not None else 1
+            if not last and now - record.arrived_s < factor * record.pool.entry.policy.reservation_ttl_s:
                 break
             untold += 1
         self._open = running[untold:]
@@ -184,7 +184,7 @@ class RequestOutbox(RequestListener):
 
 
 def _note_ttft(ordinary: Sequence[DecisionRecord], late: Sequence[DecisionRecord]) -> None:
-    """Count in their pools' sums where the TTFT of requests went; of many, every nth of all stands for n."""
+    """Add the parts of requests' TTFT to their pools' sums; of many, every nth of all represents n."""
     every = -(-(len(ordinary) + len(late)) // MAX_SPLIT) or 1
     for record in chain(ordinary[::every], late[-len(ordinary) % every :: every]):
         parts = split_of(record)
@@ -214,10 +214,10 @@ def split_of(record: DecisionRecord) -> Noted | None:
 
 
 def kept(ended: Sequence[DecisionRecord], at_most: float) -> list[Kept]:
-    """Return at most so many of these records, evenly spread over all of them, in their order."""
+    """Return at most `at_most` of these records, evenly spread over all of them, in their order."""
     wanted = min(len(ended), int(at_most))
     if wanted == len(ended):
         return [(record, 1.0) for record in ended]
     share = wanted / len(ended)
-    # The middle of each stretch of so many that one stands for them.
+    # The middle of each stretch represents the stretch.
     return [(ended[ceil((number + 0.5) / share) - 1], share) for number in range(wanted)]

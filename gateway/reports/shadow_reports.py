@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gateway.pool.live_pool import LivePool
 
 
-def tell_shadows(bus: Bus, pools: Iterable[LivePool]) -> None:
+def report_shadows(bus: Bus, pools: Iterable[LivePool]) -> None:
     """Report the shadows that have chosen or ended since the last time; whole tallies, so that a loss costs nothing."""
     unix = time.time()
     for pool in pools:

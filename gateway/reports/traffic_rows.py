@@ -32,7 +32,7 @@ def traffic_row(record: DecisionRecord, keys: tuple[int, ...], digest_key: bytes
 def row_values(
     record: DecisionRecord, digest_key: bytes, blocks: tuple[int, ...] = (), head: tuple[int, ...] = ()
 ) -> Row:
-    """Return the row's values: this is done for every request, so it creates no object and calls next to nothing."""
+    """Return the row's values: this runs for every request, so it creates no object and calls next to nothing."""
     pool, decision, arrived_s = record.pool, record.decision, record.arrived_s
     first_token_s, finished_s = record.first_token_s, record.finished_s
     session_id, workflow_id = record.session_id, record.workflow_id

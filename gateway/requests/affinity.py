@@ -1,4 +1,4 @@
-"""What the requests of a conversation have in common, which keeps them on one pool of their service."""
+"""The common part of a conversation's requests, which keeps them on one pool of their service."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def affinity_of(session_id: str, prompt: Prompt | None) -> bytes:
-    """Return what a conversation's requests have in common: the session, or else the prompt's head."""
+    """Return the common part of a conversation's requests: the session, or else the prompt's head."""
     if session_id:
         return session_id.encode()
     match prompt:
         case ChatPrompt():
-            # Up to the first turn of the user: what is before it many conversations share.
+            # Up to the first turn of the user: many conversations share the part before it.
             turns = enumerate(prompt.messages, 1)
-            head = next((n for n, each in turns if each.get("role") == "user"), len(prompt.messages))
+            head = next((n for n, message in turns if message.get("role") == "user"), len(prompt.messages))
             return _encode(prompt.messages[:head])
         case TextPrompt():
             return prompt.text[:_HEAD_BYTES].encode("utf-8", "surrogatepass")

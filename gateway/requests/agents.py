@@ -9,7 +9,7 @@ MAX_AGENT, MAX_WORKFLOW = 128, 256
 
 
 def agent_of(headers: Mapping[bytes, bytes]) -> tuple[str, str]:
-    """Return the agent's name and the workflow's id, or two empty strings: one without the other says nothing."""
+    """Return the agent's name and the workflow's id, or two empty strings: one without the other is useless."""
     agent = headers.get(AGENT, b"").decode("latin-1").strip()[:MAX_AGENT]
     workflow = headers.get(WORKFLOW, b"").decode("latin-1").strip()[:MAX_WORKFLOW]
     return (agent, workflow) if agent and workflow else ("", "")

@@ -17,7 +17,7 @@ _HINTS = frozenset(get_args(CacheHint))
 
 
 def cache_hint(headers: Mapping[bytes, bytes], body: Mapping[str, Any]) -> CacheHint:
-    """Return the hint of the header, else of the body, else "default"; raises BadBodyError for another word."""
+    """Return the hint of the header, else of the body, else "default"; raises BadBodyError for another value."""
     header = headers.get(HINT_HEADER)
     if header is None and HINT_FIELD not in body:
         return DEFAULT
@@ -29,5 +29,5 @@ def cache_hint(headers: Mapping[bytes, bytes], body: Mapping[str, Any]) -> Cache
 
 
 def pin_s(hint: CacheHint) -> float:
-    """Return how long what carries this hint is pinned, seconds."""
+    """Return how long blocks with this hint are pinned, seconds."""
     return CONTEXT_CACHE_PIN_S if hint == "context_cache" else 0.0

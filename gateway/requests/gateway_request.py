@@ -1,6 +1,6 @@
-"""A request as it came through one of this gateway's doors: in the core's terms, with what the gateway alone knows.
+"""A request as it entered this gateway: in the core's terms, with the facts that only the gateway knows.
 
-What it may expect are its own words first, then its SLO class, then its API key's class, then the policy.
+Its objectives are, in order of precedence, its own, its SLO class's, its API key's class's, and the policy's.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ _NO_CLASS = SloClass()
 
 
 class GatewayRequest(InferenceRequest, frozen=True, gc=False):
-    """The core's request, and what its record takes over. Before its prompt is read it has no keys and no length."""
+    """The core's request, with the fields of its record. Before its prompt is read it has no keys and no length."""
 
     key_source: str = NONE
     """How its keys were made, as in KeyedPrompt."""
     salted: bool = False
-    """The engine keeps the prompt's blocks under a cache salt."""
+    """Whether the engine keeps the prompt's blocks under a cache salt."""
     tracked: bool = True
-    """Somebody will tell what becomes of it."""
+    """A caller will report its end."""
     proxied: bool = False
     """This gateway forwards it."""
     witness: str = ""
     """The tenant whose requests and reports alone judge no engine; empty: an operator's key, or the only tenant."""
     comparable: bool = True
-    """The hits that the engine reports say how far its index is right."""
+    """Whether the reported hits show how far the engine's index is right."""
     agent: str = ""
     """The agent that asks, and the workflow that it is part of; empty: it names none."""
     workflow_id: str = ""
     hop: Hop | None = None
-    """It came from the region of its first contact, or goes on in a pool of another region."""
+    """It came from the region of its first contact, or continues in a pool of another region."""
     client_request_id: str = ""
-    """The client's X-Request-Id, which names nothing here: clients may choose alike."""
+    """The client's X-Request-Id, which is no id here: clients may choose alike."""
     asked_model: str = ""
     """The alias or adapter that it asks for: only engines that serve this name may get it. Empty: the served model."""
 
     @property
     def reporter(self) -> str:
-        """The tenant, where what is known of the request will be its word alone; empty: it is believed."""
+        """The tenant, where its report will be the only source of the request's facts; empty: they are trusted."""
         return "" if self.proxied else self.witness
 
     @property
     def proves_salts(self) -> bool:
-        """Whether a missing salt in the engine's events would be the engine's doing: a tenant's word is no proof."""
+        """Whether a missing salt in the engine's events would be the engine's doing: a tenant's report is no proof."""
         return self.salted and self.comparable and self.tracked and not self.reporter
 
 
@@ -83,14 +83,14 @@ def gateway_request(
     model: str = "",  # the name that it asks for
     adapter: str = "",
 ) -> GatewayRequest:
-    """Return a request as this pool takes it; raises ApiError 400 for a prompt over its limit, and a class it lacks.
+    """Return a request in this pool's terms; raises ApiError 400 for a prompt over its limit, and a class it lacks.
 
-    `keyed` None: its prompt is not read yet. `key_class` is its API key's, `adapter` what the model's name means.
+    `keyed` None: its prompt is not read yet. `key_class` is its API key's, `adapter` the meaning of the model's name.
     """
     _check_length(entry, keyed)
     slo_class = slo_class or (key_class if key_class in entry.policy.slo_classes else "")
     named = _named(slo_class, entry.policy) if slo_class else _NO_CLASS
-    return GatewayRequest(  # by position, in the order of the fields: this is on the way of each decision
+    return GatewayRequest(  # by position, in the order of the fields: each decision runs this code
         request_id,
         () if keyed is None else keyed.keys,
         0 if keyed is None else keyed.prompt_tokens,

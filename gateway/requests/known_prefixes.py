@@ -1,6 +1,6 @@
 """Block keys of prompts whose beginnings were tokenized before, for when the tokenizer answers late.
 
-A prompt's bytes are cut into chunks whose digests are chained, so that a digest stands for everything before it. Each
+A prompt's bytes are cut into chunks whose digests are chained, so that a digest identifies everything up to it. Each
 chunk of a tokenized prompt keeps the keys of the blocks that end in it, as if tokens were spread evenly over the bytes.
 A later prompt gets the keys of its leading chunks. No text is kept.
 """
@@ -50,7 +50,7 @@ class KnownPrefixes:
         return len(self._chunks)
 
     def learn(self, name: bytes, seed: int, data: bytes, block_tokens: int, keys: Sequence[int], tokens: int) -> None:
-        """Take in a tokenized prompt: its bytes, its block keys and its length. `name` is of the pool and the kind."""
+        """Learn a tokenized prompt: its bytes, its block keys and its length. `name` is of the pool and the kind."""
         per_byte, first = tokens / max(1, len(data)), 0
         for number, digest in enumerate(self._digests(name, seed, data), 1):
             end = min(int(number * CHUNK_BYTES * per_byte) // block_tokens, len(keys))
@@ -61,7 +61,7 @@ class KnownPrefixes:
             self._chunks.popitem(last=False)
 
     def find(self, name: bytes, seed: int, data: bytes, block_tokens: int) -> Prefix | None:
-        """Return what is known of a prompt; None where that is no whole block."""
+        """Return the known beginning of a prompt; None where that is no whole block."""
         keys, per_byte = list[int](), 0.0
         for digest in self._digests(name, seed, data):
             chunk = self._chunks.get(digest)

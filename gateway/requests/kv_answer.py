@@ -1,6 +1,6 @@
 """Messages between gateway and KV connector in `kv_transfer_params` of a request and its answer.
 
-What the connector says of an order is for the gateway alone, and is taken out of what the client gets.
+The connector's report on an order is for the gateway alone, and is removed from the client's answer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gateway.formats.handoff_bodies import TRANSFER
 from kvstore.connector.engine_params import FIELD, KvOutcome, LoadInstruction, outcome_in
 
 TRANSFER_MARK = b'"' + TRANSFER.encode() + b'"'
-"""What stands in every answer of which a connector says something."""
+"""Contained in every answer to which a connector added a report."""
 _OBJECT, _NULL = b"{", msgspec.Raw(b"null")
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -22,16 +22,16 @@ _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 def with_order(body: bytes, order: LoadInstruction) -> bytes:
     """Return a request's body, which has members and no such field, with the order put in front of them.
 
-    The body is not decoded: a long prompt stays the bytes that it is.
+    The body is not decoded: a long prompt keeps its bytes.
     """
     begin = body.index(_OBJECT) + 1
     return b"".join((b"{", TRANSFER_MARK, b":", msgspec.json.encode({FIELD: order}), b",", memoryview(body)[begin:]))
 
 
 def take_outcome(answer: bytes) -> tuple[bytes, KvOutcome | None]:
-    """Return an answer, or an event's data, without what the connector says, and that; None: it says nothing.
+    """Return an answer, or an event's data, without the connector's report, and that report; None: there is none.
 
-    Nonsense is taken out too, and says nothing. What other connectors say stays.
+    A malformed report is removed too, and counts as none. Reports of other connectors stay.
     """
     if TRANSFER_MARK not in answer:
         return answer, None

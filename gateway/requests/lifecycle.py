@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from gateway.pool.live_pool import LivePool
 
 CLIENT_ERROR = "client_error"
-"""The engine answered 4xx: the request is over, and neither the engine's nor the fleet's failure."""
+"""The engine answered 4xx: the request is over, and it is neither the engine's nor the fleet's failure."""
 
 
 class RequestLifecycle:
-    """The way in and out of a pool for single requests."""
+    """The entry and exit of a pool for single requests."""
 
     def __init__(self, metrics: GatewayMetrics, recent: RecentDecisions, listeners: Iterable[RequestListener]) -> None:
         self.metrics = metrics
         self.recent = recent
-        self._tell = RequestListeners(listeners)
+        self._listeners = RequestListeners(listeners)
 
     async def place(
         self,
@@ -55,7 +55,7 @@ class RequestLifecycle:
     ) -> DecisionRecord:
         """Return the record of a dispatched request; raises ApiError with 409, 429 or 503.
 
-        `earlier` is the record of the same request's attempt on another engine, which is continued. `holding` tells
+        `earlier` is the record of the same request's attempt on another engine, which is continued. `holding` returns
         whether it is still for us to serve (gateway.regions.work_lease).
         """
         asked_s = monotonic()
@@ -63,14 +63,14 @@ class RequestLifecycle:
             if request.asked_model:
                 outcome = await _placed_by_name(pool, request, excluded, hold=hold)
             else:
-                outcome = await pool.place(request, hold=hold, excluded=excluded, salted=request.proves_salts)
+                outcome = await pool.decide(request, hold=hold, excluded=excluded, salted=request.proves_salts)
         if holding is not None and isinstance(outcome, Dispatched) and not holding():
-            # No engine has heard of it yet, and another region may be at work on it by now.
+            # No engine has received it yet, and another region may be at work on it by now.
             pool.observe(Failed(request.request_id))
             outcome = Rejected(request.request_id, "taken_back", 1.0)
         return self._taken(pool, request, outcome, asked_s, earlier)
 
-    async def place_or_forward(
+    async def dispatch_or_forward(
         self, pool: LivePool, request: GatewayRequest, regions: RegionRouting, avoided: frozenset[str]
     ) -> tuple[DecisionRecord, Elsewhere | None]:
         """Return the record of a request that is dispatched here, or goes to another region; raises as `place` does.
@@ -80,7 +80,7 @@ class RequestLifecycle:
         asked_s = monotonic()
         with self._counted(pool, None):
             outcome = await regions.place(
-                pool, request, lambda: pool.place(request, hold=True, salted=request.proves_salts), avoided
+                pool, request, lambda: pool.decide(request, hold=True, salted=request.proves_salts), avoided
             )
         if not isinstance(outcome, Elsewhere):
             return self._taken(pool, request, outcome, asked_s), None
@@ -101,7 +101,7 @@ class RequestLifecycle:
             raise
 
     def reject_if_late(self, pool: LivePool, request: GatewayRequest) -> None:
-        """Raise ApiError 429 where the gateway cannot keep up, before anybody is asked to read the prompt."""
+        """Raise ApiError 429 where the gateway cannot keep up, before the prompt is tokenized."""
         rejected = lag_rejection(pool.lag, pool.router, request.request_id)
         if rejected is not None:
             raise self._rejected(pool, request, rejected, monotonic(), unread=True)
@@ -109,7 +109,7 @@ class RequestLifecycle:
     def place_at_once(self, pool: LivePool, request: GatewayRequest) -> DecisionRecord:
         """Return the record of a request that does not wait for its engine; raises ApiError as `place` does."""
         asked_s = monotonic()
-        return self._taken(pool, request, pool.place_at_once(request, request.proves_salts), asked_s)
+        return self._taken(pool, request, pool.decide_at_once(request, request.proves_salts), asked_s)
 
     def observed(self, pool: LivePool, request: GatewayRequest, engine_id: str) -> DecisionRecord | None:
         """Return the record of a request that others have sent to the engine; None where it takes no work."""
@@ -136,42 +136,42 @@ class RequestLifecycle:
             record.attempts += _engines_of(decision)
             record.handed_over_s = record.cached_tokens = None
         self.recent.add(record, again=earlier is not None)
-        for tell in self._tell.dispatched:
-            tell(record, request, took_s, earlier is not None)
+        for notify in self._listeners.dispatched:
+            notify(record, request, took_s, earlier is not None)
         return record
 
     def first_token(self, record: DecisionRecord, now: float) -> None:
         """Note that the engine sent its first token; a second call changes nothing."""
         if record.first_token_s is None and not record.outcome:
             record.first_token_s = now
-            for tell in self._tell.first_token:
-                tell(record, now)
+            for notify in self._listeners.first_token:
+                notify(record, now)
 
     def assume_first_token(self, record: DecisionRecord) -> None:
-        """Let the router take the prefill for over, which nobody sees; the record keeps no TTFT."""
+        """Have the router assume that the prefill, whose end is not visible, is over; the record keeps no TTFT."""
         record.pool.observe(FirstToken(record.decision.decision_id))
 
     def handed_over(self, record: DecisionRecord, now: float, cached_tokens: int | None) -> None:
-        """Note that the prefill engine is done and its decode engine goes on; a second call changes nothing.
+        """Note that the prefill engine is done and its decode engine continues; a second call changes nothing.
 
-        `cached_tokens` are those of the prefill; the decode engine's own figure counts what came from there.
+        `cached_tokens` are those of the prefill; the decode engine's own figure counts the transferred blocks.
         """
         if record.decision.pair is None or record.handed_over_s is not None or record.outcome:
             return
         record.handed_over_s = now
         record.cached_tokens = cached_tokens
-        for tell in self._tell.handed_over:
-            tell(record, now, True)
+        for notify in self._listeners.handed_over:
+            notify(record, now, True)
 
     def prefill_left_out(self, record: DecisionRecord) -> None:
-        """Note that the decode engine computes the prompt itself: the other one is free, and taught nothing."""
-        for tell in self._tell.handed_over:
-            tell(record, monotonic(), False)
+        """Note that the decode engine computes the prompt itself: the other one is free, and learned nothing."""
+        for notify in self._listeners.handed_over:
+            notify(record, monotonic(), False)
 
     def loaded(self, record: DecisionRecord, outcome: KvOutcome | None) -> None:
-        """Note what the engine says of the KV that it was to load; None: it says nothing.
+        """Note the engine's report on the KV that it was to load; None: there is none.
 
-        A decode engine was to load nothing: what it says is not of the prompt.
+        A decode engine had nothing to load: its report does not concern the prompt.
         """
         if outcome is not None and not record.outcome and record.handed_over_s is None:
             record.load = outcome
@@ -214,22 +214,22 @@ class RequestLifecycle:
         self._end(record, CLIENT_ERROR, now, f"http_{status}")
 
     def rejected_by_engine(self, record: DecisionRecord, engine_id: str, status: int) -> None:
-        """Note the same of an answer that this gateway saw."""
+        """Note a rejection that this gateway saw."""
         now = monotonic()
         record.pool.progress.engine(engine_id).rejected(now)
         self.client_error(record, now, status)
 
     def left(self, record: DecisionRecord, *, failed: bool) -> None:
-        """Give the engine's reservation back although the request goes on, on another engine."""
-        for tell in self._tell.left:
-            tell(record, failed)
+        """Release the engine's reservation although the request continues on another engine."""
+        for notify in self._listeners.left:
+            notify(record, failed)
 
     def let_go(self, record: DecisionRecord) -> None:
-        """Give the engine back for a request that may never be sent; what becomes of it can still be told."""
+        """Release the engine of a request that may never be sent; its end can still be reported."""
         record.pool.observe(Failed(record.decision.decision_id))
 
     def assume_over(self, record: DecisionRecord) -> None:
-        """Give the engine back for a request of which nobody tells: it is taken to have gone as estimated."""
+        """Release the engine of a request without reports: it is assumed to have gone as estimated."""
         if not record.outcome and record.first_token_s is None:
             record.pool.observe(Completed(record.decision.decision_id, None))
 
@@ -240,8 +240,8 @@ class RequestLifecycle:
         record.error = error
         record.finished_s = now
         record.late = record.misses_objective()
-        for tell in self._tell.ended:
-            tell(record, now)
+        for notify in self._listeners.ended:
+            notify(record, now)
         if outcome == FAILED:
             decision = record.decision
             log_event(
@@ -266,21 +266,21 @@ class RequestLifecycle:
         record = earlier
         if record is None:
             record = _new_record(_no_decision(pool, request, rejected), pool, request, (), asked_s)
-            # Call graphs are learned from recordings, of calls that were served.
+            # Call graphs are learned from recordings of served calls.
             record.agent = record.workflow_id = ""
             self.recent.add(record)
             if unread:
-                # Recordings want the shape of a prompt, and leave it out.
+                # Recordings would need the shape of the prompt, and leave such a request out.
                 record.keys = None
         self._end(record, REJECTED, monotonic(), rejected.code)
-        # A time that would depend on the engines' work becomes one that does not.
+        # A time that would depend on the engines' work is replaced by one that does not.
         return rejection(rejected, pool.entry.policy.ttft_slo_s if pool.hides_load_from(request.witness) else None)
 
 
 def _new_record(
     decision: Decision, pool: LivePool, request: GatewayRequest, attempts: tuple[str, ...], asked_s: float
 ) -> DecisionRecord:
-    """Return the record of a decision made now, on which nothing has happened yet."""
+    """Return the record of a decision made now, without any event yet."""
     return DecisionRecord(
         decision,
         pool,
@@ -321,7 +321,7 @@ async def _placed_by_name(
         if not able:
             break
         lacking = pool.names.lacking(request.asked_model, pool.accepting)
-        outcome = await pool.place(
+        outcome = await pool.decide(
             request,
             hold=waits,
             excluded=lacking | excluded if able - excluded else lacking,
@@ -340,7 +340,7 @@ def _engines_of(decision: Decision) -> tuple[str, ...]:
 
 
 def _no_decision(pool: LivePool, request: GatewayRequest, rejected: Rejected) -> Decision:
-    """Return what stands for the decision of a request that was rejected."""
+    """Return the placeholder decision of a request that was rejected."""
     policy = pool.entry.policy
     decision = Decision(
         request.request_id,
@@ -355,7 +355,7 @@ def _no_decision(pool: LivePool, request: GatewayRequest, rejected: Rejected) ->
         0,
         0.0,
         0.0,
-        # It was rejected at this moment, after its candidates were looked at.
+        # It was rejected at this moment, after its candidates were evaluated.
         monotonic(),
         candidates=rejected.candidates,
     )

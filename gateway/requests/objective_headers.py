@@ -26,7 +26,7 @@ def tpot_slo_s(headers: Mapping[bytes, bytes]) -> float | None:
 
 
 def slo_class(headers: Mapping[bytes, bytes]) -> str:
-    """Return the SLO class that is named, empty for none; raises BadBodyError for what can be no class."""
+    """Return the SLO class that is named, empty for none; raises BadBodyError for an impossible class name."""
     value = headers.get(CLASS_HEADER)
     if value is None:
         return ""

@@ -1,11 +1,11 @@
-"""Turns a prompt into the block keys of its pool, whatever form it came in. No prompt text is kept.
+"""Turns a prompt of any form into the block keys of its pool. No prompt text is kept.
 
-Exact pools need token ids: given by the caller, or asked from a serving engine's own tokenizer. A
-bounded memory from a keyed digest of the prompt to its keys spares the second question; the digest's
-key is random per process and cannot be turned back into text. While an engine is busy its tokenizer is, too: after
-some patience a prompt goes on with the keys of a beginning that was tokenized before, where there is one.
+Exact pools need token ids: given by the caller, or requested from a serving engine's own tokenizer. A bounded memory
+from a keyed digest of the prompt to its keys spares the second question; the digest's key is random per process and
+cannot be turned back into text. While an engine is busy its tokenizer is, too: after some patience a prompt continues
+with the keys of a beginning that was tokenized before, where there is one.
 
-What an engine makes of media, it alone knows. From the first medium on, the keys are guesses: of the media by the names
+Only the engine knows the tokens of media. From the first medium on, the keys are guesses: of the media by the names
 that engines show in their events, and of the text between by its bytes.
 """
 
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 BYTES_PER_TOKEN = 4
 MAX_TOKENIZERS_ASKED = 2
 CLOSING_TOKENS = 8
-"""At the end of what is before a medium the template may put tokens of its own."""
+"""The template may add this many tokens of its own before a medium."""
 PATIENCE = 0.05
 """Share of the pool's TTFT objective. An engine that is not busy tokenizes a long prompt in 20 ms."""
 TURN_BYTES = 1024 * 1024
@@ -87,8 +87,8 @@ class KeyedPrompt(msgspec.Struct, frozen=True, gc=False):
     salted: bool = False
     """The engine keeps the prompt's blocks under a cache salt."""
     further_tokens: int = 0
-    """Those of `prompt_tokens` that belong to further prompts of the request, or to its media; the pool limits each
-    prompt alone."""
+    """Part of `prompt_tokens` for further prompts of the request, or for its media; the pool limits each prompt alone.
+    """
 
 
 class PromptKeys:
@@ -110,7 +110,7 @@ class PromptKeys:
         self._turn = 0
 
     def at_once(self, pool: LivePool, domain: str, prompt: Prompt, lora: str = "") -> KeyedPrompt | None:
-        """Return the keys in the caller's isolation domain where no engine has to be asked for them, else None.
+        """Return the keys in the caller's isolation domain where no tokenizer is needed for them, else None.
 
         `lora` is the adapter that computes the prompt; empty: none.
         """
@@ -120,7 +120,7 @@ class PromptKeys:
     async def keys(
         self, pool: LivePool, domain: str, prompt: Prompt, tenant_id: str = "", lora: str = ""
     ) -> KeyedPrompt:
-        """Return the keys, asking an engine's tokenizer where that is needed; never fails for want of one.
+        """Return the keys, by an engine's tokenizer where that is needed; never fails for want of one.
 
         Prompts of one tenant are not remembered for another: source and length would reveal who sent them before.
         """
@@ -186,7 +186,7 @@ class PromptKeys:
     def _asked_once(
         self, digest: bytes, pool: LivePool, name: bytes, seed: int, prompt: Prompt, data: bytes, lora: str
     ) -> asyncio.Task[KeyedPrompt | None]:
-        """Ask once for equal prompts that arrive together; whoever waits must shield it, for the others' sake."""
+        """Ask once for equal prompts that arrive together; a waiter must shield it, for the others' sake."""
         task = self._under_way.get(digest)
         if task is None:
             task = asyncio.create_task(self._tokenized(digest, pool, name, seed, prompt, data, lora))
@@ -236,7 +236,7 @@ class PromptKeys:
 
 
 def least_tokens(entry: PoolEntry, prompt: Prompt) -> int:
-    """Return how long the prompt is at least, as far as that is known before its keys are made."""
+    """Return the prompt's least length, as far as that is known before its keys are made."""
     if not isinstance(prompt, HashedPrompt | UnmatchedPrompt) and prompt.keeps is not None:
         return 0
     if isinstance(prompt, TokenPrompt):
@@ -260,7 +260,7 @@ def _named(pool: LivePool, prompt: Prompt, tenant_id: str) -> bytes:
 
 
 def _completed(pool: LivePool, keyed: KeyedPrompt, domain: str, prompt: Prompt) -> KeyedPrompt:
-    """Add what the way to the keys does not know: salt, truncation, and the work of the request's further prompts."""
+    """Add the remaining facts: salt, truncation, and the work of the request's further prompts."""
     keyed = _truncated(pool.entry, keyed, prompt)
     tokens, further, source = keyed.prompt_tokens, 0, keyed.source
     if isinstance(prompt, TokenPrompt):
@@ -277,7 +277,7 @@ def _completed(pool: LivePool, keyed: KeyedPrompt, domain: str, prompt: Prompt) 
 
 
 def _truncated(entry: PoolEntry, keyed: KeyedPrompt, prompt: Prompt) -> KeyedPrompt:
-    """Return no keys for a prompt that the engine truncates: from which end is its tokenizer's matter."""
+    """Return no keys for a prompt that the engine truncates: only its tokenizer knows from which end."""
     keeps = None if isinstance(prompt, HashedPrompt | UnmatchedPrompt) else prompt.keeps
     if keeps is None:
         return keyed
@@ -301,7 +301,7 @@ def _keyed_here(pool: LivePool, seed: int, prompt: Prompt) -> KeyedPrompt | None
 
 
 def _before_media(prompt: ChatPrompt) -> ChatPrompt | None:
-    """Return what is before the first medium as a chat; None: there is nothing, or only what the template adds."""
+    """Return the part before the first medium as a chat; None: there is none, or only additions of the template."""
     engine_candidate = {"type": "text", "text": prompt.media[0].engine_candidate}
     for number, message in enumerate(prompt.messages):
         content = message.get("content")
@@ -316,8 +316,8 @@ def _before_media(prompt: ChatPrompt) -> ChatPrompt | None:
 def _guessed_keys(pool: LivePool, domain: str, prompt: ChatPrompt, lora: str) -> tuple[tuple[int, ...], int]:
     """Return keys for the prompt from its first medium on, and its assumed tokens there.
 
-    A medium has so many keys as it fills blocks, by an engine's events or else as its size suggests, and the text
-    after it starts a block of its own.
+    A medium has one key for each block that it fills, by an engine's events or else by its size, and the text after it
+    starts a block of its own.
     """
     entry, parent = pool.entry, pool.seed(domain, lora)
     processing = _encode([prompt.template.get(name) for name in MEDIA_FIELDS])
@@ -336,16 +336,16 @@ def _guessed_keys(pool: LivePool, domain: str, prompt: ChatPrompt, lora: str) ->
             blocks = pool.domains.media_blocks.get(name) or max(1, medium.tokens // entry.block_tokens)
             tokens += blocks * entry.block_tokens
             blocks = min(blocks, max(0, most - len(keys)))
-            keys.extend(media_block_key(media_seed, name, place) for place in range(blocks))
+            keys.extend(media_block_key(media_seed, name, index) for index in range(blocks))
             parent = extend_key(parent, name.encode())
     return tuple(keys), tokens
 
 
 def _spans(data: memoryview, prompt: ChatPrompt) -> Iterator[tuple[int, int, int]]:
-    """Yield number, start and end of each stand-in in the prompt's bytes, and last the end of these."""
+    """Yield number, start and end of each placeholder in the prompt's bytes, and last the end of these."""
     text, position = bytes(data), 0
-    for number, each in enumerate(prompt.media):
-        mark = each.engine_candidate.encode()
+    for number, medium in enumerate(prompt.media):
+        mark = medium.engine_candidate.encode()
         start = text.index(mark, position)
         position = start + len(mark)
         yield number, start, position
@@ -378,12 +378,12 @@ def _token_keys(pool: LivePool, seed: int, tokens: array[int] | Sequence[int]) -
 
 
 def _findable(pool: LivePool, keys: tuple[int, ...], tokens: int) -> tuple[int, ...]:
-    """Leave out the block that the last token ends: engines compute that token anew, and its block with it."""
+    """Leave out the block that the last token ends: engines recompute that token, and its block with it."""
     return keys[: max(0, tokens - 1) // pool.entry.block_tokens]
 
 
 async def _keys_in_turns(seed: int, data: bytes, block_bytes: int) -> tuple[int, ...]:
-    """Return the keys of a long prompt; each turn of the loop goes on where the one before ended."""
+    """Return the keys of a long prompt; each turn of the loop continues where the one before ended."""
     piece_bytes = max(1, TURN_BYTES // block_bytes) * block_bytes
     keys: list[int] = []
     for start in range(0, len(data), piece_bytes):

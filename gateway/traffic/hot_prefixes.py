@@ -1,4 +1,4 @@
-"""Which prefixes bring how much work to which engines, for planners that spread them."""
+"""Work that prefixes bring to engines, for planners that spread them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from routing.values.decision import Decision
 SPAN_S = 15.0
 """Work is counted over one to two spans."""
 MAX_KEYS = 4096
-"""Prefixes counted in one span; of more only those that are known by then."""
+"""Prefixes counted in one span; further ones are not counted."""
 SHOWN = 16
 
 
@@ -25,7 +25,7 @@ class _Counted(msgspec.Struct):
 
 
 class HotPrefixes:
-    """Counts one pool's dispatches by their prefixes. Mutable state: the spans of now and before."""
+    """Counts one pool's dispatches by their prefixes. Mutable state: the current and the previous span."""
 
     def __init__(self) -> None:
         self._now: dict[int, _Counted] = {}

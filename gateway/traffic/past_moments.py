@@ -9,8 +9,8 @@ from bisect import bisect_right
 class PastMoments:
     """Rising monotonic seconds, at most twice `limit`, none closer than `apart_s` to the one before.
 
-    One thread notes, any may ask: an array is only added to, and a shorter one takes its place, so whoever holds one
-    need not copy it.
+    One thread notes, any may ask: an array is only added to, and a shorter one replaces it, so a reader need not copy
+    its array.
     """
 
     def __init__(self, limit: int = 1024, apart_s: float = 0.05) -> None:
@@ -27,13 +27,13 @@ class PastMoments:
                 self._moments = moments[self._limit :]
 
     def age_s(self, at_s: float) -> float | None:
-        """Return how old the newest was at `at_s`; None where all are younger."""
+        """Return the age of the newest at `at_s`; None where all are younger."""
         moments = self._moments
-        place = bisect_right(moments, at_s)
-        return at_s - moments[place - 1] if place else None
+        index = bisect_right(moments, at_s)
+        return at_s - moments[index - 1] if index else None
 
     def any_between(self, begin_s: float, end_s: float) -> bool:
-        """Return whether one lies in [begin_s, end_s]."""
+        """Return whether any is in [begin_s, end_s]."""
         moments = self._moments
-        place = bisect_right(moments, end_s)
-        return place > 0 and moments[place - 1] >= begin_s
+        index = bisect_right(moments, end_s)
+        return index > 0 and moments[index - 1] >= begin_s

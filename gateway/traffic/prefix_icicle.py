@@ -1,7 +1,7 @@
 """The prefixes that prompts share, as a tree for a picture: depth in blocks, width by requests.
 
-A block's key stands for the whole prefix that ends with it, so prompts that agree in one key agree before it, too.
-A node is a run of blocks along which its prompts stay together; it ends where they part.
+A block's key identifies the whole prefix that ends with it, so prompts that agree in one key agree before it, too. A
+node is a run of blocks along which its prompts stay together; it ends where they part.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Sequence
 import msgspec
 
 MAX_BLOCKS = 64
-"""Prompts are looked at that deep."""
+"""Prompts are compared to this depth."""
 
 
 class IciclePrefix(msgspec.Struct, frozen=True):
     """One shared prefix. Blocks are counted from the start of the prompt."""
 
     key: int
-    """Of its last block."""
+    """Key of its last block."""
     parent: int
-    """Its place in the list; -1: none."""
+    """Its index in the list; -1: none."""
     level: int
     """Nodes above it."""
     first_block: int
@@ -36,20 +36,20 @@ def icicle(
 ) -> list[IciclePrefix]:
     """Return the prefixes that at least `least` requests share, the `most` widest, parents before their children.
 
-    Prompts come as (keys, requests that they stand for). Siblings are in descending order of requests.
+    Prompts come as (keys, represented requests). Siblings are in descending order of requests.
     """
-    found: list[IciclePrefix] = []
-    # By requests, the widest first: what does not find room is narrower than all that does.
+    prefixes: list[IciclePrefix] = []
+    # By requests, the widest first: groups without room are narrower than all shown.
     pending = _parted(prompts, 0, -1, 0, least)
-    while pending and len(found) < most:
+    while pending and len(prefixes) < most:
         pending.sort(key=lambda item: (-item[0], item[1]))
         requests, _, members, parent, level, first = pending.pop(0)
         last = _together(members, first)
         keys = members[0][0]
-        found.append(IciclePrefix(keys[last - 1], parent, level, first + 1, last, requests, keys))
+        prefixes.append(IciclePrefix(keys[last - 1], parent, level, first + 1, last, requests, keys))
         if level + 1 < max_level:
-            pending += _parted(members, last, len(found) - 1, level + 1, least)
-    return found
+            pending += _parted(members, last, len(prefixes) - 1, level + 1, least)
+    return prefixes
 
 
 _Group = tuple[int, int, list[tuple[Sequence[int], int]], int, int, int]
@@ -70,10 +70,10 @@ def _parted(
 def _together(members: Sequence[tuple[Sequence[int], int]], depth: int) -> int:
     """Return how many blocks all of these prompts share, of which they are known to share more than `depth`."""
     keys = members[0][0]
-    low, high = depth + 1, min(MAX_BLOCKS, *(len(each) for each, _ in members), len(keys))
+    low, high = depth + 1, min(MAX_BLOCKS, *(len(member_keys) for member_keys, _ in members), len(keys))
     while low < high:
         middle = (low + high + 1) // 2
-        if all(each[middle - 1] == keys[middle - 1] for each, _ in members):
+        if all(member_keys[middle - 1] == keys[middle - 1] for member_keys, _ in members):
             low = middle
         else:
             high = middle - 1

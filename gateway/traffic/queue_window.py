@@ -1,4 +1,4 @@
-"""What happened in one pool's queue within the last seconds: dispatches with their waits, migrations, rejections."""
+"""Events in one pool's queue within the last seconds: dispatches with their waits, migrations, rejections."""
 
 from __future__ import annotations
 
@@ -10,59 +10,61 @@ import msgspec
 from routing.ledger.router_counts import CountsSeen
 
 MAX_WAITS = 4096
-"""Waits kept between two looks; of more dispatches the newest count."""
+"""Waits kept between two readings; of more dispatches the newest count."""
 
 
 class QueueSummary(msgspec.Struct, frozen=True, gc=False):
-    """The window at one moment: events per second, waits in seconds (None: no dispatch to tell from)."""
+    """The window at one moment: events per second, waits in seconds (None: no dispatch)."""
 
     dispatched_at_once_per_s: float
     dispatched_waited_per_s: float
     migrations_per_s: float
     overtaken_per_s: float
     rejections_per_s: dict[str, float]
-    """By code; codes of which there was none are left out."""
+    """By code; codes without a rejection are left out."""
     wait_mean_s: float | None
     wait_p90_s: float | None
 
 
-class _Look(msgspec.Struct, frozen=True):
+class _Reading(msgspec.Struct, frozen=True):
     at_s: float
     counts: CountsSeen
     waits: tuple[float, ...]
-    """Of the dispatches since the look before."""
+    """Of the dispatches since the previous reading."""
 
 
 class QueueWindow:
-    """Looks at the counts of a router, `window_s` seconds of them, and the waits of the dispatches between.
+    """Readings of a router's counts, `window_s` seconds of them, and the waits of the dispatches between.
 
-    A wait is the whole time at the gateway; a dispatch at once waited 0. Mutable state: `_looks` and the waits
-    since the newest one.
+    A wait is the whole time at the gateway; a dispatch at once waited 0. Mutable state: `_readings` and the waits since
+    the newest one.
     """
 
     def __init__(self, window_s: float = 15.0) -> None:
         self.window_s = window_s
-        self._looks: deque[_Look] = deque()
+        self._readings: deque[_Reading] = deque()
         self._waits: deque[float] = deque(maxlen=MAX_WAITS)
 
     def dispatched(self, waited_s: float) -> None:
         """Note a dispatch."""
         self._waits.append(waited_s)
 
-    def look(self, counts: CountsSeen, now: float) -> QueueSummary | None:
-        """Take a look at monotonic second `now` and return what happened in the window; None at the first look."""
-        looks = self._looks
-        looks.append(_Look(now, counts, tuple(self._waits)))
+    def evaluate(self, counts: CountsSeen, now: float) -> QueueSummary | None:
+        """Take a reading at monotonic second `now` and return the events of the window; None at the first reading."""
+        readings = self._readings
+        readings.append(_Reading(now, counts, tuple(self._waits)))
         self._waits.clear()
-        # The oldest look is where counting starts: one at the window's edge or just before it.
-        while len(looks) > 1 and looks[1].at_s <= now - self.window_s:
-            looks.popleft()
-        if len(looks) == 1:
+        # The oldest reading is where counting starts: one at the window's edge or just before it.
+        while len(readings) > 1 and readings[1].at_s <= now - self.window_s:
+            readings.popleft()
+        if len(readings) == 1:
             return None
-        return _summary(looks[0], looks[-1], sorted(wait for look in list(looks)[1:] for wait in look.waits))
+        return _summary(
+            readings[0], readings[-1], sorted(wait for reading in list(readings)[1:] for wait in reading.waits)
+        )
 
 
-def _summary(before: _Look, after: _Look, waits: list[float]) -> QueueSummary:
+def _summary(before: _Reading, after: _Reading, waits: list[float]) -> QueueSummary:
     old, new = before.counts, after.counts
     per_s = 1.0 / max(1.0, after.at_s - before.at_s)
     rejected = {code: count - old.rejected.get(code, 0) for code, count in sorted(new.rejected.items())}

@@ -1,4 +1,4 @@
-"""What happened to the requests of the last seconds: rates, TTFT percentiles, shares on time and cached."""
+"""Figures of the requests of the last seconds: rates, TTFT percentiles, shares on time and cached."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ FAILED = "failed"
 REJECTED = "rejected"
 CANCELLED = "cancelled"
 JUDGED = (COMPLETED, FAILED, REJECTED)
-"""Outcomes that are on time or late; others say nothing of that."""
+"""Outcomes that are on time or late; others are neither."""
 TTFT_POINTS = 64
-"""Ranks are told to 1/128 of all."""
+"""Ranks are accurate to 1/128 of all."""
 
 
 class EndedRequest(Protocol):
-    """What the window reads of the record of a request that ended (gateway.pool.recent_decisions)."""
+    """The part of an ended request's record that the window reads (gateway.pool.recent_decisions)."""
 
     decision: Decision
     key_source: str
@@ -38,7 +38,7 @@ class EndedRequest(Protocol):
 
 
 class TrafficSummary(msgspec.Struct, frozen=True, gc=False):
-    """The window at one moment; shares 0..1, times in seconds, None: no request to tell from."""
+    """The window at one moment; shares 0..1, times in seconds, None: no request."""
 
     requests_per_s: float
     prompt_tokens_per_s: float
@@ -48,7 +48,7 @@ class TrafficSummary(msgspec.Struct, frozen=True, gc=False):
     on_time_share: float | None
     hit_share: float | None
     approximate_share: float | None
-    """Of the requests, those whose block keys are guesses after an image or audio."""
+    """Share of requests whose block keys are guesses after an image or audio."""
     late: int
     judged: int
     """Requests that were on time or late."""
@@ -60,9 +60,9 @@ class TrafficSummary(msgspec.Struct, frozen=True, gc=False):
 class TrafficWindow:
     """Requests that ended in the last `window_s` seconds, at most `max_results`; totals per engine since the start.
 
-    Mutable state: `_ended` in order of their ends, `_ttfts` of those that have one, the sums over them, and
-    `_totals`. Sums are kept as results come and go, since thousands may stand in a window that is looked at
-    twice a second. Where the limit cuts the window short, rates are taken over the time that is left in it.
+    Mutable state: `_ended` in order of their ends, `_ttfts` of those that have one, the sums over them, and `_totals`.
+    Sums are kept as results come and go, since a window that is read twice a second may hold thousands. Where the limit
+    cuts the window short, rates are taken over the time that is left in it.
     """
 
     def __init__(self, window_s: float = 15.0, max_results: int = 16_384) -> None:
@@ -71,7 +71,7 @@ class TrafficWindow:
         self._ended: deque[EndedRequest] = deque()
         self._ttfts: deque[float] = deque()
         self._prompt_tokens = self._judged = self._punctual = 0
-        self._told_prompt = self._told_cached = self._approximate = 0
+        self._reported_prompt = self._reported_cached = self._approximate = 0
         self._totals: dict[str, tuple[int, int, int]] = {}
         self._first_s: float | None = None
         self.requests = 0
@@ -118,7 +118,7 @@ class TrafficWindow:
         self._totals.pop(engine_id, None)
 
     def summary(self, now: float) -> TrafficSummary:
-        """Drop what is older than the window and return the figures of the rest."""
+        """Drop requests older than the window and return the figures of the rest."""
         ended, earliest = self._ended, now - self.window_s
         while ended and (ended[0].finished_s or 0.0) < earliest:
             self._drop_oldest()
@@ -131,7 +131,7 @@ class TrafficWindow:
             ttft_p90_s=_percentile(ttfts, 0.90),
             ttft_p99_s=_percentile(ttfts, 0.99),
             on_time_share=self._punctual / self._judged if self._judged else None,
-            hit_share=self._told_cached / self._told_prompt if self._told_prompt else None,
+            hit_share=self._reported_cached / self._reported_prompt if self._reported_prompt else None,
             approximate_share=self._approximate / len(ended) if ended else None,
             late=self._judged - self._punctual,
             judged=self._judged,
@@ -154,8 +154,8 @@ class TrafficWindow:
             self._judged += sign
             self._punctual += sign * record.on_time
         if cached_tokens is not None:
-            self._told_prompt += sign * prompt_tokens
-            self._told_cached += sign * cached_tokens
+            self._reported_prompt += sign * prompt_tokens
+            self._reported_cached += sign * cached_tokens
 
     def _span_s(self, now: float) -> float:
         """Return the seconds the requests cover: less than the window at the start and at the limit, at least 1."""
@@ -173,8 +173,8 @@ class TrafficWindow:
             "_prompt_tokens",
             "_judged",
             "_punctual",
-            "_told_prompt",
-            "_told_cached",
+            "_reported_prompt",
+            "_reported_cached",
             "_approximate",
         ):
             if getattr(fresh, name) != getattr(self, name):
@@ -185,7 +185,7 @@ def _points(ordered: list[float]) -> tuple[float, ...]:
     count = len(ordered)
     if count <= TTFT_POINTS:
         return tuple(ordered)
-    return tuple([ordered[(2 * place + 1) * count // (2 * TTFT_POINTS)] for place in range(TTFT_POINTS)])
+    return tuple([ordered[(2 * index + 1) * count // (2 * TTFT_POINTS)] for index in range(TTFT_POINTS)])
 
 
 def _percentile(ordered: list[float], share: float) -> float | None:

@@ -40,11 +40,11 @@ def test_the_death_of_a_gateway_ends_its_work() -> None:
 
 
 def test_a_second_hop_a_second_holder_and_a_stale_pick_are_detected() -> None:
-    forwarded = {"destination": "asia", "heard_s_ago": 0.1}
+    forwarded = {"destination": "asia", "heartbeat_age_s": 0.1}
     assert problems([event(0, "us", "forwarded", **forwarded), event(1, "us", "forwarded", **forwarded)], {}) == []
     assert len(problems([event(0, "us", "forwarded", **forwarded), event(1, "eu", "forwarded", **forwarded)], {})) == 1
     claims = [
         event(at, "us", "region_epoch", region_name="eu", number=2, holder=tag) for at, tag in ((0, "a"), (1, "b"))
     ]
     assert len(problems(claims, {})) == 1
-    assert len(problems([event(0, "us", "forwarded", destination="asia", heard_s_ago=2.5)], {})) == 1
+    assert len(problems([event(0, "us", "forwarded", destination="asia", heartbeat_age_s=2.5)], {})) == 1

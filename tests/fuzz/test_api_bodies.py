@@ -17,7 +17,7 @@ from gateway.formats.audio_form import audio_prompt, read_form
 from gateway.formats.endpoints import ENDPOINTS, Endpoint
 from gateway.formats.engine_answer import AnswerStream, UnreadableAnswerError, read_whole
 from gateway.formats.handoff_bodies import read_prefill_answer
-from gateway.formats.hit_figures import UNTOLD, HitsUnreadableError, with_cached_tokens
+from gateway.formats.hit_figures import HIDDEN, HitsUnreadableError, with_cached_tokens
 from gateway.http.json_body import BadBodyError
 from headway_client.clients import run_blocking
 from headway_client.decisions import AnswerTail, Decisions, RejectedError
@@ -117,7 +117,7 @@ def test_an_engines_answer_is_read_as_far_as_possible(data: bytes) -> None:
     read_prefill_answer(data)
     with_cached_tokens(data, 3)
     with suppress(HitsUnreadableError):
-        hidden = with_cached_tokens(data, UNTOLD)
+        hidden = with_cached_tokens(data, HIDDEN)
         assert hidden == data or b"cached_tokens" not in hidden
     tail = AnswerTail()
     tail.first_token(data)

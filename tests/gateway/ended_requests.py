@@ -1,4 +1,4 @@
-"""What every row of traffic has, for tests that care about a few of its fields."""
+"""Default fields of a row of traffic, for tests that care about a few of them."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class FakeEngine:
         content_type: str = "application/json",
         headers: dict[str, str] | None = None,
     ) -> None:
-        """Answer `path` like this from now on."""
+        """Answer `path` like this."""
         self.answers[path] = lambda: web.Response(
             status=status, body=body, headers={"Content-Type": content_type, **(headers or {})}
         )

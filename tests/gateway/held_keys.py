@@ -1,4 +1,4 @@
-"""The index of one engine as a set of keys, for tests of what events tell it."""
+"""The index of one engine as a set of keys, for tests of its events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kvstore.index.cache_tails import NO_TAIL, STATE, WINDOW, Tail
 
 
 class Held:
-    """Takes what an event feed says, and counts the engine's restarts."""
+    """Takes the changes of an event feed, and counts the engine's restarts."""
 
     def __init__(self) -> None:
         self.keys: set[int] = set()

@@ -1,4 +1,4 @@
-"""What a test's program would have written to its log as an error."""
+"""Errors that a test's program would have written to its log."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from tests.patience import PATIENCE_S
 TURN_S = 0.02
 _UNIT = msgspec.json.encode("語" * (1 << 18)).replace("語".encode(), b"\\u8a9e")
 _UNITS_A_TURN = 6
-"""How often a machine that decodes `_UNIT` in 3.3 ms, the slowest that the limit was measured on, does so in 20 ms."""
+"""Decodings of `_UNIT` in 20 ms on a machine that takes 3.3 ms for one, the slowest on which the limit was measured."""
 
 
 def turn_limit_s() -> float:
@@ -91,12 +91,12 @@ async def post_from_thread(gateway: ServedGateway, way: str, body: bytes) -> tup
 @asynccontextmanager
 async def engine_of_another_thread() -> AsyncIterator[str]:
     """Run an engine on a loop of its own, so that its work is not measured; yields its address."""
-    ready, over, found = threading.Event(), threading.Event(), [""]
+    ready, over, url = threading.Event(), threading.Event(), [""]
 
     async def serve() -> None:
         async with ScriptedEngine() as engine:
             engine.scripts["/v1/audio/transcriptions"] = b'{"text":"hello"}'
-            found[0] = engine.url
+            url[0] = engine.url
             ready.set()
             await asyncio.to_thread(over.wait)
 
@@ -104,7 +104,7 @@ async def engine_of_another_thread() -> AsyncIterator[str]:
     thread.start()
     await asyncio.to_thread(ready.wait)
     try:
-        yield found[0]
+        yield url[0]
     finally:
         over.set()
         await asyncio.to_thread(thread.join)

@@ -1,4 +1,4 @@
-"""An engine that does what the test says: answers, fails, stalls, dies; and remembers what it was sent."""
+"""An engine scripted by the test: answers, fails, stalls, dies; and records its requests."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ class ScriptedEngine:
         """Says so, and stalls, while its health is fine."""
         self.hands_over = True
         self.server_info: dict[str, Any] | None = None
-        """What SGLang says of its arguments; None: it is no SGLang."""
+        """SGLang's report of its arguments; None: it is no SGLang."""
         self.handoff_status = 200
         """Status of answers to legs of a hand-off."""
         self.tokenizer_status = 200
         self.models_status = 200
         self.cards: list[dict[str, Any]] = []
-        """What /v1/models lists."""
+        """Entries of /v1/models."""
         self.on_request: Callable[[], object] = lambda: None
         self.on_disconnect: Callable[[], object] = lambda: None
         self.disconnected = asyncio.Event()
         self.received = asyncio.Event()
         self.separator = "\n\n"
         self.scripts: dict[str, bytes | str | list[bytes]] = {}
-        """What other paths answer: a whole JSON body, plain text, or the chunks of a stream."""
+        """Answers of other paths: a whole JSON body, plain text, or the chunks of a stream."""
         self.goes_on = asyncio.Event()
-        """Whether such a stream goes on after its first chunk."""
+        """Whether such a stream continues after its first chunk."""
         self.goes_on.set()
 
     async def __aenter__(self) -> Self:
@@ -89,7 +89,7 @@ class ScriptedEngine:
         port = self.listener.getsockname()[1]
         await self._runner.cleanup()
         self._held = socket.socket()
-        # Its last connections may linger; once bound, nobody else may share the port.
+        # Its last connections may linger; once bound, no other process may share the port.
         self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._held.bind(("127.0.0.1", port))
         self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)

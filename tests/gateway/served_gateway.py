@@ -33,7 +33,7 @@ KEYRING = Keyring.of(SECRET)
 
 
 class ServedGateway:
-    """Where it is and what it is made of."""
+    """Its address and its parts."""
 
     def __init__(self, url: str, gateway: Gateway, app: GatewayApp, client: aiohttp.ClientSession) -> None:
         self.url = url
@@ -78,7 +78,7 @@ def snapshot(
     engine_urls: Sequence[str], *, roles: Sequence[str] = (), ranks: Sequence[int] = (), **pool: Any
 ) -> Snapshot:
     """Return a snapshot of one pool over these engines, with an operator's key of tenant a, and one of tenant b."""
-    places = zip_longest(engine_urls, ranks)
+    addresses = zip_longest(engine_urls, ranks)
     return Snapshot(
         version=1,
         published_at=time.time(),
@@ -89,7 +89,7 @@ def snapshot(
         ),
         engines=tuple(
             EngineEntry(engine_id=f"engine-{number}", name=f"e{number}", pool_id="pool", url=url, role=role, rank=rank)
-            for number, ((url, rank), role) in enumerate(zip_longest(places, roles, fillvalue="mixed"))
+            for number, ((url, rank), role) in enumerate(zip_longest(addresses, roles, fillvalue="mixed"))
         ),
         api_keys=(
             ApiKeyEntry(

@@ -1,4 +1,6 @@
-"""An engine that is slow and well, in every way that looks dead; and one that is dead. On the test's own event loop."""
+"""An engine that is slow and healthy, in every way that appears dead; and one that is dead. On the test's own event
+loop.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ class SlowEngine:
     rng: Random
     fault: str = WELL
     fault_s: float | None = None
-    stands_until_s: float = 0.0
+    stalled_until_s: float = 0.0
     """It compiles: nothing moves before, not even what runs."""
     runs: list[Run] = field(default_factory=list)
     _prompts: int = 0
@@ -70,7 +72,7 @@ class SlowEngine:
         await self._runner.cleanup()
 
     async def fail(self, fault: str) -> None:
-        """Be dead like this from now on."""
+        """Be dead like this."""
         self.fault, self.fault_s = fault, time.monotonic()
         if fault == KILLED:
             await self._runner.cleanup()
@@ -82,7 +84,7 @@ class SlowEngine:
 
     async def _core(self) -> None:
         """Wait for a step of the engine."""
-        await asyncio.sleep(max(0.0, self.stands_until_s - time.monotonic()))
+        await asyncio.sleep(max(0.0, self.stalled_until_s - time.monotonic()))
         await self._while(FROZEN, HUNG, COUNTING)
 
     async def _while(self, *faults: str) -> None:

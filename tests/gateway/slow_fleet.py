@@ -47,7 +47,7 @@ def chat(
 
 @dataclass
 class Story:
-    """A run and what was seen of it. Mutable: filled while it goes on."""
+    """A run and its observations. Mutable: filled during the run."""
 
     engines: list[SlowEngine]
     gateway: ServedGateway
@@ -62,8 +62,8 @@ class Story:
 
     def runs(self, seed: int) -> list[tuple[SlowEngine, Run]]:
         """Return where a request was begun, in order."""
-        found = [(engine, run) for engine in self.engines for run in engine.runs if run.seed == seed]
-        return sorted(found, key=lambda item: item[1].begun_s)
+        matches = [(engine, run) for engine in self.engines for run in engine.runs if run.seed == seed]
+        return sorted(matches, key=lambda item: item[1].begun_s)
 
     async def watch(self) -> None:
         """Note the states of all engines until cancelled."""

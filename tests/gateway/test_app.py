@@ -91,7 +91,9 @@ async def test_readiness_follows_the_engines(tmp_path: Path) -> None:
         ("HEAD", "/live", 200),
     ],
 )
-async def test_wrong_paths_and_methods_are_told_apart(tmp_path: Path, method: str, path: str, status: int) -> None:
+async def test_wrong_paths_and_methods_get_different_errors(
+    tmp_path: Path, method: str, path: str, status: int
+) -> None:
     async with served(
         [],
         tmp_path,
@@ -119,7 +121,7 @@ async def test_metrics_are_open_on_loopback_only(tmp_path: Path) -> None:
     settings = AppSettings(scrape_token="scrape-me")
     async with served([], tmp_path, settings=settings) as gateway:
         assert (await _ask(gateway, "GET", "/metrics"))[0] == 200
-        # What a proxy on this machine passes on is not from this machine.
+        # A request that a proxy on this machine passes on is not from this machine.
         assert (await _ask(gateway, "GET", "/metrics", **{"x-forwarded-for": "10.0.0.9"}))[0] == 401
         forwarded = {"x-forwarded-for": "10.0.0.9", "authorization": "Bearer scrape-me"}
         assert (await _ask(gateway, "GET", "/metrics", **forwarded))[0] == 200
@@ -179,7 +181,7 @@ async def test_a_fault_in_a_handler_is_a_500_that_says_nothing_of_the_request(
         def broken(*_: Any, **__: Any) -> None:
             raise ZeroDivisionError("CANARY")
 
-        monkeypatch.setattr(gateway.pool, "place", broken)
+        monkeypatch.setattr(gateway.pool, "decide", broken)
         status, answer, _ = await gateway.post("/api/v1/route", {"model": MODEL, "block_hashes": [1]})
     assert (status, answer["error"]["code"]) == (500, "internal_error")
     assert "ZeroDivisionError" in caplog.text

@@ -75,13 +75,13 @@ async def test_an_older_snapshot_does_not_replace_a_newer_one(tmp_path: Path) ->
         assert live.gateway.snapshot_version == 6
 
 
-async def test_it_serves_the_last_known_good_when_nobody_publishes(tmp_path: Path) -> None:
+async def test_it_serves_the_last_known_good_when_none_is_published(tmp_path: Path) -> None:
     async with fake_engine() as one:
         async with live_gateway(tmp_path, snapshot([engine_entry("a", one.url)], version=9)):
             await until((tmp_path / FILE_NAME).exists)
         async with live_gateway(tmp_path) as live:
             assert live.gateway.snapshot_version == 9
-            assert isinstance(await live.pool.place(request("r"), hold=False), Dispatched)
+            assert isinstance(await live.pool.decide(request("r"), hold=False), Dispatched)
 
 
 async def test_a_pool_whose_snapshot_names_a_baseline_is_placed_as_a_new_one_and_says_so(
@@ -100,7 +100,7 @@ async def test_a_pool_whose_snapshot_names_a_baseline_is_placed_as_a_new_one_and
             assert sorted(live.gateway.pools) == ["other", "pool"]
             followed = live.pool.router.policy
             assert (followed.placement.name, followed.ttft_slo_s) == ("least_cost", 2.5)
-            assert isinstance(await live.pool.place(request("r"), hold=False), Dispatched)
+            assert isinstance(await live.pool.decide(request("r"), hold=False), Dispatched)
     assert caplog.text.count("baseline_replaced") == 2
     assert "Placement 'ray_prefix' is a baseline for simulation and what-if only" in caplog.text
     assert "A canary's placement is a baseline" in caplog.text
@@ -109,7 +109,7 @@ async def test_a_pool_whose_snapshot_names_a_baseline_is_placed_as_a_new_one_and
 async def test_no_version_goes_back_over_a_restart(tmp_path: Path) -> None:
     async with live_gateway(tmp_path, snapshot([], version=50)):
         await until((tmp_path / FILE_NAME).exists)
-    # A database that was restored from a backup says this, and later what it continues with.
+    # A database that was restored from a backup publishes this, and later its next version.
     older = msgspec.structs.replace(snapshot([], version=41), published_at=time.time())
     async with live_gateway(tmp_path, older) as live:
         live.publish(msgspec.structs.replace(older, version=42))
@@ -145,7 +145,7 @@ async def test_a_state_directory_that_cannot_be_written_stops_nothing(
         with caplog.at_level(logging.ERROR, logger="gateway"):
             async with live_gateway(blocked, snapshot([engine_entry("a", one.url)])) as live:
                 await until(lambda: "last_known_good_not_saved" in caplog.text)
-                assert isinstance(await live.pool.place(request("r"), hold=False), Dispatched)
+                assert isinstance(await live.pool.decide(request("r"), hold=False), Dispatched)
 
 
 async def test_snapshots_and_reports_may_come_from_any_thread(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ async def test_snapshots_and_reports_may_come_from_any_thread(tmp_path: Path) ->
         await until(lambda: live.gateway.snapshot_version == 199)
         for thread in threads:
             thread.join()
-        assert isinstance(await live.pool.place(request("r"), hold=False), Dispatched)
+        assert isinstance(await live.pool.decide(request("r"), hold=False), Dispatched)
 
 
 def _publish_much(live: LiveGateway, url: str, base: int) -> None:
@@ -167,7 +167,7 @@ def _publish_much(live: LiveGateway, url: str, base: int) -> None:
 
 async def test_removing_a_pool_rejects_its_waiting_requests(tmp_path: Path) -> None:
     async with live_gateway(tmp_path, snapshot([])) as live:
-        waiting = asyncio.create_task(live.pool.place(request("r"), hold=True))
+        waiting = asyncio.create_task(live.pool.decide(request("r"), hold=True))
         await asyncio.sleep(0.02)
         live.publish(Snapshot(version=2, published_at=2.0))
         async with asyncio.timeout(PATIENCE_S):
@@ -180,7 +180,7 @@ async def test_stopping_rejects_what_waits_and_leaves_no_task(tmp_path: Path) ->
         one.set("/health", 503, b"")
         before = len(asyncio.all_tasks())
         async with live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
-            waiting = asyncio.create_task(live.pool.place(request("r"), hold=True))
+            waiting = asyncio.create_task(live.pool.decide(request("r"), hold=True))
             await asyncio.sleep(0.02)
         assert isinstance(await waiting, Rejected)
         await asyncio.sleep(0)
@@ -193,10 +193,10 @@ async def test_it_can_be_started_again(tmp_path: Path) -> None:
         await gateway.stop()
         assert gateway.pools == {}
         await gateway.start()
-        assert isinstance(await live.pool.place(request("r"), hold=False), Dispatched)
+        assert isinstance(await live.pool.decide(request("r"), hold=False), Dispatched)
 
 
-async def test_keys_that_nobody_confirms_for_too_long_open_nothing_until_the_bus_is_back(
+async def test_keys_without_confirmation_for_too_long_open_nothing_until_the_bus_is_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = replace(SETTINGS, snapshot_refresh_s=0.02, snapshot_max_age_s=0.5)

@@ -59,7 +59,7 @@ def test_sizes_idle_time_and_origins_are_settings(
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "expected"),
     [
         ("HEADWAY_PROXY_BODY_BYTES", "268435457", "no whole number from 1024 to 268435456"),
         ("HEADWAY_CLIENT_IDLE_S", "0", "no whole number from 1 to 999999"),
@@ -73,12 +73,12 @@ def test_what_makes_no_sense_is_rejected_by_name(
     capsys: pytest.CaptureFixture[str],
     name: str,
     value: str,
-    told: str,
+    expected: str,
 ) -> None:
     monkeypatch.setenv(name, value)
     assert command.main() == 2
     assert started == []
-    assert told in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", LIMITS)

@@ -38,19 +38,19 @@ async def decisions_of(name: str, state_dir: Path) -> list[Decision]:
     """Return what is decided where one engine holds a long prompt that eight more begin with."""
     keys = tuple(range(1, 5001))
     async with fake_engine() as one, fake_engine() as two, fake_engine() as three:
-        engines = [engine_entry(f"e-{number}", each.url) for number, each in enumerate((one, two, three))]
+        engines = [engine_entry(f"e-{number}", engine.url) for number, engine in enumerate((one, two, three))]
         async with live_gateway(state_dir, snapshot(engines, policy=policy(name))) as live:
             live.pool.router.blocks_stored("e-1", keys)
             made = []
             for number in range(8):
                 asked = request(f"r-{number}", (*keys, 9000 + number), 10_002 + 20_000 * number)
-                outcome = await live.pool.place(asked, hold=False)
+                outcome = await live.pool.decide(asked, hold=False)
                 assert isinstance(outcome, Dispatched)
                 made.append(outcome.decision)
             return made
 
 
-async def test_mooncake_counts_on_no_blocks_that_nobody_brings(tmp_path: Path) -> None:
+async def test_mooncake_counts_on_no_blocks_without_a_transfer(tmp_path: Path) -> None:
     mooncake = await decisions_of("mooncake", tmp_path / "a")
     least = await decisions_of("min_ttft", tmp_path / "b")
     assert [item.fetch for item in mooncake] == [None] * 8
@@ -63,8 +63,8 @@ async def test_mooncake_counts_on_no_blocks_that_nobody_brings(tmp_path: Path) -
 async def test_mooncake_serves_chats(tmp_path: Path) -> None:
     async with ScriptedEngine() as one, ScriptedEngine() as two:
         async with served([one.url, two.url], tmp_path, policy=policy("mooncake")) as gateway:
-            told = await asyncio.gather(*(chat(gateway, f"chat {number} " * 40) for number in range(8)))
-        assert told == [200] * 8
+            answers = await asyncio.gather(*(chat(gateway, f"chat {number} " * 40) for number in range(8)))
+        assert answers == [200] * 8
         assert len(one.bodies) + len(two.bodies) == 8
 
 
@@ -72,11 +72,11 @@ async def test_lbgr_learns_from_what_live_engines_answer(tmp_path: Path) -> None
     async with ScriptedEngine() as one, ScriptedEngine() as two:
         one.pause_s = two.pause_s = 0.05
         async with served([one.url, two.url], tmp_path, policy=policy("lbgr")) as gateway:
-            told = [await chat(gateway, f"chat {number} " * 40) for number in range(6)]
+            answers = [await chat(gateway, f"chat {number} " * 40) for number in range(6)]
             placement = gateway.pool.router.arms.live
             assert isinstance(placement, Lbgr)
             engines = dict(placement._engines)
-        assert told == [200] * 6
+        assert answers == [200] * 6
         assert engines
         assert all(any(engine.model.theta) and not engine.sent for engine in engines.values())
 
@@ -85,9 +85,9 @@ async def test_skywalker_holds_requests_back_until_an_engine_has_nothing_pending
     async with ScriptedEngine() as one:
         one.pause_s = 0.05
         async with served([one.url], tmp_path, policy=policy("skywalker")) as gateway:
-            told = await asyncio.gather(*(chat(gateway, f"chat {number} " * 40) for number in range(4)))
+            answers = await asyncio.gather(*(chat(gateway, f"chat {number} " * 40) for number in range(4)))
             made = [item.decision for item in gateway.app.recent.of_engine("engine-0")]
-        assert told == [200] * 4
+        assert answers == [200] * 4
         assert sum(item.queued_s > 0.0 for item in made) >= 2
         assert {item.reason for item in made} == {reasons.FREE_MATCH}
 
@@ -104,13 +104,13 @@ async def test_queued_requests_leave_an_engine_that_its_decodes_hold_up(tmp_path
     )
     keys = tuple(range(1, 5001))
     async with fake_engine() as one, fake_engine() as two:
-        for each in (one, two):
-            each.set("/metrics", 404, b"")
-        engines = [engine_entry(name, each.url) for name, each in (("e-1", one), ("e-2", two))]
+        for engine in (one, two):
+            engine.set("/metrics", 404, b"")
+        engines = [engine_entry(name, engine.url) for name, engine in (("e-1", one), ("e-2", two))]
         async with live_gateway(tmp_path, snapshot(engines, policy=rule)) as live:
             live.pool.router.blocks_stored("e-1", keys)
-            first = await live.pool.place(request("r-1", (*keys, 9001), 10_002), hold=True)
-            second = await live.pool.place(request("r-2", (*keys, 9002), 10_002), hold=True)
+            first = await live.pool.decide(request("r-1", (*keys, 9001), 10_002), hold=True)
+            second = await live.pool.decide(request("r-2", (*keys, 9002), 10_002), hold=True)
     assert isinstance(first, Dispatched)
     assert isinstance(second, Dispatched)
     assert (first.decision.engine_id, second.decision.engine_id) == ("e-1", "e-2")
@@ -135,6 +135,6 @@ async def test_a_pool_with_roles_predicts_decodes_by_the_uniform_time(
             first = asyncio.create_task(chat(gateway, "one " * 40))
             await until(lambda: gateway.gateway.pools and len(gateway.pool.router.admission.book) == 1)
             decodes.chunks = ["a"]
-            told = await chat(gateway, "two " * 40)
+            answers = await chat(gateway, "two " * 40)
             first.cancel()
-    assert told == status
+    assert answers == status

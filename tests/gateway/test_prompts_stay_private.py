@@ -61,7 +61,7 @@ async def _send(gateway: ServedGateway, path: str, body: Any, **headers: str) ->
 
 
 async def _seen(gateway: ServedGateway, ids: list[str]) -> str:
-    """Return everything that the gateway tells about what it has done."""
+    """Return everything that the gateway reports about its work."""
     explained = [json.dumps((await gateway.get(f"/api/v1/explain/{id_}"))[1]) for id_ in ids if id_]
     return await gateway.metrics() + "".join(explained)
 
@@ -97,7 +97,7 @@ async def test_a_crash_does_not_quote_the_prompt(
         async def broken(*_: Any, **__: Any) -> None:
             raise RuntimeError(f"cannot place {CANARY}")
 
-        monkeypatch.setattr(gateway.pool, "place", broken)
+        monkeypatch.setattr(gateway.pool, "decide", broken)
         status, text, _ = await _send(gateway, CHAT, GOOD)
     assert status == 500
     assert CANARY not in text + _own_lines(caplog)

@@ -1,4 +1,4 @@
-"""A draft that decides beside the live policy at a gateway: counted, timed, reported, and unable to hurt."""
+"""A draft that decides next to the live policy at a gateway: counted, timed, reported, and unable to hurt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateway.contracts.shadow_tally import GAIN_EDGES_S, KEPT_SAMPLES, ShadowTal
 from gateway.contracts.snapshot import ShadowEntry
 from gateway.contracts.wire import UnreadableMessageError
 from gateway.pool.pool_shadow import PoolShadow
-from gateway.reports.shadow_reports import tell_shadows
+from gateway.reports.shadow_reports import report_shadows
 from routing.policy.policy_document import RoutingPolicy, Stage
 from routing.trials.shadow import ShadowComparison, ShadowPolicy
 from routing.values.decision import Candidate
@@ -44,12 +44,12 @@ async def test_requests_are_compared_and_reported(tmp_path: Path) -> None:
         ScriptedEngine() as two,
         served([one.url, two.url], tmp_path, policy=LIVE, shadow=shadow()) as gateway,
     ):
-        heard: list[bytes] = []
-        gateway.gateway._bus.subscribe(TOPIC, lambda _, value: heard.append(value))
+        received: list[bytes] = []
+        gateway.gateway._bus.subscribe(TOPIC, lambda _, value: received.append(value))
         asked = [await ask(gateway, number) for number in range(6)]
         for _ in range(2):
-            tell_shadows(gateway.gateway._bus, gateway.gateway.pools.values())
-        (report,) = map(decode_shadow_report, heard)
+            report_shadows(gateway.gateway._bus, gateway.gateway.pools.values())
+        (report,) = map(decode_shadow_report, received)
         tally = report.tally
         assert (report.pool_id, report.run_id, report.failed) == ("pool", "run", "")
         assert (tally.compared, tally.agreed) == (6, 3)
@@ -79,7 +79,7 @@ async def test_an_error_ends_the_shadow_and_not_the_request(tmp_path: Path, monk
         assert gateway.pool.router._dispatcher.observer is None
 
 
-async def test_a_draft_that_cannot_run_says_so_and_disturbs_nobody(tmp_path: Path) -> None:
+async def test_a_draft_that_cannot_run_reports_so_and_disturbs_no_request(tmp_path: Path) -> None:
     unknown = shadow(policy=RoutingPolicy(placement=Stage(name="of_tomorrow")))
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, shadow=unknown) as gateway:
         await ask(gateway, 1)

@@ -16,7 +16,7 @@ from gateway.contracts.kv_move import TOPIC, KvMoveRow, decode_orders
 from gateway.contracts.snapshot import KvNodeEntry, Snapshot, encode_snapshot
 from gateway.contracts.stored_decision import StoredDecision
 from gateway.gateway import SNAPSHOT_TOPIC
-from gateway.reports.decision_recorder import as_it_stands
+from gateway.reports.decision_recorder import current_decision
 from kvstore.keys.keyring import KV, Keyring
 from kvstore.transfer.shared_secret import NodeAccess
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy, Stage
@@ -89,7 +89,7 @@ class Fleet:
         assert status == 200, answer
         record = self.gateway.app.recent.get(headers["x-headway-decision"])
         assert record is not None
-        return answer, as_it_stands(record)
+        return answer, current_decision(record)
 
     def node_blocks(self, name: str) -> float:
         """Return the number of a node's blocks that the gateway knows."""

@@ -89,7 +89,7 @@ def health_line(
 
 def never_answered(sample: EngineSample | None) -> bool:
     """Return whether the gateway has asked the engine and never had an answer."""
-    return sample is not None and not sample.heard
+    return sample is not None and not sample.answered
 
 
 def load_share(row: EngineHealth | None, now: datetime) -> float:

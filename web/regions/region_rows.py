@@ -110,6 +110,6 @@ def _links(name: str, own: Sequence[RegionSample]) -> list[RegionLink]:
     best: dict[str, RegionLink] = {}
     for link in (link for item in own for link in item.links):
         known = best.get(link.region)
-        if known is None or (link.up, -(link.heard_s_ago or 0.0)) > (known.up, -(known.heard_s_ago or 0.0)):
+        if known is None or (link.up, -(link.heartbeat_age_s or 0.0)) > (known.up, -(known.heartbeat_age_s or 0.0)):
             best[link.region] = link
     return [link for region, link in sorted(best.items()) if region != name]

@@ -9,7 +9,7 @@ from functools import cache
 
 from controlplane.platform.bus import get_bus
 from gateway.bus.bus import Bus
-from gateway.bus.follower_bus import hear_gateways
+from gateway.bus.follower_bus import subscribe_to_gateways
 from gateway.contracts.cache_locality_sample import TOPIC, CacheLocalitySample, PoolCacheLocality, decode_cache_locality
 from gateway.contracts.wire import UnreadableMessageError
 
@@ -39,7 +39,7 @@ class CacheLocalityIntake:
     def __init__(self, bus: Bus) -> None:
         self._lock = threading.Lock()
         self._samples: dict[str, CacheLocalitySample] = {}
-        self.stop = hear_gateways(bus, TOPIC, self._receive)
+        self.stop = subscribe_to_gateways(bus, TOPIC, self._receive)
         """Call it to unsubscribe."""
 
     def of(self, pool_id: str, now: float) -> PoolWord | None:

@@ -38,7 +38,7 @@ def engine_together(by_gateway: Mapping[str, EngineSample]) -> EngineSample:
         index_trust=trust.index_trust,
         index_trust_reason=trust.index_trust_reason,
         counts=counts_together([sample.counts for sample in samples if sample.counts is not None]),
-        heard=any(sample.heard for sample in samples),
+        answered=any(sample.answered for sample in samples),
     )
 
 

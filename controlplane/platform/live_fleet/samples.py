@@ -12,7 +12,7 @@ from functools import lru_cache
 from controlplane.platform.bus import get_bus
 from controlplane.platform.live_fleet.fleet_together import FleetTogether
 from gateway.bus.bus import Bus
-from gateway.bus.follower_bus import hear_gateways
+from gateway.bus.follower_bus import subscribe_to_gateways
 from gateway.contracts.fleet_sample import TOPIC, FleetSample, decode_sample
 from gateway.contracts.wire import UnreadableMessageError
 
@@ -52,7 +52,7 @@ class FleetSamples:
         self._shown_s = 0.0
         self._on_gateway: list[OnSample] = []
         self._all: list[Shown] = []
-        hear_gateways(bus, TOPIC, self._receive)
+        subscribe_to_gateways(bus, TOPIC, self._receive)
 
     @property
     def latest(self) -> FleetSample | None:

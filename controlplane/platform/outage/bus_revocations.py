@@ -57,7 +57,7 @@ class BusRevocations:
         value = encode_revocation(revocation)
         self._bus.publish(revocation.topic, value)
         try:
-            return self._bus.tell(revocation.topic, value).result(_ANSWER_S)
+            return self._bus.notify(revocation.topic, value).result(_ANSWER_S)
         except (TimeoutError, CancelledError) as error:
             raise BusAwayError("the bus does not answer") from error
 

@@ -41,7 +41,7 @@ async def traffic(live: LivePool, storm_is_over: asyncio.Event) -> list[Decision
     decided: list[Decision] = []
     while not storm_is_over.is_set():
         name = f"r{len(decided)}"
-        outcome = await live.place(request(name), hold=len(decided) % 2 == 0)
+        outcome = await live.decide(request(name), hold=len(decided) % 2 == 0)
         assert isinstance(outcome, Dispatched), "a publish cost a request"
         decided.append(outcome.decision)
         # The publisher's thread gets its turn while this request is under way.

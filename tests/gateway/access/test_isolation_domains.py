@@ -1,4 +1,4 @@
-"""Isolation domains: who shares cached prefixes with whom, and how engines' events say whose blocks they tell of."""
+"""Isolation domains: which callers share cached prefixes, and how engines' events name the owners of blocks."""
 
 from __future__ import annotations
 
@@ -53,24 +53,24 @@ def test_the_unsalted_tenant_keeps_the_domain_that_it_had_before() -> None:
 
 def test_a_callers_own_salt_counts_inside_its_tenant_and_is_never_the_engines() -> None:
     for item in (domains(), domains(isolated=True, unsalted_tenant="a")):
-        found = {item.of("a"), item.of("a", "mine"), item.of("a", "other"), item.of("b", "mine")}
-        assert len(found) == 4
-        assert "mine" not in found
+        salts = {item.of("a"), item.of("a", "mine"), item.of("a", "other"), item.of("b", "mine")}
+        assert len(salts) == 4
+        assert "mine" not in salts
         assert item.of("a", "") == item.of("a", None)
 
 
 def test_many_domains_are_forgotten_at_a_limit() -> None:
-    each = domains(isolated=True)
-    first = each.seed(each.of("t0"))
-    assert len({each.seed(each.of(f"t{number}")) for number in range(5000)}) == 5000
-    assert each.seed(each.of("t0")) == first
-    assert max(len(each._salts), len(each._seeds)) <= 4096
+    isolated = domains(isolated=True)
+    first = isolated.seed(isolated.of("t0"))
+    assert len({isolated.seed(isolated.of(f"t{number}")) for number in range(5000)}) == 5000
+    assert isolated.seed(isolated.of("t0")) == first
+    assert max(len(isolated._salts), len(isolated._seeds)) <= 4096
 
 
 async def _answered(live: LiveGateway, name: str, tokens: list[int]) -> None:
     """Let tenant b's prompt be computed by the only engine."""
     keys = token_block_keys(live.pool.seed(live.pool.domains.of("b")), tokens, 2)
-    await live.pool.place(request(name, keys), hold=False, salted=True)
+    await live.pool.decide(request(name, keys), hold=False, salted=True)
     live.pool.observe(FirstToken(name))
     live.pool.observe(Completed(name, 0))
 

@@ -130,15 +130,15 @@ async def test_a_revoked_key_and_an_expired_one_are_rejected_at_once(tmp_path: P
 async def test_uses_reach_the_bus_and_rejected_keys_do_not(tmp_path: Path) -> None:
     settings = GatewaySettings(probe_interval_s=0.1, key_usage_interval_s=0.05)
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, gateway_settings=settings) as gateway:
-        heard: list[dict[str, float]] = []
-        gateway.gateway._bus.subscribe(TOPIC, lambda _topic, value: heard.append(decode_uses(value).at))
+        received: list[dict[str, float]] = []
+        gateway.gateway._bus.subscribe(TOPIC, lambda _topic, value: received.append(decode_uses(value).at))
         begin = time.time()
         await gateway.post("/api/v1/route", ROUTE)
         await gateway.post("/api/v1/route", ROUTE, key="hw_nobody")
-        await until(lambda: heard)
-        assert list(heard[0]) == ["ka"]
-        assert begin - 1 <= heard[0]["ka"] <= time.time() + 1
-        assert KEY not in str(heard)
+        await until(lambda: received)
+        assert list(received[0]) == ["ka"]
+        assert begin - 1 <= received[0]["ka"] <= time.time() + 1
+        assert KEY not in str(received)
 
 
 def test_entries_of_an_older_snapshot_open_everything_and_have_no_limit() -> None:
@@ -166,7 +166,7 @@ async def test_no_key_is_logged_or_counted_by_its_text(tmp_path: Path, caplog: p
         limit(gateway, rate_per_min=1, scopes=("route",))
         answers = [await gateway.post("/api/v1/route", ROUTE, key=key) for key in (KEY, KEY, canary)]
         answers.append(await gateway.post("/v1/chat/completions", CHAT))
-        told = caplog.text + str(answers) + await gateway.metrics()
+        reported = caplog.text + str(answers) + await gateway.metrics()
     assert [status for status, _, _ in answers] == [200, 429, 401, 403]
-    assert KEY not in told
-    assert canary not in told
+    assert KEY not in reported
+    assert canary not in reported

@@ -58,7 +58,7 @@ def test_a_minute_may_be_spent_at_once_and_then_fills_evenly() -> None:
         kept.spend(key, 1000.0)
 
 
-def test_waiting_as_long_as_told_is_enough() -> None:
+def test_waiting_for_retry_after_is_enough() -> None:
     kept, key = quotas(), entry(rate=7)
     for _ in range(7):
         kept.spend(key, 0.0)
@@ -86,7 +86,7 @@ def test_a_lower_limit_holds_at_once() -> None:
         kept.spend(entry(rate=2), 0.0)
 
 
-def test_a_clock_that_stands_still_or_returns_gives_nothing() -> None:
+def test_a_clock_that_stops_or_returns_gives_nothing() -> None:
     kept, key = quotas(), entry(rate=1)
     kept.spend(key, 100.0)
     for now in (100.0, 50.0, 0.0, 100.0):
@@ -110,7 +110,7 @@ def test_slots_are_rejected_when_all_are_taken_and_come_back() -> None:
     kept.check()
 
 
-def test_a_slot_that_nobody_frees_ends_with_its_reservation() -> None:
+def test_an_unreleased_slot_ends_with_its_reservation() -> None:
     kept, key = quotas(), entry(in_flight=1)
     kept.enter(key, "a", 0.0)
     kept.end_by("a", 30.0)

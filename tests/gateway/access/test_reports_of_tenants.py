@@ -1,4 +1,4 @@
-"""What one tenant reports judges no engine; what several say, the gateway sees or an operator tells does."""
+"""One tenant's reports judge no engine; those of several, the gateway's observations, and an operator's report do."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ async def gateway(engine: ScriptedEngine, tmp_path: Path) -> AsyncIterator[Serve
         yield running
 
 
-async def _told(gateway: ServedGateway, text: str, verb: str, body: dict[str, int], key: str = OTHER_KEY) -> None:
+async def _report(gateway: ServedGateway, text: str, verb: str, body: dict[str, int], key: str = OTHER_KEY) -> None:
     _, answer, _ = await gateway.post(ROUTE, {"model": MODEL, "prompt": PROMPT + text, "wait": False}, key=key)
-    place = f"/api/v1/requests/{answer['decision_id']}/"
+    url = f"/api/v1/requests/{answer['decision_id']}/"
     if verb == "complete":
-        await gateway.post(place + "first_token", {}, key=key)
-    assert (await gateway.post(place + verb, body, key=key))[0] == 200
+        await gateway.post(url + "first_token", {}, key=key)
+    assert (await gateway.post(url + verb, body, key=key))[0] == 200
 
 
 async def _judged(gateway: ServedGateway) -> str:
@@ -67,7 +67,7 @@ async def test_one_tenants_reports_blind_no_engine_and_an_operators_do(
 ) -> None:
     await gateway.post("/v1/completions", {"model": MODEL, "prompt": PROMPT, "max_tokens": 2})
     for number in range(30):
-        await _told(gateway, str(number), "complete", {"cached_tokens": 0, "prompt_tokens": 7}, key)
+        await _report(gateway, str(number), "complete", {"cached_tokens": 0, "prompt_tokens": 7}, key)
     assert await _judged(gateway) == grade
 
 
@@ -179,7 +179,7 @@ async def test_one_tenants_failures_say_nothing_of_an_engine_and_an_operators_do
     gateway: ServedGateway, key: str, failures: int
 ) -> None:
     for number in range(12):
-        await _told(gateway, str(number), "fail", {}, key)
+        await _report(gateway, str(number), "fail", {}, key)
     assert gateway.pool.progress.engine("engine-0").failures_in_row == failures
 
 
@@ -187,13 +187,13 @@ def test_failures_that_several_tenants_report_count_without_the_one_that_reports
     engine = EngineProgress()
     for tenant, count in (("a", 3), ("b", 20)):
         for _ in range(count):
-            engine.told(tenant, failed=True)
+            engine.reported(tenant, failed=True)
     assert engine.failures_in_row == 3
-    engine.told("a", failed=False)
+    engine.reported("a", failed=False)
     assert engine.failures_in_row == 0
     engine.dispatched("r", 1.0, 0.0)
     engine.dropped("r", failed=True)
-    engine.told("b", failed=False)
+    engine.reported("b", failed=False)
     assert engine.failures_in_row == 1
     engine.first_token("s", 0.0)
     assert engine.failures_in_row == 0
@@ -203,8 +203,8 @@ def test_failures_that_several_tenants_report_count_without_the_one_that_reports
 async def test_one_tenants_reports_move_no_guard_of_a_canary(tmp_path: Path, key: str, counted: bool) -> None:
     arm = ArmEntry(arm=CANARY, trial_id="t", share=1.0, policy_version=2, placement=Stage(name="round_robin"))
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, arms=(arm,), **POOL) as gateway:
-        await _told(gateway, "x", "fail", {}, key)
-        await _told(gateway, "y", "complete", {}, key)
+        await _report(gateway, "x", "fail", {}, key)
+        await _report(gateway, "y", "complete", {}, key)
         tallies = gateway.gateway.arm_results._tallies
     assert bool(tallies) == counted
 
@@ -217,9 +217,9 @@ async def test_a_caller_has_no_say_in_what_the_gateway_forwards(tmp_path: Path) 
         async with gateway.client.post(gateway.url + "/v1/completions", json=body, headers=headers) as response:
             name = response.headers["x-headway-decision"]
             assert gateway.app.recent.get(name).outcome == ""  # type: ignore[union-attr]
-            status, told, _ = await gateway.post(f"/api/v1/requests/{name}/fail", {}, key=OTHER_KEY)
+            status, answer, _ = await gateway.post(f"/api/v1/requests/{name}/fail", {}, key=OTHER_KEY)
             await response.read()
-        assert (status, told["outcome"]) == (200, "")
+        assert (status, answer["outcome"]) == (200, "")
         assert gateway.app.recent.get(name).outcome == "completed"  # type: ignore[union-attr]
 
 
@@ -229,7 +229,7 @@ async def test_an_only_tenant_is_believed(gateway: ServedGateway) -> None:
     gateway.gateway._bus.publish(SNAPSHOT_TOPIC, encode_snapshot(newer))
     await until(lambda: gateway.pool.one_tenant)
     for number in range(3):
-        await _told(gateway, str(number), "fail", {})
+        await _report(gateway, str(number), "fail", {})
     assert gateway.pool.progress.engine("engine-0").failures_in_row == 3
 
 

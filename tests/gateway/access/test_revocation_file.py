@@ -103,5 +103,5 @@ def test_processes_that_share_a_directory_lose_none_of_each_others(tmp_path: Pat
         thread.start()
     for thread in threads:
         thread.join()
-    found: list[KeyRevocation] = RevocationFile(tmp_path).load()
-    assert {item.key_id for item in found} == {f"key-{number}" for number in range(40)}
+    revocations: list[KeyRevocation] = RevocationFile(tmp_path).load()
+    assert {item.key_id for item in revocations} == {f"key-{number}" for number in range(40)}

@@ -95,7 +95,7 @@ async def test_once_the_database_has_stored_it_snapshots_decide_again(tmp_path: 
         say(live.bus, REVOKED)
         await until(lambda: opens(live) == [False, True])
         await until(lambda: RevocationFile(tmp_path).load() == [stored])
-        # Of a database that was restored since then.
+        # From a database that was restored since then.
         live.publish(published(6))
         await until(lambda: opens(live) == [True, True])
 

@@ -1,4 +1,4 @@
-"""One tenant's flood costs another little: what nobody tells of holds few engines, and tenants share dispatches."""
+"""One tenant's flood costs another little: unreported requests hold few engines, and tenants share dispatches."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def _flood(
 
 
 @pytest.mark.parametrize("tokens", [8000, 200])
-async def test_decisions_that_nobody_tells_of_hardly_delay_another_tenant(tmp_path: Path, tokens: int) -> None:
+async def test_unreported_decisions_hardly_delay_another_tenant(tmp_path: Path, tokens: int) -> None:
     async with ScriptedEngine() as a, ScriptedEngine() as b, served([a.url, b.url], tmp_path) as gateway:
         before = await _wait_s(gateway)
         await _flood(gateway, tokens)
@@ -56,7 +56,7 @@ async def test_decisions_that_nobody_tells_of_hardly_delay_another_tenant(tmp_pa
 
 @pytest.mark.parametrize("tokens", [8000, 200])
 async def test_a_tenant_with_three_keys_holds_what_two_keys_may(tmp_path: Path, tokens: int) -> None:
-    """Whoever can make API keys cannot hold more engines by making one more."""
+    """A creator of API keys cannot hold more engines by making one more."""
     keys = [OTHER_KEY, "hw_second_key_of_tenant_b", "hw_third_key_of_tenant_b"]
     async with ScriptedEngine() as a, ScriptedEngine() as b, served([a.url, b.url], tmp_path) as gateway:
         made = snapshot([a.url, b.url])
@@ -81,7 +81,7 @@ async def test_a_tenant_alone_may_hold_all(tmp_path: Path) -> None:
         assert len(gateway.pool.router.reservations) == FLOOD
 
 
-async def test_who_tells_of_requests_may_hold_as_many_as_it_sends(tmp_path: Path) -> None:
+async def test_a_reporting_caller_may_hold_as_many_requests_as_it_sends(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         first = (await _flood(gateway, 200))[0]
         held = len(gateway.pool.router.reservations)

@@ -12,7 +12,7 @@ import msgspec
 from gateway.contracts.stored_decision import StoredDecision
 from routing.policy.policy_document import AdvisoryRule, RoutingPolicy, Stage
 from routing.values import reasons
-from tests.gateway.kv_moves.test_orders_end_to_end import Told
+from tests.gateway.kv_moves.test_orders_end_to_end import MoveRows
 from tests.gateway.kv_nodes.test_loads_end_to_end import BLOCKS, DEAR, PROMPT, Fleet, a_node, serving
 from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY
 from tests.patience import until
@@ -53,12 +53,12 @@ async def asked(fleet: Fleet) -> StoredDecision:
 async def test_a_sessions_kv_is_beside_its_engine_before_its_request_comes(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}, policy=policy("gated")) as fleet:
-            told = Told(fleet)
+            rows = MoveRows(fleet)
             await first_turn_on_engine_0(fleet)
             status, answer = await advise(fleet, expected_arrival_s=30)
             assert (status, answer) == (202, {"session_id": "s-1", "state": "prefetching"})
             await until(lambda: fleet.blocks("b") == BLOCKS)
-            await until(lambda: bool(told.rows))
+            await until(lambda: bool(rows.rows))
             status, state = await fleet.gateway.get(f"{ADVISORIES}/s-1")
             assert (status, state["state"], state["moved_blocks"]) == (200, "reserved", BLOCKS)
             record = await asked(fleet)
@@ -66,13 +66,13 @@ async def test_a_sessions_kv_is_beside_its_engine_before_its_request_comes(tmp_p
             assert record.decision.reason == reasons.ADVISED
             assert record.load is not None
             assert (record.load.node, record.load.blocks, record.load.saved_tokens) == ("b", BLOCKS, 16 * BLOCKS)
-            told_of = record.advisory
-            assert told_of is not None
-            assert (told_of.held_by, told_of.moved_to, told_of.moved_blocks) == ("a", "b", BLOCKS)
-            assert (told_of.outcome, told_of.expected_s) == ("useful", 30.0)
-            assert told_of.lead_s > 0
-            await until(lambda: told.only().worth == "useful")
-            row = told.only()
+            stored = record.advisory
+            assert stored is not None
+            assert (stored.held_by, stored.moved_to, stored.moved_blocks) == ("a", "b", BLOCKS)
+            assert (stored.outcome, stored.expected_s) == ("useful", 30.0)
+            assert stored.lead_s > 0
+            await until(lambda: rows.only().worth == "useful")
+            row = rows.only()
             assert (row.planner, row.source, row.target, row.outcome) == ("advisory", "a", "b", "moved")
             assert row.saved_tokens == 16 * BLOCKS
             assert outcomes(fleet, "useful") == 1

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.advisories.agent_advisor import SOURCE, VARIABLE, read_call_graph
 from gateway.contracts.stored_decision import StoredDecision
-from gateway.reports.decision_recorder import as_it_stands
+from gateway.reports.decision_recorder import current_decision
 from routing.advisories.call_graph import CallGraph, NextAgent
 from tests.gateway.advisories.test_advisories_end_to_end import outcomes, policy
 from tests.gateway.kv_nodes.test_loads_end_to_end import BLOCKS, CHAT, Fleet, a_node, body, serving
@@ -27,11 +27,11 @@ GRAPH = CallGraph(
 async def ask(fleet: Fleet, agent: str, workflow: str = "run-1", prompt: str = "") -> StoredDecision:
     fields = {"messages": [{"role": "user", "content": prompt}]} if prompt else {}
     headers = {"x-agent": agent, "x-workflow-id": workflow}
-    status, answer, told = await fleet.gateway.post(CHAT, body(**fields), headers=headers)
+    status, answer, response_headers = await fleet.gateway.post(CHAT, body(**fields), headers=headers)
     assert status == 200, answer
-    record = fleet.gateway.app.recent.get(told["x-headway-decision"])
+    record = fleet.gateway.app.recent.get(response_headers["x-headway-decision"])
     assert record is not None
-    return as_it_stands(record)
+    return current_decision(record)
 
 
 async def only(fleet: Fleet, engine_id: str) -> None:
@@ -66,7 +66,7 @@ async def test_the_next_agents_kv_moves_while_the_agent_before_works(tmp_path: P
             assert {source.source for source in advisories.tallies().sources} == {SOURCE}
 
 
-async def test_without_a_call_graph_nobody_is_advised(tmp_path: Path) -> None:
+async def test_without_a_call_graph_no_session_is_advised(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}, policy=policy("gated")) as fleet:
             for agent in ("reviewer", "engineer"):

@@ -71,11 +71,11 @@ class Node:
         self.transactions = Transactions(self.held)
 
     def blocks(self) -> dict[int, bool]:
-        """Return what can be read: block → whether it lies in DRAM."""
+        """Return the readable blocks: block → whether it is in DRAM."""
         return {item.facts.routing_key: DRAM in item.slots for item in self.held.page(-1, 1000) if item.visible}
 
     def store(self, names: Sequence[int], now: float, expected: Expected | None = None, *, ends: str = "whole") -> bool:
-        """Take blocks in; returns whether all are there. `ends` partway: nobody commits."""
+        """Take blocks in; returns whether all are there. `ends` partway: no commit follows."""
         tx_id = f"{names} {now} {random.random()}"
         new = [facts(name) for name in names if self.held.find(key(name)) is None]
         if isinstance(self.transactions.allocate(tx_id, [], new, LEASE_S, now, expected), TransactionRejection):
@@ -87,7 +87,7 @@ class Node:
 
 
 class World(Mover):
-    """Two nodes, and a gateway that ends and begins anew. What both threads touch is under `lock`."""
+    """Two nodes, and a gateway that ends and restarts. Both threads use the state under `lock`."""
 
     def __init__(self, rule: AdvisoryRule, seed: int) -> None:
         self.rng, self.lock, self.now = random.Random(seed), threading.Lock(), 1000.0
@@ -117,10 +117,10 @@ class World(Mover):
         lag: Any = SimpleNamespace(behind=False)
         tally = AdvisoryTally(metrics, "g")
         self.advisories = Advisories(pools, self.orders, tally, lag, clock=lambda: self.now)
-        self.look()
+        self.read_nodes()
 
-    def look(self) -> None:
-        """Have the gateway hear what the nodes hold."""
+    def read_nodes(self) -> None:
+        """Report the contents of the nodes to the gateway."""
         with self.lock:
             for name, node in self.nodes.items():
                 blocks = node.blocks()
@@ -181,7 +181,7 @@ class World(Mover):
     # -- what happens
 
     def send(self) -> None:
-        """A sender says something of a session, which is now on its way."""
+        """Send a session's advisory, which is now on its way."""
         rng = self.rng
         lead_s = rng.choice((None, rng.uniform(0.0, 40.0)))
         session = f"s-{rng.randrange(SESSIONS)}"
@@ -206,7 +206,7 @@ class World(Mover):
         if withdrawn:
             self.advisories.withdraw(advisory.tenant_id, advisory.session_id, age_s)
         else:
-            self.advisories.heard(advisory, age_s)
+            self.advisories.received(advisory, age_s)
 
     def ask(self) -> None:
         """A session's request comes and is served; its blocks are read or stored at the engine's own node."""
@@ -274,7 +274,7 @@ class World(Mover):
         else:
             await until(lambda: len(self.orders) == 0)
         self.now += self.rng.choice((0.0, 0.1, 0.5, 1.0, 10.0))
-        self.look()
+        self.read_nodes()
         await asyncio.sleep(0)
 
     def check(self) -> None:

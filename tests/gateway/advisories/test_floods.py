@@ -24,7 +24,7 @@ from tests.gateway.served_gateway import OTHER_KEY, served
 
 
 class Clock:
-    """Stands still until it is told otherwise."""
+    """A clock that moves only when set."""
 
     now = 1000.0
 
@@ -94,19 +94,19 @@ async def test_a_gateway_that_is_behind_sheds_all_advisories_and_serves_requests
             assert (await asked(fleet)).outcome == "completed"
 
 
-async def test_advisories_that_nobody_follows_are_spurious_and_lose_their_moves(tmp_path: Path) -> None:
+async def test_advisories_without_a_request_are_spurious_and_lose_their_moves(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}, policy=policy("gated")) as fleet:
             await first_turn_on_engine_0(fleet)
             advisories, clock = fleet.gateway.gateway.advisories, Clock()
             advisories._clock = clock
-            told = Advisory(tenant_id="tenant-a", session_id="s-1", source="ka")
-            assert advisories.advise(told) == "prefetching"
+            advisory = Advisory(tenant_id="tenant-a", session_id="s-1", source="ka")
+            assert advisories.advise(advisory) == "prefetching"
             for _ in range(3):
-                advisories.advise(told)
+                advisories.advise(advisory)
                 clock.now += 100.0
                 advisories.sweep()
             assert len(advisories) == 0
             assert fleet.gateway.gateway.metrics.advisories.value("pool", "spurious") == 3
-            assert advisories.advise(told) == "reserved", "three in a row: nothing moves any more"
+            assert advisories.advise(advisory) == "reserved", "three in a row: nothing moves any more"
             assert advisories.limits.trust("tenant-a", "ka", clock.now).useful_share < 0.8

@@ -1,4 +1,4 @@
-"""Pages of other sites: an API key lists the origins that may use its tokens, and browsers hear of no other."""
+"""Pages of other sites: an API key lists the origins that may use its tokens, and browsers learn of no other."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ async def gateway(tmp_path: Path) -> AsyncIterator[ServedGateway]:
     async with ScriptedEngine() as engine:
         plain = snapshot([engine.url])
         keys = [
-            msgspec.structs.replace(each, origins=(origin,))
-            for each, origin in zip(plain.api_keys, (LISTED, OTHERS), strict=True)
+            msgspec.structs.replace(item, origins=(origin,))
+            for item, origin in zip(plain.api_keys, (LISTED, OTHERS), strict=True)
         ]
         bus.publish(SNAPSHOT_TOPIC, encode_snapshot(msgspec.structs.replace(plain, api_keys=tuple(keys))))
         async with served([], tmp_path, bus=bus) as serving:
@@ -62,7 +62,7 @@ def taken(gateway: ServedGateway) -> float:
     return gateway.gateway.metrics.advisories.value("", "forwarded")
 
 
-async def test_a_listed_page_sends_text_and_hears_that_it_may(gateway: ServedGateway) -> None:
+async def test_a_listed_page_sends_text_and_is_allowed(gateway: ServedGateway) -> None:
     status, headers = await send(gateway, LISTED, token=await token(gateway))
     assert (status, headers[ALLOWED], headers["vary"].lower()) == (202, LISTED, "origin")
     assert taken(gateway) == 1

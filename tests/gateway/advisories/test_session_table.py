@@ -1,4 +1,4 @@
-"""What is remembered of sessions: bounded, per tenant, and no tenant pushes out all of another's."""
+"""The memory of sessions: bounded, per tenant, and no tenant displaces all of another's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Two gateways of one pool: whichever hears of a session, the one that decides holds its place, and both can tell."""
+"""Two gateways of one pool: whichever receives a session's advisory, the one that decides keeps its state, and both can
+report it.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ async def two(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         await clock.until(lambda: settled([gateway.gateway for gateway in gateways]))
         owner, _ = split([gateway.gateway for gateway in gateways])
         gateways.sort(key=lambda gateway: gateway.gateway is not owner)
-        by_id = {f"engine-{number}": each for number, each in enumerate(engines)}
+        by_id = {f"engine-{number}": entry for number, entry in enumerate(engines)}
         fleets = [Fleet(gateway, by_id, first, bus) for gateway in gateways]
         for fleet in fleets:
             await until(lambda fleet=fleet: fleet.holding("a") and fleet.holding("b"))  # type: ignore[misc]
@@ -89,17 +91,17 @@ def of(fleet: Fleet) -> Advisories:
 
 
 @pytest.mark.parametrize(
-    ("served_by", "told", "state"),
+    ("served_by", "receiver", "state"),
     [(OTHER, OWNER, "prefetching"), (OWNER, OTHER, "unknown"), (OTHER, OTHER, "forwarded")],
     ids=["served by the other", "told to the other", "both by the other"],
 )
 async def test_the_owner_keeps_the_place_of_a_session_that_asks_through_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served_by: int, told: int, state: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served_by: int, receiver: int, state: str
 ) -> None:
     async with two(tmp_path, monkeypatch) as fleets:
         owner, other = fleets
         await first_turn(fleets, served_by)
-        assert await advise(fleets[told], expected_arrival_s=30) == (202, {"session_id": "s-1", "state": state})
+        assert await advise(fleets[receiver], expected_arrival_s=30) == (202, {"session_id": "s-1", "state": state})
         await until(lambda: len(of(owner)) == 1)
         assert len(of(other)) == len(other.gateway.pool.router.advised.sessions) == 0
         await until(lambda: owner.blocks("b") == other.blocks("b") == BLOCKS)
@@ -151,29 +153,29 @@ async def test_what_was_overtaken_or_is_too_old_does_nothing(tmp_path: Path, mon
         exchange: AdvisoryExchange = owner.gateway.gateway.advisory_exchange
         exchange._wall = lambda: 1000.0
 
-        def hear(said_at: float, lead_s: float, *, withdrawn: bool = False) -> None:
+        def receive(said_at: float, lead_s: float, *, withdrawn: bool = False) -> None:
             advisory = msgspec.structs.replace(SESSION, expected_arrival_s=lead_s)
             exchange._take(encode_peer(PeerAdvisory("another", advisory, said_at, withdrawn)))
 
         now = [of(owner)._clock() + 100.0]
         of(owner)._clock = lambda: now[0]
-        hear(1000.0 - MAX_AGE_S - 1, 30.0)
+        receive(1000.0 - MAX_AGE_S - 1, 30.0)
         assert len(of(owner)) == 0, "too old"
-        hear(999.0, 30.0)
-        hear(998.0, 40.0)
+        receive(999.0, 30.0)
+        receive(998.0, 40.0)
         assert of(owner)._open.popitem()[1].advisory.expected_arrival_s == 30.0, "the newest wins"
-        hear(999.0, 30.0)
-        hear(998.0, 0.0, withdrawn=True)
+        receive(999.0, 30.0)
+        receive(998.0, 0.0, withdrawn=True)
         assert len(of(owner)) == 1, "a withdrawal ends no newer advisory"
-        hear(999.5, 0.0, withdrawn=True)
+        receive(999.5, 0.0, withdrawn=True)
         assert len(of(owner)) == 0
         await leave_out(fleets)
         await asked(owner)
-        hear(999.0, 30.0)
+        receive(999.0, 30.0)
         assert len(of(owner)) == len(owner.gateway.pool.router.advised.sessions) == 0, "its request was there first"
 
 
-async def test_a_gateway_that_decides_no_more_holds_nothing_and_blames_nobody(
+async def test_a_gateway_that_decides_no_more_holds_nothing_and_blames_no_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with two(tmp_path, monkeypatch) as fleets:
@@ -184,8 +186,8 @@ async def test_a_gateway_that_decides_no_more_holds_nothing_and_blames_nobody(
         of(owner).sweep()
         assert len(of(owner)) == len(owner.gateway.pool.router.advised.sessions) == 0
         assert of(owner).limits.trust("tenant-a", "ka", of(owner)._clock()).useful_share == 1.0
-        heard = list[bytes]()
-        unsubscribe = owner.bus.subscribe(PEER_TOPIC, lambda _topic, value: heard.append(value))
+        received = list[bytes]()
+        unsubscribe = owner.bus.subscribe(PEER_TOPIC, lambda _topic, value: received.append(value))
         assert (await advise(owner))[1]["state"] == "forwarded"
-        assert len(heard) == 1
+        assert len(received) == 1
         unsubscribe()

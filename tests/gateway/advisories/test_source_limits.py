@@ -1,4 +1,4 @@
-"""How much a source may ask for: a bucket per API key, and less the more of its advisories are spurious."""
+"""Limits of a source: a bucket per API key, and less the more of its advisories are spurious."""
 
 from __future__ import annotations
 

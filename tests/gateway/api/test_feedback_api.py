@@ -1,4 +1,4 @@
-"""What callers report about requests reaches router, counters and traffic, once."""
+"""Callers' reports about requests reach router, counters and traffic, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one tenant is told says nothing of what another has sent: by figures, by sizes, by the time of an answer."""
+"""One tenant's answers reveal nothing about another's requests: by figures, by sizes, by the time of an answer."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ PROBES = 4000
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}]}
 
 
-def told_apart(hits: Sequence[float], misses: Sequence[float]) -> float:
-    """Return the chance (AUC) that a figure tells a hit from a miss, whichever way round it is read."""
+def distinguishability(hits: Sequence[float], misses: Sequence[float]) -> float:
+    """Return the chance (AUC) that a figure distinguishes a hit from a miss, whichever way round it is read."""
     ranks: dict[float, list[int]] = {}
     for values, kind in ((hits, 1), (misses, 0)):
         for value in values:
@@ -42,12 +42,12 @@ def told_apart(hits: Sequence[float], misses: Sequence[float]) -> float:
 def numbers_in(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
     """Yield each number of decoded JSON with its path, and the length of each list."""
     if isinstance(value, dict):
-        for name, each in value.items():
-            yield from numbers_in(each, f"{path}.{name}" if path else name)
+        for name, item in value.items():
+            yield from numbers_in(item, f"{path}.{name}" if path else name)
     elif isinstance(value, list):
         yield f"{path}[]", len(value)
-        for place, each in enumerate(value):
-            yield from numbers_in(each, f"{path}[{place}]")
+        for index, item in enumerate(value):
+            yield from numbers_in(item, f"{path}[{index}]")
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield path, float(value)
 
@@ -83,24 +83,26 @@ def _probed(gateway: ServedGateway, key: str, prompt: int) -> dict[str, float]:
 
 
 def _areas(gateway: ServedGateway, key: str, *, reports: bool = True) -> dict[str, float]:
-    """Return how well each figure separates tenant a's prompts from others, asked for with this key."""
+    """Return how well each figure separates tenant a's prompts from others, requested with this key."""
     numbers = list(range(1, PROBES + 1))
     random.Random(7).shuffle(numbers)
     known = set(numbers[: PROBES // 2])
     if reports:
         for key_id in ("ka", "kb"):
-            gateway.app._route_api._reporting.told(key_id, time.monotonic())
+            gateway.app._route_api._reporting.reported(key_id, time.monotonic())
     for number in known:
         answer, _ = _asked(gateway, KEY, number * 100)
         gateway.pool.observe(Completed(answer["decision_id"], None))
     probed = [(number in known, _probed(gateway, key, number)) for number in sorted(numbers)]
     return {
-        name: told_apart([each[name] for hit, each in probed if hit], [each[name] for hit, each in probed if not hit])
+        name: distinguishability(
+            [item[name] for hit, item in probed if hit], [item[name] for hit, item in probed if not hit]
+        )
         for name in probed[0][1]
     }
 
 
-async def test_kept_apart_a_tenant_cannot_tell_anothers_prompts_from_any(tmp_path: Path) -> None:
+async def test_kept_apart_a_tenant_cannot_distinguish_anothers_prompts(tmp_path: Path) -> None:
     pool: dict[str, Any] = {"key_source": "approximate", "unsalted_tenant": "tenant-a", "isolated": True}
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, **pool) as gateway:
         assert max(_areas(gateway, OTHER_KEY).values()) <= 0.55
@@ -141,10 +143,10 @@ async def test_where_tenants_share_caches_hit_figures_are_for_operators_keys(tmp
 async def test_where_tenants_share_caches_usage_names_no_cached_tokens(tmp_path: Path, streamed: bool) -> None:
     body = {**CHAT, "stream": streamed, **({"stream_options": {"include_usage": True}} if streamed else {})}
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
-        told = [await _text(gateway, body, key) for key in (OTHER_KEY, KEY)]
+        reported = [await _text(gateway, body, key) for key in (OTHER_KEY, KEY)]
         seen = {record.cached_tokens for record in gateway.app.recent._records.values()}
-    assert ["cached_tokens" in item for item in told] == [False, True]
-    assert all("completion_tokens" in item for item in told)
+    assert ["cached_tokens" in item for item in reported] == [False, True]
+    assert all("completion_tokens" in item for item in reported)
     assert seen == {engine.cached_tokens}
 
 

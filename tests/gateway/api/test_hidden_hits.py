@@ -1,4 +1,4 @@
-"""Where tenants share caches, every answer to a right guess is that to a wrong one: by number, size, and header."""
+"""Where tenants share caches, the answer to a right guess equals that to a wrong one: by number, size, and header."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from routing.policy.admission_document import AdmissionDocument
 from routing.policy.policy_document import RoutingPolicy
-from tests.gateway.api.test_fleet_visibility import numbers_in, told_apart
+from tests.gateway.api.test_fleet_visibility import distinguishability, numbers_in
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY, ServedGateway, served
 
@@ -21,7 +21,7 @@ PROBES = 24
 """Of each kind. The clock does not move, so one answer that differs is enough for an area of more than 0.52."""
 POOL: dict[str, Any] = {"key_source": "approximate", "block_bytes": 64}
 WIDE = RoutingPolicy(prefill_window_tokens=1_000_000)
-"""Nothing waits for a prefill: how long a request waits for one tells what is cached, and always will."""
+"""No request waits for a prefill: such a wait reveals what is cached, and always will."""
 CHANGING = ("date", "x-request-id", "x-headway-decision")
 """Headers that differ in every answer, and are no figures of a cache."""
 
@@ -67,17 +67,19 @@ async def answer_to(gateway: ServedGateway, path: str, body: Any, *, key: str = 
     numbers |= {
         name: float(value) for name, value in headers.items() if value.isdigit() and name.lower() not in CHANGING
     }
-    for place, text in enumerate(raw.split(b"data: ") if raw.startswith((b"data: ", b"event: ")) else [raw]):
+    for index, text in enumerate(raw.split(b"data: ") if raw.startswith((b"data: ", b"event: ")) else [raw]):
         if text.strip()[:1] == b"{":
             value = json.loads(text.partition(b"\n")[0])
-            numbers |= {f"{place}:{name}": each for name, each in numbers_in(value)}
+            numbers |= {f"{index}:{name}": item for name, item in numbers_in(value)}
     return numbers
 
 
 def worst(hits: Sequence[dict[str, float]], misses: Sequence[dict[str, float]]) -> dict[str, float]:
     """Return the area of every number that separates hits from misses; one that is missing counts as −1."""
     names = {name for hit in (*hits, *misses) for name in hit}
-    areas = {name: told_apart([e.get(name, -1) for e in hits], [e.get(name, -1) for e in misses]) for name in names}
+    areas = {
+        name: distinguishability([e.get(name, -1) for e in hits], [e.get(name, -1) for e in misses]) for name in names
+    }
     return {name: area for name, area in areas.items() if area > 0.5}
 
 
@@ -114,7 +116,7 @@ async def test_decisions_batches_and_reports(gateway: ServedGateway, wait: bool)
             explained, _ = await gateway.get(f"/api/v1/explain/{decision_id}", key=OTHER_KEY)
             assert explained == 403
             numbers[right].append(
-                {f"{name} {part}": value for name, each in answers.items() for part, value in each.items()}
+                {f"{name} {part}": value for name, item in answers.items() for part, value in item.items()}
             )
     assert worst(numbers[True], numbers[False]) == {}
 
@@ -124,7 +126,7 @@ async def test_times_to_ask_again(engine: ScriptedEngine, tmp_path: Path) -> Non
     numbers: dict[bool, list[dict[str, float]]] = {True: [], False: []}
     async with served([engine.url], tmp_path, policy=policy, **POOL) as gateway:
         for key_id in ("ka", "kb"):
-            gateway.app._route_api._reporting.told(key_id, 1000.0)
+            gateway.app._route_api._reporting.reported(key_id, 1000.0)
         hashes = {
             right: [[first + 1000 * number + block for block in range(400)] for number in range(PROBES)]
             for right, first in ((True, 0), (False, 500_000))

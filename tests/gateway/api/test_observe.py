@@ -42,7 +42,7 @@ def observing(engines: list[ScriptedEngine], state_dir: Path, **pool: Any) -> An
     return served(urls, state_dir, policy=POLICY, mode="observe", shadow=entry, gateway_settings=QUICK, **pool)
 
 
-def told(engine: str = "engine-0", **fields: Any) -> dict[str, Any]:
+def observation(engine: str = "engine-0", **fields: Any) -> dict[str, Any]:
     known = {"engine": engine, "started_at": time.time(), "ttft_s": 0.05, "total_s": 0.1, "cached_tokens": 16}
     request = {"model": MODEL, "block_hashes": [1, 2, 3], **fields.pop("request", {})}
     return {"request": request, **known, **fields}
@@ -80,11 +80,13 @@ async def test_nothing_is_routed(tmp_path: Path) -> None:
 
 async def test_what_others_did_is_accounted_for_and_compared(tmp_path: Path) -> None:
     async with ScriptedEngine() as one, ScriptedEngine() as two, observing([one, two], tmp_path) as gateway:
-        # All goes to one engine, the second time with its prompt cached there.
-        first = lines(told(), told(outcome="failed"), told(one.url, request={"block_hashes": [7, 8]}))
+        # All requests go to one engine, the second time with their prompt cached there.
+        first = lines(
+            observation(), observation(outcome="failed"), observation(one.url, request={"block_hashes": [7, 8]})
+        )
         assert (await gateway.post(OBSERVE, first))[1] == {"accepted": 3, "rejected": 0, "problems": []}
         assert sorted(await outcomes(gateway, 3)) == ["completed", "completed", "failed"]
-        await gateway.post(OBSERVE, lines(told("e0"), told("e1", outcome="cancelled")))
+        await gateway.post(OBSERVE, lines(observation("e0"), observation("e1", outcome="cancelled")))
         await outcomes(gateway, 5)
         (report,) = gateway.pool.shadow.take_reports(time.time())
         tally = report.tally
@@ -106,13 +108,13 @@ async def test_what_others_did_is_accounted_for_and_compared(tmp_path: Path) -> 
 async def test_lines_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, observing([engine], tmp_path) as gateway:
         bad = [
-            told("of-elsewhere"),
-            told(request={"model": "unknown"}),
-            told(started_at=time.time() + 3600),
-            told(total_s=-1),
-            told(request={"block_hashes": None}),
+            observation("of-elsewhere"),
+            observation(request={"model": "unknown"}),
+            observation(started_at=time.time() + 3600),
+            observation(total_s=-1),
+            observation(request={"block_hashes": None}),
         ]
-        status, answer, _ = await gateway.post(OBSERVE, lines(told(), *bad) + b"\n{garbage\n")
+        status, answer, _ = await gateway.post(OBSERVE, lines(observation(), *bad) + b"\n{garbage\n")
         assert (status, answer["accepted"], answer["rejected"]) == (200, 1, 6)
         assert [item["line"] for item in answer["problems"]] == [2, 3, 4, 5, 6, 7]
         status, answer, _ = await gateway.post(OBSERVE, lines(*bad))
@@ -122,7 +124,7 @@ async def test_lines_that_cannot_be_used_are_named(tmp_path: Path) -> None:
 
 async def test_a_pool_that_routes_takes_no_observations(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
-        status, answer, _ = await gateway.post(OBSERVE, lines(told()))
+        status, answer, _ = await gateway.post(OBSERVE, lines(observation()))
         assert status == 400
         assert "This pool routes its requests" in answer["error"]["message"]
 
@@ -132,7 +134,7 @@ async def test_one_that_waits_when_the_pool_begins_to_route_is_dropped(
 ) -> None:
     begin, due = ObservationPlayback._begin, when_due(monkeypatch)
     async with ScriptedEngine() as only, observing([only], tmp_path) as gateway:
-        await gateway.post(OBSERVE, lines(told(), told()))
+        await gateway.post(OBSERVE, lines(observation(), observation()))
         await until(lambda: len(due) == 2)
         await begin(*due[0])
         assert len(gateway.app.recent) == 1
@@ -147,16 +149,18 @@ async def test_one_that_waits_when_the_pool_begins_to_route_is_dropped(
 async def test_each_line_costs_what_a_request_costs(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, observing([engine], tmp_path) as gateway:
         limit(gateway, rate_per_min=4)
-        sent = lines(told(), told("of-elsewhere"), told(), told(), told(), told())
+        sent = lines(
+            observation(), observation("of-elsewhere"), observation(), observation(), observation(), observation()
+        )
         status, answer, headers = await gateway.post(OBSERVE, sent)
         assert (status, answer["accepted"], answer["rejected"], answer["resend_from"]) == (200, 3, 3, 5)
         assert [item["line"] for item in answer["problems"]] == [2, 5]
         assert "4 requests per minute" in answer["problems"][-1]["message"]
         assert 1 <= int(headers["retry-after"]) <= 15
-        status, answer, headers = await gateway.post(OBSERVE, lines(told(), told()))
+        status, answer, headers = await gateway.post(OBSERVE, lines(observation(), observation()))
         assert (status, answer["error"]["code"]) == (429, "key_rate_limit")
         assert 1 <= int(headers["retry-after"]) <= 15
-        assert (await gateway.post(OBSERVE, lines(told()), key=OTHER_KEY))[0] == 200
+        assert (await gateway.post(OBSERVE, lines(observation()), key=OTHER_KEY))[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -178,7 +182,7 @@ async def test_no_key_is_made_for_an_observation_over_a_limit(
     monkeypatch.setattr(PromptKeys, "keys", keys)
     monkeypatch.setattr(AssumedPrompt, "keys", keys)
     async with ScriptedEngine() as engine, observing([engine], tmp_path, max_prompt_tokens=1000) as gateway:
-        status, answer, _ = await gateway.post(OBSERVE, lines(told(request=asked)))
+        status, answer, _ = await gateway.post(OBSERVE, lines(observation(request=asked)))
         assert (status, answer["error"]["code"]) == (400, "bad_observations")
 
 
@@ -188,8 +192,8 @@ async def test_observations_of_the_longest_prompt_wait_in_little_memory(
     when_due(monkeypatch)
     longest = {"block_hashes": None, "prompt_tokens": 100_000_000}
     async with ScriptedEngine() as engine, observing([engine], tmp_path, max_prompt_tokens=100_000_000) as gateway:
-        body = lines(*[told(request={**longest, "session_id": f"s{n}"}) for n in range(MAX_OBSERVATIONS)])
-        await gateway.post(OBSERVE, lines(told(request=longest)))
+        body = lines(*[observation(request={**longest, "session_id": f"s{n}"}) for n in range(MAX_OBSERVATIONS)])
+        await gateway.post(OBSERVE, lines(observation(request=longest)))
         tracemalloc.start()
         try:
             assert (await gateway.post(OBSERVE, body))[1]["accepted"] == MAX_OBSERVATIONS
@@ -206,13 +210,13 @@ async def test_a_tenant_that_fills_its_share_keeps_no_other_out(
     monkeypatch.setattr(observation_playback, "MAX_HELD", 4)
     when_due(monkeypatch)
     async with ScriptedEngine() as engine, observing([engine], tmp_path) as gateway:
-        status, answer, headers = await gateway.post(OBSERVE, lines(*[told()] * 6))
+        status, answer, headers = await gateway.post(OBSERVE, lines(*[observation()] * 6))
         assert (status, answer["accepted"], answer["resend_from"]) == (200, 4, 5)
         assert "Too many of your observations" in answer["problems"][0]["message"]
         assert "retry-after" in headers
-        status, answer, _ = await gateway.post(OBSERVE, lines(told()))
+        status, answer, _ = await gateway.post(OBSERVE, lines(observation()))
         assert (status, answer["error"]["code"]) == (429, "too_many")
-        _, answer, _ = await gateway.post(OBSERVE, lines(*[told()] * 6), key=OTHER_KEY)
+        _, answer, _ = await gateway.post(OBSERVE, lines(*[observation()] * 6), key=OTHER_KEY)
         assert answer["accepted"] == 2
         assert 'headway_observed_requests_total{pool="pool",result="too_many"} 3.0' in await gateway.metrics()
 
@@ -220,7 +224,7 @@ async def test_a_tenant_that_fills_its_share_keeps_no_other_out(
 async def test_a_tenants_keys_have_a_share_of_bytes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observation_playback, "MAX_KEY_BYTES", 8 * 100)
     when_due(monkeypatch)
-    long = told(request={"block_hashes": list(range(60))})
+    long = observation(request={"block_hashes": list(range(60))})
     async with ScriptedEngine() as engine, observing([engine], tmp_path) as gateway:
         _, answer, _ = await gateway.post(OBSERVE, lines(long, long, long))
         assert (answer["accepted"], answer["resend_from"]) == (2, 3)
@@ -232,8 +236,8 @@ async def test_what_is_played_back_keeps_to_the_share_and_frees_it_at_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(observation_playback, "MAX_KEY_BYTES", 100 * PLAYED_BYTES)
-    assumed = told(request={"block_hashes": None, "prompt_tokens": 60 * 16})
-    long = told(total_s=3600, request={"block_hashes": [1]})
+    assumed = observation(request={"block_hashes": None, "prompt_tokens": 60 * 16})
+    long = observation(total_s=3600, request={"block_hashes": [1]})
     async with ScriptedEngine() as engine, observing([engine], tmp_path) as gateway:
         assert (await gateway.post(OBSERVE, lines(long, assumed, assumed)))[1]["accepted"] == 3
         await until(lambda: gateway.app.observations.held("tenant-a") == (1, PLAYED_BYTES))
@@ -247,7 +251,7 @@ async def test_no_prompt_is_kept_while_an_observation_waits(tmp_path: Path, monk
     due = when_due(monkeypatch)
     asked = {"block_hashes": None, "messages": [{"role": "user", "content": "a canary"}], "tools": [{"b": "a canary"}]}
     async with ScriptedEngine() as engine, observing([engine], tmp_path) as gateway:
-        assert (await gateway.post(OBSERVE, lines(told(request=asked))))[1]["accepted"] == 1
+        assert (await gateway.post(OBSERVE, lines(observation(request=asked))))[1]["accepted"] == 1
         await until(lambda: len(due) == 1)
         held = due[0][-1]
         assert isinstance(held, HeldObservation)
@@ -272,7 +276,7 @@ async def test_a_line_that_is_no_object_is_rejected() -> None:
 
 async def without_prompt(tokens: int, session: str | None) -> tuple[int, ...]:
     asked: dict[str, Any] = {"block_hashes": None, "prompt_tokens": tokens, "session_id": session}
-    prompt = observed_prompt(await read_observation(lines(told(request=asked))), 16, "decision-1")
+    prompt = observed_prompt(await read_observation(lines(observation(request=asked))), 16, "decision-1")
     assert isinstance(prompt, AssumedPrompt)
     return await prompt.keys(7)
 

@@ -67,15 +67,15 @@ async def test_every_form_of_prompt_gets_an_engine(
         ("/v1/rerank", {"query": "x" * 40, "documents": ["y"]}, False),
     ],
 )
-async def test_a_proxy_tells_how_its_clients_body_is_to_be_read(
+async def test_a_proxy_names_the_endpoint_of_its_clients_body(
     gateway: ServedGateway, path: str, body: dict[str, Any], same: bool
 ) -> None:
     asked = {"model": MODEL, "wait": False, **body}
     status, answer, _ = await gateway.post(ROUTE, asked, headers={"x-original-uri": path})
     assert (status, answer["prompt_tokens"] > 0) == (200, True)
     chat = {"model": MODEL, "wait": False, "messages": [{"role": "system", "content": "Be brief."}, *CHAT]}
-    told = (await gateway.post(ROUTE, chat))[1]
-    assert (answer["prompt_tokens"] == told["prompt_tokens"]) == same
+    reported = (await gateway.post(ROUTE, chat))[1]
+    assert (answer["prompt_tokens"] == reported["prompt_tokens"]) == same
 
 
 @pytest.mark.parametrize("target", [f"{ROUTE}?wait=false", ROUTE])
@@ -106,14 +106,14 @@ async def test_a_clients_body_that_need_not_wait_is_answered_where_it_is_parsed(
         assert (await gateway.post(ROUTE, body, headers=headers))[0] == 500
 
 
-async def test_a_body_that_its_path_does_not_have_is_told_so(gateway: ServedGateway) -> None:
+async def test_a_body_of_another_path_is_rejected_with_the_reason(gateway: ServedGateway) -> None:
     asked = {"model": MODEL, "messages": CHAT, "wait": False}
     status, answer, _ = await gateway.post(ROUTE, asked, headers={"x-original-uri": "/v1/responses"})
     assert (status, answer["error"]["param"]) == (400, "input")
     assert (await gateway.post(ROUTE, asked, headers={"x-original-uri": "/somewhere"}))[0] == 200
 
 
-async def test_the_router_holds_a_reservation_until_it_is_told_the_end(gateway: ServedGateway) -> None:
+async def test_the_router_holds_a_reservation_until_its_end_is_reported(gateway: ServedGateway) -> None:
     _, answer, _ = await gateway.post(ROUTE, {"model": MODEL, "block_hashes": [1], "wait": False})
     assert gateway.pool.router.reservations.get(answer["decision_id"]) is not None
     await gateway.post(f"/api/v1/requests/{answer['decision_id']}/complete", {})
@@ -238,7 +238,7 @@ async def test_a_waiting_question_is_answered_when_the_engine_is_free(tmp_path: 
     assert answer["queued_s"] > 0.0
 
 
-async def test_what_has_to_wait_too_long_or_stand_in_too_long_a_line_gets_429(tmp_path: Path) -> None:
+async def test_a_request_with_too_long_a_wait_or_queue_gets_429(tmp_path: Path) -> None:
     long = {"model": MODEL, "block_hashes": [1], "prompt_tokens": 100_000}
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, policy=TIGHT) as gateway:
         await gateway.post(ROUTE, long)
@@ -322,7 +322,7 @@ async def test_the_short_way_of_reading_agrees_with_the_long_one() -> None:
         b"nonsense",
     ],
 )
-def test_the_short_way_declines_what_needs_a_closer_look(body: bytes) -> None:
+def test_the_fast_path_declines_what_needs_more_checks(body: bytes) -> None:
     assert read_flat(body) is None
 
 

@@ -1,4 +1,4 @@
-"""Which bodies the synchronous fast path reads, and how loosely all of them are read."""
+"""Bodies that the synchronous fast path reads, and the loose reading of all of them."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ CHAT_BODY = b'{"model": "m", "messages": [{"role": "user", "content": "one two"}
 
 
 @pytest.mark.parametrize("texts", [True, False])
-def test_token_ids_are_read_whoever_keys_texts(texts: bool) -> None:
+def test_token_ids_are_read_whether_or_not_engines_tokenize_texts(texts: bool) -> None:
     asked = read_at_once(FLAT, None, waits=True, texts=texts)
     assert asked is not None
     assert asked.token_ids is not None

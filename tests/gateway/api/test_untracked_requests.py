@@ -1,4 +1,4 @@
-"""Callers that never say what became of a request do not make its engine look busy, slow or sick."""
+"""Callers that never report the end of a request do not make its engine appear busy, slow or sick."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def ended(gateway: ServedGateway, name: str) -> bool:
 
 
 @pytest.mark.parametrize("wait", [True, False])
-async def test_a_request_that_nobody_tells_of_is_over_by_its_estimate(gateway: ServedGateway, wait: bool) -> None:
+async def test_an_unreported_request_is_over_by_its_estimate(gateway: ServedGateway, wait: bool) -> None:
     begin = time.time()
     _, answer, _ = await gateway.post(ROUTE, {**QUESTION, "wait": wait})
     name = answer["decision_id"]
@@ -49,13 +49,13 @@ async def test_a_request_that_nobody_tells_of_is_over_by_its_estimate(gateway: S
 async def test_it_says_nothing_of_its_engine(gateway: ServedGateway) -> None:
     _, answer, _ = await gateway.post(ROUTE, QUESTION)
     progress = gateway.pool.progress.engine(answer["engine"]["id"])
-    late = progress.look(time.monotonic() + 60, 0)
-    assert (late.granted, late.prefilling, late.slowness_samples) == (0, 0, 0)
+    late = progress.counts(time.monotonic() + 60, 0)
+    assert (late.dispatched, late.prefilling, late.slowness_samples) == (0, 0, 0)
     gateway.pool.costs.check()
     assert gateway.pool.progress.work_s > 0
 
 
-async def test_a_caller_that_told_of_one_request_is_believed_to_tell_of_the_next(gateway: ServedGateway) -> None:
+async def test_a_caller_that_reported_one_request_is_trusted_to_report_the_next(gateway: ServedGateway) -> None:
     _, first, _ = await gateway.post(ROUTE, QUESTION)
     await gateway.post(f"/api/v1/requests/{first['decision_id']}/complete", {})
     _, answer, _ = await gateway.post(ROUTE, QUESTION)
@@ -63,15 +63,15 @@ async def test_a_caller_that_told_of_one_request_is_believed_to_tell_of_the_next
     await asyncio.sleep(2 * GRACE_S)
     assert gateway.pool.router.reservations.get(answer["decision_id"]) is not None
     progress = gateway.pool.progress.engine(answer["engine"]["id"])
-    assert progress.look(time.monotonic(), 0).granted == 1
+    assert progress.counts(time.monotonic(), 0).dispatched == 1
 
 
-async def test_what_is_told_late_is_still_counted(gateway: ServedGateway) -> None:
+async def test_a_late_report_is_still_counted(gateway: ServedGateway) -> None:
     _, answer, _ = await gateway.post(ROUTE, QUESTION)
     name = answer["decision_id"]
     assert await ended(gateway, name)
-    status, told, _ = await gateway.post(f"/api/v1/requests/{name}/complete", {"cached_tokens": 0})
-    assert (status, told["outcome"]) == (200, "completed")
+    status, reported, _ = await gateway.post(f"/api/v1/requests/{name}/complete", {"cached_tokens": 0})
+    assert (status, reported["outcome"]) == (200, "completed")
     gateway.pool.router.check()
     gateway.pool.costs.check()
 
@@ -79,14 +79,14 @@ async def test_what_is_told_late_is_still_counted(gateway: ServedGateway) -> Non
 def test_a_key_is_believed_for_a_while() -> None:
     keys = ReportingKeys()
     assert not keys.reports("k", 0.0)
-    keys.told("k", 5.0)
+    keys.reported("k", 5.0)
     assert keys.reports("k", 5.0 + REPORTED_S)
     assert not keys.reports("k", 6.0 + REPORTED_S)
 
 
 async def test_requests_end_in_the_order_of_their_times() -> None:
     over: list[str] = []
-    waiting = UntrackedRequests(over.append)  # type: ignore[arg-type]  # names stand for records
+    waiting = UntrackedRequests(over.append)  # type: ignore[arg-type]  # names replace records
     for name, life_s in (("late", 0.2), ("soon", 0.05), ("never", 60.0)):
         waiting.add(name, life_s)  # type: ignore[arg-type]
     await asyncio.sleep(0.4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.base.loop_lag import LAPSE_S, MAX_LAPSES, STANDING_LAG_S, STANDING_S, TICK_S, WINDOW_S, LoopLag
+from gateway.base.loop_lag import LAPSE_S, MAX_LAPSES, SUSTAINED_LAG_S, SUSTAINED_S, TICK_S, WINDOW_S, LoopLag
 
 
 def punctual(lag: LoopLag, since_s: float, until_s: float) -> float:
@@ -33,7 +33,7 @@ def test_a_punctual_loop_vouches_and_is_never_late() -> None:
     assert lag.retry_after_s(now) is None
 
 
-def test_a_loop_that_was_away_does_not_vouch_for_what_it_could_not_hear() -> None:
+def test_a_loop_that_was_away_does_not_vouch_for_what_it_could_not_receive() -> None:
     lag = LoopLag()
     now = punctual(lag, 0.0, 1.0)
     lag.tick(now + 1.6)
@@ -72,7 +72,7 @@ def test_it_is_late_from_the_first_lapse_until_it_has_lost_nothing_for_a_while()
     assert not lag.late
 
 
-def test_one_pause_however_long_rejects_nobody() -> None:
+def test_one_pause_however_long_rejects_no_request() -> None:
     lag = LoopLag()
     now = punctual(lag, 0.0, 1.0) + 16.0
     lag.tick(now)
@@ -83,7 +83,7 @@ def test_one_pause_however_long_rejects_nobody() -> None:
 
 def test_a_standing_lag_rejects_until_one_tick_is_on_time() -> None:
     lag = LoopLag()
-    now = lagging(lag, punctual(lag, 0.0, 1.0), 1.0 + 3 * STANDING_S, STANDING_LAG_S + 0.1)
+    now = lagging(lag, punctual(lag, 0.0, 1.0), 1.0 + 3 * SUSTAINED_S, SUSTAINED_LAG_S + 0.1)
     assert lag.retry_after_s(now) == 1.0
     lag.tick(now + TICK_S)
     assert lag.retry_after_s(now + TICK_S) is None
@@ -96,9 +96,9 @@ def test_retry_after_grows_with_the_lag_and_has_an_end() -> None:
         assert lag.retry_after_s(now) == pytest.approx(expected_s)
 
 
-def test_each_tick_is_told_and_lapses_are_bounded() -> None:
-    told: list[float] = []
-    lag = LoopLag(told.append)
+def test_each_tick_is_reported_and_lapses_are_bounded() -> None:
+    lags: list[float] = []
+    lag = LoopLag(lags.append)
     lagging(lag, punctual(lag, 0.0, 0.0), 2 * MAX_LAPSES * (TICK_S + 2 * LAPSE_S), 2 * LAPSE_S)
-    assert len(told) > MAX_LAPSES
+    assert len(lags) > MAX_LAPSES
     assert len(lag._lapses) == MAX_LAPSES

@@ -1,4 +1,4 @@
-"""The families render what was counted, in Prometheus' text format."""
+"""The families render their counts, in Prometheus' text format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where other gateways reach a gateway, as its environment says it."""
+"""Addresses of a gateway for other gateways, by its environment."""
 
 from __future__ import annotations
 

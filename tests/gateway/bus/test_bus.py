@@ -1,4 +1,4 @@
-"""What every bus promises: topics, prefixes, last values, isolation of subscribers, threads."""
+"""Promises of every bus: topics, prefixes, last values, isolation of subscribers, threads."""
 
 from __future__ import annotations
 
@@ -51,65 +51,65 @@ def test_it_delivers_the_last_value_on_subscribing(bus: Bus) -> None:
     bus.publish("load/a", b"1")
     bus.publish("load/b", b"2")
     bus.publish("loads", b"3")
-    heard: list[tuple[str, bytes]] = []
-    bus.subscribe("load/", lambda topic, value: heard.append((topic, value)))
-    assert sorted(heard) == [("load/a", b"1"), ("load/b", b"2")]
+    received: list[tuple[str, bytes]] = []
+    bus.subscribe("load/", lambda topic, value: received.append((topic, value)))
+    assert sorted(received) == [("load/a", b"1"), ("load/b", b"2")]
 
 
-def test_a_prefix_hears_topics_below_it_and_no_others(bus: Bus) -> None:
-    heard: list[str] = []
-    bus.subscribe("load/", lambda topic, _: heard.append(topic))
+def test_a_prefix_receives_topics_below_it_and_no_others(bus: Bus) -> None:
+    received: list[str] = []
+    bus.subscribe("load/", lambda topic, _: received.append(topic))
     for topic in ("load/a", "load/a/b", "loads", "snapshot", "load/"):
         bus.publish(topic, b"")
-    assert heard == ["load/a", "load/a/b", "load/"]
+    assert received == ["load/a", "load/a/b", "load/"]
 
 
 def test_a_stream_topic_keeps_no_value(bus: Bus) -> None:
-    heard: list[bytes] = []
-    bus.subscribe("records", lambda _, value: heard.append(value))
+    received: list[bytes] = []
+    bus.subscribe("records", lambda _, value: received.append(value))
     bus.append("records", b"1")
-    assert heard == [b"1"]
+    assert received == [b"1"]
     assert bus.latest("records") is None
 
 
 def test_a_subscriber_that_raises_does_not_disturb_the_others(bus: Bus, caplog: pytest.LogCaptureFixture) -> None:
-    heard: list[bytes] = []
+    received: list[bytes] = []
 
     def broken(_topic: str, _value: bytes) -> None:
         raise RuntimeError("boom")
 
     bus.subscribe("fleet", broken)
-    bus.subscribe("fleet", lambda _, value: heard.append(value))
+    bus.subscribe("fleet", lambda _, value: received.append(value))
     with caplog.at_level(logging.ERROR):
         bus.publish("fleet", b"1")
-    assert heard == [b"1"]
+    assert received == [b"1"]
     assert "a subscriber of fleet failed" in caplog.text
 
 
 def test_unsubscribing_ends_delivery_and_may_be_repeated(bus: Bus) -> None:
-    heard: list[bytes] = []
-    unsubscribe = bus.subscribe("fleet", lambda _, value: heard.append(value))
+    received: list[bytes] = []
+    unsubscribe = bus.subscribe("fleet", lambda _, value: received.append(value))
     unsubscribe()
     unsubscribe()
     bus.publish("fleet", b"1")
-    assert heard == []
+    assert received == []
 
 
 def test_a_callback_may_publish_and_subscribe(bus: Bus) -> None:
-    heard: list[bytes] = []
+    received: list[bytes] = []
 
     def relay(_topic: str, value: bytes) -> None:
-        bus.subscribe("second", lambda _, late: heard.append(late))
+        bus.subscribe("second", lambda _, late: received.append(late))
         bus.publish("second", value)
 
     bus.subscribe("first", relay)
     bus.publish("first", b"1")
-    assert heard == [b"1"]
+    assert received == [b"1"]
 
 
 def test_many_threads_lose_nothing(bus: Bus) -> None:
-    heard: list[bytes] = []
-    bus.subscribe("t/", lambda _, value: heard.append(value))
+    received: list[bytes] = []
+    bus.subscribe("t/", lambda _, value: received.append(value))
 
     def publish(number: int) -> None:
         for count in range(200):
@@ -120,23 +120,25 @@ def test_many_threads_lose_nothing(bus: Bus) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(heard) == len(set(heard)) == 8 * 200
+    assert len(received) == len(set(received)) == 8 * 200
     assert all(bus.latest(f"t/{number}") == f"{number}:199".encode() for number in range(8))
 
 
-def test_what_is_told_reaches_who_listens_now_and_says_how_many_do(bus: Bus, request: pytest.FixtureRequest) -> None:
-    heard: list[bytes] = []
+def test_a_notification_reaches_present_subscribers_and_returns_their_number(
+    bus: Bus, request: pytest.FixtureRequest
+) -> None:
+    received: list[bytes] = []
     assert bus.latest("told") is None, "connected, or known to be away"
-    bus.subscribe("told", lambda _, value: heard.append(value))
-    told = bus.tell("told", b"1")
-    assert heard == [b"1"]
+    bus.subscribe("told", lambda _, value: received.append(value))
+    count = bus.notify("told", b"1")
+    assert received == [b"1"]
     assert bus.latest("told") is None
     if "away" in request.node.name:
-        assert isinstance(told.exception(), BusAwayError)
+        assert isinstance(count.exception(), BusAwayError)
         assert isinstance(bus.claim("name", "a").exception(), BusAwayError)
         return
-    assert told.result(5) == 1
-    assert bus.tell("nobody listens", b"2").result(5) == 0
+    assert count.result(5) == 1
+    assert bus.notify("nobody listens", b"2").result(5) == 0
 
 
 def test_the_first_to_claim_a_name_holds_it_until_it_is_replaced(bus: Bus, request: pytest.FixtureRequest) -> None:

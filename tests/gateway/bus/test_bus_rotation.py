@@ -24,7 +24,7 @@ PATIENT = RedisBusSettings(
     wait_s=PATIENCE_S, link=LinkSettings(compare_s=COMPARE_S, connect_s=PATIENCE_S, answer_s=PATIENCE_S)
 )
 STEPS = ("old", ""), ("old", "new"), ("new", "old"), ("new", "")
-"""What a process uses, and accepts as well, from before a rotation until after it."""
+"""The secret that a process uses, and the other one that it accepts, from before a rotation until after it."""
 Made = Callable[..., RedisBus]
 of_redis = pytest.mark.parametrize("server", ["Redis"], indirect=True)
 
@@ -64,10 +64,10 @@ def made(server: PrivateRedis | PrivateHub, keyring: Callable[[int], Keyring]) -
         bus.close()
 
 
-def heard_by(bus: RedisBus, topic: str) -> list[bytes]:
-    heard: list[bytes] = []
-    bus.subscribe(topic, lambda _name, value: heard.append(value))
-    return heard
+def received_by(bus: RedisBus, topic: str) -> list[bytes]:
+    received: list[bytes] = []
+    bus.subscribe(topic, lambda _name, value: received.append(value))
+    return received
 
 
 @pytest.mark.parametrize("step", range(3))
@@ -81,12 +81,16 @@ def test_processes_before_and_after_a_step_share_values_entries_and_claims(made:
     wait_until(lambda: before._link.idle)
     after = made(step + 1)
     one, other = (before, after) if forth else (after, before)
-    values, entries, told = heard_by(other, "snapshot"), heard_by(other, "stream"), heard_by(other, "peers/other")
+    values, entries, reported = (
+        received_by(other, "snapshot"),
+        received_by(other, "stream"),
+        received_by(other, "peers/other"),
+    )
     one.publish("snapshot", b"of one")
     one.append("stream", b"entry")
     wait_until(lambda: one.connected)
-    assert one.tell("peers/other", b"call").result(30) == 1
-    wait_until(lambda: values[-1:] == [b"of one"] and entries == [b"entry"] and told == [b"call"])
+    assert one.notify("peers/other", b"call").result(30) == 1
+    wait_until(lambda: values[-1:] == [b"of one"] and entries == [b"entry"] and reported == [b"call"])
     other.publish("snapshot", b"of other")
     wait_until(lambda: one.latest("snapshot") == b"of other")
     assert one.claim("name", "one").result(30) == "one"
@@ -101,7 +105,7 @@ def test_values_pass_through_a_whole_rotation_although_their_publisher_has_ended
     first.close()
     for step in (1, 2):
         bus = made(step)
-        assert heard_by(bus, "snapshot") == [b"of the beginning"]
+        assert received_by(bus, "snapshot") == [b"of the beginning"]
         if step == 2:
             wait_until(lambda bus=bus: not bus._link._ports.to_reseal)
             time.sleep(2 * COMPARE_S)
@@ -113,7 +117,7 @@ def test_values_pass_through_a_whole_rotation_although_their_publisher_has_ended
 
 def test_the_later_value_wins_across_secrets_although_its_publisher_has_a_slow_clock(made: Made) -> None:
     fast, slow = made(1, clock=lambda: time.time() + 3600), made(2, clock=lambda: time.time() - 3600)
-    reader = heard_by(made(1), "t")
+    reader = received_by(made(1), "t")
     fast.publish("t", b"first")
     wait_until(lambda: reader[-1:] == [b"first"])
     slow.publish("t", b"second")
@@ -121,17 +125,17 @@ def test_the_later_value_wins_across_secrets_although_its_publisher_has_a_slow_c
     wait_until(lambda: fast.latest("t") == b"second")
 
 
-def test_entries_that_came_while_a_process_changed_its_secret_are_heard(made: Made) -> None:
+def test_entries_that_came_while_a_process_changed_its_secret_are_received(made: Made) -> None:
     """A worker restarts; what gateways append meanwhile is in the one stream that both secrets lead to."""
     gateway, worker = made(1), made(1)
-    heard = heard_by(worker, "stream")
+    received = received_by(worker, "stream")
     gateway.append("stream", b"1")
-    wait_until(lambda: heard == [b"1"])
+    wait_until(lambda: received == [b"1"])
     worker.close()
     gateway.append("stream", b"2")
     wait_until(lambda: gateway._link.idle)
     again = made(2)
-    later = heard_by(again, "stream")
+    later = received_by(again, "stream")
     gateway.append("stream", b"3")
     wait_until(lambda: later[-1:] == [b"3"])
     names = again._link.names
@@ -152,8 +156,8 @@ def test_after_a_flush_in_the_middle_all_meet_again_wherever_they_start(
 ) -> None:
     before, after = made(1), made(2)
     before.publish("snapshot", b"1")
-    heard = heard_by(after, "snapshot")
-    wait_until(lambda: heard == [b"1"])
+    received = received_by(after, "snapshot")
+    wait_until(lambda: received == [b"1"])
     old = before._link.names.values
     with redis.Redis.from_url(server.url) as client:
         client.flushall()
@@ -164,7 +168,7 @@ def test_after_a_flush_in_the_middle_all_meet_again_wherever_they_start(
         wait_until(lambda: len(set(client.mget(points))) == 1 and None not in client.mget(points))  # type: ignore[arg-type]
         wait_until(lambda: before._link.names.values == after._link.names.values)
         before.publish("snapshot", b"2")
-        wait_until(lambda: heard[-1] == b"2")
+        wait_until(lambda: received[-1] == b"2")
     assert old == BusNames(installation_prefix(keyring(1).used)).values
     last = made(3)
     wait_until(lambda: last.latest("snapshot") == b"2")
@@ -189,18 +193,18 @@ def test_a_process_follows_its_installation_to_another_prefix_with_all_that_it_k
 ) -> None:
     one, two = made(0), made(0)
     one.publish("t", b"1")
-    heard = heard_by(two, "t")
-    wait_until(lambda: heard == [b"1"])
+    received = received_by(two, "t")
+    wait_until(lambda: received == [b"1"])
     elsewhere = installation_prefix(stretched(b"whatever was there before"))
     point, old = meeting_point(keyring(0).used), one._link._ports.prefix
     assert one._ask("EVAL", CLAIM, 1, point, elsewhere, old, 10**9).result(30) == elsewhere
     wait_until(lambda: one._link._ports.prefix == two._link._ports.prefix == elsewhere and one.connected)
     one.publish("t", b"2")
-    wait_until(lambda: heard[-1] == b"2")
+    wait_until(lambda: received[-1] == b"2")
     assert made(0).latest("t") == b"2"
 
 
-def test_a_frame_is_read_by_whoever_holds_one_of_its_senders_secrets(keyring: Callable[[int], Keyring]) -> None:
+def test_a_frame_is_readable_with_any_of_its_senders_secrets(keyring: Callable[[int], Keyring]) -> None:
     for writer in range(4):
         tail = FrameSeal(keyring(writer)).tail("v", "t", Frame(1, "a" * 16, 1, b"value"))
         assert tail.count(b",") == (writer in (1, 2))
@@ -221,7 +225,7 @@ def test_a_frame_is_read_by_whoever_holds_one_of_its_senders_secrets(keyring: Ca
                     seal.read("v", "t", b"7" + tail)
 
 
-def test_a_seal_of_neither_secret_is_rejected_whatever_stands_beside_it(keyring: Callable[[int], Keyring]) -> None:
+def test_a_seal_of_neither_secret_is_rejected_whatever_is_next_to_it(keyring: Callable[[int], Keyring]) -> None:
     seal = FrameSeal(keyring(1))
     data = b"7" + seal.tail("v", "t", Frame(1, "a" * 16, 1, b"value"))
     head, _, value = data.partition(b"\n")
@@ -241,7 +245,7 @@ def test_a_seal_of_neither_secret_is_rejected_whatever_stands_beside_it(keyring:
 
 def test_many_writers_at_all_steps_of_one_restart_lose_nothing(made: Made) -> None:
     writers = [made(1) for _ in range(2)] + [made(2) for _ in range(2)]
-    heard = heard_by(made(1), "stream")
+    received = received_by(made(1), "stream")
     wait_until(lambda: all(writer.connected for writer in writers))
 
     def write(number: int) -> None:
@@ -253,7 +257,7 @@ def test_many_writers_at_all_steps_of_one_restart_lose_nothing(made: Made) -> No
         thread.start()
     for thread in threads:
         thread.join()
-    wait_until(lambda: len(heard) == 400)
+    wait_until(lambda: len(received) == 400)
     for number in range(4):
-        of_one = [int(item.split(b":")[1]) for item in heard if item.startswith(b"%d:" % number)]
+        of_one = [int(item.split(b":")[1]) for item in received if item.startswith(b"%d:" % number)]
         assert of_one == list(range(100))

@@ -1,4 +1,4 @@
-"""What the hub itself sees to: its wire, its limits, and who may open it. The bus over it: test_bus, test_redis_bus."""
+"""The hub's own duties: its wire, its limits, and its access rights. The bus over it: test_bus, test_redis_bus."""
 
 from __future__ import annotations
 
@@ -90,30 +90,30 @@ def test_the_oldest_claims_are_forgotten_at_the_limit(monkeypatch: pytest.Monkey
     assert [store.claim(name, b"second", b"", 300) for name in (b"c", b"a")] == [b"first", b"second"]
 
 
-def test_what_a_process_says_does_not_wait_for_all_that_it_hears() -> None:
-    heard: list[int] = []
+def test_what_a_process_sends_does_not_wait_for_all_that_it_receives() -> None:
+    received: list[int] = []
     at: list[int] = []
-    told = threading.Event()
+    published = threading.Event()
     with (
         private_hub() as hub,
         closing(RedisBus(hub.url, KEYRING)) as busy,
         closing(RedisBus(hub.url, KEYRING)) as other,
     ):
 
-        def hear(_topic: str, _value: bytes) -> None:
-            heard.append(0)
+        def receive(_topic: str, _value: bytes) -> None:
+            received.append(0)
             time.sleep(0.0005)
-            if len(heard) == 100:
+            if len(received) == 100:
                 busy.publish("words", b"from the one that is busy")
 
         def answered(_topic: str, _value: bytes) -> None:
-            at.append(len(heard))
-            told.set()
+            at.append(len(received))
+            published.set()
 
-        busy.subscribe("flood", hear)
+        busy.subscribe("flood", receive)
         other.subscribe("words", answered)
         for _ in range(FLOOD):
             other.append("flood", b"")
-        assert told.wait(60)
-    # The three turns of the loop that sending takes, with what is heard in each of them.
+        assert published.wait(60)
+    # The three turns of the loop that sending takes, with the messages received in each of them.
     assert 100 <= at[0] < 500

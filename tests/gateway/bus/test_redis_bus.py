@@ -1,4 +1,4 @@
-"""The bus between processes, over Redis and over the local hub: what others hear, and what a lost server costs."""
+"""The bus between processes, over Redis and over the local hub: what others receive, and what a lost server costs."""
 
 from __future__ import annotations
 
@@ -64,19 +64,19 @@ def names_of(test: str) -> BusNames:
     return BusNames(installation_prefix(keyring_of(test).used))
 
 
-def heard_by(bus: RedisBus, topic: str) -> list[tuple[str, bytes]]:
-    heard: list[tuple[str, bytes]] = []
-    bus.subscribe(topic, lambda name, value: heard.append((name, value)))
-    return heard
+def received_by(bus: RedisBus, topic: str) -> list[tuple[str, bytes]]:
+    received: list[tuple[str, bytes]] = []
+    bus.subscribe(topic, lambda name, value: received.append((name, value)))
+    return received
 
 
-def test_another_process_hears_values_and_entries(made: Made) -> None:
+def test_another_process_receives_values_and_entries(made: Made) -> None:
     one, two = made(), made()
-    heard = heard_by(two, "load/")
+    received = received_by(two, "load/")
     one.publish("load/a", b"1")
     one.append("load/stream", b"entry")
-    wait_until(lambda: len(heard) == 2)
-    assert sorted(heard) == [("load/a", b"1"), ("load/stream", b"entry")]
+    wait_until(lambda: len(received) == 2)
+    assert sorted(received) == [("load/a", b"1"), ("load/stream", b"entry")]
     assert two.latest("load/stream") is None
 
 
@@ -85,12 +85,12 @@ def test_who_comes_late_gets_the_last_value_before_subscribe_returns(made: Made)
     for number in range(50):
         one.publish("snapshot", b"%d" % number)
     wait_until(lambda: made().latest("snapshot") == b"49")
-    assert heard_by(made(), "snapshot") == [("snapshot", b"49")]
+    assert received_by(made(), "snapshot") == [("snapshot", b"49")]
 
 
-def test_nobody_hears_an_older_value_after_a_newer_one(made: Made) -> None:
+def test_no_subscriber_gets_an_older_value_after_a_newer_one(made: Made) -> None:
     writers = [made() for _ in range(3)]
-    readers = [heard_by(made(), "t"), heard_by(made(), "t")]
+    readers = [received_by(made(), "t"), received_by(made(), "t")]
 
     def write(writer: RedisBus, name: bytes) -> None:
         for number in range(100):
@@ -111,7 +111,7 @@ def test_nobody_hears_an_older_value_after_a_newer_one(made: Made) -> None:
 
 def test_the_later_value_wins_although_its_publisher_has_a_slow_clock(made: Made) -> None:
     fast, slow = made(clock=lambda: time.time() + 3600), made(clock=lambda: time.time() - 3600)
-    reader = heard_by(made(), "t")
+    reader = received_by(made(), "t")
     fast.publish("t", b"first")
     wait_until(lambda: reader[-1:] == [("t", b"first")])
     slow.publish("t", b"second")
@@ -120,45 +120,45 @@ def test_the_later_value_wins_although_its_publisher_has_a_slow_clock(made: Made
     assert slow.latest("t") == b"second"
 
 
-def test_installations_on_one_server_do_not_hear_each_other(made: Made) -> None:
+def test_installations_on_one_server_do_not_reach_each_other(made: Made) -> None:
     one, other = made(keyring=Keyring.of(b"one")), made(keyring=Keyring.of(b"other"))
-    heard = heard_by(other, "t")
+    received = received_by(other, "t")
     one.publish("t", b"1")
     wait_until(lambda: one._link.idle)
     assert made(keyring=Keyring.of(b"one")).latest("t") == b"1"
     assert other.latest("t") is None
-    assert heard == []
+    assert received == []
     assert "one" not in installation_prefix(Keyring.of(b"one").used)
 
 
 def test_special_characters_of_patterns_mean_themselves(made: Made) -> None:
     one, two = made(), made()
-    heard = heard_by(two, "a[b]*?\\/")
+    received = received_by(two, "a[b]*?\\/")
     one.publish("a[b]*?\\/x", b"1")
     one.publish("abz/x", b"2")
-    wait_until(lambda: bool(heard))
+    wait_until(lambda: bool(received))
     time.sleep(0.05)
-    assert heard == [("a[b]*?\\/x", b"1")]
+    assert received == [("a[b]*?\\/x", b"1")]
 
 
 def test_a_callback_may_subscribe_from_the_thread_of_the_bus(made: Made) -> None:
     one, two = made(), made()
     one.publish("second", b"2")
-    heard: list[bytes] = []
+    received: list[bytes] = []
 
     def relay(_topic: str, _value: bytes) -> None:
-        two.subscribe("second", lambda _, value: heard.append(value))
+        two.subscribe("second", lambda _, value: received.append(value))
 
     two.subscribe("first", relay)
     one.publish("first", b"1")
-    wait_until(lambda: heard == [b"2"])
+    wait_until(lambda: received == [b"2"])
 
 
 def test_a_killed_server_is_found_again_and_filled_again(made: Made, server: PrivateRedis | PrivateHub) -> None:
     one, two = made(), made()
-    heard = heard_by(two, "t/")
+    received = received_by(two, "t/")
     one.publish("t/old", b"1")
-    wait_until(lambda: heard == [("t/old", b"1")])
+    wait_until(lambda: received == [("t/old", b"1")])
     server.kill()
     wait_until(lambda: not one.state.connected and not two.state.connected)
     for number in range(300):
@@ -169,7 +169,7 @@ def test_a_killed_server_is_found_again_and_filled_again(made: Made, server: Pri
     assert made().latest("t/old") is None
     server.start()
     wait_until(lambda: one.state.connected and two.state.connected)
-    wait_until(lambda: [value for name, value in heard if name == "t/stream"] == [b"%d" % n for n in range(300)])
+    wait_until(lambda: [value for name, value in received if name == "t/stream"] == [b"%d" % n for n in range(300)])
     wait_until(lambda: two.latest("t/new") == b"299")
     wait_until(lambda: made().latest("t/old") == b"1")
     assert one.state.connections == two.state.connections == 2
@@ -193,9 +193,9 @@ def test_a_value_whose_message_was_lost_arrives_with_the_next_comparison(
     made: Made, server: PrivateRedis, request: pytest.FixtureRequest
 ) -> None:
     one, two = made(), made()
-    heard = heard_by(two, "t")
+    received = received_by(two, "t")
     one.publish("t", b"1")
-    wait_until(lambda: heard == [("t", b"1")])
+    wait_until(lambda: received == [("t", b"1")])
     with redis.Redis.from_url(server.url) as client:
         keyring = keyring_of(request.node.name)
         names = BusNames(installation_prefix(keyring.used))
@@ -203,7 +203,7 @@ def test_a_value_whose_message_was_lost_arrives_with_the_next_comparison(
         tail = FrameSeal(keyring).tail("v", "t", Frame(version, "a" * 16, 9, b"2"))
         client.hset(names.values, "t", b"%d%s" % (version, tail))
         client.hset(names.versions, "t", version)
-    wait_until(lambda: heard[-1] == ("t", b"2"))
+    wait_until(lambda: received[-1] == ("t", b"2"))
 
 
 @of_redis
@@ -220,17 +220,17 @@ def test_a_frozen_server_is_given_up_and_costs_publishers_nothing(made: Made, se
     wait_until(lambda: made().latest("t") == b"999")
 
 
-def test_a_failed_session_ends_although_its_hearing_swallows_a_cancellation(
+def test_a_failed_session_ends_although_its_receiving_swallows_a_cancellation(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As asyncio.wait_for of Python 3.11 does, when the cancellation comes as what it waits for is done.
-    hear, send = RedisSession._hear, RedisSession._send_batch
+    receive, send = RedisSession._receive, RedisSession._send_batch
     failed = threading.Event()
 
-    async def hear_on(session: RedisSession) -> None:
+    async def receive_on(session: RedisSession) -> None:
         with contextlib.suppress(asyncio.CancelledError):
-            await hear(session)
-        await hear(session)
+            await receive(session)
+        await receive(session)
 
     async def fail_once(session: RedisSession, *batch: Any) -> None:
         if not failed.is_set():
@@ -238,7 +238,7 @@ def test_a_failed_session_ends_although_its_hearing_swallows_a_cancellation(
             raise TimeoutError("the server does not answer")
         await send(session, *batch)
 
-    monkeypatch.setattr(RedisSession, "_hear", hear_on)
+    monkeypatch.setattr(RedisSession, "_receive", receive_on)
     monkeypatch.setattr(RedisSession, "_send_batch", fail_once)
     one = made()
     wait_until(lambda: one.state.connected)
@@ -249,17 +249,17 @@ def test_a_failed_session_ends_although_its_hearing_swallows_a_cancellation(
 
 
 @of_redis
-def test_who_was_away_hears_the_entries_that_the_server_kept(made: Made, server: PrivateRedis) -> None:
+def test_a_process_that_was_away_gets_the_entries_that_the_server_kept(made: Made, server: PrivateRedis) -> None:
     one, two = made(), made()
-    heard = heard_by(two, "s")
+    received = received_by(two, "s")
     one.append("s", b"before")
-    wait_until(lambda: len(heard) == 1)
+    wait_until(lambda: len(received) == 1)
     with redis.Redis.from_url(server.url) as client:
         for connection in client.client_list():
             if connection["sub"] != "0" and connection["id"]:
                 client.client_kill_filter(_id=connection["id"])
     one.append("s", b"meanwhile")
-    wait_until(lambda: [value for _, value in heard] == [b"before", b"meanwhile"])
+    wait_until(lambda: [value for _, value in received] == [b"before", b"meanwhile"])
 
 
 def test_what_finds_no_place_is_counted(made: Made) -> None:
@@ -304,17 +304,17 @@ def test_a_stream_keeps_a_bounded_number_of_entries(
 
 @of_redis
 @pytest.mark.parametrize("data", [b"", b"1:2", b"x" * 500, b"1:" + b"a" * 16 + b":1", b"-1:" + b"a" * 16 + b":1\nv"])
-def test_a_stranger_on_the_channel_is_counted_and_disturbs_nobody(
+def test_a_stranger_on_the_channel_is_counted_and_disturbs_no_subscriber(
     made: Made, server: PrivateRedis, data: bytes, request: pytest.FixtureRequest
 ) -> None:
     one, two = made(), made()
-    heard = heard_by(one, "t")
+    received = received_by(one, "t")
     names = names_of(request.node.name)
     with redis.Redis.from_url(server.url) as client:
         client.publish(names.channel("v", "t"), data)
         client.publish(names.channel("s", "t"), b"1-1\n" + data)
     two.publish("t", b"1")
-    wait_until(lambda: heard == [("t", b"1")])
+    wait_until(lambda: received == [("t", b"1")])
     assert one.state.unreadable == 2
 
 
@@ -345,14 +345,14 @@ def test_the_password_is_in_no_log(caplog: pytest.LogCaptureFixture, tmp_path: P
 
 
 @of_redis
-def test_a_value_that_nobody_with_the_secret_published_is_ignored_counted_and_logged_once(
+def test_a_value_published_without_the_secret_is_ignored_counted_and_logged_once(
     made: Made, server: PrivateRedis, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
     one, two = made(), made()
-    heard = heard_by(one, "snapshot")
-    heard_by(one, "keys")
+    received = received_by(one, "snapshot")
+    received_by(one, "keys")
     two.publish("snapshot", b"true")
-    wait_until(lambda: heard == [("snapshot", b"true")])
+    wait_until(lambda: received == [("snapshot", b"true")])
     names = names_of(request.node.name)
     with redis.Redis.from_url(server.url) as client:
         stored: bytes = client.hget(names.values, "snapshot")  # type: ignore[assignment]
@@ -367,7 +367,7 @@ def test_a_value_that_nobody_with_the_secret_published_is_ignored_counted_and_lo
         client.hset(names.values, "snapshot", changed)
         client.hset(names.versions, "snapshot", int(version) + 1)
     wait_until(lambda: one.state.unreadable >= 4)
-    assert heard == [("snapshot", b"true")]
+    assert received == [("snapshot", b"true")]
     assert one.latest("keys") is None
     assert caplog.text.count("bus_message_rejected") <= 2, "once by each of the two"
     wait_until(lambda: made().latest("snapshot") == b"true")
@@ -378,9 +378,9 @@ def test_an_old_value_is_not_taken_under_a_new_version(
     made: Made, server: PrivateRedis, request: pytest.FixtureRequest
 ) -> None:
     one, two = made(), made()
-    heard = heard_by(one, "t")
+    received = received_by(one, "t")
     two.publish("t", b"key is valid")
-    wait_until(lambda: heard == [("t", b"key is valid")])
+    wait_until(lambda: received == [("t", b"key is valid")])
     names = names_of(request.node.name)
     with redis.Redis.from_url(server.url) as client:
         old: bytes = client.hget(names.values, "t")  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""The age of the last wake-up, as /metrics tells it."""
+"""The age of the last wake-up, as /metrics shows it."""
 
 from __future__ import annotations
 

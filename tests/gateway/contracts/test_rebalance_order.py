@@ -1,4 +1,4 @@
-"""Orders of the rebalancing automation: read with care, followed once, given up when nobody renews them."""
+"""Orders of the rebalancing automation: read with care, followed once, given up when they are no longer renewed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_what_is_no_order_or_out_of_bounds_is_rejected(data: bytes) -> None:
         decode_order(data)
 
 
-async def test_a_pool_follows_newer_orders_of_the_newest_holder_until_nobody_renews_them(tmp_path: Path) -> None:
+async def test_a_pool_follows_newer_orders_of_the_newest_holder_until_they_expire(tmp_path: Path) -> None:
     async with fake_engine() as engine:
         entries = [engine_entry(name, engine.url) for name in "abc"]
         async with live_gateway(tmp_path, snapshot(entries, policy=DUAL)) as live:
@@ -62,22 +62,22 @@ async def test_a_pool_follows_newer_orders_of_the_newest_holder_until_nobody_ren
             assert live.pool.router.view.roster.widened == {KEY: 3}
             live.pool.rebalancing.follow(order(at=now + 1, fence=4), {KEY: 4}, now + 1)
             assert live.pool.router.view.roster.widened == {KEY: 4}
-            live.pool.rebalancing.look(now + GOOD_S)
+            live.pool.rebalancing.evaluate(now + GOOD_S)
             assert live.pool.router.view.roster.widened == {KEY: 4}
-            live.pool.rebalancing.look(now + 2 + GOOD_S)
+            live.pool.rebalancing.evaluate(now + 2 + GOOD_S)
             assert live.pool.router.view.roster.widened == {}
 
 
-async def test_the_busiest_prefixes_are_told_where_the_placement_keeps_them(tmp_path: Path) -> None:
+async def test_the_busiest_prefixes_are_reported_where_the_placement_keeps_them(tmp_path: Path) -> None:
     async with fake_engine() as engine:
         entries = [engine_entry(name, engine.url) for name in "abc"]
         async with live_gateway(tmp_path, snapshot(entries, policy=DUAL)) as live:
             placed = request("r1", keys=(11, 12, 13, 14), prompt_tokens=5000)
-            dispatched = await live.pool.place(placed, hold=False)
+            dispatched = await live.pool.decide(placed, hold=False)
             assert live.pool.prefix_keeper is not None
             prefix = live.pool.prefix_keeper.prefix_of(placed)
             live.pool.progress.dispatched(dispatched.decision, time.monotonic(), prefix)
             await until(lambda: live.sample().pools[0].prefixes)
-            told = live.sample().pools[0]
-            assert (told.usual_d, told.prefixes[0].key) == (2, f"{prefix:016x}")
-            assert set(told.prefixes[0].work_s_by_engine) == {dispatched.decision.engine_id}
+            prefixes = live.sample().pools[0]
+            assert (prefixes.usual_d, prefixes.prefixes[0].key) == (2, f"{prefix:016x}")
+            assert set(prefixes.prefixes[0].work_s_by_engine) == {dispatched.decision.engine_id}

@@ -59,44 +59,44 @@ def courses(draw: st.DrawFn) -> Course:
 
 @given(options, courses())
 def test_parts_are_never_negative_and_sum_to_the_whole(options: list[RegretOption], course: Course) -> None:
-    found = regret(options, course)
-    assert found is not None
-    assert found.seconds >= 0
-    assert found.tokens >= 0
-    assert all(part >= 0 for part in found.parts.values())
-    assert sum(found.parts.values()) == pytest.approx(found.seconds, abs=1e-6)
+    result = regret(options, course)
+    assert result is not None
+    assert result.seconds >= 0
+    assert result.tokens >= 0
+    assert all(part >= 0 for part in result.parts.values())
+    assert sum(result.parts.values()) == pytest.approx(result.seconds, abs=1e-6)
 
 
 @given(options, courses())
 def test_the_whole_is_what_the_best_other_candidate_would_have_spared(
     options: list[RegretOption], course: Course
 ) -> None:
-    found = regret(options, course)
-    assert found is not None
-    base_s = found.gateway_s if course.deferred else course.before_s
+    result = regret(options, course)
+    assert result is not None
+    base_s = result.gateway_s if course.deferred else course.before_s
     least_s = min(max(0.0, option.wait_s + option.compute_s + option.drift_s) for option in options[1:])
-    assert found.best_ttft_s == pytest.approx(base_s + least_s)
-    spared_s = max(0.0, course.ttft_s - found.best_ttft_s)
-    assert found.seconds == pytest.approx(spared_s + found.gateway_s, abs=1e-3)
+    assert result.best_ttft_s == pytest.approx(base_s + least_s)
+    spared_s = max(0.0, course.ttft_s - result.best_ttft_s)
+    assert result.seconds == pytest.approx(spared_s + result.gateway_s, abs=1e-3)
 
 
 def test_a_request_that_waited_for_cache_is_split_as_its_terms_are() -> None:
     """The decision that UX.md draws: 2.73 s, of which 2.03 s were a choice."""
     course = Course(ttft_s=3.97, queued_s=3.36, compute_s=0.61, hit_tokens=6144, view_age_s=4.0)
-    found = regret([CHOSEN, OTHER], course)
-    assert found is not None
-    assert found.seconds == pytest.approx(2.73)
-    assert found.parts == pytest.approx(
+    result = regret([CHOSEN, OTHER], course)
+    assert result is not None
+    assert result.seconds == pytest.approx(2.73)
+    assert result.parts == pytest.approx(
         {TRADE: 2.03, LOAD: 0, STALE_VIEW: 0.39, WRONG_INDEX: 0.31, QUEUE_ORDER: 0, ADMISSION: 0, GATEWAY: 0}
     )
-    assert (found.best_engine_id, found.tokens, found.cause) == ("e-04", 0, TRADE)
+    assert (result.best_engine_id, result.tokens, result.cause) == ("e-04", 0, TRADE)
 
 
 def cause_of(course: Course) -> str:
-    found = regret([RegretOption("a", 512, 0.1, 0.2), RegretOption("b", 512, 0.1, 0.2)], course)
-    assert found is not None
-    assert sum(found.parts[cause] > 1e-9 for cause in CAUSES) == 1
-    return found.cause
+    result = regret([RegretOption("a", 512, 0.1, 0.2), RegretOption("b", 512, 0.1, 0.2)], course)
+    assert result is not None
+    assert sum(result.parts[cause] > 1e-9 for cause in CAUSES) == 1
+    return result.cause
 
 
 def test_a_wait_that_grew_under_an_old_report_is_a_stale_view() -> None:
@@ -123,23 +123,23 @@ def test_time_deferred_by_admission_is_admission() -> None:
     assert cause_of(deferred) == ADMISSION
 
 
-def test_time_unbound_is_nobody_s_fault_where_admission_kept_nothing_back() -> None:
-    found = regret([CHOSEN, OTHER], Course(6.0 + 3.16, 6.0 + 2.86, 0.30, 9216, before_s=6.0))
-    assert found is not None
-    assert found.seconds == pytest.approx(2.02 - 0.10, abs=0.01)
-    assert found.admission_s == 0
+def test_time_unbound_has_no_cause_where_admission_kept_nothing_back() -> None:
+    result = regret([CHOSEN, OTHER], Course(6.0 + 3.16, 6.0 + 2.86, 0.30, 9216, before_s=6.0))
+    assert result is not None
+    assert result.seconds == pytest.approx(2.02 - 0.10, abs=0.01)
+    assert result.admission_s == 0
 
 
 def test_a_slow_gateway_is_the_cause_and_no_engine_is_blamed() -> None:
     prompt = Course(2.65, 0.0, 2.03, 4608)
     slow = Course(2.5 + 2.65, 0.0, 2.03, 4608, before_s=2.5, gateway_s=2.5)
     options = [RegretOption("e-03", 4608, 0.0, 2.03), RegretOption("e-04", 0, 0.3, 2.03)]
-    without, found = regret(options, prompt), regret(options, slow)
+    without, result = regret(options, prompt), regret(options, slow)
     assert without is not None
-    assert found is not None
-    assert (found.cause, found.gateway_s, found.seconds) == (GATEWAY, 2.5, pytest.approx(without.seconds + 2.5))
-    assert found.load_s == pytest.approx(without.load_s)
-    assert found.best_ttft_s == pytest.approx(2.5 + 2.33)
+    assert result is not None
+    assert (result.cause, result.gateway_s, result.seconds) == (GATEWAY, 2.5, pytest.approx(without.seconds + 2.5))
+    assert result.load_s == pytest.approx(without.load_s)
+    assert result.best_ttft_s == pytest.approx(2.5 + 2.33)
     alone = regret(options[:1], slow)
     assert alone is not None
     assert (alone.cause, alone.seconds) == (GATEWAY, 2.5)
@@ -147,15 +147,15 @@ def test_a_slow_gateway_is_the_cause_and_no_engine_is_blamed() -> None:
 
 def test_the_usual_time_of_a_gateway_is_nothing_to_regret() -> None:
     usual_s = 0.9 * SLOW_GATEWAY_S
-    found = regret([OTHER, CHOSEN], Course(usual_s + 1.13, 0.41, 0.72, 4608, before_s=usual_s, gateway_s=usual_s))
-    assert found is not None
-    assert (found.seconds, found.cause) == (0, "")
+    result = regret([OTHER, CHOSEN], Course(usual_s + 1.13, 0.41, 0.72, 4608, before_s=usual_s, gateway_s=usual_s))
+    assert result is not None
+    assert (result.seconds, result.cause) == (0, "")
 
 
 def test_the_best_choice_is_nothing_to_regret() -> None:
-    found = regret([OTHER, CHOSEN], Course(1.13, 0.41, 0.72, 4608))
-    assert found is not None
-    assert (found.seconds, found.tokens, found.cause) == (0, 0, "")
+    result = regret([OTHER, CHOSEN], Course(1.13, 0.41, 0.72, 4608))
+    assert result is not None
+    assert (result.seconds, result.tokens, result.cause) == (0, 0, "")
 
 
 def test_without_another_candidate_there_is_no_regret() -> None:
@@ -163,14 +163,14 @@ def test_without_another_candidate_there_is_no_regret() -> None:
 
 
 def test_rejecting_what_would_have_been_on_time_is_admissions_regret() -> None:
-    found = rejection_regret([CHOSEN, OTHER], slack_s=3.5)
-    assert found is not None
-    assert (found.best_engine_id, found.cause) == ("e-04", ADMISSION)
-    assert found.seconds == found.admission_s == pytest.approx(3.5 - 1.24)
+    result = rejection_regret([CHOSEN, OTHER], slack_s=3.5)
+    assert result is not None
+    assert (result.best_engine_id, result.cause) == ("e-04", ADMISSION)
+    assert result.seconds == result.admission_s == pytest.approx(3.5 - 1.24)
 
 
 def test_rejecting_what_would_have_been_late_is_not() -> None:
-    found = rejection_regret([CHOSEN, OTHER], slack_s=1.0)
-    assert found is not None
-    assert (found.seconds, found.cause) == (0, "")
+    result = rejection_regret([CHOSEN, OTHER], slack_s=1.0)
+    assert result is not None
+    assert (result.seconds, result.cause) == (0, "")
     assert rejection_regret([], 1.0) is None

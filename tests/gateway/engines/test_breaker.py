@@ -33,7 +33,7 @@ def closed(settings: BreakerSettings = SETTINGS) -> Breaker:
     return breaker
 
 
-def test_it_takes_no_work_before_the_engine_was_heard() -> None:
+def test_it_takes_no_work_before_the_engine_answered() -> None:
     breaker = Breaker(SETTINGS, 0.0)
     assert not breaker.accepts
     assert breaker.reason
@@ -53,7 +53,7 @@ def test_failures_in_a_row_open_it_at_the_limit(kind: str, limit: int) -> None:
     assert str(limit) in breaker.reason
 
 
-def test_a_success_between_failures_starts_the_count_anew() -> None:
+def test_a_success_between_failures_resets_the_count() -> None:
     breaker = closed()
     for _ in range(10):
         breaker.record_failure(CONNECT, 1.0)
@@ -140,7 +140,7 @@ def test_an_ejected_engine_that_dies_counts_as_lost_and_returns_without_the_hold
     assert breaker.state == HALF_OPEN
 
 
-def test_it_tells_of_each_change_once() -> None:
+def test_it_reports_each_change_once() -> None:
     changes: list[str] = []
     breaker = Breaker(SETTINGS, 0.0)
     breaker.on_change = lambda: changes.append(breaker.state)
@@ -205,7 +205,7 @@ def test_no_sequence_of_events_breaks_it(rows: list[tuple[str, bool, bool, float
     assert breaker.state == CLOSED, "an engine that stays healthy always comes back"
 
 
-def test_an_engine_that_stands_still_gets_no_work_and_is_not_lost() -> None:
+def test_a_stalled_engine_gets_no_work_and_is_not_lost() -> None:
     breaker = closed()
     breaker.record_stall("2 streams have produced nothing", 10.0)
     assert (breaker.state, breaker.cause) == (OPEN, NO_PROGRESS)

@@ -79,8 +79,8 @@ async def test_prompts_return_to_the_rank_that_has_them_cached(process: EngineSe
         first = [await ask(gateway, text, sent) for text in CONVERSATIONS]
         assert {engine for engine, _, _ in first} == {"engine-0", "engine-1"}
         assert {(predicted, cached) for _, predicted, cached in first} == {(0, 0)}
-        asked = {engine: sum(each == engine for each, _, _ in first) for engine in engines}
-        # Each rank tells of its own blocks on a socket of its own, and of nobody else's.
+        asked = {engine: sum(item == engine for item, _, _ in first) for engine in engines}
+        # Each rank publishes its own blocks on a socket of its own, and no other's.
         await until(
             lambda: {name: engine.intake.ledger.counts["BlockStored"] for name, engine in engines.items()} == asked
         )
@@ -89,8 +89,10 @@ async def test_prompts_return_to_the_rank_that_has_them_cached(process: EngineSe
             assert again == engine
             assert predicted == cached > 0
         async with gateway.client.get(f"http://127.0.0.1:{process.port}/metrics") as answer:
-            told = re.findall(r'^vllm:prompt_tokens_total\{engine="(\d)".* (\S+)$', await answer.text(), re.MULTILINE)
-    assert {f"engine-{rank}": int(float(tokens)) for rank, tokens in told} == sent, "each request reached its rank"
+            explained = re.findall(
+                r'^vllm:prompt_tokens_total\{engine="(\d)".* (\S+)$', await answer.text(), re.MULTILINE
+            )
+    assert {f"engine-{rank}": int(float(tokens)) for rank, tokens in explained} == sent, "each request reached its rank"
 
 
 async def ask(gateway: ServedGateway, text: str, sent: dict[str, int]) -> tuple[str, int, int]:
@@ -98,10 +100,10 @@ async def ask(gateway: ServedGateway, text: str, sent: dict[str, int]) -> tuple[
     body = {"model": MODEL, "max_tokens": 2, "messages": [{"role": "user", "content": text}]}
     status, answer, headers = await gateway.post("/v1/chat/completions", body)
     assert status == 200, answer
-    _, told = await gateway.get(f"/api/v1/explain/{headers['x-headway-decision']}")
-    engine = told["decision"]["engine_id"]
+    _, explained = await gateway.get(f"/api/v1/explain/{headers['x-headway-decision']}")
+    engine = explained["decision"]["engine_id"]
     sent[engine] += answer["usage"]["prompt_tokens"]
-    return engine, told["decision"]["hit_tokens"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+    return engine, explained["decision"]["hit_tokens"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
 async def test_requests_and_answers_of_the_decision_api_name_the_rank(tmp_path: Path) -> None:
@@ -116,8 +118,8 @@ async def test_requests_and_answers_of_the_decision_api_name_the_rank(tmp_path: 
         # A client's own wish for a rank does not get through.
         status, _, headers = await gateway.post("/v1/chat/completions", body, headers={"x-data-parallel-rank": "7"})
         assert status == 200
-        _, told = await gateway.get(f"/api/v1/explain/{headers['x-headway-decision']}")
-        chosen = told["decision"]["engine_id"].removeprefix("engine-")
+        _, explained = await gateway.get(f"/api/v1/explain/{headers['x-headway-decision']}")
+        chosen = explained["decision"]["engine_id"].removeprefix("engine-")
         assert engine.headers[-1]["x-data-parallel-rank"] == chosen
 
 

@@ -1,4 +1,4 @@
-"""Reading engines' metrics: what vLLM says, and garbage of all kinds."""
+"""Reading engines' metrics: vLLM's, and garbage of all kinds."""
 
 from __future__ import annotations
 

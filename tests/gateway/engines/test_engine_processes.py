@@ -104,7 +104,7 @@ def wait_for_port(port: int) -> None:
 
 @asynccontextmanager
 async def probed_gateway(tmp_path: Path, engines: list[EngineProcess]) -> AsyncIterator[LiveGateway]:
-    """A gateway with default settings and a prober beside it, as in the running program."""
+    """A gateway with default settings and a separate prober, as in the running program."""
     entries = [engine.entry for engine in engines]
     first = snapshot(entries, block_tokens=BLOCK)
     async with live_gateway(tmp_path, first, GatewaySettings()) as live:
@@ -147,7 +147,7 @@ async def test_a_gateway_learns_what_real_engines_hold_and_routes_by_it(
         await until(lambda: held(live, "b", keys) == len(keys))
         assert held(live, "a", keys) == 0
         await until(lambda: {engine.index_trust for engine in live.sample().engines} == {"exact"})
-        outcome = await live.pool.place(request("r", keys, len(keys) * BLOCK + 1), hold=True)
+        outcome = await live.pool.decide(request("r", keys, len(keys) * BLOCK + 1), hold=True)
         assert isinstance(outcome, Dispatched)
         assert outcome.decision.engine_id == "b"
         await until(lambda: live.shown("b").kv_usage is not None)
@@ -166,7 +166,7 @@ async def test_a_killed_engine_is_lost_with_a_reason_and_comes_back_empty(
         assert live.shown("a").reason
         assert live.shown("b").state == "serving"
         for number in range(4):
-            outcome = await live.pool.place(request(f"r{number}", keys, 500), hold=False)
+            outcome = await live.pool.decide(request(f"r{number}", keys, 500), hold=False)
             assert isinstance(outcome, Dispatched)
             assert outcome.decision.engine_id == "b"
         engines[0].start()

@@ -1,10 +1,10 @@
-"""What an engine makes of its requests, and what the pool was asked for."""
+"""An engine's progress on its requests, and the pool's demand."""
 
 from __future__ import annotations
 
 import pytest
 
-from gateway.engines.engine_progress import FORGOTTEN_S, MAX_STANDING, EngineProgress
+from gateway.engines.engine_progress import FORGOTTEN_S, MAX_FOLLOWED, EngineProgress
 from gateway.pool.pool_progress import PoolProgress
 from planning.facts.engine_speed import WINDOW_S
 from routing.values.decision import Candidate, Decision
@@ -12,8 +12,8 @@ from routing.values.engine_pair import EnginePair
 
 
 def test_an_idle_engine_has_nothing_to_say() -> None:
-    look = EngineProgress().look(10.0, 3)
-    assert (look.dispatched, look.prefilling, look.slowness, look.tpot_s, look.event_gaps_total) == (
+    counts = EngineProgress().counts(10.0, 3)
+    assert (counts.dispatched, counts.prefilling, counts.slowness, counts.tpot_s, counts.event_gaps_total) == (
         0,
         0,
         None,
@@ -26,20 +26,20 @@ def test_first_tokens_are_compared_with_what_was_expected_in_line() -> None:
     progress = EngineProgress()
     progress.dispatched("a", 1.0, 0.0)
     progress.dispatched("b", 2.0, 0.0)
-    look = progress.look(0.5, 0)
-    assert (look.dispatched, look.prefilling, look.longest_prefill_s, look.slowness) == (2, 2, 2.0, None)
+    counts = progress.counts(0.5, 0)
+    assert (counts.dispatched, counts.prefilling, counts.longest_prefill_s, counts.slowness) == (2, 2, 2.0, None)
     progress.first_token("a", 2.0)
     progress.first_token("b", 6.0)
-    look = progress.look(6.0, 0)
-    assert look.slowness == pytest.approx(2.0)
-    assert (look.slowness_samples, look.first_tokens_total, look.prefilling) == (2, 2, 0)
+    counts = progress.counts(6.0, 0)
+    assert counts.slowness == pytest.approx(2.0)
+    assert (counts.slowness_samples, counts.first_tokens_total, counts.prefilling) == (2, 2, 0)
 
 
 def test_a_prefill_that_does_not_end_counts_as_slow_before_its_first_token() -> None:
     progress = EngineProgress()
     progress.dispatched("a", 1.0, 0.0)
-    assert progress.look(0.9, 0).slowness is None
-    assert progress.look(8.0, 0).slowness == pytest.approx(8.0)
+    assert progress.counts(0.9, 0).slowness is None
+    assert progress.counts(8.0, 0).slowness == pytest.approx(8.0)
 
 
 def test_several_late_requests_outweigh_what_was_quick_before_they_were_due() -> None:
@@ -49,11 +49,11 @@ def test_several_late_requests_outweigh_what_was_quick_before_they_were_due() ->
         progress.first_token(f"quick {number}", 1.1 + number)
     for number in range(3):
         progress.dispatched(f"late {number}", 0.1, 30.0)
-    look = progress.look(32.0, 0)
-    assert (look.slowness, look.slowness_samples) == (pytest.approx(10.0), 3)
+    counts = progress.counts(32.0, 0)
+    assert (counts.slowness, counts.slowness_samples) == (pytest.approx(10.0), 3)
     progress.dispatched("between", 0.1, 31.0)
     progress.first_token("between", 31.1)
-    assert progress.look(32.0, 0).slowness_samples == 4
+    assert progress.counts(32.0, 0).slowness_samples == 4
 
 
 def test_what_is_watched_for_standing_still_are_streams_also_before_their_first_token() -> None:
@@ -61,20 +61,20 @@ def test_what_is_watched_for_standing_still_are_streams_also_before_their_first_
     progress.dispatched("a", 2.0, 0.0)
     progress.dispatched("b", 1.0, 0.0)
     progress.streams("a")
-    assert (progress.watched().standing, progress.watched().streams, progress.look(0.5, 0).streaming) == (2, 1, 0)
+    assert (progress.watched().requests, progress.watched().streams, progress.counts(0.5, 0).streaming) == (2, 1, 0)
     assert (progress.watched().signs, progress.watched().longest_prefill_s) == (0, 2.0)
     progress.first_token("a", 4.0)
     # An engine that takes twice as long as expected is given twice the time.
     assert (progress.watched().signs, progress.watched().longest_prefill_s) == (1, 2.0)
-    assert progress.look(4.0, 0).streaming == 1
+    assert progress.counts(4.0, 0).streaming == 1
 
 
-def test_a_whole_answer_is_never_late_because_nobody_sees_its_first_token() -> None:
+def test_a_whole_answer_is_never_late_because_its_first_token_is_not_visible() -> None:
     progress = EngineProgress()
     progress.dispatched("a", 0.1, 0.0)
     progress.whole("a")
-    look = progress.look(50.0, 0)
-    assert (look.slowness, look.dispatched, look.prefilling, look.longest_prefill_s) == (None, 1, 0, 0.1)
+    counts = progress.counts(50.0, 0)
+    assert (counts.slowness, counts.dispatched, counts.prefilling, counts.longest_prefill_s) == (None, 1, 0, 0.1)
 
 
 def test_time_between_tokens_comes_from_whole_answers() -> None:
@@ -82,15 +82,15 @@ def test_time_between_tokens_comes_from_whole_answers() -> None:
     progress.dispatched("a", 1.0, 0.0)
     progress.first_token("a", 1.0)
     progress.streams("a")
-    assert progress.look(1.0, 0).streaming == 1
+    assert progress.counts(1.0, 0).streaming == 1
     progress.completed("a", 11, 2.0)
     progress.dispatched("b", 1.0, 2.0)
     progress.first_token("b", 3.0)
     progress.completed("b", 1, 3.0)
-    look = progress.look(3.0, 0)
-    assert look.tpot_s == pytest.approx(0.1)
-    assert (look.tpot_samples, look.dispatched, look.chunks_total) == (1, 0, 2)
-    assert progress.look(3.0 + WINDOW_S + 1, 0).tpot_s is None
+    counts = progress.counts(3.0, 0)
+    assert counts.tpot_s == pytest.approx(0.1)
+    assert (counts.tpot_samples, counts.dispatched, counts.chunks_total) == (1, 0, 2)
+    assert progress.counts(3.0 + WINDOW_S + 1, 0).tpot_s is None
 
 
 def test_failures_count_until_something_succeeds() -> None:
@@ -99,24 +99,24 @@ def test_failures_count_until_something_succeeds() -> None:
         progress.dispatched(name, 1.0, 0.0)
     progress.dropped("a", failed=True)
     progress.dropped("b", failed=True)
-    assert progress.look(1.0, 0).failures_in_row == 2
+    assert progress.counts(1.0, 0).failures_in_row == 2
     progress.dropped("c")
-    assert progress.look(1.0, 0).failures_in_row == 2
+    assert progress.counts(1.0, 0).failures_in_row == 2
     progress.dispatched("d", 1.0, 0.0)
     progress.first_token("d", 1.0)
-    assert progress.look(1.0, 0).failures_in_row == 0
+    assert progress.counts(1.0, 0).failures_in_row == 0
 
 
-def test_what_nobody_ends_is_forgotten_and_the_number_is_bounded() -> None:
+def test_requests_without_an_end_are_forgotten_and_bounded() -> None:
     progress = EngineProgress()
-    for number in range(MAX_STANDING + 5):
+    for number in range(MAX_FOLLOWED + 5):
         progress.dispatched(str(number), 0.0, 0.0)
-    assert progress.look(1.0, 0).dispatched == MAX_STANDING
-    assert progress.look(FORGOTTEN_S + 1, 0).dispatched == 0
+    assert progress.counts(1.0, 0).dispatched == MAX_FOLLOWED
+    assert progress.counts(FORGOTTEN_S + 1, 0).dispatched == 0
 
 
 def decision(name: str, engine_id: str, hit: int, *others: int) -> Decision:
-    candidates = tuple(Candidate(f"o{place}", tokens, 0.0, 0.0, 0.0) for place, tokens in enumerate(others))
+    candidates = tuple(Candidate(f"o{index}", tokens, 0.0, 0.0, 0.0) for index, tokens in enumerate(others))
     return Decision(
         name, "p", engine_id, 1, "least_cost", "fifo", 1, "x", 1000, hit, 0.0, 0.5, 0.0, candidates=candidates
     )
@@ -127,9 +127,9 @@ def test_the_pool_adds_up_work_and_what_was_computed_twice() -> None:
     progress.dispatched(decision("r1", "a", 200, 200, 900), 1.0)
     progress.dispatched(decision("r2", "b", 500, 500, 100), 1.0)
     assert (progress.work_s, progress.prompt_tokens, progress.recomputed_tokens) == (1.0, 2000, 700)
-    assert progress.engine("a").look(1.0, 0).dispatched == 1
+    assert progress.engine("a").counts(1.0, 0).dispatched == 1
     progress.forget("a")
-    assert progress.engine("a").look(1.0, 0).dispatched == 0
+    assert progress.engine("a").counts(1.0, 0).dispatched == 0
     progress.dropped(decision("r3", "", 0), failed=True)
 
 
@@ -139,21 +139,21 @@ def test_each_of_two_engines_is_judged_by_its_own_part() -> None:
     decision = Decision("x", "pool", "p", 1, "p", "o", 1, "reason", 100, 0, 0.0, 1.0, 0.0, pair=pair)
     pool.dispatched(decision, 0.0)
     pool.moved(decision, 1.5, prefilled=True)
-    first, second = pool.engine("p").look(1.5, 0), pool.engine("d").look(1.5, 0)
+    first, second = pool.engine("p").counts(1.5, 0), pool.engine("d").counts(1.5, 0)
     assert (first.dispatched, first.first_tokens_total, first.slowness) == (0, 1, pytest.approx(1.5))
     assert (second.dispatched, second.prefilling, second.slowness) == (1, 1, None)
     pool.first_token(decision, 2.0)
     pool.completed(decision, 11, 3.0)
-    assert pool.engine("d").look(3.0, 0).tpot_s == pytest.approx(0.1)
-    assert pool.engine("p").look(3.0, 0).tpot_samples == 0
+    assert pool.engine("d").counts(3.0, 0).tpot_s == pytest.approx(0.1)
+    assert pool.engine("p").counts(3.0, 0).tpot_samples == 0
     pool.dispatched(decision, 4.0)
     pool.dropped(decision, failed=True)
-    assert pool.engine("p").look(4.0, 0).failures_in_row == 1
+    assert pool.engine("p").counts(4.0, 0).failures_in_row == 1
     pool.dispatched(decision, 5.0)
     pool.moved(decision, 5.1, prefilled=False)
     pool.dropped(decision, failed=True)
-    assert pool.engine("d").look(5.1, 0).failures_in_row == 1
-    assert (pool.engine("p").look(5.1, 0).dispatched, pool.engine("d").look(5.1, 0).dispatched) == (0, 0)
+    assert pool.engine("d").counts(5.1, 0).failures_in_row == 1
+    assert (pool.engine("p").counts(5.1, 0).dispatched, pool.engine("d").counts(5.1, 0).dispatched) == (0, 0)
 
 
 def test_times_that_this_process_missed_are_no_measure_of_the_engine() -> None:
@@ -163,7 +163,7 @@ def test_times_that_this_process_missed_are_no_measure_of_the_engine() -> None:
     for name, first_s in (("missed", 50.0), ("heard", 101.0)):
         progress.first_token(name, first_s)
         progress.completed(name, 11, first_s + 1.0)
-    seen = progress.look(103.0, 0)
+    seen = progress.counts(103.0, 0)
     assert (seen.slowness, seen.slowness_samples) == (pytest.approx(1.0), 1)
     assert (seen.tpot_s, seen.tpot_samples) == (pytest.approx(0.1), 1)
     assert (seen.prefilling, seen.first_tokens_total) == (1, 2)

@@ -77,7 +77,7 @@ async def test_a_connection_on_which_nothing_comes_for_minutes_is_kept_alive_and
         assert response.connection is None or response.connection.transport is not None
         async with session.get(server.url) as again:
             assert again.status == 200
-        (kept,) = [each for held in session.connector._conns.values() for each, _ in held]  # type: ignore[union-attr]
+        (kept,) = [item for held in session.connector._conns.values() for item, _ in held]  # type: ignore[union-attr]
         connected = kept.transport.get_extra_info("socket")
         assert connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60

@@ -1,8 +1,4 @@
-"""What each kind of evidence about an engine means for new work, and for what runs there (ADR 57), row by row.
-
-Of two engines that take turns, one is given a fault while it holds two streams: one that has begun, and one without a
-first token. The other engine moves all the while.
-"""
+"""The effect of each kind of evidence about an engine on new work and on running requests (ADR 57), row by row."""
 
 from __future__ import annotations
 
@@ -23,7 +19,7 @@ from tests.virtual_time import run_virtually
 TURNS = RoutingPolicy(placement=Stage(name="round_robin"), order=Stage(name="fifo"))
 LIMITS = EngineLimits(hang_limit_s=60.0)
 BEGUN, UNBEGUN = 0, 2
-"""Which requests the engine with the fault has."""
+"""Requests on the engine with the fault."""
 STAYS, MOVES, BREAKS = "stays", "moves", "breaks"
 
 

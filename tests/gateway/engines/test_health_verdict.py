@@ -67,7 +67,7 @@ async def test_an_engine_in_probation_is_held_to_its_share(tmp_path: Path) -> No
     coming_back = {"c": verdict("probation", slow_start_from=0.3, slow_start_s=1e6)}
     async with fake_engine() as engine, live_gateway(tmp_path, snapshot(entries(engine, **coming_back))) as live:
         for number in range(60):
-            await live.pool.place(request(f"r{number}", prompt_tokens=2000), hold=False)
+            await live.pool.decide(request(f"r{number}", prompt_tokens=2000), hold=False)
         running = {load.engine_id: load.running for load in live.pool.router.loads(time.monotonic())}
         assert 1 <= running["c"] < min(running["a"], running["b"])
         slow_start(live.pool, {"a": 9, "b": 9, "c": 2}, time.time())

@@ -65,8 +65,8 @@ def test_hits_that_are_found_leave_the_index_exact() -> None:
 
 
 def test_a_recomputed_last_block_is_no_mismatch() -> None:
-    found = requests(reported_tokens=lambda values, _: values["believed_tokens"] - BLOCK)
-    assert hit_verdict(found, EVENTS).cause == ""
+    samples = requests(reported_tokens=lambda values, _: values["believed_tokens"] - BLOCK)
+    assert hit_verdict(samples, EVENTS).cause == ""
 
 
 def test_a_wrong_salt_is_named_where_an_isolated_pool_finds_nothing() -> None:
@@ -119,7 +119,7 @@ def test_removals_while_requests_ran_are_eviction() -> None:
     assert hit_verdict(requests(reported_tokens=half, removed=True), EVENTS).cause == EVICTION
 
 
-def test_where_nobody_tells_of_removals_a_partial_hit_is_eviction() -> None:
+def test_where_removals_are_not_reported_a_partial_hit_is_eviction() -> None:
     assert hit_verdict(requests(reported_tokens=half), DISPATCHES).cause == EVICTION
 
 
@@ -150,7 +150,7 @@ def test_lost_trust_comes_back_only_well_above_where_it_was_lost() -> None:
         ({"believed_tokens": 0, "removed": True}, "", UNKNOWN),
     ],
 )
-def test_one_request_tells_what_it_can(fields: dict[str, object], pattern: str, cause: str) -> None:
+def test_one_request_shows_what_it_can(fields: dict[str, object], pattern: str, cause: str) -> None:
     values: dict[str, object] = {"believed_tokens": 2048, "reported_tokens": 2048, **fields}
     sample = HitSample(at_s=0.0, prompt_tokens=4096, block_tokens=BLOCK, **values)  # type: ignore[arg-type]
     assert mismatch_of(sample, pattern) == cause

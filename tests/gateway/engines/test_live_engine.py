@@ -99,7 +99,7 @@ async def test_an_engine_that_answers_requests_is_not_silent_whatever_its_probes
     assert engine.late == ("health timed out after 5 s, but requests are answered" if answers else "")
 
 
-async def test_only_counters_that_were_read_of_late_tell_whether_an_engine_moves(engine: LiveEngine) -> None:
+async def test_only_recent_counters_show_whether_an_engine_moves(engine: LiveEngine) -> None:
     unix = time.time()
     assert engine.counted(NOW) is None
     engine.take_report(report(unix, prompt_tokens_total=5.0, generated_tokens_total=2.0), NOW, unix)
@@ -125,7 +125,7 @@ async def test_counters_are_read_where_they_are_wanted(engine: LiveEngine, monke
     monkeypatch.setattr(engine.adapter, "full_metrics", full_metrics)
     await engine._probe()
     assert engine.counted(time.monotonic()) is None
-    engine.look(counters=True)
+    engine.probe_now(counters=True)
     await engine._probe()
     assert engine.counted(time.monotonic()) == 7.0
 

@@ -1,4 +1,4 @@
-"""How many engines may be out at once."""
+"""Limits of the engines that may be out at once."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_only_engine_has_the_pause_that_it_asks_for() -> None:
     assert excused_engines(engines) == frozenset()
 
 
-def test_a_tenth_and_at_least_one_stays_out_where_nobody_knows_whose_fault_it_is() -> None:
+def test_a_tenth_and_at_least_one_stays_out_where_the_fault_is_unknown() -> None:
     assert len(excused_engines(fleet(8, 6))) == 5
     assert len(excused_engines(fleet(20, 6))) == 4
 

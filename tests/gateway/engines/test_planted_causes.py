@@ -39,11 +39,11 @@ async def gateway(tmp_path: Path) -> AsyncIterator[ServedGateway]:
 
 
 def trust_events(gateway: ServedGateway) -> None:
-    """Let every engine's index be fed by events that have told all."""
+    """Let every engine's index be fed by complete events."""
     pool = gateway.gateway.pools["pool"]
     for engine in pool.engines.values():
         ledger = SimpleNamespace(counts={})
-        engine.intake = cast("Any", SimpleNamespace(trust=Trust(EXACT, ""), ledger=ledger, heard=PastMoments()))
+        engine.intake = cast("Any", SimpleNamespace(trust=Trust(EXACT, ""), ledger=ledger, received=PastMoments()))
     pool.refresh()
 
 
@@ -77,7 +77,7 @@ async def sent(gateway: ServedGateway) -> list[StoredDecision]:
 
 
 def prompts(blocks: int = 6) -> list[list[int]]:
-    return [[number * 1000 + place for place in range((blocks + number % 3) * BLOCK)] for number in range(REQUESTS)]
+    return [[number * 1000 + index for index in range((blocks + number % 3) * BLOCK)] for number in range(REQUESTS)]
 
 
 async def test_hits_that_hold_are_no_mismatch(gateway: ServedGateway) -> None:
@@ -152,7 +152,7 @@ async def test_dropped_events_are_named_by_the_gap(gateway: ServedGateway) -> No
 
 
 @pytest.mark.parametrize(("age_s", "cause"), [(5.0, STALE_VIEW), (0.0, LOAD)])
-async def test_a_wait_that_grew_unseen_is_told_by_the_age_of_the_report(
+async def test_a_wait_that_grew_unseen_is_shown_by_the_age_of_the_report(
     tmp_path: Path, age_s: float, cause: str
 ) -> None:
     async with (
@@ -163,7 +163,7 @@ async def test_a_wait_that_grew_unseen_is_told_by_the_age_of_the_report(
         pool = gateway.gateway.pools["pool"]
         trust_events(gateway)
         tokens = list(range(40 * BLOCK))
-        # One engine holds the whole prompt, so that the other is a candidate beside it.
+        # One engine holds the whole prompt, so that the other is a further candidate.
         pool.router.blocks_stored("engine-0", token_block_keys(pool.seed(""), tokens, BLOCK))
         for engine in pool.engines.values():
             engine.report_times.note(time.monotonic() - age_s)
@@ -171,7 +171,7 @@ async def test_a_wait_that_grew_unseen_is_told_by_the_age_of_the_report(
         record = gateway.app.recent.get(answer["decision_id"])
         assert record is not None
         assert len(record.decision.candidates) == 2
-        # Load that nobody told of: the first token comes three seconds later than estimated.
+        # Unreported load: the first token comes three seconds later than estimated.
         gateway.app._route_api._lifecycle.first_token(record, record.arrived_s + 3.0)
         gateway.app._route_api._lifecycle.completed(
             record, record.arrived_s + 4.0, cached_tokens=record.decision.hit_tokens, output_tokens=1

@@ -39,7 +39,7 @@ class Probed:
         return web.Response(status=self.status.get(path, 200), text="")
 
     async def probe(self) -> tuple[str, float]:
-        """Return what a probe says, and how long it took."""
+        """Return a probe's result, and its duration."""
         begun_s = time.monotonic()
         try:
             said = await self.adapter.probe() or "well"
@@ -124,7 +124,7 @@ def test_each_silent_probe_after_the_second_waits_twice_as_long_so_that_a_slow_e
     async def test(engine: Probed) -> None:
         engine.after_s |= {"/health": 18.0, "/metrics": inf}
         took = [await engine.probe() for _ in range(4)]
-        assert [each for _, each in took] == pytest.approx([5.0, 5.0, 10.0, 18.0], abs=1.0)
+        assert [item for _, item in took] == pytest.approx([5.0, 5.0, 10.0, 18.0], abs=1.0)
         assert took[-1][0] == "well"
         engine.after_s["/health"] = 0.0
         assert (await engine.probe())[0] == "well"

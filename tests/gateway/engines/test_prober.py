@@ -19,21 +19,21 @@ from tests.patience import PATIENCE_S, until
 
 
 class Probing:
-    """A running prober and what it has said."""
+    """A running prober and its reports."""
 
     def __init__(self) -> None:
         self.bus = InProcessBus()
         self.targets: list[EngineEntry] = []
         self.stop = asyncio.Event()
         self.reports: dict[str, list[EngineReport]] = {}
-        self.bus.subscribe("load/", self._hear)
+        self.bus.subscribe("load/", self._receive)
         self.task = asyncio.create_task(
             probe_engines(
                 lambda: self.targets, self.bus, self.stop, light_interval_s=0.02, full_interval_s=0.1, timeout_s=0.3
             )
         )
 
-    def _hear(self, _topic: str, value: bytes) -> None:
+    def _receive(self, _topic: str, value: bytes) -> None:
         report = decode_report(value)
         self.reports.setdefault(report.engine_id, []).append(report)
 
@@ -71,7 +71,7 @@ async def test_it_publishes_light_and_full_reports(probing: Probing, engine: Fak
     assert probing.bus.latest(load_topic("a")) is not None
 
 
-async def test_the_verdict_of_a_full_read_stands_until_the_next(probing: Probing, engine: FakeEngine) -> None:
+async def test_the_verdict_of_a_full_read_holds_until_the_next(probing: Probing, engine: FakeEngine) -> None:
     engine.set("/health", 503, b"")
     probing.add("a", engine.url)
     await until(lambda: len(probing.reports.get("a", [])) >= 4)
@@ -82,7 +82,7 @@ async def test_the_verdict_of_a_full_read_stands_until_the_next(probing: Probing
     await until(lambda: probing.last("a").healthy)
 
 
-async def test_garbage_metrics_mark_the_engine_and_nobody_else(probing: Probing, engine: FakeEngine) -> None:
+async def test_garbage_metrics_mark_the_engine_and_no_other(probing: Probing, engine: FakeEngine) -> None:
     async with fake_engine() as garbage:
         garbage.set("/metrics", 200, b"vllm:num_requests_running NaN\n", content_type="text/plain")
         probing.add("bad", garbage.url)
@@ -143,7 +143,9 @@ async def test_a_report_carries_the_time_of_its_reading(probing: Probing, engine
     assert before <= probing.last("a").at <= time.time()
 
 
-async def test_a_read_that_times_out_while_its_loop_is_away_is_not_told(probing: Probing, engine: FakeEngine) -> None:
+async def test_a_read_that_times_out_while_its_loop_is_away_is_not_reported(
+    probing: Probing, engine: FakeEngine
+) -> None:
     probing.add("a", engine.url)
     await until(lambda: "a" in probing.reports)
 

@@ -132,7 +132,7 @@ async def test_an_engine_that_rejects_the_gateways_key_is_named_before_and_after
 
 
 @pytest.mark.parametrize("status", [429, 503])
-async def test_a_busy_engine_that_names_no_time_is_left_alone_for_a_moment_and_clients_are_told_when_to_retry(
+async def test_a_busy_engine_that_names_no_time_is_left_alone_for_a_moment_and_clients_get_retry_after(
     tmp_path: Path, status: int
 ) -> None:
     """vLLM at its --max-num-queued-reqs answers 503 without Retry-After."""

@@ -32,7 +32,7 @@ def test_it_remembers_a_bounded_number_of_shards() -> None:
     assert fence.admits(report(MAX_SHARDS + 1, 4))
 
 
-def test_a_holder_that_is_gone_for_long_does_not_stand_in_the_way_of_a_new_database() -> None:
+def test_a_holder_that_is_gone_for_long_does_not_block_a_new_database() -> None:
     fence = ReportFence()
     assert fence.admits(report(0, 90, at=100.0))
     assert not fence.admits(report(0, 1, at=100.0 + FORGOTTEN_S))

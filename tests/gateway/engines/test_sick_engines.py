@@ -125,7 +125,7 @@ async def test_an_engine_that_answers_errors_to_the_trial_stays_out(tmp_path: Pa
         assert breaker.stalled
 
 
-async def test_a_hung_engine_is_found_while_nobody_takes_samples_or_writes_the_log(tmp_path: Path) -> None:
+async def test_a_hung_engine_is_detected_without_samples_or_log(tmp_path: Path) -> None:
     async with two_engines(tmp_path) as (gateway, sick, _):
         for task in gateway.gateway._tasks:
             if task.get_name() in ("fleet samples", "request log", "affinity"):
@@ -139,7 +139,7 @@ async def test_a_hung_engine_is_found_while_nobody_takes_samples_or_writes_the_l
 async def test_requests_that_a_paused_engine_has_not_begun_to_answer_go_elsewhere_until_it_is_resumed(
     tmp_path: Path,
 ) -> None:
-    """Its answers come in one piece, so that nothing but its own word tells that it does nothing."""
+    """Its answers come in one piece, so that only its own report shows that it is idle."""
     async with two_engines(tmp_path) as (gateway, sick, _):
         sick.paused = True
         breaker = gateway.pool.engines["engine-0"].breaker

@@ -24,9 +24,9 @@ ALL = ("a", "b", "c", "d")
 
 
 def busy(
-    signs: int, *, streams: int = 2, standing: int | None = None, longest_s: float = 0.0, start_s: float = 0.0
+    signs: int, *, streams: int = 2, requests: int | None = None, longest_s: float = 0.0, start_s: float = 0.0
 ) -> WatchedEngine:
-    return WatchedEngine(streams if standing is None else standing, streams, signs, longest_s, start_s)
+    return WatchedEngine(streams if requests is None else requests, streams, signs, longest_s, start_s)
 
 
 class Pool:
@@ -65,7 +65,7 @@ class Pool:
             for name, since_s in list(self.suspected.items()):
                 if self.trial_s is not None and now - since_s >= self.trial_s:
                     del self.suspected[name]
-            for stall in self.watch.look({name: self.seen(name, tick) for name in self.engines}, now):
+            for stall in self.watch.evaluate({name: self.seen(name, tick) for name in self.engines}, now):
                 verdicts.setdefault(stall.engine_id, []).append((now, stall.verdict))
                 if stall.verdict == SUSPECTED:
                     self.suspected[stall.engine_id] = now
@@ -74,9 +74,9 @@ class Pool:
     def first(self, verdict: str, seconds: float = 20.0) -> dict[str, float]:
         """Return when this verdict came first for each engine."""
         return {
-            name: next(at for at, each in all_of if each == verdict)
+            name: next(at for at, item in all_of if item == verdict)
             for name, all_of in self.until(seconds).items()
-            if verdict in [each for _, each in all_of]
+            if verdict in [item for _, item in all_of]
         }
 
 
@@ -153,11 +153,11 @@ def test_an_engine_that_answers_a_trial_is_never_hung_and_suspected_ever_more_ra
 
 @pytest.mark.parametrize(("counts", "hung"), [(None, {}), (5.0, {"b": HANG_S})])
 def test_answers_in_one_piece_are_judged_by_counters_alone(counts: float | None, hung: dict[str, float]) -> None:
-    pool = Pool("b", streams=0, standing=3)
+    pool = Pool("b", streams=0, requests=3)
     pool.counted = lambda name, _tick: counts if name == "b" else None
     verdicts = pool.until(10 * HANG_S).get("b", [])
     assert SUSPECTED not in {verdict for _, verdict in verdicts}
-    again = Pool("b", streams=0, standing=3)
+    again = Pool("b", streams=0, requests=3)
     again.counted = pool.counted
     assert again.first(HUNG, 10 * HANG_S) == hung
 
@@ -165,18 +165,18 @@ def test_answers_in_one_piece_are_judged_by_counters_alone(counts: float | None,
 def test_a_pause_of_this_process_is_not_held_against_engines() -> None:
     watch = StallWatch(STALL_S, HANG_S)
     engines = {item: Seen(work=busy(0)) for item in ALL}
-    assert list(watch.look(engines, 0.0)) == []
-    assert list(watch.look(engines, 600.0)) == []
+    assert list(watch.evaluate(engines, 0.0)) == []
+    assert list(watch.evaluate(engines, 600.0)) == []
 
 
 def test_the_reason_says_what_was_seen() -> None:
     watch = StallWatch(0.5, 0.9)
     still, other = Seen(work=busy(0)), Seen(work=busy(0, streams=0))
-    list(watch.look({"a": still, "b": other}, 0.0))
+    list(watch.evaluate({"a": still, "b": other}, 0.0))
     moved = Seen(work=busy(1, streams=0))
-    (_, suspected) = watch.look({"a": still, "b": moved}, 0.7)
+    (_, suspected) = watch.evaluate({"a": still, "b": moved}, 0.7)
     assert suspected.reason == "suspected: 2 streams have produced nothing for 0.7 s, while others moved"
-    (hung,) = watch.look({"a": Seen(work=busy(0), accepts=False, suspected=True), "b": moved}, 1.0)
+    (hung,) = watch.evaluate({"a": Seen(work=busy(0), accepts=False, suspected=True), "b": moved}, 1.0)
     assert hung.reason == "2 streams have produced nothing for 1.0 s, which is the hang limit"
 
 

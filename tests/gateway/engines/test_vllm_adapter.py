@@ -166,7 +166,7 @@ async def test_an_engine_that_does_not_say_whether_it_is_paused_is_well(
 
 
 async def test_an_engine_whose_core_is_within_a_long_step_is_well(adapter: VllmAdapter, engine: FakeEngine) -> None:
-    """The core says whether it is paused; /health is answered beside it."""
+    """The core reports whether it is paused; /health is answered separately."""
     engine.hangs_at = "/is_paused"
     await adapter.health()
     engine.hangs_at = "/health"
@@ -193,7 +193,7 @@ async def test_health_says_why_not(adapter: VllmAdapter, engine: FakeEngine) -> 
         await adapter.health()
 
 
-async def test_nobody_there_is_a_rejected_connection(session: aiohttp.ClientSession) -> None:
+async def test_without_a_process_there_the_connection_is_rejected(session: aiohttp.ClientSession) -> None:
     with pytest.raises(EngineUnreachableError, match="connection refused") as caught:
         await VllmAdapter(session, f"http://127.0.0.1:{free_port()}").health()
     assert caught.value.refused

@@ -245,7 +245,7 @@ def test_an_image_is_a_hit_as_far_as_its_window_is_kept(salt: str | None) -> Non
     image = [[["cat", 0]], [["cat", -2]]]
     window = {"kv_cache_spec_sliding_window": 5, "extra_keys": image}
     full = {"extra_keys": [salt and [salt], *image, None, None, None]}
-    keys = (*keys_of(LONG[:1]), *(media_block_key(SEED, "cat", place) for place in range(2)))
+    keys = (*keys_of(LONG[:1]), *(media_block_key(SEED, "cat", index) for index in range(2)))
 
     def hit(blocks: int) -> int:
         return sink.index.match(keys[:blocks], 1 << TARGET).blocks(TARGET)

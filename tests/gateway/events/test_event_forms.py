@@ -36,8 +36,8 @@ def ledger_of(*payloads: bytes) -> tuple[EventLedger, Held]:
     held = Held()
     ledger = EventLedger(held, lambda *_: 7, 2, SETTINGS)
     ledger.start_replay()
-    for number, each in enumerate(payloads):
-        ledger.replayed(number, each)
+    for number, payload in enumerate(payloads):
+        ledger.replayed(number, payload)
     ledger.end_replay()
     return ledger, held
 

@@ -66,7 +66,7 @@ def whole(*payloads: bytes) -> tuple[EventLedger, Held, list[tuple[int, bytes]]]
     return book, held, history
 
 
-def test_it_is_blind_until_something_is_heard() -> None:
+def test_it_is_blind_until_something_is_received() -> None:
     book = ledger(Held())
     assert book.trust.grade == BLIND
     replay(book, [])
@@ -114,7 +114,7 @@ def test_a_gap_is_degraded_until_it_is_replayed() -> None:
     assert book.counts["gaps"] == 1
 
 
-def test_a_restart_clears_the_index_and_is_told() -> None:
+def test_a_restart_clears_the_index_and_is_reported() -> None:
     book, held, _ = whole(batch(stored(1)), batch(stored(2)))
     fresh = [(0, batch(stored(9, process=1), ts=5.0))]
     book.live(*fresh[0])
@@ -129,7 +129,7 @@ def test_a_replay_that_was_asked_for_before_a_resync_counts_no_second_restart(an
     book, held, _ = whole(batch(stored(1)), batch(stored(2)))
     book.disconnected()
     asked_from = book.start_replay()
-    # Somebody else has noticed the restart, and counted it.
+    # The caller has noticed the restart, and counted it.
     book.resync()
     fresh = [(seq, batch(stored(prompt, process=1))) for seq, prompt in enumerate((4, 5, 6))]
     over = any(not book.replayed(seq, payload) for seq, payload in fresh[asked_from : asked_from + answered])
@@ -330,7 +330,7 @@ class Engine:
         self.next_seq = 0
 
     def do(self, action: str, prompt: int) -> tuple[int, bytes] | None:
-        """Change the cache and return the batch that says so; None after a restart."""
+        """Change the cache and return the batch of events; None after a restart."""
         self.clock += 1.0
         if action == "restart":
             self.process += 1
@@ -405,7 +405,7 @@ def test_the_index_equals_the_engines_truth_whatever_the_wire_does(
     for action, prompt, fate, answer in rows:
         message = engine.do(action, prompt)
         if message is None:
-            # A process that ends closes its connection; the intake's socket monitor tells of that.
+            # A process that ends closes its connection; the intake's socket monitor reports that.
             book.disconnected()
         else:
             wire.carry(message, fate)

@@ -170,7 +170,7 @@ async def test_it_is_blind_until_anything_answers_and_degraded_once_that_falls_s
         assert running.trusts == [EXACT, DEGRADED, EXACT]
 
 
-async def test_without_a_replay_socket_it_follows_what_it_hears() -> None:
+async def test_without_a_replay_socket_it_follows_what_it_receives() -> None:
     async with listening(replay=False) as running:
         await asyncio.sleep(0.3)
         for prompt in range(5):

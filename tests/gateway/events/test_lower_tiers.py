@@ -93,7 +93,7 @@ def test_sglang_brings_tokens_and_parents_for_host_memory() -> None:
     assert fed(pages, arrays).tiers == {CPU: {KEYS[1]}, EXTERNAL: {KEYS[0]}}
 
 
-def test_a_chunk_of_lmcache_stands_for_all_its_blocks() -> None:
+def test_a_chunk_of_lmcache_represents_all_its_blocks() -> None:
     chunk = {**GPU, "block_hashes": [b"c" * 8], "block_size": 8, "medium": "cpu", "group_idx": None}
     assert fed([chunk]).tiers == {CPU: set(KEYS)}
     more = {**chunk, "block_hashes": [b"d" * 8], "parent_block_hash": b"c" * 8, "token_ids": list(range(8, 16))}

@@ -21,8 +21,8 @@ TOKENS = [1, 2, 3, 9, 9, 9, 9, 4, 5, 6]
 IMAGE: list[Any] = [None, [["cat", 1]], [["cat", -1]], [["cat", -3]], None]
 
 
-def key(name: str, place: int, lora: str = "") -> int:
-    return media_block_key(seed_of("", lora), name, place)
+def key(name: str, index: int, lora: str = "") -> int:
+    return media_block_key(seed_of("", lora), name, index)
 
 
 def event(extra: list[Any] | None, **fields: Any) -> BlockStored:
@@ -41,7 +41,7 @@ def text(domain: str = "", lora: str = "") -> set[int]:
 )
 def test_a_medium_is_kept_by_its_name_and_the_text_before_it_by_its_tokens(extra: list[Any]) -> None:
     book, held, _ = whole(batch(event(extra)))
-    image = {key("cat", place) for place in range(3)}
+    image = {key("cat", index) for index in range(3)}
     assert held.keys == text() | image
     assert held.media == {"cat": 3}
     assert book.trust.grade == EXACT
@@ -66,7 +66,7 @@ def test_a_medium_that_two_prompts_hold_is_gone_with_the_last_one() -> None:
 def test_a_salt_and_an_adapter_beside_media_are_read(salt: object) -> None:
     first = [["sql", salt], *(["sql", *(item or ())] for item in IMAGE[1:])]
     book, held, _ = whole(batch(event(first, lora_name="sql", lora_id=1)))
-    assert held.keys == text("salt", "sql") | {key("cat", place, "sql") for place in range(3)}
+    assert held.keys == text("salt", "sql") | {key("cat", index, "sql") for index in range(3)}
     assert book.counts["salted"] == 1
 
 
@@ -88,7 +88,7 @@ def test_several_media_in_one_block_are_all_kept_and_all_removed() -> None:
 def test_blocks_after_a_medium_have_no_keys_of_ours() -> None:
     child = BlockStored([6, 7], 5, [1, 2, 3, 4], BLOCK, extra_keys=[None, None])
     _, held, _ = whole(batch(event(IMAGE), child))
-    assert held.keys == text() | {key("cat", place) for place in range(3)}
+    assert held.keys == text() | {key("cat", index) for index in range(3)}
 
 
 def test_a_cleared_cache_holds_no_media() -> None:
@@ -119,16 +119,18 @@ def test_every_medium_has_one_key_for_each_block_that_it_is_in(
         media.append(PlacedMedium(f"m{number}", end + gap, length))
         end += gap + length
     blocks = (end + after) // size
-    found: set[tuple[str, int]] = set()
+    media_keys: set[tuple[str, int]] = set()
     cut = blocks // 2 if split else blocks
     for first, last in ((0, cut), (cut, blocks)):
-        extra: list[Any] = [extra_keys(media, place * size, size) or None for place in range(first, last)]
+        extra: list[Any] = [extra_keys(media, index * size, size) or None for index in range(first, last)]
         stored = BlockStored(list(range(first, last)), None, [9] * (last - first) * size, size, extra_keys=extra)
         read = decode_batch(encode_batch(EventBatch(0.0, [stored]))).events[0]
         assert isinstance(read, BlockStored)
-        found |= {(item.name, item.position) for there in media_of(read) for item in there if isinstance(item, Medium)}
+        media_keys |= {
+            (item.name, item.position) for there in media_of(read) for item in there if isinstance(item, Medium)
+        }
     whole_blocks = blocks * size
-    assert found == {
+    assert media_keys == {
         (item.name, token // size - item.offset // size)
         for item in media
         for token in range(item.offset, min(item.offset + item.length, whole_blocks))

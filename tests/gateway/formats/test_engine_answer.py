@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.formats.engine_answer import MAX_HELD_BYTES, AnswerStream, UnreadableAnswerError, read_whole
-from gateway.formats.hit_figures import UNTOLD
+from gateway.formats.hit_figures import HIDDEN
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 64}}
 
@@ -209,11 +209,11 @@ MESSAGES = {"input_tokens": 30, "cache_read_input_tokens": 64, "cache_creation_i
 RESPONSES = {"input_tokens": 100, "input_tokens_details": {"cached_tokens": 64}, "output_tokens": 7}
 
 
-@pytest.mark.parametrize("told", [USAGE, MESSAGES, RESPONSES])
-def test_each_apis_usage_says_the_same(told: dict[str, object]) -> None:
-    usage, _ = read_whole(json.dumps({"usage": told, "message": "text", "response": "text"}).encode())
+@pytest.mark.parametrize("reported", [USAGE, MESSAGES, RESPONSES])
+def test_each_apis_usage_says_the_same(reported: dict[str, object]) -> None:
+    usage, _ = read_whole(json.dumps({"usage": reported, "message": "text", "response": "text"}).encode())
     stream = AnswerStream(strip=False)
-    stream.feed(_event({"type": "response.completed", "response": {"usage": told}}))
+    stream.feed(_event({"type": "response.completed", "response": {"usage": reported}}))
     for used in (usage, stream.usage):
         assert used is not None
         assert (used.counted_tokens, used.cached_tokens, used.output_tokens) == (100, 64, 7)
@@ -230,16 +230,16 @@ def test_what_the_end_of_a_stream_leaves_out_stays_as_it_began() -> None:
 @pytest.mark.parametrize(
     ("cached", "left"),
     [
-        (UNTOLD, {"input_tokens": 100, "output_tokens": 7}),
+        (HIDDEN, {"input_tokens": 100, "output_tokens": 7}),
         (5, {"input_tokens": 95, "cache_read_input_tokens": 5, "output_tokens": 7}),
     ],
 )
 def test_messages_count_as_input_what_was_not_cached(cached: int, left: dict[str, int]) -> None:
     event = b"event: message_delta\n" + _event({"type": "message_delta", "usage": MESSAGES})
     stream = AnswerStream(strip=False, cached_tokens=cached)
-    told = stream.feed(event) + stream.rest()
-    assert told.startswith(b"event: message_delta\ndata: ")
-    assert json.loads(told.partition(b"data: ")[2])["usage"] == left
+    sent = stream.feed(event) + stream.rest()
+    assert sent.startswith(b"event: message_delta\ndata: ")
+    assert json.loads(sent.partition(b"data: ")[2])["usage"] == left
 
 
 @given(cuts=CUTS, end=ENDS)

@@ -1,4 +1,4 @@
-"""What the client is shown of an answer's usage."""
+"""The usage in an answer as the client sees it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway.formats.hit_figures import UNTOLD, with_cached_tokens
+from gateway.formats.hit_figures import HIDDEN, with_cached_tokens
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 64}}
 RESPONSES = {"input_tokens": 100, "input_tokens_details": {"cached_tokens": 64}, "output_tokens": 7}
@@ -18,13 +18,13 @@ def test_an_answer_without_usage_stays_as_it_is(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "cached", "left"),
+    ("usage", "cached", "left"),
     [
-        ({**USAGE, "prompt_tokens_details": {"cached_tokens": 64, "created_cache_tokens": 36}}, UNTOLD, {}),
-        (RESPONSES, UNTOLD, {"cached_tokens": 0}),
+        ({**USAGE, "prompt_tokens_details": {"cached_tokens": 64, "created_cache_tokens": 36}}, HIDDEN, {}),
+        (RESPONSES, HIDDEN, {"cached_tokens": 0}),
         (RESPONSES, 5, {"cached_tokens": 5}),
     ],
 )
-def test_details_tell_what_the_client_may_know(told: dict[str, object], cached: int, left: dict[str, int]) -> None:
-    only = json.loads(with_cached_tokens(json.dumps({"usage": told}).encode(), cached))["usage"]
+def test_details_show_what_the_client_may_know(usage: dict[str, object], cached: int, left: dict[str, int]) -> None:
+    only = json.loads(with_cached_tokens(json.dumps({"usage": usage}).encode(), cached))["usage"]
     assert (only.get("prompt_tokens_details") or only.get("input_tokens_details") or {}) == left

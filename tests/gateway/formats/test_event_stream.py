@@ -45,7 +45,7 @@ def read(parts: list[bytes]) -> tuple[list[tuple[bytes, bytes]], bytes]:
 
 
 def cut(stream: bytes, cuts: list[int]) -> list[bytes]:
-    edges = sorted({0, len(stream), *(place % (len(stream) + 1) for place in cuts)})
+    edges = sorted({0, len(stream), *(index % (len(stream) + 1) for index in cuts)})
     return [stream[begin:end] for begin, end in pairwise(edges)]
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.formats.engine_answer import MAX_HIDDEN_BYTES, AnswerStream
-from gateway.formats.hit_figures import UNTOLD, HitsUnreadableError, with_cached_tokens
+from gateway.formats.hit_figures import HIDDEN, HitsUnreadableError, with_cached_tokens
 
 CHAT_USAGE = {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107}
 HIT_OF_CHAT = {**CHAT_USAGE, "prompt_tokens_details": {"cached_tokens": 64, "created_cache_tokens": 36}}
@@ -66,7 +66,7 @@ def encoded(value: object) -> bytes:
 
 @pytest.mark.parametrize("api", MISSES)
 def test_a_hit_and_a_miss_are_the_same_bytes(api: str) -> None:
-    hit, miss = (with_cached_tokens(encoded(item[api]), UNTOLD) for item in (HITS, MISSES))
+    hit, miss = (with_cached_tokens(encoded(item[api]), HIDDEN) for item in (HITS, MISSES))
     assert hit == miss
 
 
@@ -77,7 +77,7 @@ def test_so_they_are_in_a_stream_however_it_is_cut(api: str, cuts: list[int], en
         event = b"event: x" + end[: len(end) // 2] + b"data: " + encoded(body) + end
         sent, stream = (
             b"data: {}" + end + event + b"data: [DONE]" + end,
-            AnswerStream(strip=False, cached_tokens=UNTOLD),
+            AnswerStream(strip=False, cached_tokens=HIDDEN),
         )
         edges = sorted({0, len(sent), *(min(cut, len(sent)) for cut in cuts)})
         return b"".join(stream.feed(sent[a:b]) for a, b in pairwise(edges)) + stream.rest()
@@ -95,20 +95,20 @@ def test_what_the_model_and_the_client_wrote_keeps_its_names() -> None:
         "text": {"format": {"schema": own}},
     }
     hit = encoded({**answer, "usage": HIT_OF_CHAT})
-    assert json.loads(with_cached_tokens(hit, UNTOLD)) == {**answer, "usage": CHAT_USAGE}
+    assert json.loads(with_cached_tokens(hit, HIDDEN)) == {**answer, "usage": CHAT_USAGE}
 
 
 def test_an_answer_that_reveals_nothing_is_the_engines_own_bytes() -> None:
     body = b'{ "choices": [1e-05], "text": "mine", "usage": {"prompt_tokens": 5 } }'
-    assert with_cached_tokens(body, UNTOLD) is body
+    assert with_cached_tokens(body, HIDDEN) is body
     event = b"data: " + body + b"\n\n"
-    assert AnswerStream(strip=False, cached_tokens=UNTOLD).feed(event) == event
+    assert AnswerStream(strip=False, cached_tokens=HIDDEN).feed(event) == event
 
 
-def test_what_stands_beside_a_hit_keeps_its_bytes() -> None:
+def test_fields_next_to_a_hit_keep_their_bytes() -> None:
     vectors = b"[[1e-05,0.10000000000000000555,-0.0]]"
     body = b'{"data":' + vectors + b',"usage":' + encoded(HIT_OF_CHAT) + b"}"
-    assert with_cached_tokens(body, UNTOLD) == b'{"data":' + vectors + b',"usage":' + encoded(CHAT_USAGE) + b"}"
+    assert with_cached_tokens(body, HIDDEN) == b'{"data":' + vectors + b',"usage":' + encoded(CHAT_USAGE) + b"}"
 
 
 @pytest.mark.parametrize(
@@ -116,21 +116,21 @@ def test_what_stands_beside_a_hit_keeps_its_bytes() -> None:
 )
 def test_hits_that_cannot_be_taken_out_stop_the_answer(body: bytes) -> None:
     with pytest.raises(HitsUnreadableError):
-        with_cached_tokens(body, UNTOLD)
+        with_cached_tokens(body, HIDDEN)
     with pytest.raises(HitsUnreadableError):
-        AnswerStream(strip=False, cached_tokens=UNTOLD).feed(b"data: " + body + b"\n\n")
+        AnswerStream(strip=False, cached_tokens=HIDDEN).feed(b"data: " + body + b"\n\n")
 
 
 def test_a_long_event_is_read_whole_and_one_beyond_the_limit_stops_the_stream() -> None:
     long = {"response": {"instructions": "x" * (MAX_HIDDEN_BYTES // 2), "usage": HIT_OF_CHAT}}
-    stream, sent = AnswerStream(strip=False, cached_tokens=UNTOLD), b"data: " + encoded(long) + b"\n\n"
+    stream, sent = AnswerStream(strip=False, cached_tokens=HIDDEN), b"data: " + encoded(long) + b"\n\n"
     passed = b"".join(stream.feed(sent[at : at + 65_536]) for at in range(0, len(sent), 65_536))
     assert json.loads(passed.removeprefix(b"data: "))["response"]["usage"] == CHAT_USAGE
     with pytest.raises(HitsUnreadableError):
-        AnswerStream(strip=False, cached_tokens=UNTOLD).feed(b"data: " + b"x" * (MAX_HIDDEN_BYTES + 1))
+        AnswerStream(strip=False, cached_tokens=HIDDEN).feed(b"data: " + b"x" * (MAX_HIDDEN_BYTES + 1))
 
 
 def test_an_event_without_its_end_is_left_out() -> None:
-    stream = AnswerStream(strip=False, cached_tokens=UNTOLD)
+    stream = AnswerStream(strip=False, cached_tokens=HIDDEN)
     assert stream.feed(b'data: {"cached_tokens": 5}') + stream.rest() == b""
     assert stream.feed(b"data: [DONE]") + stream.rest() == b"data: [DONE]"

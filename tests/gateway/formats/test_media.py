@@ -1,4 +1,4 @@
-"""Media in prompts are opaque: a digest stands for each part, and its length is a bounded guess."""
+"""Media in prompts are opaque: a digest represents each part, and its length is a bounded guess."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_each_kind_of_media_becomes_a_digest(part: dict[str, Any]) -> None:
 
 
 def test_equal_parts_have_equal_digests_and_others_have_not() -> None:
-    told = [
+    reported = [
         without_media([_message(part)])[0][0]["content"][0]["text"]
         for part in (
             _image("data:a"),
@@ -58,8 +58,8 @@ def test_equal_parts_have_equal_digests_and_others_have_not() -> None:
             {"type": "image_url", "image_url": {"url": "data:a", "detail": "low"}},
         )
     ]
-    assert told[0] == told[1] == told[2]
-    assert len(set(told[2:])) == 3
+    assert reported[0] == reported[1] == reported[2]
+    assert len(set(reported[2:])) == 3
 
 
 @pytest.mark.parametrize(("size", "tokens"), [(5000, LEAST_TOKENS), (512_000, 2000), (4_000_000, MOST_TOKENS)])
@@ -77,20 +77,20 @@ def test_parts_do_not_run_into_each_other() -> None:
 FOREIGN = ("file:///etc/passwd", "FILE:///a.png", "/etc/hostname.png", "a.jpg", "ftp://host/a.png", "AAAA", "")
 
 
-@pytest.mark.parametrize("place", FOREIGN)
+@pytest.mark.parametrize("address", FOREIGN)
 @pytest.mark.parametrize("kind", ["image_url", "audio_url", "video_url", "input_image", "document", "image"])
-def test_media_that_an_engine_would_read_from_its_own_files_are_rejected(kind: str, place: str) -> None:
-    for held in ({"url": place}, {"source": {"type": "url", "url": place}}):
+def test_media_that_an_engine_would_read_from_its_own_files_are_rejected(kind: str, address: str) -> None:
+    for held in ({"url": address}, {"source": {"type": "url", "url": address}}):
         with pytest.raises(BadBodyError, match="data:, http:, or https: URL"):
             without_media([_message({"type": kind, kind: held})])
     with pytest.raises(BadBodyError, match="data:, http:, or https: URL"):
-        without_media([_message({"type": kind, "image_url": place})])
+        without_media([_message({"type": kind, "image_url": address})])
 
 
-@pytest.mark.parametrize("place", ["data:image/png;base64,AAAA", "https://example.org/a.png", "HTTP://example.org/a"])
-def test_media_in_the_body_or_on_the_web_pass(place: str) -> None:
-    (medium,) = without_media([_message(_image(place))])[1]
-    assert (medium.tokens, medium.linked) == (LINKED_TOKENS, not place.startswith("data:"))
+@pytest.mark.parametrize("address", ["data:image/png;base64,AAAA", "https://example.org/a.png", "HTTP://example.org/a"])
+def test_media_in_the_body_or_on_the_web_pass(address: str) -> None:
+    (medium,) = without_media([_message(_image(address))])[1]
+    assert (medium.tokens, medium.linked) == (LINKED_TOKENS, not address.startswith("data:"))
 
 
 @pytest.mark.parametrize("part", [{"type": "image_url"}, {"type": "text", "text": "a"}])
@@ -99,7 +99,7 @@ def test_media_under_a_name_that_other_clients_may_use_are_rejected(part: dict[s
         without_media([_message({**part, "image_url": None, "uuid": "logo"})])
 
 
-def test_the_content_decides_and_a_name_alone_stands_for_itself() -> None:
+def test_the_content_decides_and_a_name_alone_represents_itself() -> None:
     image, bare = _image("data:a"), {"type": "image_url", "image_url": None}
     parts = (image, {**image, "uuid": "logo"}, {**bare, "uuid": "logo"}, {**bare, "uuid": "icon"}, bare)
     media = without_media([_message(*parts)], named=True)[1]

@@ -63,9 +63,7 @@ def test_what_concerns_one_answer_alone_passes(field: str) -> None:
         ({"previous_response_id": "r"}, False),
     ],
 )
-def test_hits_are_compared_where_the_engine_looks_for_the_routed_prompt(
-    fields: dict[str, Any], comparable: bool
-) -> None:
+def test_hits_are_compared_where_the_engine_uses_the_routed_prompt(fields: dict[str, Any], comparable: bool) -> None:
     assert is_comparable({**BODY, **fields}) == comparable
 
 

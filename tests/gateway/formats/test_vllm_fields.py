@@ -1,4 +1,4 @@
-"""What each field of vLLM does to a prompt's tokens is what the gateway makes of it, at each of its doors."""
+"""The gateway's reading of each vLLM field matches its effect on a prompt's tokens, at each entry."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.gateway.formats.vllm_fields import CASES, FIELDS, OTHER, SAME, UNKNOW
 
 DOORS = ("proxy", "a proxy's question", "a question")
 OF_MEDIA = ("media_io_kwargs", "mm_processor_kwargs")
-"""What a tokenizer is given in vain where there are no media."""
+"""Fields without effect on a tokenizer where there are no media."""
 
 
 async def _read(door: str, path: str, body: Mapping[str, Any]) -> Prompt:
@@ -94,7 +94,7 @@ def test_a_response_has_the_variables_of_its_own_fields_alone(fields: dict[str, 
 
 
 @pytest.mark.parametrize("name", ["previous_response_id", "previous_input_messages"])
-def test_a_response_to_one_that_the_engine_remembers_is_looked_for_in_no_cache(name: str) -> None:
+def test_a_response_to_one_that_the_engine_remembers_is_searched_in_no_cache(name: str) -> None:
     prompt = responses_prompt({"input": "x" * 400, name: "resp_1"})
     assert isinstance(prompt, UnmatchedPrompt)
     assert prompt.text_bytes > 400

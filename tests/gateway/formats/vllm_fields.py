@@ -13,7 +13,8 @@ from gateway.formats.endpoints import CHAT, COMPLETIONS
 
 SAME, OTHER, UNKNOWN = "same tokens", "other tokens", "unknown tokens"
 """The prompt has the tokens of one without the field; it has others, which the gateway names too; or it has others that
-only the engine knows, so that the prompt is looked for in no cache."""
+only the engine knows, so that the prompt is searched in no cache.
+"""
 TEXT = "The gateway asks an engine for the tokens of a prompt, and the router looks for them in each engine's cache."
 BODIES: Mapping[str, Mapping[str, Any]] = {
     CHAT: {"messages": [{"role": "system", "content": TEXT}, {"role": "user", "content": f"{TEXT} Which one?"}]},
@@ -42,12 +43,12 @@ _ANSWERED = [*BODIES[CHAT]["messages"], {"role": "assistant", "content": "The th
 
 
 class Field(NamedTuple):
-    """What vLLM does with one value of a field."""
+    """vLLM's use of one value of a field."""
 
     value: Any
     tokens: str = SAME
     beside: Mapping[str, Any] = {}
-    """What the value needs or is compared with: fields that both requests have."""
+    """Fields that the value needs or is compared with, in both requests."""
 
 
 _BOTH: Mapping[str, Field] = {

@@ -12,7 +12,7 @@ from gateway.http.http_exchange import ClientGoneError, Exchange
 
 
 class Client:
-    """A client that disconnects when told to."""
+    """A client that disconnects on request."""
 
     def __init__(self) -> None:
         self.leave = asyncio.Event()

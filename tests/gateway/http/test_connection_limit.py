@@ -1,4 +1,4 @@
-"""How many connections one process takes, and how many from one place."""
+"""Limits of the connections to one process, in all and from one address."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def test_the_connection_that_is_idle_for_longest_makes_room() -> None:
 def test_one_that_was_used_past_the_parser_is_not_idle_for_long() -> None:
     limit = ConnectionLimit(2)
     used, idle = Held(1.0), Held(2.0)
-    for number, each in enumerate((used, idle)):
+    for number, item in enumerate((used, idle)):
         limit.enter("127.0.0.1", number)
-        limit.idle("", each)
+        limit.idle("", item)
     used.used_s = 3.0
     assert limit.enter("127.0.0.1", 3) == ""
     assert (used.closed, idle.closed) == (False, True)
@@ -110,7 +110,7 @@ async def test_a_new_connection_takes_the_place_of_one_that_is_idle(url: str) ->
         await item.close()
 
 
-async def test_a_connection_too_many_is_told_to_come_back(url: str) -> None:
+async def test_a_connection_too_many_gets_retry_after(url: str) -> None:
     held = [await RawConnection.open(url) for _ in range(3)]
     await asyncio.sleep(0.05)
     one_more = await RawConnection.open(url)

@@ -71,7 +71,7 @@ async def test_answers_carry_the_headers_and_so_do_errors(gateway: ServedGateway
         assert "x-headway-decision" in headers["access-control-expose-headers"]
 
 
-async def test_another_origin_is_told_the_setting(tmp_path: Path) -> None:
+async def test_another_origin_gets_the_name_of_the_setting(tmp_path: Path) -> None:
     edge = EdgeSettings(cors_origins=(PAGE,))
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, edge=edge) as gateway:
         answer = await options(gateway, "/v1/chat/completions", Origin="https://other.example.com")

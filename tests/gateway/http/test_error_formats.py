@@ -34,12 +34,12 @@ def test_anthropics_types_follow_from_the_status(status: int, kind: str) -> None
     }
 
 
-def test_the_last_event_of_a_stream_is_apart_from_what_stands_there_half() -> None:
-    told = OPENAI.event(502, "Retry.", "broken_stream")
-    assert told.startswith(b"\n\ndata: ")
-    assert json.loads(told[8:])["error"]["code"] == "broken_stream"
-    for each, inner in ((RESPONSES, "code"), (ANTHROPIC, "error")):
-        event = each.event(502, "Retry.", "broken_stream")
+def test_the_last_event_of_a_stream_is_apart_from_a_half_sent_one() -> None:
+    reported = OPENAI.event(502, "Retry.", "broken_stream")
+    assert reported.startswith(b"\n\ndata: ")
+    assert json.loads(reported[8:])["error"]["code"] == "broken_stream"
+    for item, inner in ((RESPONSES, "code"), (ANTHROPIC, "error")):
+        event = item.event(502, "Retry.", "broken_stream")
         assert event.startswith(b"\n\nevent: error\ndata: ")
         assert event.endswith(b"\n\n")
         assert inner in json.loads(event.partition(b"data: ")[2])

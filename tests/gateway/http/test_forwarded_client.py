@@ -30,9 +30,9 @@ async def test_an_address_crosses_as_it_is(client: tuple[str, int]) -> None:
     assert scope["headers"] == [(b"host", b"localhost")]
 
 
-@pytest.mark.parametrize("told", [b"", b"10.0.0.1", b" 5", b"10.0.0.1 x", b"\xff"])
-async def test_a_client_without_address_stays_one(told: bytes) -> None:
-    assert (await seen_behind([(HEADER, told)]))["client"] is None
+@pytest.mark.parametrize("header", [b"", b"10.0.0.1", b" 5", b"10.0.0.1 x", b"\xff"])
+async def test_a_client_without_address_stays_one(header: bytes) -> None:
+    assert (await seen_behind([(HEADER, header)]))["client"] is None
     assert (await seen_behind([]))["client"] is None
 
 

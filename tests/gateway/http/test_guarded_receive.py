@@ -1,4 +1,4 @@
-"""How long a body may take, by a clock of the test's own."""
+"""Time limits of a body, by a clock of the test's own."""
 
 from __future__ import annotations
 

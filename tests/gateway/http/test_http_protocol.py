@@ -356,7 +356,7 @@ async def test_a_known_head_in_pieces_or_in_a_row_is_read_by_the_parser(
     await connection.close()
 
 
-async def test_a_body_that_looks_like_a_known_request_is_still_a_body(gateway: ServedGateway) -> None:
+async def test_a_body_in_the_form_of_a_known_request_is_still_a_body(gateway: ServedGateway) -> None:
     connection = await RawConnection.open(gateway.url)
     question = post("/api/v1/route", QUESTION, AUTHORIZED)
     assert await ask(connection, question) == 200

@@ -60,7 +60,7 @@ def test_it_spends_little_time_on_a_bad_body(name: str) -> None:
 
 
 def _time_of(body: bytes) -> float:
-    # Of this thread: others that a test before has left may run.
+    # Of this thread: others from an earlier test may run.
     before = time.thread_time()
     with pytest.raises(BadBodyError):
         decode_object(body)

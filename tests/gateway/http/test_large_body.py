@@ -1,4 +1,4 @@
-"""What is counted of a large body, and that strings are told from what stands between them."""
+"""The counts of a large body, and that strings are distinguished from the text between them."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def test_what_lies_outside_of_strings_is_what_a_parser_sees_there(value: object,
             return ""
         if isinstance(part, list):
             return [bare(item) for item in part]
-        return [[bare(name), bare(each)] for name, each in part.items()] if isinstance(part, dict) else part
+        return [[bare(name), bare(value)] for name, value in part.items()] if isinstance(part, dict) else part
 
     signs = json.dumps(bare(value)).replace('""', "").translate({ord(sign): None for sign in " ,"})
-    found = surveyed_at_once(json.dumps(value, indent=indent, ensure_ascii=False).encode()).outside.decode()
-    as_lists = found.translate({ord("{"): "[", ord("}"): "]", ord(":"): None, ord(","): None})
+    survey = surveyed_at_once(json.dumps(value, indent=indent, ensure_ascii=False).encode()).outside.decode()
+    as_lists = survey.translate({ord("{"): "[", ord("}"): "]", ord(":"): None, ord(","): None})
     assert as_lists.replace("[", "").replace("]", "") == signs.replace("[", "").replace("]", "")
 
 
@@ -128,7 +128,7 @@ async def test_a_long_list_is_read_in_pieces(blank: str, shape: str) -> None:
 def plain(value: Any) -> Any:
     """Return the value with lists in place of arrays."""
     if isinstance(value, dict):
-        return {name: plain(each) for name, each in value.items()}
+        return {name: plain(entry) for name, entry in value.items()}
     return [plain(item) for item in value] if isinstance(value, list | array) else value
 
 
@@ -142,10 +142,10 @@ async def test_a_question_may_hold_a_long_list(name: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["1,,2", "1 2", ",", "01", "", "-", "[[1]]"])
-@pytest.mark.parametrize("place", [0, 70_000, 140_000])
-async def test_a_fault_in_a_long_list_is_no_number(wrong: str, place: int) -> None:
+@pytest.mark.parametrize("field", [0, 70_000, 140_000])
+async def test_a_fault_in_a_long_list_is_no_number(wrong: str, field: int) -> None:
     numbers = list(map(str, range(140_000)))
-    body = ('{"a":[' + ",".join([*numbers[:place], wrong, *numbers[place:]]) + "]}").encode()
+    body = ('{"a":[' + ",".join([*numbers[:field], wrong, *numbers[field:]]) + "]}").encode()
     if wrong == "[[1]]":
         assert plain(await decode_object_in_turns(body)) == json.loads(body)
         return
@@ -192,15 +192,15 @@ async def test_the_same_image_has_the_same_digest_in_a_body_of_any_size() -> Non
     assert small == large
 
 
-@pytest.mark.parametrize("place", ["content", "unknown", "prompt"])
-async def test_text_is_not_held_and_has_a_limit_of_its_own(place: str) -> None:
+@pytest.mark.parametrize("field", ["content", "unknown", "prompt"])
+async def test_text_is_not_held_and_has_a_limit_of_its_own(field: str) -> None:
     text = "A" * (MAX_TEXT_BYTES // 2)
-    inner = json.dumps({place: text})
+    inner = json.dumps({field: text})
     value, held = await read_object_in_turns(f'{{"a":{inner},"b":[{json.dumps(image("B"))}]}}'.encode())
-    assert value["a"][place] == text
+    assert value["a"][field] == text
     assert held is not None and len(held.spans) == 1
     with pytest.raises(BadBodyError, match="beside media"):
-        await read_object_in_turns(json.dumps({place: text, "a": text + "A"}).encode())
+        await read_object_in_turns(json.dumps({field: text, "a": text + "A"}).encode())
 
 
 async def test_no_client_can_write_the_name_of_a_held_text() -> None:

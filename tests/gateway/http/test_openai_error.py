@@ -1,4 +1,4 @@
-"""Errors have OpenAI's shape and tell clients when to come back."""
+"""Errors have OpenAI's shape and state when to retry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What is not the gateway's own is relayed as it is, both ways; without a process that serves pages it is 503."""
+"""Paths other than the gateway's own are relayed unchanged, both ways; without a process that serves pages they get
+503.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +127,7 @@ class Relayed:
 
 @pytest.fixture
 async def away() -> AsyncIterator[Relayed]:
-    """The relay, while nobody serves pages."""
+    """The relay, while no process serves pages."""
     listener = listen()
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     with tempfile.TemporaryDirectory() as directory:
@@ -189,7 +191,7 @@ async def test_an_answer_is_relayed_while_it_comes(relayed: Relayed) -> None:
         assert await answer.read() == b"whole"
 
 
-async def test_the_clients_address_is_the_gateways_word_and_nobody_elses(relayed: Relayed) -> None:
+async def test_the_clients_address_comes_from_the_gateway_alone(relayed: Relayed) -> None:
     connection = await RawConnection.open(relayed.url)
     await connection.send(
         b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Headway-Client: 10.0.0.1 1\r\nx-headway-client: 10.0.0.2 2\r\n"
@@ -267,7 +269,7 @@ async def test_a_client_that_leaves_ends_the_websocket_behind_the_relay(relayed:
 
 
 @pytest.mark.parametrize("path", ["/ws/closed", "/ws/fleet"])
-async def test_a_websocket_that_is_rejected_or_finds_nobody_is_closed(away: Relayed, path: str) -> None:
+async def test_a_websocket_that_is_rejected_or_has_no_server_is_closed(away: Relayed, path: str) -> None:
     async def connect() -> int:
         with pytest.raises(aiohttp.WSServerHandshakeError) as rejected:
             await away.client.ws_connect(away.url + path)

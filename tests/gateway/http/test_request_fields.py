@@ -1,4 +1,4 @@
-"""Only the head of a request says who sends it and where to: not its trailers, and no field twice."""
+"""Only the head of a request identifies its sender and destination: not its trailers, and no field twice."""
 
 from __future__ import annotations
 

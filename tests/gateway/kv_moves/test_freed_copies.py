@@ -1,4 +1,4 @@
-"""Which shrinks were wrong: their blocks were missed soon on the node that gave them up."""
+"""Detects wrong shrinks: their blocks were missed soon on the node that dropped them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_shrink_whose_blocks_are_missed_on_its_node_is_useless_once() -> None:
     freed.check()
 
 
-def test_a_shrink_that_nobody_missed_for_long_enough_is_useful() -> None:
+def test_a_shrink_that_was_not_missed_for_long_enough_is_useful() -> None:
     freed = FreedCopies()
     freed.went(shrink(), (1, 2, 3), 10.0)
     assert freed.sweep(10.0 + MISSED_S - 0.1) == []
@@ -50,7 +50,7 @@ def test_nothing_that_went_and_more_than_the_limit_are_not_judged(monkeypatch: p
 
 
 def test_random_shrinks_are_judged_once_each() -> None:
-    rng, freed, told = random.Random(5), FreedCopies(), list[tuple[str, str]]()
+    rng, freed, reported = random.Random(5), FreedCopies(), list[tuple[str, str]]()
     now = 0.0
     for number in range(800):
         now += rng.random() * 10
@@ -58,11 +58,11 @@ def test_random_shrinks_are_judged_once_each() -> None:
         if rng.random() < 0.5:
             freed.went(shrink(f"o-{number}", f"kv-{rng.randrange(3)}"), tuple(dict.fromkeys(keys)), now)
         else:
-            told += worths(freed.wanted(f"kv-{rng.randrange(3)}", keys, now))
-        told += worths(freed.sweep(now))
+            reported += worths(freed.wanted(f"kv-{rng.randrange(3)}", keys, now))
+        reported += worths(freed.sweep(now))
         freed.check()
-    told += worths(freed.sweep(now + MISSED_S))
+    reported += worths(freed.sweep(now + MISSED_S))
     assert len(freed) == 0
-    names = [name for name, _ in told]
+    names = [name for name, _ in reported]
     assert len(set(names)) == len(names) > 100
-    assert {worth for _, worth in told} == {"useful", "useless"}
+    assert {worth for _, worth in reported} == {"useful", "useless"}

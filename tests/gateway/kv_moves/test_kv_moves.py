@@ -1,4 +1,4 @@
-"""How orders are carried out: within limits, the urgent ones first, and no longer than somebody wants them."""
+"""How orders are carried out: within limits, the urgent ones first, and only while they are wanted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SlowMover(Mover):
         self.asked: list[tuple[str, str, int, FlowPriority]] = []
         self.shrunk: list[tuple[str, str, int, int]] = []
         self.outcomes: dict[int, Ending] = {}
-        """By the first key of a part."""
+        """Outcomes by the first key of a part."""
         self._turns = threading.Semaphore(0)
         self._lock = threading.Lock()
         self.closed = False
@@ -178,9 +178,9 @@ async def test_one_that_has_begun_ends_after_its_part_and_what_came_may_still_be
         made.orders.left_queue("r-1")
         made.mover.let(10)
         await until(lambda: made.counted("prefetch", "late") == 1)
-        (told,) = made.rows()
-        assert (told.outcome, told.asked_blocks, told.blocks) == ("late", 5 * PART_BLOCKS, 2 * PART_BLOCKS)
-        assert told.bytes == 2 * PART_BLOCKS * BLOCK
+        (row,) = made.rows()
+        assert (row.outcome, row.asked_blocks, row.blocks) == ("late", 5 * PART_BLOCKS, 2 * PART_BLOCKS)
+        assert row.bytes == 2 * PART_BLOCKS * BLOCK
         assert [tokens for _, tokens in made.orders.book.loaded("b", (1, 2))] == [32]
 
 
@@ -191,9 +191,9 @@ async def test_an_order_that_fails_says_so_with_what_came_before() -> None:
         made.ask(1001)
         made.mover.let(10)
         await until(lambda: made.counted("prefetch", "missing") == made.counted("prefetch", "failed") == 1)
-        told = {row.outcome: row for row in made.rows()}
-        assert (told["missing"].blocks, told["missing"].worth) == (PART_BLOCKS, "open")
-        assert (told["failed"].blocks, told["failed"].worth) == (0, "none")
+        reported = {row.outcome: row for row in made.rows()}
+        assert (reported["missing"].blocks, reported["missing"].worth) == (PART_BLOCKS, "open")
+        assert (reported["failed"].blocks, reported["failed"].worth) == (0, "none")
 
 
 async def test_nodes_that_are_followed_no_more_are_not_asked() -> None:
@@ -242,7 +242,7 @@ async def test_what_was_there_already_makes_no_row() -> None:
 
 
 class Dropped:
-    """Hears of advisories' orders. Mutable: whose gave way."""
+    """Receives advisories' orders. Mutable: those that gave way."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -257,17 +257,17 @@ class Dropped:
     def used(self, row: KvMoveRow, tokens: int) -> None: ...
 
 
-async def test_who_asked_for_an_order_that_gives_way_hears_of_it() -> None:
-    made, heard = Asked(), Dropped()
-    made.orders.listener = heard
+async def test_the_asker_of_an_order_that_gives_way_is_notified() -> None:
+    made, received = Asked(), Dropped()
+    made.orders.listener = received
     for number in range(MAX_PER_TARGET):
         made.ask(1000 * number + 1)
     assert made.ask(500, planner=ADVISORY, request="session s")
     number = MAX_PER_TARGET
-    while not heard.names and number < 2 * MAX_WAITING:
+    while not received.names and number < 2 * MAX_WAITING:
         assert made.ask(1000 * number + 1)
         number += 1
-    assert heard.names == {"session s"}
+    assert received.names == {"session s"}
     assert made.counted("advisory", "dropped") == 1
     made.mover.let(2 * MAX_WAITING)
     await made.orders.stop()
@@ -304,7 +304,7 @@ async def test_a_mover_that_breaks_costs_its_order_alone(planner: Planner) -> No
 
 
 @pytest.mark.parametrize("planner", [REPLICATE, ADVISORY])
-async def test_a_copy_that_nobody_loads_from_goes_while_another_node_has_it(planner: Planner) -> None:
+async def test_an_unused_copy_is_dropped_while_another_node_has_it(planner: Planner) -> None:
     async with asked() as made:
         held = made.nodes.holdings
         for name in "ab":

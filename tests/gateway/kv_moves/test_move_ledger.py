@@ -1,4 +1,4 @@
-"""What copies are worth: the loads from them before they leave."""
+"""Worth of copies: the loads from them before they leave."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Kept:
         self.judged: list[tuple[str, str]] = []
         self.book = MoveLedger(lambda node, key: (node, key) not in self.gone, self._judge)
 
-    def _judge(self, told: KvMoveRow) -> None:
-        self.judged.append((told.order_id, told.worth))
+    def _judge(self, row: KvMoveRow) -> None:
+        self.judged.append((row.order_id, row.worth))
 
     def rows(self) -> dict[str, KvMoveRow]:
         return {take_row.order_id: take_row for take_row in self.book.take_rows(1000)}
 
 
 def saved(kept: Kept, node: str, keys: tuple[int, ...]) -> dict[str, int]:
-    """Return the tokens that copies on a node save whoever loads these blocks, by who had asked for them."""
-    return {told.planner: tokens for told, tokens in kept.book.loaded(node, keys)}
+    """Return the tokens that copies on a node save a request with these blocks, by their planners."""
+    return {row.planner: tokens for row, tokens in kept.book.loaded(node, keys)}
 
 
 def test_a_copy_that_is_loaded_from_is_useful_and_its_tokens_add_up() -> None:
@@ -38,8 +38,8 @@ def test_a_copy_that_is_loaded_from_is_useful_and_its_tokens_add_up() -> None:
     assert kept.rows()["o-1"].worth == "open"
     assert saved(kept, "kv-2", (1, 2, 9)) == {"prefetch": 32}
     assert saved(kept, "kv-2", (3,)) == {"prefetch": 16}
-    told = kept.rows()["o-1"]
-    assert (told.loads, told.saved_tokens, told.worth) == (2, 48, "useful")
+    reported = kept.rows()["o-1"]
+    assert (reported.loads, reported.saved_tokens, reported.worth) == (2, 48, "useful")
     assert kept.judged == [("o-1", "useful")]
     kept.book.check()
 
@@ -84,7 +84,7 @@ def test_an_old_copy_is_judged_though_it_is_still_there() -> None:
     assert kept.judged == [("o-1", "useless")]
 
 
-def test_an_order_that_brought_nothing_is_told_and_not_judged() -> None:
+def test_an_order_that_brought_nothing_is_reported_and_not_judged() -> None:
     kept = Kept()
     kept.book.ended(row(outcome="failed", blocks=0, bytes=0), (), 16, 0.0)
     kept.book.sweep(MAX_AGE_S + 1)
@@ -99,7 +99,7 @@ def test_a_later_copy_of_a_block_gets_the_credit() -> None:
     kept.book.check()
 
 
-def test_rows_are_told_once_and_as_they_are_last() -> None:
+def test_rows_are_reported_once_and_in_their_last_state() -> None:
     kept = Kept()
     kept.book.ended(row(), (1,), 16, 0.0)
     kept.book.loaded("kv-2", (1,))

@@ -1,4 +1,4 @@
-"""Engines, node managers and a gateway at work together: blocks come to a node before somebody needs them there."""
+"""Engines, node managers and a gateway at work together: blocks come to a node before they are needed there."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ ONE_AT_A_TIME = RoutingPolicy(
 OTHER = [{"role": "user", "content": "quite another prompt, which is long enough for blocks of its own; " * 4}]
 
 
-class Told:
-    """The newest row of each order that the gateway told of."""
+class MoveRows:
+    """The newest row of each order that the gateway reported."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.rows: dict[str, KvMoveRow] = {}
-        fleet.bus.subscribe(TOPIC, self._hear)
+        fleet.bus.subscribe(TOPIC, self._receive)
 
     def only(self) -> KvMoveRow:
         (row,) = self.rows.values()
         return row
 
-    def _hear(self, _topic: str, value: bytes) -> None:
+    def _receive(self, _topic: str, value: bytes) -> None:
         for row in decode_orders(value):
             self.rows[row.order_id] = row
 
@@ -71,7 +71,7 @@ async def queued_behind_another(fleet: Fleet) -> tuple[asyncio.Task[Any], asynci
 async def test_what_a_queued_request_will_load_comes_beside_its_engine_meanwhile(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}, policy=ONE_AT_A_TIME) as fleet:
-            told = Told(fleet)
+            rows = MoveRows(fleet)
             await computed_on_engine_0(fleet)
             first, waiting = await queued_behind_another(fleet)
             await until(lambda: fleet.blocks("b") == BLOCKS)
@@ -85,8 +85,8 @@ async def test_what_a_queued_request_will_load_comes_beside_its_engine_meanwhile
             load = record.load
             assert load is not None
             assert (load.node, load.blocks, load.saved_tokens) == ("b", BLOCKS, 16 * BLOCKS)
-            await until(lambda: told.rows and told.only().worth == "useful")
-            row = told.only()
+            await until(lambda: rows.rows and rows.only().worth == "useful")
+            row = rows.only()
             assert (row.planner, row.source, row.target, row.outcome) == ("prefetch", "a", "b", "moved")
             assert (row.asked_blocks, row.blocks, row.bytes) == (BLOCKS, BLOCKS, BLOCKS * BLOCK_BYTES)
             assert (row.loads, row.saved_tokens, row.pool_id) == (1, 16 * BLOCKS, "pool")
@@ -101,7 +101,7 @@ async def test_what_a_queued_request_will_load_comes_beside_its_engine_meanwhile
 async def test_blocks_that_are_loaded_from_afar_again_and_again_come_to_stay(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}) as fleet:
-            told = Told(fleet)
+            rows = MoveRows(fleet)
             fleet.engines["engine-1"].node = ""
             await computed_on_engine_0(fleet)
             for _ in range(30):
@@ -115,8 +115,8 @@ async def test_blocks_that_are_loaded_from_afar_again_and_again_come_to_stay(tmp
             _, record = await fleet.ask()
             assert record.load is not None
             assert (record.load.node, record.load.blocks) == ("b", BLOCKS)
-            await until(lambda: told.rows and told.only().worth == "useful")
-            row = told.only()
+            await until(lambda: rows.rows and rows.only().worth == "useful")
+            row = rows.only()
             assert (row.planner, row.source, row.target, row.blocks) == ("replicate", "a", "b", BLOCKS)
             assert (row.loads, row.saved_tokens) == (1, 16 * BLOCKS)
 
@@ -128,7 +128,7 @@ async def test_a_replica_that_went_cold_leaves_its_node_and_the_other_copy_serve
     monkeypatch.setattr(block_mover, "UNREAD_S", 0.0)
     with a_node("a") as (_, one), a_node("b") as (manager, other):
         async with serving(tmp_path, {"a": one, "b": other}) as fleet:
-            told = Told(fleet)
+            rows = MoveRows(fleet)
             fleet.engines["engine-1"].node = ""
             await computed_on_engine_0(fleet)
             for _ in range(30):
@@ -139,21 +139,21 @@ async def test_a_replica_that_went_cold_leaves_its_node_and_the_other_copy_serve
             await until(lambda: orders(fleet, "shrink", "freed") == 1)
             await until(lambda: fleet.blocks("b") == 0)
             assert (len(manager.store.catalog), manager.store.counts.shrunk) == (0, BLOCKS)
-            await until(lambda: len(told.rows) == 2)
-            row = next(item for item in told.rows.values() if item.planner == "shrink")
+            await until(lambda: len(rows.rows) == 2)
+            row = next(item for item in rows.rows.values() if item.planner == "shrink")
             assert (row.source, row.target, row.asked_blocks, row.blocks) == ("a", "b", BLOCKS, BLOCKS)
             assert (row.outcome, row.worth, row.bytes) == ("freed", "open", BLOCKS * BLOCK_BYTES)
             _, record = await fleet.ask()
             assert record.load is not None
             assert (record.load.node, record.load.blocks) == ("a", BLOCKS)
-            await until(lambda: told.rows[row.order_id].worth == "useless")
+            await until(lambda: rows.rows[row.order_id].worth == "useless")
             assert 'headway_kv_moves_useless_total{planner="shrink"} 1.0' in await fleet.gateway.metrics()
 
 
 async def test_an_order_whose_holder_is_gone_fails_and_its_request_is_served(tmp_path: Path) -> None:
     with a_node("a") as (manager, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}, policy=ONE_AT_A_TIME) as fleet:
-            told = Told(fleet)
+            rows = MoveRows(fleet)
             await computed_on_engine_0(fleet)
             keys = fleet.engines["engine-0"].orders[0].routing_keys()
             for key in keys:
@@ -161,10 +161,10 @@ async def test_an_order_whose_holder_is_gone_fails_and_its_request_is_served(tmp
                 assert record is not None
                 with manager.store.lock:
                     manager.store.catalog.forget(record)
-            # The gateway has not heard of it yet.
+            # The gateway does not know of it yet.
             first, waiting = await queued_behind_another(fleet)
-            await until(lambda: told.rows)
-            assert (told.only().outcome, told.only().blocks, told.only().worth) == ("missing", 0, "none")
+            await until(lambda: rows.rows)
+            assert (rows.only().outcome, rows.only().blocks, rows.only().worth) == ("missing", 0, "none")
             fleet.engines["engine-1"].free.set()
             await first
             _, decided = await waiting

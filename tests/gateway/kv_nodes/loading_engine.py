@@ -1,4 +1,4 @@
-"""An engine that keeps what it computes on a node manager and loads what it is told to, as a KV connector does."""
+"""An engine that keeps its blocks on a node manager and loads the ordered ones, as a KV connector does."""
 
 from __future__ import annotations
 
@@ -89,11 +89,11 @@ class LoadingEngine(ScriptedEngine):
             return KvOutcome()
         keys = order.routing_keys()[: order.load_blocks]
         began = time.monotonic()
-        found = self._client.get(order.holders, [Wanted(payload_key(key)) for key in keys])
-        blocks = next((number for number, each in enumerate(found) if each is None), len(found))
-        for key, each in zip(keys, found[:blocks], strict=False):
-            assert each is not None
-            assert each.payload == block_of(key)[1], "a wrong block was loaded"
+        payloads = self._client.get(order.holders, [Wanted(payload_key(key)) for key in keys])
+        blocks = next((number for number, block in enumerate(payloads) if block is None), len(payloads))
+        for key, block in zip(keys, payloads[:blocks], strict=False):
+            assert block is not None
+            assert block.payload == block_of(key)[1], "a wrong block was loaded"
         seconds = time.monotonic() - began
         reason = "" if blocks == len(keys) else "missing" if blocks else "failed"
         return KvOutcome(

@@ -1,4 +1,4 @@
-"""The table of nodes as snapshots change it, over followers that do what the test says."""
+"""The table of nodes as snapshots change it, over followers that the test scripts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Scripted(NodeFollower):
     def join(self, seconds: float) -> bool:
         return self.over
 
-    async def tells(self, *keys: int, stored: bool = True) -> None:
+    async def reports(self, *keys: int, stored: bool = True) -> None:
         (self.held.update if stored else self.held.difference_update)(keys)
         held = len(self.held)
         await asyncio.to_thread(
@@ -78,7 +78,7 @@ async def test_a_node_counts_once_it_is_known_in_full() -> None:
     nodes = Nodes()
     nodes.apply([entry("a")])
     (follower,) = nodes.made
-    await follower.tells(1, 2)
+    await follower.reports(1, 2)
     await until(lambda: len(nodes.holdings) == 2)
     assert nodes.names(1, 2) == []
     assert b'headway_kv_node_followed{node="a"} 0.0' in nodes.metrics.render()
@@ -86,7 +86,7 @@ async def test_a_node_counts_once_it_is_known_in_full() -> None:
     await until(lambda: nodes.names(1, 2) == ["a"])
     assert b'headway_kv_node_followed{node="a"} 1.0' in nodes.metrics.render()
     assert b'headway_kv_node_blocks{node="a"} 2.0' in nodes.metrics.render()
-    await follower.tells(2, stored=False)
+    await follower.reports(2, stored=False)
     await until(lambda: b'headway_kv_node_blocks{node="a"} 1.0' in nodes.metrics.render())
     nodes.holdings.check()
     await nodes.stop()
@@ -114,13 +114,13 @@ async def test_a_node_that_left_drains_or_moved_is_forgotten(after: list[KvNodeE
     nodes = Nodes()
     nodes.apply([entry("a")])
     first = nodes.made[0]
-    await first.tells(1)
+    await first.reports(1)
     await first.completes(1)
     await until(lambda: nodes.names(1) == ["a"])
     nodes.apply(after)
     assert (nodes.names(1), first.over) == ([], True)
-    # What its follower still says comes too late.
-    await first.tells(1)
+    # Later results of its follower come too late.
+    await first.reports(1)
     await first.completes(1)
     await asyncio.sleep(0)
     assert nodes.names(1) == []
@@ -159,7 +159,7 @@ async def test_a_follower_waits_for_a_loop_that_is_busy_and_goes_when_it_is_over
 
     thread = threading.Thread(target=floods)
     thread.start()
-    # The loop does not turn here, so that the follower stands still before long.
+    # The loop does not turn here, so that the follower stalls before long.
     assert not ahead.wait(0.3)
     nodes.apply([])
     assert await asyncio.to_thread(ahead.wait, 10.0)

@@ -17,7 +17,7 @@ from gateway.bus.bus import InProcessBus
 from gateway.contracts.snapshot import KvNodeEntry, Snapshot, encode_snapshot
 from gateway.contracts.stored_decision import StoredDecision
 from gateway.gateway import SNAPSHOT_TOPIC
-from gateway.reports.decision_recorder import as_it_stands
+from gateway.reports.decision_recorder import current_decision
 from kvstore.node.node_manager import NodeManager
 from kvstore.transfer.shared_secret import NodeAccess
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy, Stage
@@ -83,7 +83,7 @@ class Fleet:
         assert status == 200, answer
         record = self.gateway.app.recent.get(headers["x-headway-decision"])
         assert record is not None
-        return answer, as_it_stands(record)
+        return answer, current_decision(record)
 
     def holding(self, name: str) -> bool:
         return self.gateway.gateway.kv_nodes.holdings.is_readable(name)
@@ -110,7 +110,7 @@ async def serving(
     async with first, second, served([], state_dir, bus=bus, gateway_settings=settings) as gateway:
         plain = snapshot([first.url, second.url], roles=roles, **{"policy": policy, **pool})
         with_homes = tuple(
-            msgspec.structs.replace(each, kv_node=home) for each, home in zip(plain.engines, homes, strict=True)
+            msgspec.structs.replace(item, kv_node=home) for item, home in zip(plain.engines, homes, strict=True)
         )
         fleet = Fleet(gateway, engines, msgspec.structs.replace(plain, engines=with_homes), bus)
         fleet.publish(kv_nodes=tuple(nodes.values()))
@@ -160,7 +160,7 @@ async def test_what_one_engine_computed_another_one_loads(tmp_path: Path, placem
 
 
 async def test_the_record_says_what_was_there_and_no_hit_is_a_surprise(tmp_path: Path) -> None:
-    """What was loaded is no error of the index, which says what the engine itself held."""
+    """A load is no error of the index, which covers the engine's own memory."""
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}) as fleet:
             await until(lambda: fleet.holding("a") and fleet.holding("b"))
@@ -171,7 +171,7 @@ async def test_the_record_says_what_was_there_and_no_hit_is_a_surprise(tmp_path:
             assert (record.cached_tokens, record.believed_tokens, record.mismatch) == (16 * BLOCKS, 0, "")
 
 
-async def test_a_stream_s_client_hears_nothing_of_the_load(tmp_path: Path) -> None:
+async def test_a_stream_s_client_sees_nothing_of_the_load(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}) as fleet:
             await until(lambda: fleet.holding("a") and fleet.holding("b"))
@@ -240,7 +240,7 @@ async def test_another_tenant_s_keys_are_others_where_caches_are_separated(tmp_p
 
 
 @pytest.mark.parametrize("hint", ["ephemeral", "context_cache", "default"])
-async def test_engines_are_told_what_the_caller_says_of_its_prompt(tmp_path: Path, hint: str) -> None:
+async def test_engines_get_the_callers_hint_about_its_prompt(tmp_path: Path, hint: str) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}) as fleet:
             for engine in fleet.engines.values():
@@ -284,7 +284,7 @@ async def test_an_engine_that_says_nothing_of_its_load_is_counted_so(tmp_path: P
             _, record = await fleet.ask()
             assert record.load is not None
             assert (record.load.reason, fleet.loads("untold")) == ("untold", 1)
-            # What it reports as cached may have been loaded: nobody can say whether the index was wrong.
+            # Tokens reported as cached may have been loaded: whether the index was wrong is unknown.
             assert (record.cached_tokens, record.mismatch) == (16 * BLOCKS, "")
 
 
@@ -311,13 +311,13 @@ async def test_a_prompt_is_loaded_by_the_engine_that_prefills_and_handed_over(tm
             assert (legs[0]["do_remote_decode"], legs[1]["remote_url"]) == (True, first.url)
             record = fleet.gateway.app.recent.get(decision_id)
             assert record is not None
-            load = as_it_stands(record).load
+            load = current_decision(record).load
             assert load is not None
             assert (load.node, load.blocks, load.saved_tokens) == ("a", BLOCKS, 16 * BLOCKS)
 
 
 async def test_a_decision_that_others_carry_out_counts_on_no_load(tmp_path: Path) -> None:
-    """Who sends the request to the engine by itself has no order for it."""
+    """A caller that sends the request to the engine by itself has no order for it."""
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}) as fleet:
             await until(lambda: fleet.holding("a") and fleet.holding("b"))

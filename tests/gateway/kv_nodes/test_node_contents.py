@@ -28,10 +28,10 @@ def applied(contents: NodeContents, *events: KvEvent) -> list[ContentsChange]:
     return changes
 
 
-def test_a_page_tells_of_blocks_whose_key_is_known() -> None:
+def test_a_page_reports_blocks_whose_key_is_known() -> None:
     contents = NodeContents(100)
-    told = [(facts(1), ["CPU"]), (facts(0), ["CPU"]), (facts(2), ["CPU", "STORAGE"]), (facts(3), [])]
-    assert contents.page(told) == [ContentsChange(True, [1, 2])]  # type: ignore[arg-type]
+    blocks = [(facts(1), ["CPU"]), (facts(0), ["CPU"]), (facts(2), ["CPU", "STORAGE"]), (facts(3), [])]
+    assert contents.page(blocks) == [ContentsChange(True, [1, 2])]  # type: ignore[arg-type]
     assert len(contents) == 2
 
 
@@ -63,7 +63,7 @@ def test_events_that_repeat_what_a_page_showed_change_nothing() -> None:
     ]
 
 
-def test_a_page_tells_of_blocks_on_ssd_alone() -> None:
+def test_a_page_reports_blocks_on_ssd_alone() -> None:
     contents = NodeContents(100)
     assert contents.page([(facts(1), ["STORAGE"]), (facts(2), ["CPU"])]) == [
         ContentsChange(True, [2]),

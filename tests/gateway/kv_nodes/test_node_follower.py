@@ -1,4 +1,4 @@
-"""A follower beside a real node manager, or beside a scripted one where the node must misbehave."""
+"""A follower of a real node manager, or of a scripted one where the node must misbehave."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from tests.patience import wait_until
 QUICK = FollowSettings(timeout_s=0.5, beat_s=0.05, retry_min_s=0.02, retry_max_s=0.1)
 
 
-class Told(NodeSink):
-    """Keeps what a follower says as routing would know it."""
+class RecordingSink(NodeSink):
+    """Records a follower's results as routing would see them."""
 
     def __init__(self) -> None:
         self.keys: set[int] = set()
@@ -62,13 +62,13 @@ class Told(NodeSink):
 @contextmanager
 def following(
     entry: KvNodeEntry, keyring: Keyring = KEYRING, settings: FollowSettings = QUICK
-) -> Iterator[tuple[Told, NodeFollower]]:
-    told, context = Told(), zmq.Context()
+) -> Iterator[tuple[RecordingSink, NodeFollower]]:
+    sink, context = RecordingSink(), zmq.Context()
     pool = ConnectionPool(keyring, time.monotonic, None, settings.timeout_s)
-    follower = NodeFollower(entry, pool, context, told, settings)
+    follower = NodeFollower(entry, pool, context, sink, settings)
     follower.start()
     try:
-        yield told, follower
+        yield sink, follower
     finally:
         follower.stop()
         assert follower.join(10.0)
@@ -101,46 +101,46 @@ def put(client: TransferClient, manager: NodeManager, *keys: int) -> None:
 def test_what_was_there_and_what_comes_and_goes_is_known(tmp_path: Path) -> None:
     with a_node(tmp_path, free_ports(2)) as (manager, entry), a_client() as client:
         put(client, manager, 1, 2, 3)
-        with following(entry) as (told, _):
-            wait_until(lambda: told.followed)
-            assert told.keys == {1, 2, 3}
+        with following(entry) as (sink, _):
+            wait_until(lambda: sink.followed)
+            assert sink.keys == {1, 2, 3}
             put(client, manager, 4, 5)
-            wait_until(lambda: told.keys == {1, 2, 3, 4, 5})
+            wait_until(lambda: sink.keys == {1, 2, 3, 4, 5})
             client.call(address(manager), Purge("acme"))
-            wait_until(lambda: told.keys == set())
-            assert (told.followed, told.completions) == (True, 1)
+            wait_until(lambda: sink.keys == set())
+            assert (sink.followed, sink.completions) == (True, 1)
 
 
-def test_a_node_that_starts_anew_is_read_anew(tmp_path: Path) -> None:
+def test_a_restarted_node_is_read_again(tmp_path: Path) -> None:
     ports = free_ports(3)
     with a_client() as client:
         with a_node(tmp_path, ports[:2], port=ports[2]) as (manager, entry):
             put(client, manager, 1, 2)
             follow = following(entry)
-            told, _ = follow.__enter__()
-            wait_until(lambda: told.keys == {1, 2} and told.followed)
-        wait_until(lambda: not told.followed)
-        assert told.keys == set()
+            sink, _ = follow.__enter__()
+            wait_until(lambda: sink.keys == {1, 2} and sink.followed)
+        wait_until(lambda: not sink.followed)
+        assert sink.keys == set()
         with a_node(None, ports[:2], port=ports[2]) as (manager, _):
             put(client, manager, 7)
-            wait_until(lambda: told.followed and told.keys == {7})
+            wait_until(lambda: sink.followed and sink.keys == {7})
         follow.__exit__(None, None, None)
 
 
 def test_without_the_secret_nothing_is_read(tmp_path: Path) -> None:
     with a_node(tmp_path, free_ports(2)) as (manager, entry), a_client() as client:
         put(client, manager, 1)
-        with following(entry, Keyring.of(b"another secret")) as (told, _):
+        with following(entry, Keyring.of(b"another secret")) as (sink, _):
             wait_until(lambda: manager.server.rejected["unproved"] >= 2)
-            assert (told.keys, told.followed) == (set(), False)
+            assert (sink.keys, sink.followed) == (set(), False)
 
 
 def test_many_blocks_come_in_pages_and_one_replay() -> None:
     scripted = ScriptedNode()
     scripted.blocks = [facts(number) for number in range(1, 12_501)]
-    with scripted.serving() as entry, following(entry, settings=FollowSettings(beat_s=60.0)) as (told, _):
-        wait_until(lambda: told.followed)
-        assert len(told.keys) == 12_500
+    with scripted.serving() as entry, following(entry, settings=FollowSettings(beat_s=60.0)) as (sink, _):
+        wait_until(lambda: sink.followed)
+        assert len(sink.keys) == 12_500
         assert (scripted.pages, scripted.replays) == (8, 1)
 
 
@@ -154,10 +154,7 @@ def stored(*numbers: int) -> KvEvent:
 
 
 class ScriptedNode:
-    """Speaks a node's protocol as far as followers use it, and does what the test says.
-
-    Mutable: everything. `batches` are those published so far; `kept` says from which on they are replayed.
-    """
+    """Implements a node's protocol as far as followers use it, scripted by the test."""
 
     def __init__(self) -> None:
         self.blocks: list[BlockFacts] = []
@@ -170,7 +167,7 @@ class ScriptedNode:
         self._lock = threading.Lock()
 
     def publish(self, *events: KvEvent, lost: bool = False) -> None:
-        """Publish a batch; a lost one reaches nobody."""
+        """Publish a batch; a lost one reaches no subscriber."""
         with self._lock:
             number, payload = len(self.batches), encode_batch(EventBatch(0.0, list(events), 0))
             self.batches.append(payload)
@@ -243,8 +240,8 @@ class ScriptedNode:
             self.replays += 1
             with self._lock:
                 kept = list(enumerate(self.batches))[max(self.kept, int.from_bytes(number, "big")) :]
-            for each, payload in kept:
-                replay.send_multipart([peer, b"", b"kv@n1", each.to_bytes(8, "big"), payload])
+            for item, payload in kept:
+                replay.send_multipart([peer, b"", b"kv@n1", item.to_bytes(8, "big"), payload])
             replay.send_multipart([peer, b"", b"kv@n1", b"\xff" * 8, b""])
 
 
@@ -261,98 +258,98 @@ def test_what_was_published_while_the_pages_came_is_replayed(scripted: ScriptedN
         scripted.publish(stored(3), lost=True)
 
     scripted.on_page = once
-    with scripted.serving() as entry, following(entry) as (told, _):
-        wait_until(lambda: told.followed)
-        assert told.keys == {1, 2, 3}
+    with scripted.serving() as entry, following(entry) as (sink, _):
+        wait_until(lambda: sink.followed)
+        assert sink.keys == {1, 2, 3}
 
 
 def test_events_that_were_lost_are_missed_at_the_next_one(scripted: ScriptedNode) -> None:
-    with scripted.serving() as entry, following(entry, settings=FollowSettings(beat_s=60.0)) as (told, _):
-        wait_until(lambda: told.followed)
+    with scripted.serving() as entry, following(entry, settings=FollowSettings(beat_s=60.0)) as (sink, _):
+        wait_until(lambda: sink.followed)
         scripted.publish(stored(3), lost=True)
-        # A subscriber that has just come may miss a message, so it is told until it hears.
-        wait_until(lambda: bool(scripted.publish(stored(4))) or told.keys == {1, 2, 3, 4})
-        assert told.completions == 1
+        # A new subscriber may miss a message, so it is sent until one arrives.
+        wait_until(lambda: bool(scripted.publish(stored(4))) or sink.keys == {1, 2, 3, 4})
+        assert sink.completions == 1
 
 
 def test_events_that_were_lost_are_missed_at_the_next_sign_of_life(scripted: ScriptedNode) -> None:
-    with scripted.serving() as entry, following(entry) as (told, _):
-        wait_until(lambda: told.followed)
+    with scripted.serving() as entry, following(entry) as (sink, _):
+        wait_until(lambda: sink.followed)
         scripted.publish(stored(3), lost=True)
-        wait_until(lambda: told.keys == {1, 2, 3})
-        assert told.completions == 1
+        wait_until(lambda: sink.keys == {1, 2, 3})
+        assert sink.completions == 1
 
 
 def test_where_lost_events_are_not_kept_the_node_is_read_again(scripted: ScriptedNode) -> None:
-    with scripted.serving() as entry, following(entry) as (told, _):
-        wait_until(lambda: told.followed)
+    with scripted.serving() as entry, following(entry) as (sink, _):
+        wait_until(lambda: sink.followed)
         scripted.blocks = [facts(5)]
         scripted.publish(stored(3), lost=True)
         scripted.publish(stored(5), lost=True)
         scripted.kept = 2
-        wait_until(lambda: told.completions == 2)
-        assert told.keys == {5}
+        wait_until(lambda: sink.completions == 2)
+        assert sink.keys == {5}
 
 
 def test_a_silent_node_holds_nothing_until_it_speaks(scripted: ScriptedNode) -> None:
-    with scripted.serving() as entry, following(entry) as (told, _):
-        wait_until(lambda: told.followed)
+    with scripted.serving() as entry, following(entry) as (sink, _):
+        wait_until(lambda: sink.followed)
         scripted.silent = True
-        wait_until(lambda: not told.followed)
-        assert told.keys == set()
+        wait_until(lambda: not sink.followed)
+        assert sink.keys == set()
         scripted.silent = False
-        wait_until(lambda: told.followed)
-        assert told.keys == {1, 2}
+        wait_until(lambda: sink.followed)
+        assert sink.keys == {1, 2}
 
 
 def test_a_node_that_replays_nothing_is_never_taken_for_known(scripted: ScriptedNode) -> None:
     scripted.deaf = True
-    with scripted.serving() as entry, following(entry) as (told, _):
+    with scripted.serving() as entry, following(entry) as (sink, _):
         wait_until(lambda: scripted.pages >= 4)
-        assert (told.followed, told.completions) == (False, 0)
+        assert (sink.followed, sink.completions) == (False, 0)
 
 
 def test_a_node_whose_pages_do_not_go_on_is_never_taken_for_known(scripted: ScriptedNode) -> None:
     scripted.stuck = True
-    with scripted.serving() as entry, following(entry) as (told, _):
+    with scripted.serving() as entry, following(entry) as (sink, _):
         wait_until(lambda: scripted.pages >= 4)
-        assert (told.followed, told.completions) == (False, 0)
+        assert (sink.followed, sink.completions) == (False, 0)
         scripted.stuck = False
-        wait_until(lambda: told.followed)
-        assert told.keys == {1, 2}
+        wait_until(lambda: sink.followed)
+        assert sink.keys == {1, 2}
 
 
 def test_a_follower_that_breaks_leaves_nothing_behind_that_is_counted_on(
     scripted: ScriptedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    with scripted.serving() as entry, following(entry) as (told, follower):
-        wait_until(lambda: told.followed)
+    with scripted.serving() as entry, following(entry) as (sink, follower):
+        wait_until(lambda: sink.followed)
 
         def breaks(*_: object) -> bool:
             raise RuntimeError("a fault of ours")
 
         monkeypatch.setattr(follower, "_beat", breaks)
-        wait_until(lambda: not told.followed)
+        wait_until(lambda: not sink.followed)
         assert follower.join(10.0)
-        assert told.keys == set()
+        assert sink.keys == set()
 
 
-def test_a_node_that_counts_from_the_start_again_is_read_anew(scripted: ScriptedNode) -> None:
-    with scripted.serving() as entry, following(entry) as (told, _):
-        wait_until(lambda: told.followed)
+def test_a_node_that_counts_from_the_start_again_is_read_again(scripted: ScriptedNode) -> None:
+    with scripted.serving() as entry, following(entry) as (sink, _):
+        wait_until(lambda: sink.followed)
         for _ in range(3):
             scripted.publish(stored(3), lost=True)
-        wait_until(lambda: told.keys == {1, 2, 3})
+        wait_until(lambda: sink.keys == {1, 2, 3})
         scripted.batches = scripted.batches[:1]
         scripted.blocks = [facts(9)]
-        wait_until(lambda: told.followed and told.keys == {9})
+        wait_until(lambda: sink.followed and sink.keys == {9})
 
 
-def test_what_is_no_event_of_a_node_has_it_read_anew(scripted: ScriptedNode) -> None:
-    with scripted.serving() as entry, following(entry) as (told, _):
-        wait_until(lambda: told.followed)
+def test_an_unreadable_event_has_the_node_read_again(scripted: ScriptedNode) -> None:
+    with scripted.serving() as entry, following(entry) as (sink, _):
+        wait_until(lambda: sink.followed)
         with scripted._lock:
             scripted.batches.append(b"garbage")
-        wait_until(lambda: told.completions >= 2)
-        assert told.keys == {1, 2}
+        wait_until(lambda: sink.completions >= 2)
+        assert sink.keys == {1, 2}

@@ -21,7 +21,7 @@ from aiohttp import web
 from typing_extensions import override
 
 from bench.live.loopback_ports import free_port
-from gateway.bus.follower_bus import hear_gateways
+from gateway.bus.follower_bus import subscribe_to_gateways
 from gateway.bus.redis_bus import RedisBus
 from gateway.contracts.fleet_sample import TOPIC, FleetSample, PoolRole, decode_sample
 from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, encode_snapshot
@@ -40,7 +40,7 @@ STAYS = "stays"
 
 
 class Engine(ScriptedEngine):
-    """Remembers under which id each request came; one whose text says so stays until `goes_on`."""
+    """Records the id of each request; one whose text demands it waits for `goes_on`."""
 
     @property
     def ids(self) -> list[str]:
@@ -64,7 +64,7 @@ class Gateways:
         """Decision ids of whole answers."""
         self.samples: dict[str, FleetSample] = {}
         """The last word of each gateway."""
-        self.heard_s: dict[str, float] = {}
+        self.received_s: dict[str, float] = {}
         self.bus = RedisBus(hub_url, Keyring.of(SECRET.encode()))
         self._unsubscribe: Callable[[], None] = lambda: None
         self._directory, self._hub_url, self._session = directory, hub_url, session
@@ -77,8 +77,8 @@ class Gateways:
             self.bus.close()
             self.bus = RedisBus(self._hub_url, keyring)
         loop = asyncio.get_running_loop()
-        self._unsubscribe = hear_gateways(
-            self.bus, TOPIC, lambda *told: loop.call_soon_threadsafe(self.hear, *told) and None
+        self._unsubscribe = subscribe_to_gateways(
+            self.bus, TOPIC, lambda *sample: loop.call_soon_threadsafe(self.receive, *sample) and None
         )
 
     def close(self) -> None:
@@ -102,13 +102,13 @@ class Gateways:
         if number == signal.SIGKILL:
             self.processes[name].wait()
 
-    def hear(self, name: str, value: bytes) -> None:
+    def receive(self, name: str, value: bytes) -> None:
         """Take the sample of a gateway."""
         self.samples[name] = decode_sample(value)
-        self.heard_s[name] = time.monotonic()
+        self.received_s[name] = time.monotonic()
 
     def role(self, name: str) -> PoolRole | None:
-        """Return what a gateway last said that it is to the pool."""
+        """Return a gateway's last reported role for the pool."""
         sample = self.samples.get(name)
         return sample.pools[0].roles[0] if sample is not None and sample.pools and sample.pools[0].roles else None
 
@@ -123,9 +123,9 @@ class Gateways:
     async def owner(self, names: str, after: int = 0) -> tuple[str, int]:
         """Return the owner and its epoch, once all of these agree on one."""
         await self.until(lambda: self.owned(names, after) is not None)
-        found = self.owned(names, after)
-        assert found is not None
-        return found
+        owned = self.owned(names, after)
+        assert owned is not None
+        return owned
 
     def in_flight(self, names: str) -> int:
         """Return how many dispatched requests the owner last knew of; -1 while these agree on none."""
@@ -162,7 +162,7 @@ class Gateways:
         try:
             await until(holds)
         except TimeoutError:
-            said = {name: (self.role(name), self.heard_s.get(name)) for name in self.processes}
+            said = {name: (self.role(name), self.received_s.get(name)) for name in self.processes}
             raise AssertionError(f"never; last said at {time.monotonic():.1f}: {said}, {self.bus.state}") from None
 
     async def ready(self, name: str) -> None:
@@ -214,7 +214,7 @@ class Gateways:
                     return
 
     @asynccontextmanager
-    async def callers(self, names: str, each: int = 3) -> AsyncIterator[None]:
+    async def callers(self, names: str, per_gateway: int = 3) -> AsyncIterator[None]:
         """Send requests to these gateways for the block, so many at once to each; every one must be answered."""
         stop = asyncio.Event()
 
@@ -224,7 +224,7 @@ class Gateways:
                 count += 1
                 await self.chat(name, f"question {count} of caller {number} at {name}")
 
-        tasks = [asyncio.create_task(calling(name, number)) for name in names for number in range(each)]
+        tasks = [asyncio.create_task(calling(name, number)) for name in names for number in range(per_gateway)]
         try:
             yield
         finally:

@@ -39,7 +39,7 @@ async def test_a_killed_owner_costs_no_request_of_the_others_and_its_successor_k
             gateways.signal(dead, signal.SIGKILL)
             new, later = await gateways.owner(others, epoch)
             await more(gateways)
-        # What ran before the election, through either gateway, the new owner accounts for.
+        # The new owner accounts for requests from before the election, through either gateway.
         await gateways.until(lambda: gateways.in_flight(others) == len(staying))
         for engine in gateways.engines:
             engine.goes_on.set()
@@ -49,7 +49,7 @@ async def test_a_killed_owner_costs_no_request_of_the_others_and_its_successor_k
 
         gateways.check_requests()
         decided = {await gateways.decided_by(new, item) for item in gateways.answered}
-        # The owner's own requests name nobody.
+        # The owner's own requests name no decider.
         assert all(said in ("", ALONE) or re.fullmatch(r"[abc], epoch \d+", said) for said in decided), decided
         assert f"{dead}, epoch {epoch}" in decided
         roles = gateways.roles_logged(new)

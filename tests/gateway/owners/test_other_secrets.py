@@ -20,7 +20,7 @@ from tests.gateway.owners.shared_fleet import Clock, fleet, owners, ownership, s
 from tests.gateway.scripted_engine import ScriptedEngine
 
 KEYS = (11, 12, 13, 14)
-"""The same numbers at both gateways: of other seeds, they would stand for other prompts."""
+"""The same numbers at both gateways: with other seeds, they would identify other prompts."""
 WITHIN = {"a": (b"before", b"after"), "b": (b"after", b"before")}
 SAME = {"a": (b"after", b"before"), "b": (b"after", b"")}
 
@@ -46,18 +46,18 @@ async def test_an_owner_with_another_secret_in_use_finds_no_hit_and_keeps_no_key
         owner, (other,) = split(gateways)
         pool(owner).router.blocks_stored("e1", KEYS)
         asked = request(other.new_id(), KEYS, 9)
-        outcome = await pool(other).place(asked, hold=True)
+        outcome = await pool(other).decide(asked, hold=True)
         assert isinstance(outcome, Dispatched)
         decision = outcome.decision
         assert (decision.hit_tokens > 0) == finds
-        # Only a hit that was looked for says something of the engine's index.
+        # Only a hit that was searched for is evidence about the engine's index.
         assert decision.knew_blocks == finds
         assert decision.decided_by.endswith(OTHER_KEYS) != finds
         assert decision.decided_by.startswith(f"{owner.settings.peers.name}, epoch 1")  # type: ignore[union-attr]
         reserved = pool(owner).router.reservations.get(asked.request_id)
         assert reserved is not None
         assert (reserved.request.keys, reserved.request.prompt_tokens) == (KEYS if finds else (), 9)
-        # Its own index, and the load of both, go by what the gateway itself knows.
+        # Its own index, and the load of both, depend on the gateway's own knowledge.
         ours = pool(other).router.reservations.get(asked.request_id)
         assert ours is not None
         assert ours.request.keys == KEYS

@@ -46,7 +46,7 @@ from tests.private_redis import PrivateRedis, private_redis
 
 
 class History:
-    """What happened: who began to own the pool under which epoch, and each dispatch that a gateway took up."""
+    """The history: the owners of the pool with their epochs, and each dispatch that a gateway took up."""
 
     def __init__(self) -> None:
         self.elected: list[OwnerEpoch] = []
@@ -61,7 +61,7 @@ class History:
 
     async def place(self, gateway: Gateway, asked: InferenceRequest) -> Dispatched:
         """Place a request at this gateway."""
-        outcome = await pool(gateway).place(asked, hold=True)
+        outcome = await pool(gateway).decide(asked, hold=True)
         assert isinstance(outcome, Dispatched), outcome
         self.dispatched[asked.request_id] += 1
         return outcome
@@ -187,7 +187,7 @@ async def test_what_is_asked_under_another_epoch_is_rejected_and_decided_alone(
     stale = Ask(1, "pool", OwnerEpoch(1, other.new_id.tag), sent(asked, 0.0), True, (), False)
     owners(owner)._on_batch(peer, BATCH.encode(Batch(owner.new_id.tag, [stale])))
     assert (len(shared(owner).answers), len(pool(owner).router.reservations)) == (0, 0)
-    # An asker that is behind hears of the epoch with the rejection.
+    # An asker that is behind learns of the epoch with the rejection.
     shared(other).asks.epoch = OwnerEpoch(0, owner.new_id.tag)
     outcome = await history.place(other, asked)
     assert outcome.decision.decided_by in (ALONE, f"{owner.settings.peers.name}, epoch 1")  # type: ignore[union-attr]
@@ -198,7 +198,7 @@ async def test_a_request_that_waits_at_the_owner_is_withdrawn_with_its_client(
     three: list[Gateway], clock: Clock
 ) -> None:
     owner, (other, _) = split(three)
-    many = [asyncio.create_task(pool(other).place(made(other, 60_000), hold=True)) for _ in range(6)]
+    many = [asyncio.create_task(pool(other).decide(made(other, 60_000), hold=True)) for _ in range(6)]
     await clock.until(lambda: len(pool(owner).router.waiting) > 0)
     for task in many:
         task.cancel()
@@ -264,17 +264,17 @@ async def test_a_gateway_that_has_seen_no_owner_is_elected_above_what_its_peers_
 
 
 def announces_another_port(gateway: Gateway) -> None:
-    """Let it announce an address at which nobody listens, as one does that listens on loopback of another machine."""
+    """Let it announce an address without a listener, like a gateway that listens on loopback of another machine."""
     listen = gateway.peering.listen
 
-    async def listen_where_nobody_connects() -> None:
+    async def listen_on_another_port() -> None:
         await listen()
         gateway.peering._address = f"127.0.0.1:{free_port()}"
 
-    gateway.peering.listen = listen_where_nobody_connects  # type: ignore[method-assign]
+    gateway.peering.listen = listen_on_another_port  # type: ignore[method-assign]
 
 
-async def test_a_holder_that_nobody_reaches_leaves_the_pool_to_those_who_reach_each_other(
+async def test_an_unreachable_holder_leaves_the_pool_to_those_who_reach_each_other(
     tmp_path: Path, clock: Clock
 ) -> None:
     bus = InProcessBus()
@@ -302,21 +302,21 @@ async def test_gateways_that_do_not_reach_each_other_say_so_instead_of_taking_ea
         for gateway in both:
             announces_another_port(gateway)
         async with started(both):
-            # One may claim the pool before its first call is rejected; then it owns what nobody else asks it for.
+            # One may claim the pool before its first call is rejected; then no other gateway asks it.
             await clock.until(lambda: UNREACHED in {ownership(item).reason for item in both})
             await clock.passes(5.0)
-            told = [role for gateway in both for role in roles_told(gateway)]
-            assert {(item.role, item.reason) for item in told} <= {(ONLY, UNREACHED), (OWNER, "")}
-            assert [item.decides_alone for item in told].count(True) >= 1
+            roles = [role for gateway in both for role in reported_roles(gateway)]
+            assert {(item.role, item.reason) for item in roles} <= {(ONLY, UNREACHED), (OWNER, "")}
+            assert [item.decides_alone for item in roles].count(True) >= 1
 
 
-def roles_told(gateway: Gateway) -> tuple[PoolRole, ...]:
-    """Return what the gateway's fleet sample says of its role for the pool."""
+def reported_roles(gateway: Gateway) -> tuple[PoolRole, ...]:
+    """Return the gateway's role for the pool in its fleet sample."""
     (sampled,) = gateway._sampler.sample(time.monotonic(), time.time()).pools
     return sampled.roles
 
 
-async def test_while_redis_is_away_the_owner_stays_and_nobody_is_elected(
+async def test_while_redis_is_away_the_owner_stays_and_no_other_is_elected(
     over_redis: list[Gateway], redis: PrivateRedis, clock: Clock, history: History
 ) -> None:
     owner, others = split(over_redis)

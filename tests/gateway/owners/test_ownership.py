@@ -1,4 +1,4 @@
-"""Epochs of a pool's owner as one gateway knows them: each number is one gateway's."""
+"""Epochs of a pool's owner as one gateway knows them: each number belongs to one gateway."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from gateway.owners.ownership import ONLY, UNREACHED, Around, Ownership
 
 
 @pytest.mark.parametrize("claimant", ["a", "z"])
-def test_a_number_that_an_owner_had_is_nobody_elses(claimant: str) -> None:
+def test_a_number_that_an_owner_had_is_no_other_gateways(claimant: str) -> None:
     witness = Ownership("w", 0.0)
-    witness.hear(OwnerEpoch(1, "m"), "m", 0.0)
+    witness.receive(OwnerEpoch(1, "m"), "m", 0.0)
     assert witness.promise(OwnerEpoch(1, claimant)) == OwnerEpoch(1, "m")
     assert witness.promise(OwnerEpoch(2, claimant)) == OwnerEpoch(2, claimant)
 
@@ -26,10 +26,10 @@ def test_a_number_is_promised_once_and_to_its_gateway_again() -> None:
     assert witness.promise(OwnerEpoch(2, "z")) == OwnerEpoch(3, "a")
 
 
-def test_a_stale_epoch_is_not_heard() -> None:
+def test_a_stale_epoch_is_ignored() -> None:
     ownership = Ownership("w", 0.0)
-    assert ownership.hear(OwnerEpoch(4, "a"), "a", 0.0)
-    assert not ownership.hear(OwnerEpoch(3, "z"), "z", 1.0)
+    assert ownership.receive(OwnerEpoch(4, "a"), "a", 0.0)
+    assert not ownership.receive(OwnerEpoch(3, "z"), "z", 1.0)
     assert ownership.seen == OwnerEpoch(4, "a")
 
 

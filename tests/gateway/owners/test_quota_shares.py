@@ -30,7 +30,7 @@ async def three(tmp_path: Path, clock: Clock) -> AsyncIterator[list[Gateway]]:
     async with ScriptedEngine() as engine:
         first = msgspec.structs.replace(snapshot([engine_entry("e1", engine.url)]), api_keys=(KEY,))
         async with fleet(tmp_path, first, "abc", clock=clock) as gateways:
-            await clock.until(lambda: all(gateway.key_quotas.place[1] == 3 for gateway in gateways))
+            await clock.until(lambda: all(gateway.key_quotas.position[1] == 3 for gateway in gateways))
             yield gateways
 
 
@@ -95,7 +95,7 @@ async def test_the_part_of_a_dead_gateway_goes_to_the_others(three: list[Gateway
     await kill(dead)
     for task in dead._tasks:
         task.cancel()
-    await clock.until(lambda: all(item.key_quotas.place[1] == 2 for item in living))
+    await clock.until(lambda: all(item.key_quotas.position[1] == 2 for item in living))
 
     def whole() -> bool:
         for gateway in living:

@@ -36,7 +36,7 @@ def made(gateway: Gateway, tokens: int = 100, keys: tuple[int, ...] = ()) -> Inf
 
 
 async def placed(gateway: Gateway, asked: InferenceRequest) -> Dispatched:
-    outcome = await pool(gateway).place(asked, hold=True)
+    outcome = await pool(gateway).decide(asked, hold=True)
     assert isinstance(outcome, Dispatched), outcome
     return outcome
 

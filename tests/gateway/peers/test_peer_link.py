@@ -49,14 +49,14 @@ async def test_a_call_is_answered_and_names_its_caller() -> None:
         assert await asking.ask("eu", "echo", b"hello", 30) == b"us hello"
 
 
-async def test_a_notice_is_heard() -> None:
+async def test_a_notice_is_received() -> None:
     async with linked() as (asking, answering):
-        heard: asyncio.Future[tuple[str, bytes]] = asyncio.get_running_loop().create_future()
-        answering.on_notice("load", lambda peer, body: heard.set_result((peer.tag, body)))
+        received: asyncio.Future[tuple[str, bytes]] = asyncio.get_running_loop().create_future()
+        answering.on_notice("load", lambda peer, body: received.set_result((peer.tag, body)))
         await connected(asking)
-        assert asking.tell("eu", "load", b"7")
+        assert asking.notify("eu", "load", b"7")
         async with asyncio.timeout(PATIENCE_S):
-            assert await heard == ("aaaaaaaa", b"7")
+            assert await received == ("aaaaaaaa", b"7")
 
 
 async def test_a_handler_that_fails_is_no_silence() -> None:
@@ -140,13 +140,13 @@ async def test_garbage_on_the_peers_port_is_no_error(caplog: pytest.LogCaptureFi
 
 
 class Thief:
-    """A process without the secret that has taken the port of a dead gateway, and knows where a living one listens."""
+    """A process without the secret that has taken the port of a dead gateway, and knows the address of a living one."""
 
     def __init__(self, living: int) -> None:
         self.proofs: list[dict[str, str]] = []
         self.forwarded: list[dict[str, str]] = []
         self.got = 0
-        """Messages of whoever connects."""
+        """Messages of any connected client."""
         self.tampers = False
         self._url = f"http://127.0.0.1:{living}{PATH}"
         app = web.Application()
@@ -194,15 +194,17 @@ class Thief:
 
 @asynccontextmanager
 async def robbed(*, tampers: bool = False) -> AsyncIterator[tuple[PeerLinks, PeerLinks, Thief, list[bytes]]]:
-    """Yield a gateway that calls a dead one, a living one, who took the dead one's port, and what the living hears."""
+    """Yield a gateway that calls a dead one, a living one, the thief of the dead one's port, and the living one's
+    messages.
+    """
     asking, dead, living = (PeerLinks(PeerIdentity(8 * tag, "eu"), KEYRING) for tag in "bac")
-    heard: list[bytes] = []
+    received: list[bytes] = []
 
-    async def hear(_peer: PeerIdentity, body: bytes) -> bytes:
-        heard.append(body)
+    async def receive(_peer: PeerIdentity, body: bytes) -> bytes:
+        received.append(body)
         return b"done"
 
-    living.on_call("anything", hear)
+    living.on_call("anything", receive)
     port, thief = await dead.start("127.0.0.1", 0), Thief(await living.start("127.0.0.1", 0))
     thief.tampers = tampers
     await asking.start("127.0.0.1", 0)
@@ -210,7 +212,7 @@ async def robbed(*, tampers: bool = False) -> AsyncIterator[tuple[PeerLinks, Pee
     try:
         await thief.take(port)
         asking.set_peers({"eu": f"127.0.0.1:{port}"})
-        yield asking, living, thief, heard
+        yield asking, living, thief, received
     finally:
         for item in (asking, living):
             await item.stop()
@@ -218,20 +220,20 @@ async def robbed(*, tampers: bool = False) -> AsyncIterator[tuple[PeerLinks, Pee
 
 
 async def test_who_takes_a_dead_gateways_port_can_pass_a_connection_on_and_not_add_to_it() -> None:
-    async with robbed() as (asking, living, thief, heard):
+    async with robbed() as (asking, living, thief, received):
         await connected(asking)
         assert await asking.ask("eu", "anything", b"of the peer", 30) == b"done"
         assert thief.got == 2
-        # What it got opens nothing: not where it comes from, nor at any other gateway.
+        # Its loot opens nothing: neither at its origin nor at any other gateway.
         async with aiohttp.ClientSession() as session:
             for links in (living, asking):
                 url = f"http://127.0.0.1:{links._port._listeners[0].getsockname()[1]}{PATH}"
                 async with session.get(url, headers=thief.proofs[0]) as answer:
                     assert (answer.status, PROOF_HEADER in thief.proofs[0]) == (401, True)
-        assert heard == [b"of the peer"]
-    async with robbed(tampers=True) as (asking, _, thief, heard):
+        assert received == [b"of the peer"]
+    async with robbed(tampers=True) as (asking, _, thief, received):
         await until(lambda: len(thief.proofs) >= 2)
-        assert heard == []
+        assert received == []
 
 
 async def test_a_request_that_was_signed_for_one_gateway_opens_nothing_at_another() -> None:
@@ -249,7 +251,7 @@ async def test_a_request_that_was_signed_for_one_gateway_opens_nothing_at_anothe
 
 @pytest.mark.parametrize("welcome", [b"", b"0" * 64, None])
 async def test_nothing_is_sent_to_a_process_that_does_not_prove_itself(welcome: bytes | None) -> None:
-    heard: list[bytes] = []
+    received: list[bytes] = []
     tries = 0
 
     async def pretend(request: web.Request) -> web.StreamResponse:
@@ -261,7 +263,7 @@ async def test_nothing_is_sent_to_a_process_that_does_not_prove_itself(welcome: 
         tries += 1
         if welcome is not None:
             await socket.send_bytes(welcome)
-            heard.extend([message.data async for message in socket])
+            received.extend([message.data async for message in socket])
         return socket
 
     app = web.Application()
@@ -276,10 +278,10 @@ async def test_nothing_is_sent_to_a_process_that_does_not_prove_itself(welcome: 
         await until(lambda: tries >= 2)
         assert not links.connected("eu")
         assert not links.refused("eu"), "a process listens there"
-        assert not links.tell("eu", "load", b"7")
+        assert not links.notify("eu", "load", b"7")
         with pytest.raises(PeerGoneError):
             links.post("eu", "/forward", b"body", {}, b"head")
-        assert heard == []
+        assert received == []
     finally:
         await links.stop()
         await runner.cleanup()

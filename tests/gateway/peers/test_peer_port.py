@@ -1,4 +1,4 @@
-"""What strangers can hold of the port where gateways connect, and what gateways of the fleet notice of it."""
+"""Limits of strangers at the port where gateways connect, and their effect on gateways of the fleet."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def rejection(_request: web.Request) -> web.Response:
 
 
 class Door:
-    """A peers' port in front of one handler; `?secret` in a header proves a peer, and the clock goes as it is told."""
+    """A peers' port in front of one handler; `?secret` in a header proves a peer, and the test sets the clock."""
 
     def __init__(self, tls: TlsFiles | None = None) -> None:
         self.rejected: Counter[str] = Counter()

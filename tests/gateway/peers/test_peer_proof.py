@@ -65,7 +65,7 @@ def test_a_challenge_is_answered_in_time_whatever_the_clock_of_the_other_gateway
     assert server.proofs.accept(in_time) is not None
     server.now += 0.01
     assert server.proofs.accept(late) is None
-    # What was answered is forgotten with the challenges that could repeat it.
+    # An answered challenge is forgotten with those that could repeat it.
     server.now += CHALLENGE_S
     assert server.proofs.accept(in_time) is None
     assert not server.proofs._answered

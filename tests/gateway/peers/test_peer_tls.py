@@ -63,7 +63,7 @@ async def listening(tls: TlsFiles | LiveTls) -> AsyncIterator[int]:
 
 
 async def answer_to(port: int, tls: ssl.SSLContext | None) -> int:
-    """Return the status of a connection without proof, once TLS stands."""
+    """Return the status of a connection without proof, once TLS is established."""
     scheme = "http" if tls is None else "https"
     async with (
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session,
@@ -166,7 +166,7 @@ async def test_a_gateway_renews_its_certificate_at_half_its_life_and_drops_no_li
         assert second.not_valid_after_utc.timestamp() == pytest.approx(now + 7 * DAY_S, abs=1)
         assert await asking.ask("b", "echo", b"hello", 30) == b"hello"
         assert asking._links["b"]._socket is link, "the link is the same"
-        # And a new link goes by the new certificate, which names the same host and authority.
+        # And a new link uses the new certificate, which names the same host and authority.
         assert await answer_to(port, one.client) == 401
     assert LIFETIME.total_seconds() == 7 * DAY_S
 
@@ -234,7 +234,7 @@ async def test_an_owner_decides_over_tls(tls: TlsFiles, tmp_path: Path) -> None:
         topology = snapshot([engine_entry("e1", engine.url)])
         async with fleet(tmp_path, topology, tls=tls) as gateways:
             owner, (other,) = split(gateways)
-            outcome = await other.pools["pool"].place(request(other.new_id(), (), 100), hold=True)
+            outcome = await other.pools["pool"].decide(request(other.new_id(), (), 100), hold=True)
             assert isinstance(outcome, Dispatched)
             assert outcome.decision.decided_by == f"{owner.settings.peers.name}, epoch 1"  # type: ignore[union-attr]
             for gateway in gateways:

@@ -41,7 +41,7 @@ class HybridPrompts:
         return self._random.choices(range(10, 1900), k=blocks * self._size)
 
     def after(self, prefix: list[int], blocks: int) -> list[int]:
-        """Return a prompt that goes on from a prefix in a way of its own, and does not end with a block's end."""
+        """Return a prompt that continues a prefix in its own way, and does not end with a block's end."""
         return [*prefix, *self.tokens(blocks), *self.tokens(1)[:9]]
 
     async def ask(self, prompt: list[int]) -> Asked:
@@ -59,7 +59,7 @@ class HybridPrompts:
         return Asked(hits[0] // self._size, hits[1] // self._size, [*held, False].index(False))
 
     async def ask_many(self, count: int) -> list[Asked]:
-        """Ask prompts anew, longer, and from beginnings of any length on."""
+        """Ask prompts again, longer, and from beginnings of any length on."""
         drawn, asked = self._random, list[Asked]()
         roots = [self.tokens(ROOT_BLOCKS) for _ in range(5)]
         before = [self._from_root(roots) for _ in range(5)]

@@ -1,4 +1,4 @@
-"""What dispatches leave at engines gets into the index, long prompts over several turns of the event loop."""
+"""The blocks that dispatches leave at engines get into the index, long prompts over several turns of the event loop."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ LONG = 20_000
 
 
 class Fed:
-    """A feed whose router keeps the blocks that it is told, in the order of telling."""
+    """A feed whose router keeps the stored blocks, in the order of the calls."""
 
     def __init__(self, *, feeds: bool = True, guessed: bool = False) -> None:
-        self.told: list[int] = []
+        self.stored: list[int] = []
         self.ends: list[int] = []
         self.engine = SimpleNamespace(incarnation="one", intake=None)
         router: Any = SimpleNamespace(
-            blocks_stored=lambda _, keys: self.told.extend(reversed(keys)),
+            blocks_stored=lambda _, keys: self.stored.extend(reversed(keys)),
             index=SimpleNamespace(drop=lambda _: None),
             fleet=SimpleNamespace(keep_tail=lambda _, keys: self.ends.append(keys[-1])),
         )
         engines: Any = {"e": self.engine}
         self.feed = DispatchFeed(router, engines, GatewaySettings(), feeds=lambda _: feeds, refresh=lambda: None)
-        self.feed.tells = feeds
+        self.feed.feeds_any = feeds
         decision: Any = SimpleNamespace(engine_id="e", incarnation="one", hit_tokens=0)
         request: Any = SimpleNamespace(request_id="r", keys=tuple(range(LONG)), tenant_id="t", guessed=guessed)
         self.feed.dispatched(decision, request, salted=False)
@@ -41,9 +41,9 @@ async def turns() -> None:
 async def test_a_long_prompt_gets_in_over_several_turns_leaf_first() -> None:
     fed = Fed()
     fed.feed.observed(FirstToken("r"))
-    assert 0 < len(fed.told) < LONG
+    assert 0 < len(fed.stored) < LONG
     await turns()
-    assert fed.told == list(reversed(range(LONG)))
+    assert fed.stored == list(reversed(range(LONG)))
     assert fed.ends == [LONG - 1]
 
 
@@ -51,11 +51,11 @@ async def test_nothing_more_gets_in_once_keys_mean_something_else_or_the_engine_
     cleared, restarted = Fed(), Fed()
     for fed in (cleared, restarted):
         fed.feed.observed(FirstToken("r"))
-    before = len(cleared.told)
+    before = len(cleared.stored)
     cleared.feed.clear()
     restarted.engine.incarnation = "two"
     await turns()
-    assert len(cleared.told) == len(restarted.told) == before
+    assert len(cleared.stored) == len(restarted.stored) == before
 
 
 async def test_where_events_feed_the_index_only_guessed_keys_get_in() -> None:
@@ -63,5 +63,5 @@ async def test_where_events_feed_the_index_only_guessed_keys_get_in() -> None:
     for fed in (exact, guessed):
         fed.feed.observed(FirstToken("r"))
     await turns()
-    assert exact.told == []
-    assert sorted(guessed.told) == list(range(LONG))
+    assert exact.stored == []
+    assert sorted(guessed.stored) == list(range(LONG))

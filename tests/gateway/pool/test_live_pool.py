@@ -1,4 +1,4 @@
-"""A pool at work: health decides who gets work, restarts empty indices, new snapshots disturb nobody else."""
+"""A pool at work: health decides which engines get work, restarts empty indices, new snapshots disturb no others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.patience import PATIENCE_S, until
 
 
 def held_blocks(live: LiveGateway, engine_id: str, keys: tuple[int, ...]) -> int:
-    """Return how many of these blocks the index says that this engine holds."""
+    """Return how many of these blocks this engine holds, by the index."""
     router = live.pool.router
     target = router.fleet.target_of(engine_id)
     if target is None:
@@ -33,7 +33,7 @@ def held_blocks(live: LiveGateway, engine_id: str, keys: tuple[int, ...]) -> int
 
 
 async def engine_of(live: LiveGateway, name: str, **kwargs: object) -> str:
-    outcome = await live.pool.place(request(name, **kwargs), hold=False)  # type: ignore[arg-type]
+    outcome = await live.pool.decide(request(name, **kwargs), hold=False)  # type: ignore[arg-type]
     assert isinstance(outcome, Dispatched)
     return outcome.decision.engine_id
 
@@ -47,7 +47,7 @@ async def test_engines_that_answer_get_work_as_soon_as_start_returns(tmp_path: P
 async def test_an_engine_that_never_answered_gets_none(tmp_path: Path) -> None:
     dead = engine_entry("dead", f"http://127.0.0.1:{free_port()}")
     async with live_gateway(tmp_path, snapshot([dead])) as live:
-        outcome = await live.pool.place(request("r1"), hold=False)
+        outcome = await live.pool.decide(request("r1"), hold=False)
         assert isinstance(outcome, Rejected)
         assert outcome.code == "no_engine"
 
@@ -56,7 +56,7 @@ async def test_a_waiting_request_goes_as_soon_as_an_engine_answers(tmp_path: Pat
     async with fake_engine() as one:
         one.set("/health", 503, b"")
         async with live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
-            waiting = asyncio.create_task(live.pool.place(request("r1"), hold=True))
+            waiting = asyncio.create_task(live.pool.decide(request("r1"), hold=True))
             await asyncio.sleep(0.05)
             assert not waiting.done()
             one.set("/health", 200, b"")
@@ -139,7 +139,7 @@ async def test_a_new_snapshot_adds_and_removes_without_disturbing_the_rest(tmp_p
     async with fake_engine() as one, fake_engine() as two:
         a, b = engine_entry("a", one.url), engine_entry("b", two.url)
         async with live_gateway(tmp_path, snapshot([a])) as live:
-            await live.pool.place(request("r1"), hold=False)
+            await live.pool.decide(request("r1"), hold=False)
             engine = live.engine("a")
             live.publish(snapshot([a, b], version=2))
             await until(lambda: "b" in live.pool.engines and live.engine("b").breaker.accepts)
@@ -167,7 +167,7 @@ async def test_a_policy_change_carries_its_version_into_decisions(tmp_path: Path
         changed = RoutingPolicy(placement=Stage(name="round_robin"), order=Stage(name="fifo"))
         live.publish(snapshot([engine_entry("a", one.url)], version=2, policy=changed, policy_version=7))
         await until(lambda: live.pool.router.policy_version == 7)
-        outcome = await live.pool.place(request("r1"), hold=True)
+        outcome = await live.pool.decide(request("r1"), hold=True)
         assert isinstance(outcome, Dispatched)
         assert (outcome.decision.placement, outcome.decision.policy_version) == ("round_robin", 7)
 
@@ -216,7 +216,7 @@ async def test_events_feed_the_index_and_a_restart_empties_it(tmp_path: Path) ->
                 keys = token_block_keys(live.pool.seed(""), [1, 2, 3, 4], 2)
                 await until(lambda: held_blocks(live, "a", keys) == 2)
                 await until(lambda: live.shown("a").index_trust == "exact")
-                outcome = await live.pool.place(request("r1", keys, 5), hold=False)
+                outcome = await live.pool.decide(request("r1", keys, 5), hold=False)
                 assert isinstance(outcome, Dispatched)
                 assert outcome.decision.hit_tokens == 4
                 publisher.restart()
@@ -231,7 +231,7 @@ async def test_events_feed_the_index_and_a_restart_empties_it(tmp_path: Path) ->
         context.destroy(linger=0)
 
 
-async def test_a_new_model_name_starts_all_indices_anew(tmp_path: Path) -> None:
+async def test_a_new_model_name_resets_all_indices(tmp_path: Path) -> None:
     async with fake_engine() as one:
         entry = engine_entry("a", one.url)
         async with live_gateway(tmp_path, snapshot([entry], key_source="approximate")) as live:
@@ -259,7 +259,7 @@ async def test_a_crooked_event_endpoint_blinds_that_engine_only(tmp_path: Path) 
             await until(lambda: {engine.index_trust for engine in live.sample().engines} == {"blind"})
 
 
-async def test_few_ejections_count_where_many_engines_look_wrong(tmp_path: Path) -> None:
+async def test_few_ejections_count_where_many_engines_appear_wrong(tmp_path: Path) -> None:
     async with fake_engine() as one:
         entries = [engine_entry(name, one.url) for name in "abcd"]
         async with live_gateway(tmp_path, snapshot(entries)) as live:
@@ -302,9 +302,9 @@ async def test_engines_may_take_roles_and_give_them_up_while_requests_run(
             await until(lambda: all(live.engine(name).breaker.accepts for name in of))
 
         await roles(1, a="mixed", b="mixed")
-        before = await live.pool.place(request("before"), hold=True)
+        before = await live.pool.decide(request("before"), hold=True)
         await roles(2, a="prefill", b="decode")
-        paired = await live.pool.place(request("paired"), hold=True)
+        paired = await live.pool.decide(request("paired"), hold=True)
         assert isinstance(paired, Dispatched)
         assert paired.decision.pair is not None
         assert (paired.decision.engine_id, paired.decision.pair.engine_id) == ("a", "b")
@@ -317,7 +317,7 @@ async def test_engines_may_take_roles_and_give_them_up_while_requests_run(
         await roles(3, a="prefill", b="prefill")
         assert "roles_unmatched" in caplog.text
         await roles(4, a="mixed", b="mixed")
-        after = await live.pool.place(request("after"), hold=True)
+        after = await live.pool.decide(request("after"), hold=True)
         assert isinstance(after, Dispatched)
         assert after.decision.pair is None
         assert isinstance(before, Dispatched)

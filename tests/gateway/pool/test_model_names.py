@@ -89,8 +89,8 @@ async def test_only_engines_that_serve_the_name_get_its_requests(
         assert status == 200
     assert not plain.bodies
     assert [body["model"] for body in able.bodies] == [name] * 6
-    _, told = await gateway.get(f"/api/v1/explain/{headers['x-headway-decision']}")
-    assert told["model"] == name
+    _, explained = await gateway.get(f"/api/v1/explain/{headers['x-headway-decision']}")
+    assert explained["model"] == name
     for question in ({"block_hashes": [1, 2], "wait": False}, {"block_hashes": [1, 2]}, chat(name)):
         status, answer, _ = await gateway.post("/api/v1/route", {"model": name, **question})
         assert (status, answer["engine"]["id"]) == (200, "engine-1")
@@ -122,7 +122,7 @@ async def test_no_other_engine_gets_it_when_the_only_one_with_the_adapter_is_out
 ) -> None:
     plain, able = engines
     await able.stop()
-    gateway.pool.engines["engine-1"].look()
+    gateway.pool.engines["engine-1"].probe_now()
     await until(lambda: not gateway.pool.accepts("engine-1"))
     status, answer, headers = await gateway.post(CHAT, chat("sql"))
     assert (status, answer["error"]["code"]) == (503, "no_engine")
@@ -145,14 +145,14 @@ async def test_a_request_whose_queue_gives_it_to_an_engine_without_the_adapter_i
     gateway: ServedGateway, engines: tuple[ScriptedEngine, ScriptedEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain, able = engines
-    place, asked = gateway.pool.place, []
+    decide, asked = gateway.pool.decide, []
 
-    async def place_wrongly_once(request: Any, *, hold: bool, excluded: frozenset[str], salted: bool) -> Any:
+    async def decide_wrongly_once(request: Any, *, hold: bool, excluded: frozenset[str], salted: bool) -> Any:
         asked.append((hold, set(excluded)))
         without = excluded if len(asked) > 1 else frozenset({"engine-1"})
-        return await place(request, hold=hold, excluded=without, salted=salted)
+        return await decide(request, hold=hold, excluded=without, salted=salted)
 
-    monkeypatch.setattr(gateway.pool, "place", place_wrongly_once)
+    monkeypatch.setattr(gateway.pool, "decide", decide_wrongly_once)
     assert (await gateway.post(CHAT, chat("sql")))[0] == 200
     assert asked == [(True, {"engine-0"}), (False, {"engine-0"})]
     assert (len(plain.bodies), len(able.bodies)) == (0, 1)
@@ -241,5 +241,5 @@ async def hits(gateway: ServedGateway, model: str) -> tuple[int, int]:
     """Return the cached tokens of one and the same prompt, as predicted and as reported."""
     status, answer, headers = await gateway.post(CHAT, {**chat(model, "The same text. " * 20), "max_tokens": 2})
     assert status == 200, answer
-    _, told = await gateway.get(f"/api/v1/explain/{headers['x-headway-decision']}")
-    return told["decision"]["hit_tokens"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+    _, explained = await gateway.get(f"/api/v1/explain/{headers['x-headway-decision']}")
+    return explained["decision"]["hit_tokens"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]

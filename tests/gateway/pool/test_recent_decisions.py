@@ -42,7 +42,7 @@ def test_the_same_id_takes_one_place() -> None:
     assert recent.get("id-1") is not None
 
 
-def test_each_is_told_once_and_those_that_waited_apart() -> None:
+def test_each_is_returned_once_and_those_that_waited_apart() -> None:
     recent, records = RecentDecisions(10), [_record(number) for number in range(3)]
     for record, queued_s in zip(records, (0.0, 0.5, 0.0), strict=True):
         record.decision = msgspec.structs.replace(record.decision, queued_s=queued_s)

@@ -1,4 +1,4 @@
-"""Listeners hear the moments that they want, in their order; each request's end is told once."""
+"""Listeners receive the moments that they want, in their order; each request's end is reported once."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from tests.gateway.served_gateway import MODEL, served
 
 
 class _Ends(RequestListener):
-    def __init__(self, name: str, heard: list[Any]) -> None:
-        self._name, self._heard = name, heard
+    def __init__(self, name: str, received: list[Any]) -> None:
+        self._name, self._received = name, received
 
     @override
     def ended(self, record: Any, now: float) -> None:
-        self._heard.append((self._name, record))
+        self._received.append((self._name, record))
 
 
-def test_those_who_want_a_moment_hear_it_in_their_order_and_others_are_not_asked() -> None:
-    heard: list[Any] = []
-    listeners = RequestListeners([_Ends("a", heard), RequestListener(), _Ends("b", heard)])
+def test_listeners_of_a_moment_receive_it_in_order_and_others_are_not_called() -> None:
+    received: list[Any] = []
+    listeners = RequestListeners([_Ends("a", received), RequestListener(), _Ends("b", received)])
     assert [len(item) for item in (listeners.dispatched, listeners.first_token, listeners.ended)] == [0, 0, 2]
-    for tell in listeners.ended:
-        tell("record", 1.0)
-    assert heard == [("a", "record"), ("b", "record")]
+    for notify in listeners.ended:
+        notify("record", 1.0)
+    assert received == [("a", "record"), ("b", "record")]
 
 
-async def test_an_end_that_is_told_twice_is_heard_once(tmp_path: Path) -> None:
+async def test_an_end_that_is_reported_twice_is_received_once(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         ends: list[str] = []
         lifecycle = gateway.app.proxy._lifecycle
-        lifecycle._tell.ended = (*lifecycle._tell.ended, WhenEnded(ends.append).ended)
+        lifecycle._listeners.ended = (*lifecycle._listeners.ended, WhenEnded(ends.append).ended)
         _, answer, _ = await gateway.post("/api/v1/route", {"model": MODEL, "block_hashes": [1, 2]})
         name = answer["decision_id"]
         for verb in ("complete", "complete", "fail"):

@@ -1,4 +1,4 @@
-"""Which of several pools of a model a request goes to."""
+"""The choice among several pools of a model."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_pools_that_observe_are_not_chosen_while_one_routes() -> None:
     assert Service([watched]).choose(bytes, NOW) is watched
 
 
-def test_one_pool_is_chosen_without_a_look_at_the_prompt() -> None:
+def test_one_pool_is_chosen_without_reading_the_prompt() -> None:
     only = pool("a", engines=0)
 
     def never() -> bytes:

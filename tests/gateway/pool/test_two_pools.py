@@ -62,9 +62,9 @@ async def test_both_pools_serve_and_a_session_keeps_its_own(
     asked = {name: await pool_of(gateway, name) for name in (f"s{number}" for number in range(SESSIONS))}
     assert Counter(asked.values()).keys() == {"one", "two"}
     for name, pool in asked.items():
-        before = {each: len(engine.headers) for each, engine in engines.items()}
+        before = {item: len(engine.headers) for item, engine in engines.items()}
         await chat(gateway, name)
-        grown = {each for each, engine in engines.items() if len(engine.headers) > before[each]}
+        grown = {item for item, engine in engines.items() if len(engine.headers) > before[item]}
         assert grown == {pool}, "the proxy and the decision API agree"
 
 
@@ -110,8 +110,8 @@ async def test_a_share_on_trial_goes_there_and_back_and_its_decisions_say_so(
         for name, pool in large.items():
             await chat(gateway, name)
             record = max(gateway.app.recent._records.values(), key=lambda item: item.arrived_s)
-            told = record.decision.pool_id, record.decision.arm
-            assert told == (pool, "canary" if pool == "two" else "live")
+            decided = record.decision.pool_id, record.decision.arm
+            assert decided == (pool, "canary" if pool == "two" else "live")
         metrics = await gateway.metrics()
         # Asked for by the decision API twice, and sent once.
         count = Counter(small.values())["two"] + 2 * Counter(large.values())["two"]

@@ -1,4 +1,4 @@
-"""A gateway that ends: new work goes elsewhere, what is under way may end, and nobody is left without an answer."""
+"""A gateway that ends: new work goes elsewhere, running requests may end, and each request gets an answer."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_a_head_that_was_known_before_the_drain_gets_no_decision(gateway: 
     assert (await gateway.post("/api/v1/route", PROMPT))[0] == 503
 
 
-async def test_the_end_of_a_decided_request_is_still_heard(gateway: ServedGateway) -> None:
+async def test_the_end_of_a_decided_request_is_still_received(gateway: ServedGateway) -> None:
     _, decision, _ = await gateway.post("/api/v1/route", PROMPT)
     gateway.app.drain.begin()
     status, _, _ = await gateway.post(f"/api/v1/requests/{decision['decision_id']}/complete", {})

@@ -1,4 +1,4 @@
-"""A gateway whose own loop stands still: it condemns no engine, rejects what it cannot serve, and recovers."""
+"""A gateway whose own loop stalls: it condemns no engine, rejects what it cannot serve, and recovers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from gateway.app import AppSettings
-from gateway.base.loop_lag import STANDING_LAG_S, LoopLag
+from gateway.base.loop_lag import SUSTAINED_LAG_S, LoopLag
 from gateway.engines.breaker import CLOSED, CONNECT
 from gateway.proxy.attempt import RelaySettings
 from routing.policy.policy_document import RoutingPolicy
@@ -42,7 +42,7 @@ async def starved_loop() -> AsyncIterator[None]:
 
     async def hold_up() -> None:
         while True:
-            time.sleep(2 * STANDING_LAG_S)
+            time.sleep(2 * SUSTAINED_LAG_S)
             await asyncio.sleep(0)
 
     task = asyncio.create_task(hold_up())
@@ -122,14 +122,14 @@ async def test_a_late_gateway_holds_no_more_than_its_engines_can_begin_in_time(t
         live_gateway(tmp_path, snapshot([engine_entry("a", one.url)], policy=policy)) as live,
     ):
         await until(lambda: live.pool.accepts("a"))
-        await live.pool.place(request("running", prompt_tokens=100_000), hold=True)
-        held = [asyncio.create_task(live.pool.place(request("punctual", ttft_slo_s=1.0), hold=True))]
+        await live.pool.decide(request("running", prompt_tokens=100_000), hold=True)
+        held = [asyncio.create_task(live.pool.decide(request("punctual", ttft_slo_s=1.0), hold=True))]
         await until(lambda: len(live.pool.router.waiting) == 1)
         make_late(live.gateway.lag)
-        rejected = await live.pool.place(request("hurried", ttft_slo_s=1.0), hold=True)
+        rejected = await live.pool.decide(request("hurried", ttft_slo_s=1.0), hold=True)
         assert isinstance(rejected, Rejected)
         assert (rejected.code, rejected.retry_after_s >= 1.0) == ("gateway_late", True)
-        held.append(asyncio.create_task(live.pool.place(request("patient", ttft_slo_s=1000.0), hold=True)))
+        held.append(asyncio.create_task(live.pool.decide(request("patient", ttft_slo_s=1000.0), hold=True)))
         await until(lambda: len(live.pool.router.waiting) == 2)
         for item in held:
             item.cancel()
@@ -141,17 +141,17 @@ async def test_the_sample_and_the_metrics_say_that_the_gateway_is_late(tmp_path:
         assert live.sample().lateness is None
         make_late(live.gateway.lag)
         await until(lambda: live.sample().lateness)
-        told = live.sample().lateness
-        assert told is not None
-        assert (told.lapses, told.rejects) == (1, False)
-        assert 2.0 < told.away_s < 4.0
-        assert abs(told.since - (time.time() - 3.0)) < 30.0
+        lateness = live.sample().lateness
+        assert lateness is not None
+        assert (lateness.lapses, lateness.rejects) == (1, False)
+        assert 2.0 < lateness.away_s < 4.0
+        assert abs(lateness.since - (time.time() - 3.0)) < 30.0
         text = live.gateway.metrics.render().decode()
         assert "headway_gateway_late 1.0" in text
         assert 'headway_loop_lag_seconds_bucket{le="+Inf"}' in text
 
 
-async def test_the_record_tells_the_gateway_s_own_time_from_the_engine_s(tmp_path: Path) -> None:
+async def test_the_record_separates_the_gateway_s_own_time_from_the_engine_s(tmp_path: Path) -> None:
     async with fake_engine() as one, served([one.url], tmp_path) as gateway:
         await until(lambda: gateway.pool.accepts("engine-0"))
         keys = gateway.pool.seed

@@ -1,4 +1,4 @@
-"""What the end of the program cuts off, and what clients cause, is logged in one line, at a level that pages nobody."""
+"""Requests cut off by the program's end, and faults of clients, are logged in one line, below the level of alerts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_any_other_error_keeps_its_traceback() -> None:
 
 
 def test_the_server_s_own_word_of_it_is_a_warning() -> None:
-    told = logging.LogRecord(
+    record = logging.LogRecord(
         "uvicorn.error",
         logging.ERROR,
         __file__,
@@ -49,7 +49,7 @@ def test_the_server_s_own_word_of_it_is_a_warning() -> None:
         (3,),
         None,
     )
-    assert line_of(told)["level"] == "warning"
+    assert line_of(record)["level"] == "warning"
 
 
 @pytest.mark.parametrize("error", [too_large(1), BadHttpMessage("no colon in a header")])

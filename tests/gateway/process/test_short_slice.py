@@ -1,4 +1,4 @@
-"""Time slices, each tried in a process of its own: what a thread asked for stays with it."""
+"""Time slices, each tried in a process of its own: they stay with their thread."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ print(json.dumps(seen))
 
 def _asked(before: str = "") -> list[float | bool]:
     done = subprocess.run([sys.executable, "-c", _ASK.format(before=before)], capture_output=True, check=True)
-    found: list[float | bool] = json.loads(done.stdout)
-    return found
+    slices: list[float | bool] = json.loads(done.stdout)
+    return slices
 
 
 def test_a_process_and_its_threads_get_what_was_asked_for_where_the_kernel_can() -> None:

@@ -1,4 +1,4 @@
-"""The end of a process: asked for once, forced by a second signal, and by a watchdog where a step hangs."""
+"""The end of a process: requested once, forced by a second signal, and by a watchdog where a step hangs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WAIT_S = 30.0
 
 
 class Process:
-    """What became of a process, with its clock in the test's hands."""
+    """The end of a process, with its clock in the test's hands."""
 
     def __init__(self, drain_s: float = 60.0) -> None:
         self.now = 1000.0

@@ -1,4 +1,4 @@
-"""What an engine says of its answer's form: it comes from the console's origin, where no page may come from."""
+"""Content types of engines' answers: they come from the console's origin, where no page may come from an engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}]}
 
 
 class OddEngine(ScriptedEngine):
-    """Answers chats as it is told."""
+    """Answers chats as the test sets it."""
 
     def __init__(self, status: int, body: bytes, **headers: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""How long an attempt may take, from the request and from what its engine has shown."""
+"""Time limits of an attempt, from the request and from its engine's record."""
 
 from __future__ import annotations
 
@@ -75,4 +75,4 @@ def test_answers_in_one_piece_teach_the_time_per_token_too() -> None:
     progress.whole("a")
     progress.completed("a", 101, 50.0)
     assert progress.tpot_s == pytest.approx(0.5)
-    assert progress.look(50.0, 0).tpot_s is None, "speed is judged by streams alone"
+    assert progress.counts(50.0, 0).tpot_s is None, "speed is judged by streams alone"

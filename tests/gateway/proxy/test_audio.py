@@ -47,7 +47,7 @@ async def post(
 ) -> tuple[int, bytes, dict[str, str]]:
     headers = {"content-type": kind, **({"authorization": f"Bearer {key}"} if key else {})}
     async with gateway.client.post(gateway.url + path, data=io.BytesIO(body), headers=headers) as response:
-        return response.status, await response.read(), {name.lower(): each for name, each in response.headers.items()}
+        return response.status, await response.read(), {name.lower(): value for name, value in response.headers.items()}
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ async def test_a_pool_that_isolates_tenants_serves_no_form(engine: ScriptedEngin
         assert engine.raw_bodies == []
 
 
-async def test_a_proxy_that_asks_where_a_form_goes_is_told_to_send_it(gateway: ServedGateway) -> None:
+async def test_a_proxy_that_asks_where_a_form_goes_is_directed_to_send_it(gateway: ServedGateway) -> None:
     headers = {"x-original-uri": PATH}
     status, error, _ = await gateway.post("/api/v1/route?wait=false", form(), headers=headers)
     assert (status, error["error"]["code"]) == (400, "is_a_form")

@@ -57,7 +57,7 @@ async def test_two_simulated_engines_serve_a_request_together(tmp_path: Path, st
         simulated("decode") as decode,
         served([prefill, decode], tmp_path, settings=SETTINGS, roles=["prefill", "decode"]) as gateway,
     ):
-        told = []
+        noted = []
         for _ in range(2):
             sent = {"authorization": f"Bearer {KEY}"}
             body = STREAM if streamed else BODY
@@ -71,9 +71,9 @@ async def test_two_simulated_engines_serve_a_request_together(tmp_path: Path, st
             explained = (await gateway.get(f"/api/v1/explain/{name}"))[1]
             assert explained["outcome"]["state"] == "completed"
             assert explained["outcome"]["handed_over_after_s"] > 0
-            told.append((usage["prompt_tokens_details"]["cached_tokens"], explained["outcome"]["cached_tokens"]))
-        assert told[0] == (0, 0)
-        assert told[1][0] == told[1][1] > 0, "what the prefill engine had cached, and the client is told so"
+            noted.append((usage["prompt_tokens_details"]["cached_tokens"], explained["outcome"]["cached_tokens"]))
+        assert noted[0] == (0, 0)
+        assert noted[1][0] == noted[1][1] > 0, "what the prefill engine had cached, and the client is told so"
         assert handoffs(gateway, "done") == 2
         # Without the KV of the prefill engine the decode engine has no answer.
         async with gateway.client.post(f"{prefill}/handoff_fault", json={"fault": "lose"}) as answer:
@@ -132,7 +132,7 @@ async def test_a_prefill_that_fails_ends_the_decode_leg_and_another_pair_serves(
         await until(lambda: is_idle(gateway))
 
 
-async def test_an_answer_that_came_before_the_prefill_failed_reaches_nobody(tmp_path: Path) -> None:
+async def test_an_answer_that_came_before_the_prefill_failed_reaches_no_client(tmp_path: Path) -> None:
     async with scripted(tmp_path, prefill=1) as ((first, second), gateway):
         first.pause_s, first.status = 0.0, 200
         first.stall = True
@@ -148,7 +148,7 @@ async def test_an_answer_that_came_before_the_prefill_failed_reaches_nobody(tmp_
         await until(lambda: is_idle(gateway))
 
 
-async def test_an_error_of_the_client_is_told_as_the_prefill_engine_says_it(tmp_path: Path) -> None:
+async def test_an_error_of_the_client_is_relayed_from_the_prefill_engine(tmp_path: Path) -> None:
     async with scripted(tmp_path, prefill=1) as ((first, second), gateway):
         first.status = second.status = 400
         status, answer, headers = await gateway.post(CHAT, BODY)

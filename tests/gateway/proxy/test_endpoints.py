@@ -1,4 +1,4 @@
-"""Every endpoint of the table: what goes to the engine, what is read of its answer, and how its errors look."""
+"""Every endpoint of the table: what goes to the engine, what is read of its answer, and the form of its errors."""
 
 from __future__ import annotations
 
@@ -155,7 +155,9 @@ async def test_another_engine_answers_where_one_is_gone(tmp_path: Path, path: st
             assert answer["error"]["code"] in {"engine_unreachable", "no_engine"}
 
 
-async def test_what_an_engine_says_of_a_request_to_any_is_told(gateway: ServedGateway, engine: ScriptedEngine) -> None:
+async def test_an_engine_error_for_an_unplaced_request_is_relayed(
+    gateway: ServedGateway, engine: ScriptedEngine
+) -> None:
     engine.scripts = {}
     status, answer, _ = await gateway.post("/detokenize", {"model": MODEL, **BODIES["/detokenize"]})
     assert (status, answer["error"]["message"]) == (404, "engine says no")
@@ -221,9 +223,9 @@ async def test_a_stream_that_is_cut_ends_in_the_words_of_its_api(
         engine.scripts[path] = chunks
         answer, decision_id = await stream(gateway, path)
         kind, _, data = answer.decode().rstrip().rpartition("\n\n")[2].partition("\n")
-        told = json.loads(data.removeprefix("data: "))
-        assert (kind, told["type"]) == ("event: error", "error")
-        assert (told if path == "/v1/responses" else told["error"])["code"] == "broken_stream"
+        reported = json.loads(data.removeprefix("data: "))
+        assert (kind, reported["type"]) == ("event: error", "error")
+        assert (reported if path == "/v1/responses" else reported["error"])["code"] == "broken_stream"
         assert (await explained(gateway, decision_id))["outcome"]["state"] == "failed"
 
 
@@ -235,8 +237,8 @@ async def test_a_tenant_that_may_not_see_hits_reads_none(
     answer, _ = await stream(gateway, path, OTHER_KEY)
     assert b"64" not in answer
     engine.scripts[path] = json.dumps(WHOLE[path]).encode()
-    _, told, _ = await gateway.post(path, {"model": MODEL, **BODIES[path]}, key=OTHER_KEY)
-    assert (told["usage"]["input_tokens"], "64" in json.dumps(told)) == (100, False)
+    _, reported, _ = await gateway.post(path, {"model": MODEL, **BODIES[path]}, key=OTHER_KEY)
+    assert (reported["usage"]["input_tokens"], "64" in json.dumps(reported)) == (100, False)
 
 
 async def test_anthropic_clients_send_their_key_in_a_header_of_its_own(

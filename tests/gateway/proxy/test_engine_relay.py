@@ -203,7 +203,7 @@ async def test_a_first_attempt_is_over_at_its_engine_before_the_second_begins(tm
 
 
 async def test_a_whole_answer_that_takes_longer_than_any_start_runs_once(tmp_path: Path) -> None:
-    """What its engine does until the answer is there is not seen, and no time to the first byte is too long."""
+    """The engine's work until the answer is not visible, and no time to the first byte is too long."""
     settings = AppSettings(relay=RelaySettings(answer_s=60.0, hang_s=0.5))
     async with (
         ScriptedEngine() as one,
@@ -215,7 +215,7 @@ async def test_a_whole_answer_that_takes_longer_than_any_start_runs_once(tmp_pat
         assert (status, len(one.bodies) + len(two.bodies)) == (200, 1)
 
 
-async def test_a_stream_whose_engine_stands_still_for_the_hang_limit_ends_with_an_error(tmp_path: Path) -> None:
+async def test_a_stream_whose_engine_stalls_for_the_hang_limit_ends_with_an_error(tmp_path: Path) -> None:
     impatient = GatewaySettings(sample_interval_s=0.05, limits=EngineLimits(hang_limit_s=0.5))
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, gateway_settings=impatient) as gateway:
         engine.chunks = ["a", "b"]

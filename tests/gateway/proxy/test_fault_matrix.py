@@ -20,7 +20,7 @@ ROUND_ROBIN = RoutingPolicy(placement=Stage(name="round_robin"), order=Stage(nam
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What comes of a fault: for the client where all engines have it, and for the engine that has it."""
+    """Results of a fault: for the client where all engines have it, and for the engine that has it."""
 
     status: int
     text: str
@@ -29,7 +29,7 @@ class Expected:
     retried: bool = True
     """Whether another engine is asked before the client gets an error."""
     blamed: str = ""
-    """What its breaker counts of one engine's fault: a kind of failure, "rejections", or "open"."""
+    """Count of its breaker for one engine's fault: a kind of failure, "rejections", or "open"."""
 
 
 FAULTS = {
@@ -58,7 +58,7 @@ WAYS = [(path, True) for path in GENERATING] + [(path, False) for path in (*GENE
 IDS = [f"{path}-{'stream' if stream else 'whole'}" for path, stream in WAYS]
 
 
-async def each_fault(check: Callable[[str, Expected], Awaitable[None]], *, stream: bool) -> None:
+async def check_all_faults(check: Callable[[str, Expected], Awaitable[None]], *, stream: bool) -> None:
     """Run the check for all faults at once, since each mostly waits for its servers to start and stop."""
     left_out = ("no_json",) if stream else STREAMS_ONLY
     checked = [fault for fault in FAULTS if fault not in left_out]
@@ -132,7 +132,7 @@ async def test_a_fault_of_one_engine(tmp_path: Path, path: str, stream: bool) ->
             assert counted in await gateway.metrics()
             assert len(gateway.pool.router.reservations) == 0
 
-    await each_fault(check, stream=stream)
+    await check_all_faults(check, stream=stream)
 
 
 @pytest.mark.parametrize(("path", "stream"), WAYS, ids=IDS)
@@ -154,7 +154,7 @@ async def test_a_fault_of_all_engines(tmp_path: Path, path: str, stream: bool) -
             assert one.calls + two.calls <= 3
             assert len(gateway.pool.router.reservations) == 0
 
-    await each_fault(check, stream=stream)
+    await check_all_faults(check, stream=stream)
 
 
 async def test_a_prompt_that_every_engine_fails_takes_none_of_them_out(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What goes on to an engine is the client's, less what is ours."""
+"""The engine gets the client's request, without the fields that are ours."""
 
 from __future__ import annotations
 

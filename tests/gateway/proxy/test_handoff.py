@@ -99,7 +99,7 @@ async def test_one_engine_prefills_and_another_answers(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_the_client_is_told_what_the_prefill_found_in_its_cache(fleet: Fleet, streamed: bool) -> None:
+async def test_the_client_gets_the_cached_tokens_of_the_prefill(fleet: Fleet, streamed: bool) -> None:
     if streamed:
         text, _ = await fleet.stream({**STREAM, "stream_options": {"include_usage": True}})
         events = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
@@ -118,7 +118,7 @@ async def test_what_a_client_sends_of_a_hand_off_never_reaches_an_engine(fleet: 
     assert "evil" not in json.dumps(bodies(fleet.prefill) + bodies(fleet.decode))
 
 
-async def test_an_error_of_the_client_is_told_by_the_prefill_engine_alone(fleet: Fleet) -> None:
+async def test_an_error_of_the_client_comes_from_the_prefill_engine_alone(fleet: Fleet) -> None:
     for engine in fleet.prefill:
         engine.status = 400
     status, _, headers = await fleet.gateway.post(CHAT, BODY)
@@ -150,7 +150,7 @@ async def test_a_prefill_that_fails_is_tried_on_another_engine(fleet: Fleet, how
 
 
 @pytest.mark.parametrize("how", ["dies", "fails", "rejects", "stalls"])
-async def test_a_decode_leg_that_fails_is_paired_anew(fleet: Fleet, how: str) -> None:
+async def test_a_decode_leg_that_fails_is_paired_again(fleet: Fleet, how: str) -> None:
     await fleet.stream()
     bad, good = sorted(fleet.decode, key=lambda engine: -len(engine.bodies))
     bad.die_before_first_byte = how == "dies"
@@ -234,13 +234,13 @@ async def test_the_decision_api_names_both_engines_with_their_fragments(fleet: F
     assert pair["decode"]["body"] == answer["body"] == {"priority": 3}
     assert pair["carry"] == "kv_transfer_params"
     assert pair["tpot_s"] > 0
-    told = f"/api/v1/requests/{answer['decision_id']}/"
+    url = f"/api/v1/requests/{answer['decision_id']}/"
     router = fleet.gateway.pool.router
-    assert (await fleet.gateway.post(told + "handed_over", {"cached_tokens": 16}))[0] == 200
+    assert (await fleet.gateway.post(url + "handed_over", {"cached_tokens": 16}))[0] == 200
     assert len(router.reservations) == 0
     assert not fleet.is_idle()
-    assert (await fleet.gateway.post(told + "first_token", {}))[0] == 200
-    await fleet.gateway.post(told + "complete", {"cached_tokens": 64, "output_tokens": 5})
+    assert (await fleet.gateway.post(url + "first_token", {}))[0] == 200
+    await fleet.gateway.post(url + "complete", {"cached_tokens": 64, "output_tokens": 5})
     _, explained = await fleet.gateway.get(f"/api/v1/explain/{answer['decision_id']}")
     assert explained["outcome"]["cached_tokens"] == 16
     assert fleet.is_idle()

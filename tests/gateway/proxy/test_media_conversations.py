@@ -52,11 +52,11 @@ async def gateway_over(
 ) -> AsyncIterator[ServedGateway]:
     entries = tuple(
         EngineEntry(
-            engine_id=name, name=name, pool_id="pool", url=f"http://127.0.0.1:{each.port}",
-            kv_events_endpoint=f"tcp://127.0.0.1:{each.kv_events_port}",
-            kv_replay_endpoint=f"tcp://127.0.0.1:{each.kv_replay_port}",
+            engine_id=name, name=name, pool_id="pool", url=f"http://127.0.0.1:{item.port}",
+            kv_events_endpoint=f"tcp://127.0.0.1:{item.kv_events_port}",
+            kv_replay_endpoint=f"tcp://127.0.0.1:{item.kv_replay_port}",
         )
-        for name, each in zip(ENGINES, engines, strict=True)
+        for name, item in zip(ENGINES, engines, strict=True)
     )  # fmt: skip
     bus = InProcessBus()
     made = replace(snapshot([], block_tokens=BLOCK, isolated=isolated), engines=entries)
@@ -162,7 +162,7 @@ async def test_an_image_that_the_engine_dropped_is_no_hit(engines: list[EngineSe
         port = engines[ENGINES.index(engine)].port
         async with gateway.client.post(f"http://127.0.0.1:{port}/reset_prefix_cache") as response:
             assert (await response.json())["success"]
-        # The engine says so with the next batch.
+        # The engine reports it with the next batch.
         other = {"model": MODEL, "messages": [user("something else " * 20)], "max_tokens": 1}
         async with gateway.client.post(f"http://127.0.0.1:{port}{CHAT}", json=other) as response:
             assert response.status == 200
@@ -171,7 +171,7 @@ async def test_an_image_that_the_engine_dropped_is_no_hit(engines: list[EngineSe
         assert (predicted, cached) == (0, 0)
 
 
-async def test_engines_get_names_of_media_that_tell_nothing_of_the_clients(tmp_path: Path) -> None:
+async def test_engines_get_names_of_media_that_reveal_nothing_of_the_clients(tmp_path: Path) -> None:
     linked = {"type": "image_url", "image_url": {"url": "https://example.org/now.png"}, "uuid": "logo"}
     bare = {"type": "image_url", "image_url": None, "uuid": "logo"}
     parts = (image("A", uuid="logo"), image("A"), image("B"), bare, linked)

@@ -224,7 +224,7 @@ async def test_a_wrong_slo_header_is_rejected(gateway: ServedGateway, header: st
     assert (status, answer["error"]["code"]) == (400, "bad_header")
 
 
-async def test_a_prompt_that_nobody_can_tokenize_is_served_with_an_estimate(
+async def test_a_prompt_without_a_tokenizer_is_served_with_an_estimate(
     gateway: ServedGateway, engine: ScriptedEngine
 ) -> None:
     engine.tokenizer_status = 404

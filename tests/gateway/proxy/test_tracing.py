@@ -43,16 +43,18 @@ class Receiver:
     async def spans(self) -> list[Any]:
         """Return all spans by the time that they began."""
         await asyncio.to_thread(self.tracing.flush)
-        found = []
+        exported = []
         for body in self.bodies:
             for resource_span in ExportTraceServiceRequest.FromString(body).resource_spans:
-                told = {attribute.key: attribute.value.string_value for attribute in resource_span.resource.attributes}
-                self.services.add(told["service.name"])
-                found += [span for scope in resource_span.scope_spans for span in scope.spans]
-        return sorted(found, key=lambda span: span.start_time_unix_nano)
+                resource = {
+                    attribute.key: attribute.value.string_value for attribute in resource_span.resource.attributes
+                }
+                self.services.add(resource["service.name"])
+                exported += [span for scope in resource_span.scope_spans for span in scope.spans]
+        return sorted(exported, key=lambda span: span.start_time_unix_nano)
 
 
-def told(span: Any) -> dict[str, Any]:
+def attributes_of(span: Any) -> dict[str, Any]:
     return {
         attribute.key: attribute.value.int_value
         if attribute.value.HasField("int_value")
@@ -101,7 +103,7 @@ async def test_a_request_is_a_trace_of_its_decision_and_its_attempt(receiver: Re
     (named,) = [attribute for attribute in root.attributes if attribute.key == "http.request.header.x-request-id"]
     assert [value.string_value for value in named.value.array_value.values] == ["job-7"]
     root.attributes.remove(named)
-    assert told(root) == {
+    assert attributes_of(root) == {
         "http.request.method": "POST",
         "http.route": "/v1/chat/completions",
         "url.path": "/v1/chat/completions",
@@ -114,8 +116,8 @@ async def test_a_request_is_a_trace_of_its_decision_and_its_attempt(receiver: Re
         "headway.pool.id": "pool",
         "headway.decision.id": decision_id,
     }
-    assert told(decision)["headway.engine.id"] == "engine-0"
-    assert told(attempt)["server.address"] == "127.0.0.1"
+    assert attributes_of(decision)["headway.engine.id"] == "engine-0"
+    assert attributes_of(attempt)["server.address"] == "127.0.0.1"
     assert [event.name for event in attempt.events] == ["first_token"]
     assert root.start_time_unix_nano <= decision.end_time_unix_nano <= attempt.start_time_unix_nano
     assert attempt.end_time_unix_nano <= root.end_time_unix_nano
@@ -134,12 +136,12 @@ async def test_each_attempt_has_a_span_and_a_name_for_its_failure(receiver: Rece
         for _ in range(2):
             await gateway.post("/v1/chat/completions", BODY)
         spans = await receiver.spans()
-    failed = [span for span in spans if "error.type" in told(span)]
-    assert {(told(span)["error.type"], told(span)["http.response.status_code"]) for span in failed} == {
-        ("http_5xx", 500)
-    }
+    failed = [span for span in spans if "error.type" in attributes_of(span)]
+    assert {
+        (attributes_of(span)["error.type"], attributes_of(span)["http.response.status_code"]) for span in failed
+    } == {("http_5xx", 500)}
     assert len(failed) == len(bad.headers) >= 1
-    again = next(span for span in spans if told(span).get("http.request.resend_count") == 1)
+    again = next(span for span in spans if attributes_of(span).get("http.request.resend_count") == 1)
     assert again.trace_id in {span.trace_id for span in failed}
     assert len({header["traceparent"] for header in bad.headers + good.headers}) == len(failed) + 2
 
@@ -151,7 +153,10 @@ async def test_a_rejected_request_says_why(receiver: Receiver, tmp_path: Path) -
     ):
         await gateway.post("/v1/chat/completions", BODY)
         (root,) = await receiver.spans()
-    assert (told(root)["http.response.status_code"], told(root)["error.type"]) == (400, "context_length_exceeded")
+    assert (attributes_of(root)["http.response.status_code"], attributes_of(root)["error.type"]) == (
+        400,
+        "context_length_exceeded",
+    )
 
 
 async def test_requests_to_any_engine_continue_the_trace_too(receiver: Receiver, tmp_path: Path) -> None:
@@ -163,7 +168,7 @@ async def test_requests_to_any_engine_continue_the_trace_too(receiver: Receiver,
         await gateway.post("/detokenize", {"model": MODEL, "tokens": [1]}, headers={"traceparent": TRACEPARENT})
         (root,) = await receiver.spans()
     assert engine.headers[0]["traceparent"] == f"00-{TRACE}-{root.span_id.hex()}-01"
-    assert told(root)["gen_ai.operation.name"] == "detokenize"
+    assert attributes_of(root)["gen_ai.operation.name"] == "detokenize"
 
 
 async def test_without_tracing_the_clients_trace_passes_as_it_came(tmp_path: Path) -> None:
@@ -181,7 +186,7 @@ def test_nothing_is_traced_unless_a_receiver_is_named(environment: dict[str, str
 
 
 def test_a_gateway_that_does_not_trace_imports_nothing_for_it() -> None:
-    # The Redis client looks for the SDK's metrics by itself.
+    # The Redis client searches for the SDK's metrics by itself.
     names = {"opentelemetry.sdk.trace", "opentelemetry.exporter"}
     ask = f"import sys, gateway.__main__; print(sys.modules.keys() & {names})"
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Two gateways of region us, one of which owns its pool, and region eu beside them; all in this process."""
+"""Two gateways of region us, one of which owns its pool, and a separate region eu; all in this process."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def regions_of(gateway: ServedGateway) -> Regions:
 
 
 def role(gateway: ServedGateway, pool: str = "us") -> str:
-    """Return what a gateway is to a pool; empty: it shares it with nobody."""
+    """Return a gateway's role for a pool; empty: it shares it with no other."""
     shared = owners(gateway.gateway).shared.get(pool)
     return shared.ownership.role if shared is not None else ""
 

@@ -1,4 +1,4 @@
-"""What gateways in one process did with requests, in the order in which they did it: the history that is checked."""
+"""Events of requests at gateways in one process, in their order: the history that is checked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.regions.regions import Regions
 
 
 class RegionEvents:
-    """The events of all gateways, as their logs would tell them. Mutable: events, and when gateways were ended."""
+    """The events of all gateways, as in their logs. Mutable: events, and when gateways were ended."""
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
@@ -32,15 +32,15 @@ class RegionEvents:
 
     def dispatches(self, decision_id: str) -> int:
         """Return how often a request was given to an engine."""
-        found = [
+        events = [
             event for event in self.events if event["event"] == "dispatched" and event["decision_id"] == decision_id
         ]
-        return len(found)
+        return len(events)
 
     def forwards(self, origin: str) -> Counter[tuple[str, str]]:
         """Return how many requests a region has sent to each other one, with how that ended."""
-        found = [event for event in self.events if event["event"] == "forward_ended" and event["gateway"] == origin]
-        return Counter((item["destination"], item["outcome"]) for item in found)
+        events = [event for event in self.events if event["event"] == "forward_ended" and event["gateway"] == origin]
+        return Counter((item["destination"], item["outcome"]) for item in events)
 
     def check(self) -> None:
         """Raise AssertionError where a request was in two places, made two hops, or an epoch had two holders."""
@@ -70,7 +70,7 @@ def recorded() -> Iterator[RegionEvents]:
 
     async def on_relay(self: RegionRelay, exchange: Any, record: Any, elsewhere: Any, *rest: Any) -> bool:
         hop, name = elsewhere.hop, record.decision.decision_id
-        events.note("forwarded", hop.origin, decision_id=name, destination=hop.destination, heard_s_ago=0.0)
+        events.note("forwarded", hop.origin, decision_id=name, destination=hop.destination, heartbeat_age_s=0.0)
         try:
             return await relay(self, exchange, record, elsewhere, *rest)
         finally:

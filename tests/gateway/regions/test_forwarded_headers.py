@@ -1,4 +1,4 @@
-"""What of a client's headers another region gets: all that a gateway acts upon, and no credentials."""
+"""The client's headers that another region gets: all that a gateway acts upon, and no credentials."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CALLER = ApiKeyEntry(key_id="k", sha256="", tenant_id="t")
 
 
 class Noting(dict[bytes, bytes]):
-    """Headers that remember which of them somebody looked at."""
+    """Headers that remember which of them were read."""
 
     def __init__(self, headers: dict[bytes, bytes]) -> None:
         super().__init__(headers)
@@ -120,9 +120,9 @@ async def test_a_forwarded_request_is_of_its_agent_in_the_other_region_too(regio
     async with asyncio.timeout(PATIENCE_S):
         await regions.engines["us"].received.wait()
         headers = {"x-agent": "planner", "x-workflow-id": "w7", "x-request-id": "job-7"}
-        status, _, told = await regions.gateways["us"].post("/v1/chat/completions", BODY, headers=headers)
+        status, _, response_headers = await regions.gateways["us"].post("/v1/chat/completions", BODY, headers=headers)
         assert status == 200
-    name = told["x-headway-decision"]
+    name = response_headers["x-headway-decision"]
     hop = (await regions.explain("us", name))["hop"]
     record = regions.gateways[hop["destination"]].app.recent.get(name)
     assert record is not None

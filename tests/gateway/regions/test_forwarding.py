@@ -41,8 +41,8 @@ async def test_overload_of_one_region_is_answered_by_others(regions: ThreeRegion
 async def test_both_sides_name_the_hop(regions: ThreeRegions) -> None:
     regions.engines["us"].pause_s = 1.0
     answers = await asyncio.gather(*(regions.chat("us", f"question {number}") for number in range(2)))
-    told = [await regions.explain("us", decision_id) for _, _, decision_id in answers]
-    crossed = next(item for item in told if item["hop"] is not None)
+    explained = [await regions.explain("us", decision_id) for _, _, decision_id in answers]
+    crossed = next(item for item in explained if item["hop"] is not None)
     assert crossed["hop"]["origin"] == "us"
     assert crossed["hop"]["destination"] in ("eu", "asia")
     assert crossed["hop_reason_words"] == "no local engine had capacity within an acceptable wait"

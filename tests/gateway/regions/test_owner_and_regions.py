@@ -1,4 +1,4 @@
-"""A region of two gateways with a queue owner, beside another region: one picture of its load for all."""
+"""A region of two gateways with a queue owner, next to another region: one picture of its load for all."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ async def test_other_regions_count_each_request_once(fleet: OwnedRegion) -> None
     stays = await occupy(fleet, "us", fleet.asking)
     peers = regions_of(fleet.eu).peers
 
-    def told() -> list[tuple[bool, int, int]]:
+    def facts() -> list[tuple[bool, int, int]]:
         serving = peers.serving(MODEL, peers.clock()).get("us", [])
         return [(facts.whole, facts.in_flight, facts.available) for _, facts in serving]
 
-    await until(lambda: told() == [(True, 1, 0)] * 2)
+    await until(lambda: facts() == [(True, 1, 0)] * 2)
     name = await fleet.send(fleet.eu, "stays in eu")
     record = fleet.eu.app.recent.get(name)
     assert record is not None
@@ -77,7 +77,7 @@ async def test_other_regions_count_each_request_once(fleet: OwnedRegion) -> None
     await end(stays)
 
 
-async def test_a_region_that_was_taken_over_is_served_by_one_gateway_that_asks_nobody(fleet: OwnedRegion) -> None:
+async def test_a_region_that_was_taken_over_is_served_by_one_gateway_alone(fleet: OwnedRegion) -> None:
     both = [fleet.owner, fleet.asking]
     await fleet.end_eu.aclose()
     await until(lambda: any(regions_of(item).serves("eu") for item in both))
@@ -93,5 +93,5 @@ async def test_a_region_that_was_taken_over_is_served_by_one_gateway_that_asks_n
 
 
 def _engines_with_room(gateway: ServedGateway) -> int | None:
-    standing = gateway.gateway.pools["us"].standing
-    return None if standing is None else sum(engine.has_room for engine in standing.engines)
+    load = gateway.gateway.pools["us"].load_report
+    return None if load is None else sum(engine.has_room for engine in load.engines)

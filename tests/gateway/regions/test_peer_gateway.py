@@ -1,4 +1,4 @@
-"""What is known of a peer: dated by the question, forgotten after two seconds, told anew after a restart."""
+"""Facts about a peer: dated by the question, forgotten after two seconds, received again after a restart."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def heartbeat(tag: str = "aaaaaaaa", at: float = 0.0, keys: tuple[int, ...] = ()
 def test_facts_are_as_old_as_their_question() -> None:
     peer = PeerGateway("eu=1", "eu", "127.0.0.1:1")
     assert not peer.is_fresh(0.0)
-    peer.hear(heartbeat(), asked_s=10.0, now=11.5, wall=0.0)
+    peer.receive(heartbeat(), asked_s=10.0, now=11.5, wall=0.0)
     assert peer.is_fresh(10.0 + SILENCE_S)
     assert not peer.is_fresh(10.0 + SILENCE_S + 0.001), "the answer came late, and is not younger for that"
 
 
 def test_an_answer_that_a_stalled_link_held_back_changes_nothing() -> None:
     peer = PeerGateway("eu=1", "eu", "127.0.0.1:1")
-    peer.hear(heartbeat(at=5.0), asked_s=20.0, now=20.1, wall=0.0)
-    peer.hear(heartbeat(at=4.0), asked_s=19.0, now=30.0, wall=0.0)
+    peer.receive(heartbeat(at=5.0), asked_s=20.0, now=20.1, wall=0.0)
+    peer.receive(heartbeat(at=4.0), asked_s=19.0, now=30.0, wall=0.0)
     assert peer.heartbeat is not None
     assert peer.heartbeat.at == 5.0
     assert not peer.is_fresh(30.0)
@@ -35,44 +35,44 @@ def test_an_answer_that_a_stalled_link_held_back_changes_nothing() -> None:
 
 def test_way_and_clock_are_measured() -> None:
     peer = PeerGateway("eu=1", "eu", "127.0.0.1:1")
-    peer.hear(heartbeat(at=1000.3), asked_s=1.0, now=1.2, wall=1000.2)
+    peer.receive(heartbeat(at=1000.3), asked_s=1.0, now=1.2, wall=1000.2)
     assert peer.one_way_s == pytest.approx(0.1)
     assert peer.clock_offset_s == pytest.approx(0.2), "its clock showed 1000.3 when ours showed 1000.1"
 
 
-def test_forwards_count_until_a_later_question_tells_of_them() -> None:
+def test_forwards_count_until_a_later_question_reports_them() -> None:
     peer = PeerGateway("eu=1", "eu", "127.0.0.1:1")
     peer.forwarded("eu", 1.0)
     peer.forwarded("eu", 2.0)
-    peer.hear(heartbeat(), asked_s=1.5, now=1.6, wall=0.0)
+    peer.receive(heartbeat(), asked_s=1.5, now=1.6, wall=0.0)
     assert peer.untold("eu") == 1
     assert peer.untold("asia") == 0
 
 
-def test_a_peer_that_started_anew_holds_what_it_says_now() -> None:
+def test_a_restarted_peer_holds_what_it_reports_now() -> None:
     peer = PeerGateway("eu=1", "eu", "127.0.0.1:1")
-    peer.hear(heartbeat(keys=(1, 2), version=50), asked_s=1.0, now=1.0, wall=0.0)
-    peer.hear(heartbeat("bbbbbbbb", keys=(3,), version=2), asked_s=2.0, now=2.0, wall=0.0)
+    peer.receive(heartbeat(keys=(1, 2), version=50), asked_s=1.0, now=1.0, wall=0.0)
+    peer.receive(heartbeat("bbbbbbbb", keys=(3,), version=2), asked_s=2.0, now=2.0, wall=0.0)
     assert peer.held["eu"].keys == {3}
 
 
 def test_what_engines_of_another_region_hold_counts_for_that_region_while_the_peer_serves_it() -> None:
     peer = PeerGateway("us=1", "us", "127.0.0.1:1")
     both = {"us": PrefixDelta(0, 2, (1,)), "eu": PrefixDelta(0, 2, (9,))}
-    peer.hear(Heartbeat("aaaaaaaa", "us", 0.0, (), {}, {}, both), asked_s=1.0, now=1.0, wall=0.0)
+    peer.receive(Heartbeat("aaaaaaaa", "us", 0.0, (), {}, {}, both), asked_s=1.0, now=1.0, wall=0.0)
     assert peer.question({}).prefixes == {"us": 2, "eu": 2}
     assert [peer.matched_blocks(region, (9,)) for region in ("us", "eu", "asia")] == [0, 1, 0]
     handed_back = {"us": PrefixDelta(2, 2)}
-    peer.hear(Heartbeat("aaaaaaaa", "us", 0.0, (), {}, {}, handed_back), asked_s=2.0, now=2.0, wall=0.0)
+    peer.receive(Heartbeat("aaaaaaaa", "us", 0.0, (), {}, {}, handed_back), asked_s=2.0, now=2.0, wall=0.0)
     assert [peer.matched_blocks(region, (1,)) for region in ("us", "eu")] == [1, 0]
     assert peer.question({}).prefixes == {"us": 2}
 
 
 async def test_work_ends_before_its_first_contact_takes_it_back() -> None:
     serving, peer = WorkLease(SILENCE_S), PeerGateway("eu=1", "eu", "127.0.0.1:1")
-    # The stamp is made at 0.0 and comes 0.3 s later; asked for, it was before.
+    # The stamp is made at 0.0 and comes 0.3 s later, so it precedes the question.
     serving.renew(0.0, 0.0)
-    peer.hear(heartbeat(), asked_s=-0.3, now=0.3, wall=0.0)
+    peer.receive(heartbeat(), asked_s=-0.3, now=0.3, wall=0.0)
     begun = asyncio.Event()
 
     async def work(lease: WorkLease) -> None:

@@ -1,4 +1,4 @@
-"""The prefix snapshot: bounded, told in deltas, and right whatever a peer knew before."""
+"""The prefix snapshot: bounded, sent in deltas, and right whatever a peer knew before."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.regions.region_facts import Heartbeat, heartbeats
 
 
 @pytest.mark.parametrize("blocks", [1, 15, 16, 17, 33, 64, 65, 1000, 10_000])
-def test_depths_are_the_same_for_all_prompts_and_tell_a_match_to_an_eighth(blocks: int) -> None:
+def test_depths_are_the_same_for_all_prompts_and_bound_a_match_to_an_eighth(blocks: int) -> None:
     depths = list(kept_depths(blocks))
     assert depths[0] == blocks
     assert depths[-1] == 1

@@ -15,7 +15,7 @@ def epochs(region: str, tag: str = "") -> RegionEpochs:
     return RegionEpochs(tag or region, region, [item for item in REGIONS if item != region], lambda: None)
 
 
-def test_a_region_serves_its_own_and_what_nobody_governs() -> None:
+def test_a_region_serves_its_own_and_ungoverned_engines() -> None:
     us = epochs("us")
     assert us.serves("us")
     assert not us.serves("eu")
@@ -36,9 +36,9 @@ def test_a_region_that_is_back_takes_the_next_epoch_and_the_other_yields() -> No
     us.take("eu", 2)
     assert us.serves("eu")
     assert us.adopted == ("eu",)
-    eu.hear(us.known)
+    eu.receive(us.known)
     assert eu.known["eu"] == RegionEpoch(3, "eu", "eu")
-    us.hear(eu.known)
+    us.receive(eu.known)
     assert not us.serves("eu")
     assert us.known["eu"].number == 3
 
@@ -46,8 +46,8 @@ def test_a_region_that_is_back_takes_the_next_epoch_and_the_other_yields() -> No
 def test_who_comes_back_takes_no_number_that_others_grant_meanwhile() -> None:
     us, eu, asia = epochs("us"), epochs("eu"), epochs("asia")
     us.take("eu", us.next_number("eu"))
-    eu.hear(us.known)
-    asia.hear(us.known)
+    eu.receive(us.known)
+    asia.receive(us.known)
     taken_back = eu.known["eu"]
     # To asia and us it still seems dead.
     number = asia.next_number("eu")
@@ -55,7 +55,7 @@ def test_who_comes_back_takes_no_number_that_others_grant_meanwhile() -> None:
     asia.take("eu", number)
     assert number != taken_back.number
     for one, other in ((eu, asia), (us, eu), (asia, eu)):
-        one.hear(other.known)
+        one.receive(other.known)
     assert us.known["eu"] == asia.known["eu"] == eu.known["eu"]
     assert (eu.known["eu"].region, eu.known["eu"].number) == ("eu", number + 1)
 
@@ -64,8 +64,8 @@ def test_the_higher_epoch_wins_on_contact() -> None:
     us, asia = epochs("us"), epochs("asia")
     us.take("eu", 2)
     asia.take("eu", 3)
-    us.hear(asia.known)
-    asia.hear(us.known)
+    us.receive(asia.known)
+    asia.receive(us.known)
     assert not us.serves("eu")
     assert asia.serves("eu")
 
@@ -73,7 +73,7 @@ def test_the_higher_epoch_wins_on_contact() -> None:
 def test_an_old_epoch_changes_nothing() -> None:
     us = epochs("us")
     us.take("eu", 4)
-    us.hear({"eu": RegionEpoch(3, "asia", "asia")})
+    us.receive({"eu": RegionEpoch(3, "asia", "asia")})
     assert us.serves("eu")
 
 
@@ -118,7 +118,7 @@ def test_in_random_histories_no_number_has_two_holders(tmp_path: Path) -> None:
                     claimant.take(dead, number)
                 case _:
                     other = rng.choice(REGIONS)
-                    alive[name].hear(alive[other].known)
+                    alive[name].receive(alive[other].known)
             for gateway in alive.values():
                 for region, epoch in gateway.known.items():
                     if epoch.region != region:

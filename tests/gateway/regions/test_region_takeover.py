@@ -23,12 +23,12 @@ async def regions(tmp_path: Path) -> AsyncIterator[ThreeRegions]:
 
 def holders(regions: ThreeRegions, region: str) -> set[str]:
     """Return the regions whose gateways serve the engines of a region now."""
-    found = set()
+    names = set()
     for name, gateway in regions.gateways.items():
         assert gateway.gateway.regions is not None
         if name in regions.running and gateway.gateway.regions.serves(region):
-            found.add(name)
-    return found
+            names.add(name)
+    return names
 
 
 async def until_held_by(regions: ThreeRegions, region: str, *names: str) -> None:
@@ -66,7 +66,7 @@ async def test_engines_of_a_dead_region_are_served_by_another_and_handed_back(re
     await until(lambda: "eu" not in regions.peers(other).of_region(holder)[0].held)
     held = regions.peers(other).of_region(holder)[0].held
     assert not held[holder].keys, "no session of the region sticks to one whose engines never saw it"
-    # What it began for the other region, it brings to its end.
+    # Work that it began for the other region is completed.
     assert (await goes)[0] == 200
     for task in stays:
         task.cancel()
@@ -76,7 +76,7 @@ async def test_engines_of_a_dead_region_are_served_by_another_and_handed_back(re
 async def test_a_silent_region_keeps_its_engines(regions: ThreeRegions) -> None:
     for name in ("us", "asia"):
         peers = regions.peers(name)
-        # Its links break and nobody rejects: a network that drops everything.
+        # Its links break without a rejection: a network that drops everything.
         peers.links.set_peers(
             {gateway: "127.0.0.1:9" for gateway in peers.gateways if gateway.startswith("eu=")}, "silent"
         )

@@ -32,7 +32,7 @@ async def test_a_full_region_sends_nothing_where_a_rule_forbids_it(regions: Thre
     assert {status for status, _, _ in answers} == {200}
     assert regions.engines["eu"].bodies == []
     assert regions.engines["asia"].bodies
-    told = [await regions.explain("us", decision_id) for _, _, decision_id in answers]
-    hops = [item["hop"] for item in told if item["hop"] is not None]
+    explained = [await regions.explain("us", decision_id) for _, _, decision_id in answers]
+    hops = [item["hop"] for item in explained if item["hop"] is not None]
     assert hops
     assert {hop["rule"] for hop in hops} == {"asia may"}

@@ -1,4 +1,4 @@
-"""How long a region is left alone before another takes it over, and who claims: by an injected clock."""
+"""Time before a dead region is taken over, and the claimant: by an injected clock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ADDRESSES = {"asia": ("127.0.0.1:2",), "eu": ("127.0.0.1:1",)}
 class Watched:
     """The gateway of us, whose peers and clock the test moves. Mutable: `now` and the regions that reject."""
 
-    def __init__(self, state_dir: Path, *, heard: bool = True, eu_from_asia_s: float = 0.1) -> None:
+    def __init__(self, state_dir: Path, *, with_heartbeat: bool = True, eu_from_asia_s: float = 0.1) -> None:
         self.now = 100.0
         self.rejecting: set[str] = set()
         self.engines_answer = True
@@ -31,24 +31,24 @@ class Watched:
         self.votes: list[str] = []
         self.peers = RegionPeers(self.links, ADDRESSES, tuple, clock=lambda: self.now, epochs_path=state_dir / "e.json")
         self.takeover = RegionTakeover(self.peers, self._answer)
-        if heard:
+        if with_heartbeat:
             self.beat("eu")
             self.beat("asia", {"eu": eu_from_asia_s})
 
     def beat(self, region: str, one_way_s: dict[str, float] | None = None) -> None:
-        """Hear a region, 40 ms away."""
+        """Receive a heartbeat of a region, 40 ms away."""
         (gateway,) = self.peers.of_region(region)
         asked_s, self.now = self.now, self.now + 0.08
-        gateway.hear(Heartbeat(region, region, 0.0, (), {}, one_way_s or {}, {}), asked_s, self.now, 0.0)
+        gateway.receive(Heartbeat(region, region, 0.0, (), {}, one_way_s or {}, {}), asked_s, self.now, 0.0)
 
     async def pass_until_taken(self, limit_s: float = 60.0) -> float:
-        """Look every 100 ms until eu is taken over; returns the seconds that it took."""
+        """Check every 100 ms until eu is taken over; returns the seconds that it took."""
         began = self.now
         while not self.peers.epochs.serves("eu") and self.now - began < limit_s:
             self.now += 0.1
             if self.peers.of_region("asia")[0].heartbeat is not None:
-                self.peers.of_region("asia")[0].heard_s = self.now
-            self.peers._tell(self.now)
+                self.peers.of_region("asia")[0].heartbeat_s = self.now
+            self.peers._publish(self.now)
             for _ in range(5):
                 await asyncio.sleep(0)
         return self.now - began
@@ -76,7 +76,7 @@ async def test_the_next_nearest_leaves_it_a_step_longer(tmp_path: Path) -> None:
 
 
 async def test_a_fleet_that_starts_is_given_time(tmp_path: Path) -> None:
-    us = Watched(tmp_path, heard=False)
+    us = Watched(tmp_path, with_heartbeat=False)
     us.rejecting.add("eu")
     assert await us.pass_until_taken() >= STARTING_S
 
@@ -95,10 +95,10 @@ async def test_a_gateway_that_asks_lives_although_it_was_rejected_before(tmp_pat
     us = Watched(tmp_path)
     del us.links.refused, us.links.connected  # type: ignore[method-assign,attr-defined]
     us.links.set_peers({"eu=127.0.0.1:1": "127.0.0.1:1"})
-    us.links._links["eu=127.0.0.1:1"].rejected = True
+    us.links._links["eu=127.0.0.1:1"].refused = True
     assert us.peers.is_dead("eu")
     await us.peers._answer(PeerIdentity("bbbbbbbb", "eu"), heartbeat_calls.encode(HeartbeatCall()))
-    us.links._links["eu=127.0.0.1:1"].rejected = True
+    us.links._links["eu=127.0.0.1:1"].refused = True
     us.now += SPOKE_S
     assert not us.peers.is_dead("eu"), "nobody claims a region that speaks, whatever lies before its address"
     us.now += 0.01
@@ -115,11 +115,11 @@ async def test_a_region_that_asks_and_rejects_is_not_taken_over(tmp_path: Path) 
     assert await us.pass_until_taken() <= DEAD_S + SPOKE_S + 0.3
 
 
-async def test_who_hears_of_its_region_elsewhere_takes_it_back_in_that_moment(tmp_path: Path) -> None:
+async def test_a_gateway_that_learns_of_its_region_elsewhere_takes_it_back_at_once(tmp_path: Path) -> None:
     us = Watched(tmp_path)
-    told: Any = {"us": RegionEpoch(2, "cccccccc", "asia")}
+    epochs: Any = {"us": RegionEpoch(2, "cccccccc", "asia")}
     assert us.peers.epochs.serves("us")
-    us.peers.epochs.hear(told)
+    us.peers.epochs.receive(epochs)
     assert us.peers.epochs.serves("us")
     assert us.peers.epochs.known["us"] == RegionEpoch(3, "aaaaaaaa", "us")
 

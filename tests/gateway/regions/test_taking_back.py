@@ -43,13 +43,13 @@ async def regions(tmp_path: Path) -> AsyncIterator[ThreeRegions]:
 
 
 def served(regions: ThreeRegions, region: str) -> Regions:
-    found = regions.gateways[region].gateway.regions
-    assert found is not None
-    return found
+    part = regions.gateways[region].gateway.regions
+    assert part is not None
+    return part
 
 
 def to(regions: ThreeRegions, region: str) -> PeerGateway:
-    """Return what us knows of a region's gateway."""
+    """Return the state of a region's gateway at us."""
     return regions.peers("us").of_region(region)[0]
 
 
@@ -77,7 +77,7 @@ async def forwarded(regions: ThreeRegions) -> tuple[asyncio.Task[Any], asyncio.T
 
 
 def break_our_end(link: FaultyLink) -> None:
-    """Reset the connections of whoever connected, and let the other end hear nothing of it."""
+    """Reset the connections of connected peers, without a sign to the other end."""
     link.there.stall(True)
     for writer in list(link._open):
         if writer.get_extra_info("sockname")[1] == link.port:
@@ -142,7 +142,7 @@ async def test_what_waited_in_a_queue_is_not_begun_once_the_lease_was_over(
     forwarded = asyncio.create_task(forward())
     pool = regions.gateways["eu"].gateway.pools["eu"]
     await until(lambda: pool.driver._waiting)
-    # A process that is held up neither hears anything nor ends what is overdue.
+    # A stalled process neither receives anything nor ends overdue work.
     for peers in (eu, regions.peers("us")):
         assert peers._task is not None
         peers._task.cancel()

@@ -43,13 +43,13 @@ class ThreeRegions:
         self._state_dir, self._document = state_dir, document
         self.ports = ports
         self.links: dict[tuple[str, str], FaultyLink] = {}
-        """From a region to another, where a proxy stands between them."""
+        """From a region to another, through a proxy between them."""
         self.gateways: dict[str, ServedGateway] = {}
         self.buses: dict[str, InProcessBus] = {}
         self.engines: dict[str, ScriptedEngine] = {}
         self.running: dict[str, AsyncExitStack] = {}
         self.events = RegionEvents()
-        """What all of them do; checked at the end."""
+        """Events of all of them; checked at the end."""
         self.settings: AppSettings | None = None
         self.tls: TlsFiles | None = None
 
@@ -87,13 +87,13 @@ class ThreeRegions:
             self.events.ended(region)
 
     def peers(self, region: str) -> RegionPeers:
-        """Return what a region's gateway knows of others."""
+        """Return a region's state of the others."""
         regions = self.gateways[region].gateway.regions
         assert regions is not None
         return regions.peers
 
     def facts(self, at: str, region: str) -> ServiceFacts:
-        """Return what a region's gateway knows of another region's engines."""
+        """Return a region's facts about another region's engines."""
         peers = self.peers(at)
         return peers.serving(MODEL, peers.clock())[region][0][1]
 
@@ -102,7 +102,7 @@ class ThreeRegions:
         return self.peers(at).epochs.known[region]
 
     async def meet(self) -> None:
-        """Return when all gateways that run have heard of each other."""
+        """Return when all running gateways know each other."""
         await until(lambda: all(self._knows_all(name) for name in self.gateways))
 
     def _knows_all(self, region: str) -> bool:
@@ -128,7 +128,7 @@ class ThreeRegions:
                 await asyncio.sleep(0.5)
 
     async def explain(self, region: str, decision_id: str) -> dict[str, Any]:
-        """Return what a region's gateway says of a decision."""
+        """Return a region's explanation of a decision."""
         status, answer = await self.gateways[region].get(f"/api/v1/explain/{decision_id}")
         assert status == 200, answer
         return json.loads(json.dumps(answer))

@@ -1,4 +1,4 @@
-"""What each arm's requests came to is counted, told to the control plane, and shown in the metrics."""
+"""The results of each arm's requests are counted, reported to the control plane, and shown in the metrics."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ HALF = ArmEntry(arm=CANARY, trial_id="t", share=0.5, policy_version=9, placement
 
 async def test_each_arm_is_counted_apart_and_reported_once(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, arms=(HALF,)) as gateway:
-        heard: list[bytes] = []
-        gateway.gateway._bus.subscribe(TOPIC, lambda _, value: heard.append(value))
+        received: list[bytes] = []
+        gateway.gateway._bus.subscribe(TOPIC, lambda _, value: received.append(value))
         arms = set()
         for number in range(20):
             body = {"model": MODEL, "block_hashes": [1, 2], "session_id": f"s{number}"}
@@ -33,13 +33,14 @@ async def test_each_arm_is_counted_apart_and_reported_once(tmp_path: Path) -> No
             await gateway.post(f"/api/v1/requests/{name}/first_token")
             await gateway.post(f"/api/v1/requests/{name}/complete", {"cached_tokens": 2, "output_tokens": 3})
         assert arms == {("live", "least_cost", 0), (CANARY, "round_robin", 9)}
-        gateway.gateway.arm_results.tell()
-        gateway.gateway.arm_results.tell()
-        told = [row for item in heard for row in decode_arm_report(item).rows]
-        keys = {(row.arm, row.policy_version) for row in told}
+        gateway.gateway.arm_results.report()
+        gateway.gateway.arm_results.report()
+        reported = [row for item in received for row in decode_arm_report(item).rows]
+        keys = {(row.arm, row.policy_version) for row in reported}
         assert keys == {("live", 0), (CANARY, 9)}
         rows = {
-            key: together([row.window for row in told if (row.arm, row.policy_version) == key]) for key in sorted(keys)
+            key: together([row.window for row in reported if (row.arm, row.policy_version) == key])
+            for key in sorted(keys)
         }
         assert sum(window.judged for window in rows.values()) == 20
         assert all(window.answered == window.on_time == window.ended > 0 for window in rows.values())
@@ -48,11 +49,11 @@ async def test_each_arm_is_counted_apart_and_reported_once(tmp_path: Path) -> No
 
 async def test_nothing_is_counted_while_nothing_is_tried(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
-        heard: list[bytes] = []
-        gateway.gateway._bus.subscribe(TOPIC, lambda _, value: heard.append(value))
+        received: list[bytes] = []
+        gateway.gateway._bus.subscribe(TOPIC, lambda _, value: received.append(value))
         await gateway.post(ROUTE, {"model": MODEL, "block_hashes": [1, 2]})
-        gateway.gateway.arm_results.tell()
-        assert heard == []
+        gateway.gateway.arm_results.report()
+        assert received == []
 
 
 @pytest.mark.parametrize("window", [ArmWindow(judged=-1), ArmWindow(on_time=2, judged=1), ArmWindow(ttft={99: 1})])

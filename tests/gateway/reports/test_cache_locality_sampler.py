@@ -1,4 +1,4 @@
-"""What a gateway tells of which prompts go where, from requests that really went through it."""
+"""A gateway's report of the spread of prompts over engines, from requests that really went through it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ SHARED = list(range(4 * BLOCK))
 
 
 async def ask(gateway: ServedGateway, number: int, **report: Any) -> str:
-    """Send one request that begins as all do and goes on for itself."""
-    tokens = SHARED + [10_000 * number + place for place in range(2 * BLOCK)]
+    """Send one request with the common beginning and an end of its own."""
+    tokens = SHARED + [10_000 * number + index for index in range(2 * BLOCK)]
     _, answer, _ = await gateway.post("/api/v1/route", {"model": MODEL, "token_ids": tokens, "wait": False})
     name = str(answer["decision_id"])
     await gateway.post(f"/api/v1/requests/{name}/first_token", {})
@@ -40,7 +40,7 @@ async def ask(gateway: ServedGateway, number: int, **report: Any) -> str:
     return name
 
 
-async def told(gateway: ServedGateway) -> CacheLocalitySample:
+async def sampled(gateway: ServedGateway) -> CacheLocalitySample:
     """Return the sample of now."""
     await gateway.gateway.requests.flush()
     gateway.gateway.health.ended_hits.take()
@@ -62,25 +62,25 @@ async def test_prefixes_holders_rings_and_ttft_are_those_of_the_requests(tmp_pat
         pool.router.blocks_stored("engine-1", keys)
         for number in range(6):
             await ask(gateway, number + 1)
-        (found,) = (await told(gateway)).pools
-        assert (found.pool_id, found.placement, found.requests, found.sampled) == ("pool", placement, 6, 6)
-        shared = found.prefixes[0]
+        (prefix,) = (await sampled(gateway)).pools
+        assert (prefix.pool_id, prefix.placement, prefix.requests, prefix.sampled) == ("pool", placement, 6, 6)
+        shared = prefix.prefixes[0]
         assert (shared.key, shared.first_block, shared.last_block) == (f"{keys[-1]:016x}", 1, 4)
         assert (shared.requests, shared.holders, shared.parent) == (6, ("engine-1",), -1)
-        assert sum(engine.requests for engine in found.engines) == 6
-        spans = [engine.split[0] for engine in found.engines if engine.split]
+        assert sum(engine.requests for engine in prefix.engines) == 6
+        spans = [engine.split[0] for engine in prefix.engines if engine.split]
         assert sum(span.requests for span in spans) == 6
         assert all(span.mean.prefill_s > 0 for span in spans)
         if placement == "dual_map":
-            assert found.rings == RingPlan(2, 100, True, 2, True)
-            assert found.accepting == ("engine-0", "engine-1")
-            assert sum(found.keys.values()) == 6
+            assert prefix.rings == RingPlan(2, 100, True, 2, True)
+            assert prefix.accepting == ("engine-0", "engine-1")
+            assert sum(prefix.keys.values()) == 6
             assert shared.key_blocks in (2, 3, 4)
         else:
-            assert (found.rings, found.keys, shared.key_blocks) == (None, {}, 0)
+            assert (prefix.rings, prefix.keys, shared.key_blocks) == (None, {}, 0)
 
 
-async def test_trust_tells_since_when_its_cause_holds(tmp_path: Path) -> None:
+async def test_trust_states_since_when_its_cause_holds(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, gateway_settings=SLOW) as gateway:
         sampler = CacheLocalitySampler(gateway.gateway._bus, gateway.gateway.pools.values)
         (before,) = (await sampler.sample(time.monotonic(), 1000.0)).pools
@@ -95,16 +95,16 @@ async def test_trust_tells_since_when_its_cause_holds(tmp_path: Path) -> None:
 
 async def test_it_is_published_without_anything_of_the_prompt(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, gateway_settings=SLOW) as gateway:
-        heard: list[bytes] = []
-        gateway.gateway._bus.subscribe(TOPIC, lambda _topic, value: heard.append(value))
+        received: list[bytes] = []
+        gateway.gateway._bus.subscribe(TOPIC, lambda _topic, value: received.append(value))
         await ask(gateway, 1)
         await ask(gateway, 2)
-        heard.clear()
+        received.clear()
         for _ in range(100):
-            if heard and decode_cache_locality(heard[-1]).pools[0].prefixes:
+            if received and decode_cache_locality(received[-1]).pools[0].prefixes:
                 break
             await asyncio.sleep(0.05)
-        sample = decode_cache_locality(heard[-1])
+        sample = decode_cache_locality(received[-1])
         assert sample.pools[0].prefixes[0].requests == 2
         assert len(sample.pools[0].prefixes[0].key) == 16
 

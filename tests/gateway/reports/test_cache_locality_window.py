@@ -1,4 +1,4 @@
-"""What a pool keeps for the Cache locality page: a sample of prompts' starts, and sums of where TTFT went."""
+"""The pool's data for the Cache locality page: a sample of prompts' starts, and sums of the parts of TTFT."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def test_prompts_are_cut_and_leave_with_time() -> None:
     window = PrefixWindow()
     window.note(range(500), "e-1", 10.0)
     window.note((), "e-1", 11.0)
-    (kept,) = window.look(12.0)
+    (kept,) = window.recent(12.0)
     assert (len(kept.keys), kept.engine_id, kept.weight) == (MAX_BLOCKS, "e-1", 1)
-    assert window.look(10.0 + SPAN_S + 1) == []
+    assert window.recent(10.0 + SPAN_S + 1) == []
 
 
-def test_of_much_traffic_every_nth_is_kept_and_stands_for_n() -> None:
+def test_of_much_traffic_every_nth_is_kept_and_represents_n() -> None:
     window = PrefixWindow()
     for second in range(120):
         for number in range(100):
             window.note((number,), "e-1", second + number / 100)
-        window.look(second + 1.0)
-    kept = window.look(120.0)
+        window.recent(second + 1.0)
+    kept = window.recent(120.0)
     assert len(kept) == MAX_PROMPTS
     assert kept[-1].weight == 6
     assert kept[-1].at_s - kept[0].at_s > 50
@@ -42,31 +42,31 @@ def test_the_parts_of_a_span_sum_to_its_mean() -> None:
     for number in range(100):
         late = number >= 90
         split.note(("e-1", 2.0 if late else 0.1, 0.0, 0.5, 1000.0 - number / 10))
-    one, five, fifteen = split.look("e-1", 1000.0)
+    one, five, fifteen = split.spans("e-1", 1000.0)
     assert (one.requests, five.requests, fifteen.requests) == (100, 100, 100)
     assert one.mean.queue_s == pytest.approx(0.29)
     assert one.mean.prefill_s == pytest.approx(0.5)
     assert one.p90.queue_s == pytest.approx(0.1)
     split.note(("e-1", 2.0, 0.0, 0.5, 1000.0))
-    assert split.look("e-1", 1000.0)[0].p90.queue_s == pytest.approx(2.0)
+    assert split.spans("e-1", 1000.0)[0].p90.queue_s == pytest.approx(2.0)
 
 
-def test_of_many_requests_one_stands_for_those_like_it() -> None:
+def test_of_many_requests_one_represents_those_like_it() -> None:
     split = TtftSplit()
     split.note(("e-1", 0.1, 0.2, 0.3, 1000.0), 4)
     split.note(("e-1", 0.6, 0.2, 0.3, 1000.0))
-    one = split.look("e-1", 1000.0)[0]
+    one = split.spans("e-1", 1000.0)[0]
     assert (one.requests, one.mean.queue_s) == (5, pytest.approx(0.2))
 
 
 def test_old_halves_of_minutes_leave_the_short_span_first() -> None:
     split = TtftSplit()
     split.note(("e-1", 0.1, 0.2, 0.3, 1000.0))
-    assert [item.span_s for item in split.look("e-1", 1000.0 + 60 + BUCKET_S)] == [300.0, 900.0]
-    assert split.look("e-1", 3000.0) == ()
+    assert [item.span_s for item in split.spans("e-1", 1000.0 + 60 + BUCKET_S)] == [300.0, 900.0]
+    assert split.spans("e-1", 3000.0) == ()
     split.note(("e-1", 0.1, 0.2, 0.3, 3000.0))
     split.keep_only(["e-2"])
-    assert split.look("e-1", 3000.0) == ()
+    assert split.spans("e-1", 3000.0) == ()
 
 
 def record(ttft_s: float | None, **fields: Any) -> DecisionRecord:
@@ -104,7 +104,7 @@ def test_the_estimated_time_of_a_fetch_is_no_measured_part() -> None:
     assert split_of(record(2.0, fetch=Fetch("e-2", 4, 0.25))) == ("e-1", 0.5, 0.0, 1.5, 52.0)
 
 
-def test_time_spent_on_an_engine_that_failed_is_nobody_s_part() -> None:
+def test_time_spent_on_an_engine_that_failed_is_in_no_part() -> None:
     again = record(2.0)
     again.attempts = ("e-2", "e-1")
     assert split_of(again) is None

@@ -1,4 +1,4 @@
-"""What requests took is learned, reported over the bus, and used when a snapshot brings it back."""
+"""Costs of requests are learned, reported over the bus, and used when a snapshot brings them back."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def encoded(**changes: Any) -> bytes:
 
 async def test_feedback_becomes_a_report(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
-        heard: list[bytes] = []
-        gateway.gateway._bus.subscribe(TOPIC, lambda _, value: heard.append(value))
-        gateway.gateway.cost_reports.tell()
-        assert heard == []
-        # Of a caller that has told of nothing yet, nothing is expected: the first one is no sample.
+        received: list[bytes] = []
+        gateway.gateway._bus.subscribe(TOPIC, lambda _, value: received.append(value))
+        gateway.gateway.cost_reports.report()
+        assert received == []
+        # A caller without reports has no expected duration: the first one is no sample.
         for _ in range(2):
             _, answer, _ = await gateway.post(ROUTE, {"model": MODEL, "block_hashes": [1, 2]})
             name = answer["decision_id"]
             await gateway.post(f"/api/v1/requests/{name}/first_token")
             await gateway.post(f"/api/v1/requests/{name}/complete", {"cached_tokens": 0, "output_tokens": 20})
-        gateway.gateway.cost_reports.tell()
-        gateway.gateway.cost_reports.tell()
-        (report,) = map(decode_cost_report, heard)
+        gateway.gateway.cost_reports.report()
+        gateway.gateway.cost_reports.report()
+        (report,) = map(decode_cost_report, received)
         assert report.pools["pool"][""].samples == 1
         assert 'headway_cost_samples_total{pool="pool",result="taken"} 1.0' in await gateway.metrics()
 
@@ -106,10 +106,10 @@ def test_a_sound_report_is_read_as_it_was_sent() -> None:
     assert decode_cost_report(encoded()).pools["pool"][""] == SLOW
 
 
-async def test_telling_costs_nothing_while_nobody_learns(tmp_path: Path) -> None:
+async def test_reporting_costs_nothing_while_nothing_is_learned(tmp_path: Path) -> None:
     bus, metrics = InProcessBus(), GatewayMetrics()
     reports = CostReports(bus, lambda: (), metrics.cost_samples)
     began = time.perf_counter()
     for _ in range(1000):
-        reports.tell()
+        reports.report()
     assert time.perf_counter() - began < 1.0

@@ -1,4 +1,4 @@
-"""Who was dispatched before whom, and which ended decisions are kept."""
+"""Overtaking among dispatches, and the choice of ended decisions to keep."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_younger_requests_that_went_first_are_added_up() -> None:
     assert overtaken.seconds(record("at once", 10.0, 0.0, 5.3)) == 0.0
 
 
-def test_ages_are_told_for_the_moment_of_the_decision() -> None:
+def test_ages_are_those_at_the_moment_of_the_decision() -> None:
     moments = PastMoments(limit=2, apart_s=0.5)
     for at_s in (1.0, 1.2, 2.0, 3.0, 4.0):
         moments.note(at_s)
@@ -39,12 +39,12 @@ def test_ages_are_told_for_the_moment_of_the_decision() -> None:
 
 
 @pytest.mark.parametrize(("count", "at_most", "left"), [(10, 20, 10), (10, 5, 5), (100, 7, 7), (3, 0, 0), (0, 5, 0)])
-def test_ordinary_ones_are_kept_evenly_and_stand_for_their_like(count: int, at_most: int, left: int) -> None:
+def test_ordinary_ones_are_kept_evenly_and_represent_similar_ones(count: int, at_most: int, left: int) -> None:
     ended = [record(f"d-{number}", 0.0, 0.0, 0.1) for number in range(count)]
     chosen = kept(ended, at_most)
     assert len(chosen) == left
     if left:
         assert sum(1 / share for _, share in chosen) == pytest.approx(count)
-        places = [ended.index(each) for each, _ in chosen]
-        assert places == sorted(places)
-        assert max(places) - min(places) >= (left - 1) * count / left - 1
+        positions = [ended.index(item) for item, _ in chosen]
+        assert positions == sorted(positions)
+        assert max(positions) - min(positions) >= (left - 1) * count / left - 1

@@ -1,4 +1,4 @@
-"""What the gateway shows of the fleet, and the gauges made from it."""
+"""The gateway's sample of the fleet, and the gauges made from it."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ async def test_an_engine_has_the_block_size_that_it_reports(tmp_path: Path) -> N
     async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
         await until(lambda: live.bus.latest("fleet"))
         assert live.sample().engines[0].block_tokens is None
-        told = EngineReport(engine_id="a", at=time.time(), reachable=True, healthy=True, reason="", block_size=32)
-        live.bus.publish(load_topic("a"), encode_report(told))
+        report = EngineReport(engine_id="a", at=time.time(), reachable=True, healthy=True, reason="", block_size=32)
+        live.bus.publish(load_topic("a"), encode_report(report))
         await until(lambda: live.sample().engines[0].block_tokens == 32)
 
 
@@ -47,8 +47,8 @@ async def test_a_pool_in_which_others_route_says_so(tmp_path: Path) -> None:
     async with fake_engine() as one:
         routed = snapshot([engine_entry("a", one.url)])
         pools = tuple(msgspec.structs.replace(pool, mode="observe") for pool in routed.pools)
-        for name, told in (("routed", routed), ("observed", msgspec.structs.replace(routed, pools=pools))):
-            async with live_gateway(tmp_path / name, told) as live:
+        for name, entry in (("routed", routed), ("observed", msgspec.structs.replace(routed, pools=pools))):
+            async with live_gateway(tmp_path / name, entry) as live:
                 await until(lambda live=live: live.bus.latest("fleet"))
                 assert [pool.observes for pool in live.sample().pools] == [name == "observed"]
 
@@ -62,7 +62,7 @@ async def test_a_quarantined_engine_that_gets_no_work_has_a_state_of_its_own(tmp
             assert live.shown("b").reason == "by admin"
             await until(lambda: live.shown("a").state == "serving")
             assert 'headway_engine_state{engine="b",state="quarantined"} 1.0' in live.gateway.metrics.render().decode()
-        # Verdicts that would leave nobody are not followed: who is quarantined and serves all the same is degraded.
+        # Verdicts that would leave no engine are not followed: a quarantined one that serves all the same is degraded.
         async with live_gateway(tmp_path / "all", snapshot(entries[1:])) as live:
             await until(lambda: live.bus.latest("fleet") and live.shown("b").state == "degraded")
 
@@ -71,7 +71,7 @@ async def test_in_flight_work_shows_on_its_engine_and_in_the_gauges(tmp_path: Pa
     async with fake_engine() as one:
         entries = [engine_entry("a", one.url), engine_entry("b", one.url)]
         async with live_gateway(tmp_path, snapshot(entries)) as live:
-            await live.pool.place(request("r1", prompt_tokens=50_000), hold=False)
+            await live.pool.decide(request("r1", prompt_tokens=50_000), hold=False)
             await until(lambda: live.sample().pools[0].load_cv > 0.9)
             loads = {engine.engine_id: engine.in_flight_tokens for engine in live.sample().engines}
             assert sorted(loads.values()) == [0, 50_000]
@@ -86,8 +86,8 @@ async def test_in_flight_work_shows_on_its_engine_and_in_the_gauges(tmp_path: Pa
 
 async def test_queued_requests_of_all_kinds_count_in_the_queue(tmp_path: Path) -> None:
     async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
-        await live.pool.place(request("r0", prompt_tokens=50_000), hold=True)
-        waiting = [asyncio.create_task(live.pool.place(request(f"w{n}"), hold=True)) for n in range(3)]
+        await live.pool.decide(request("r0", prompt_tokens=50_000), hold=True)
+        waiting = [asyncio.create_task(live.pool.decide(request(f"w{n}"), hold=True)) for n in range(3)]
         await until(lambda: live.shown("a").bound == 3)
         assert 'headway_queued_requests{pool="pool"} 3.0' in live.gateway.metrics.render().decode()
         pool = live.sample().pools[0]
@@ -108,13 +108,13 @@ async def test_a_dead_engine_is_starting_first_and_a_lost_one_says_since_when(tm
             await until(lambda: live.bus.latest("fleet") and live.sample().engines and live.shown("a").state)
             await until(lambda: live.shown("never").state == "starting")
             assert live.shown("a").state == "serving"
-            assert (live.shown("a").heard, live.shown("never").heard) == (True, False)
+            assert (live.shown("a").answered, live.shown("never").answered) == (True, False)
         died = time.time()
         live.report("a", reachable=False, healthy=False, reason="connection refused")
         await until(lambda: live.shown("a").state == "lost")
         lost = live.shown("a")
         assert lost.reason == "connection refused"
-        assert lost.heard
+        assert lost.answered
         assert died - 1.0 <= lost.since <= time.time()
         seq = live.sample().seq
         await until(lambda: live.sample().seq > seq + 2)
@@ -140,10 +140,10 @@ async def test_grants_waits_and_rejections_show_in_the_pool_and_as_counters(tmp_
         shot = msgspec.structs.replace(shot, pools=(msgspec.structs.replace(entry, policy=policy),))
         async with live_gateway(tmp_path, shot) as live:
             await until(lambda: live.bus.latest("fleet"))
-            await live.pool.place(request("r0", prompt_tokens=50_000), hold=True)
-            waiting = asyncio.create_task(live.pool.place(request("w0"), hold=True))
+            await live.pool.decide(request("r0", prompt_tokens=50_000), hold=True)
+            waiting = asyncio.create_task(live.pool.decide(request("w0"), hold=True))
             await until(lambda: live.shown("a").bound == 1)
-            assert isinstance(await live.pool.place(request("w1"), hold=True), Rejected)
+            assert isinstance(await live.pool.decide(request("w1"), hold=True), Rejected)
             live.pool.observe(FirstToken("r0"))
             assert isinstance(await waiting, Dispatched)
             await until(lambda: live.sample().pools[0].dispatched_waited_per_s)

@@ -1,4 +1,4 @@
-"""Uses of keys are told in batches, each once, and nothing else is taken for them."""
+"""Uses of keys are reported in batches, each once, and nothing else is read as them."""
 
 from __future__ import annotations
 
@@ -18,29 +18,31 @@ from tests.patience import until
 
 
 @pytest.fixture
-def heard() -> tuple[InProcessBus, list[KeyLastUses]]:
-    bus, heard = InProcessBus(), []
-    bus.subscribe(TOPIC, lambda _topic, value: heard.append(decode_uses(value)))
-    return bus, heard
+def bus_with_uses() -> tuple[InProcessBus, list[KeyLastUses]]:
+    bus, received = InProcessBus(), []
+    bus.subscribe(TOPIC, lambda _topic, value: received.append(decode_uses(value)))
+    return bus, received
 
 
-def test_the_last_use_of_each_key_is_told_for_a_minute(heard: tuple[InProcessBus, list[KeyLastUses]]) -> None:
-    bus, messages = heard
+def test_the_last_use_of_each_key_is_reported_for_a_minute(
+    bus_with_uses: tuple[InProcessBus, list[KeyLastUses]],
+) -> None:
+    bus, messages = bus_with_uses
     now = [1000.0]
     usage = KeyUsage(bus, lambda: now[0])
-    usage.tell()
+    usage.report()
     usage.note("a", 990.0)
     usage.note("b", 991.0)
     usage.note("a", 1000.0)
-    usage.tell()
+    usage.report()
     now[0] = 1052.0
-    usage.tell()
+    usage.report()
     now[0] = 1060.0
-    usage.tell()
+    usage.report()
     assert [message.at for message in messages] == [{"a": 1000.0, "b": 991.0}, {"a": 1000.0}]
 
 
-async def test_a_gateway_tells_every_interval_and_what_is_left_at_the_end(tmp_path: Path) -> None:
+async def test_a_gateway_reports_every_interval_and_the_rest_at_the_end(tmp_path: Path) -> None:
     settings = GatewaySettings(key_usage_interval_s=0.01)
     messages: list[KeyLastUses] = []
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, gateway_settings=settings) as gateway:

@@ -1,4 +1,4 @@
-"""What a gateway tells the console of the decisions that it remembers."""
+"""A gateway's answers to the console about the decisions that it remembers."""
 
 from __future__ import annotations
 
@@ -17,23 +17,25 @@ BODY = {"model": MODEL, "token_ids": list(range(160)), "wait": False, "session_i
 def ask(bus: InProcessBus, **about: Any) -> list[RecentAnswer]:
     answers: list[RecentAnswer] = []
     unsubscribe = bus.subscribe(f"{ANSWERED}console", lambda _, value: answers.append(ANSWER.decode(value)))
-    bus.tell(ASKED, QUESTION.encode(RecentQuestion("1", "console", **about)))
+    bus.notify(ASKED, QUESTION.encode(RecentQuestion("1", "console", **about)))
     unsubscribe()
     return answers
 
 
-async def test_running_and_ended_decisions_are_told_by_id_and_by_engine_without_their_sessions(tmp_path: Path) -> None:
+async def test_running_and_ended_decisions_are_returned_by_id_and_by_engine_without_their_sessions(
+    tmp_path: Path,
+) -> None:
     bus = InProcessBus()
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, bus=bus) as gateway:
         RecentAnswers(bus, gateway.app.recent)
         older, newer = [(await gateway.post("/api/v1/route", BODY))[1]["decision_id"] for _ in range(2)]
         await gateway.post(f"/api/v1/requests/{older}/complete", {"output_tokens": 7})
         (of_engine,) = ask(bus, engine_id="engine-0")
-        told = [
+        reported = [
             (decision.decision.decision_id, decision.outcome, decision.output_tokens)
             for decision in of_engine.decisions
         ]
-        assert told == [(newer, "running", None), (older, "completed", 7)]
+        assert reported == [(newer, "running", None), (older, "completed", 7)]
         (by_id,) = ask(bus, decision_id=older)
         assert by_id.decisions == of_engine.decisions[1:]
         assert not any(decision.session for decision in of_engine.decisions)
@@ -44,7 +46,7 @@ async def test_what_it_does_not_know_gets_an_empty_answer_and_garbage_none(tmp_p
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, bus=bus) as gateway:
         RecentAnswers(bus, gateway.app.recent)
         assert ask(bus, decision_id="none") == ask(bus, engine_id="none") == [RecentAnswer("1")]
-        heard: list[bytes] = []
-        bus.subscribe(ANSWERED, lambda _, value: heard.append(value))
-        bus.tell(ASKED, b"garbage")
-        assert heard == []
+        received: list[bytes] = []
+        bus.subscribe(ANSWERED, lambda _, value: received.append(value))
+        bus.notify(ASKED, b"garbage")
+        assert received == []

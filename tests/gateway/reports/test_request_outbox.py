@@ -31,11 +31,11 @@ from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEYRING, MODEL, ServedGateway, served
 
 SLOW = GatewaySettings(probe_interval_s=0.1, request_interval_s=60.0)
-"""Nothing is sent unless a test says so."""
+"""Nothing is sent unless a test does so."""
 
 
 class Listener:
-    """Hears what a gateway sends."""
+    """Receives a gateway's messages."""
 
     def __init__(self, gateway: ServedGateway) -> None:
         self._gateway = gateway.gateway
@@ -82,10 +82,10 @@ async def answer(gateway: ServedGateway, name: str) -> None:
 
 
 def split_requests(gateway: ServedGateway) -> int:
-    """Return for how many requests it is told where their TTFT went."""
+    """Return the number of requests whose parts of TTFT are reported."""
     split, now = gateway.pool.ttft_split, time.monotonic()
-    told = [split.look(engine_id, now) for engine_id in gateway.pool.engines]
-    return sum(spans[0].requests for spans in told if spans)
+    reported = [split.spans(engine_id, now) for engine_id in gateway.pool.engines]
+    return sum(spans[0].requests for spans in reported if spans)
 
 
 async def test_a_request_is_sent_once_with_its_course(gateway: ServedGateway, listener: Listener) -> None:
@@ -114,15 +114,15 @@ async def test_a_request_is_sent_once_with_its_course(gateway: ServedGateway, li
 
 
 async def test_no_text_and_no_name_leaves_the_process(gateway: ServedGateway) -> None:
-    heard: list[bytes] = []
-    gateway.gateway._bus.subscribe(TOPIC, lambda _topic, value: heard.append(value))
+    received: list[bytes] = []
+    gateway.gateway._bus.subscribe(TOPIC, lambda _topic, value: received.append(value))
     messages = [{"role": "user", "content": "canary-of-a-prompt"}]
     await gateway.post("/v1/chat/completions", {"model": MODEL, "messages": messages, "session_id": "canary-name"})
     decision_id = await decided(gateway, session_id="canary-of-a-session")
     await gateway.post(f"/api/v1/requests/{decision_id}/fail", {})
     await gateway.gateway.requests.flush(last=True)
-    assert len(heard) == 1
-    assert b"canary" not in heard[0]
+    assert len(received) == 1
+    assert b"canary" not in received[0]
 
 
 async def test_a_request_without_an_end_is_sent_when_its_reservation_is_over(
@@ -165,11 +165,11 @@ async def test_a_rejected_request_is_kept_as_late(tmp_path: Path) -> None:
 
 
 async def test_what_ended_last_is_sent_when_the_gateway_stops(tmp_path: Path) -> None:
-    heard: list[bytes] = []
+    received: list[bytes] = []
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, gateway_settings=SLOW) as gateway:
-        gateway.gateway._bus.subscribe(TOPIC, lambda _topic, value: heard.append(value))
+        gateway.gateway._bus.subscribe(TOPIC, lambda _topic, value: received.append(value))
         await gateway.post(f"/api/v1/requests/{await decided(gateway)}/complete", {})
-    assert len(heard) == 1
+    assert len(received) == 1
 
 
 async def test_what_ends_beyond_the_limit_is_counted(
@@ -221,7 +221,7 @@ async def test_of_requests_beyond_the_limit_the_traffic_is_left_out(
     assert gateway.gateway.metrics.traffic_rows.value("dropped") == 2
 
 
-async def test_of_many_requests_every_nth_tells_where_ttft_went(
+async def test_of_many_requests_every_nth_shows_the_parts_of_ttft(
     gateway: ServedGateway, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.reports.request_outbox.MAX_SPLIT", 2)
@@ -232,7 +232,7 @@ async def test_of_many_requests_every_nth_tells_where_ttft_went(
     assert sum(len(bins) for engine in gateway.pool.ttft_split._engines.values() for bins in (engine[-1].bins,)) <= 2
 
 
-async def test_every_late_one_is_kept_and_they_tell_where_ttft_went_in_proportion(
+async def test_every_late_one_is_kept_and_they_show_the_parts_of_ttft_in_proportion(
     gateway: ServedGateway, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.reports.request_outbox.MAX_SPLIT", 4)
@@ -249,7 +249,7 @@ async def test_every_late_one_is_kept_and_they_tell_where_ttft_went_in_proportio
     assert split_requests(gateway) == 12, "three late ones stand for three, not for six"
 
 
-async def test_one_that_nobody_ends_keeps_no_place_of_those_that_ended_after_it(
+async def test_one_without_an_end_takes_no_room_from_those_that_ended_after_it(
     gateway: ServedGateway, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.reports.request_outbox.MAX_OPEN", 2)

@@ -1,4 +1,4 @@
-"""What the turns of a conversation have in common."""
+"""The common part of a conversation's turns."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.reports.decision_recorder import as_it_stands
+from gateway.reports.decision_recorder import current_decision
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, served
 
@@ -22,7 +22,7 @@ async def test_it_is_in_the_record_of_a_proxied_request_and_the_engine_gets_anot
         decision_id = headers["x-headway-decision"]
         record = gateway.app.recent.get(decision_id)
         assert record is not None
-        assert headers["x-request-id"] == as_it_stands(record).client_request_id == NAME
+        assert headers["x-request-id"] == current_decision(record).client_request_id == NAME
         assert engine.headers[0]["x-request-id"] == decision_id
         _, _, headers = await gateway.post("/v1/chat/completions", CHAT)
         unnamed = gateway.app.recent.get(headers["x-headway-decision"])

@@ -1,4 +1,4 @@
-"""What is known of a prompt's beginning comes from prompts that begin alike, and takes bounded memory."""
+"""A prompt's beginning is known from prompts that begin alike, in bounded memory."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def _learned(known: KnownPrefixes, data: bytes, tokens: list[int]) -> tuple[int,
 def test_a_longer_prompt_extends_what_is_known() -> None:
     known, data = KnownPrefixes(), bytes(range(256)) * 12
     short = _learned(known, data[: 2 * CHUNK_BYTES], list(range(2 * CHUNK_BYTES)))
-    found = known.find(b"p", 1, data, BLOCK)
-    assert found is not None
-    assert (found.keys, found.prompt_tokens) == (short, len(data))
+    prefix = known.find(b"p", 1, data, BLOCK)
+    assert prefix is not None
+    assert (prefix.keys, prefix.prompt_tokens) == (short, len(data))
     whole = _learned(known, data, list(range(len(data))))
-    found = known.find(b"p", 1, data + b"more", BLOCK)
-    assert found is not None
-    assert found.keys == whole
+    prefix = known.find(b"p", 1, data + b"more", BLOCK)
+    assert prefix is not None
+    assert prefix.keys == whole
 
 
 def test_another_pool_seed_or_beginning_is_unknown() -> None:
@@ -68,13 +68,13 @@ def test_keys_are_those_of_prompts_that_begin_with_the_same_chunks(
         tokens = [part for part in parts for _ in range(int(CHUNK_BYTES * per_byte))]
         keys_by_text[data] = _learned(known, data, tokens)
     data = b"".join(bytes([part]) * CHUNK_BYTES for part in asked)
-    found = known.find(b"p", 1, data, BLOCK)
-    if found is not None:
+    prefix = known.find(b"p", 1, data, BLOCK)
+    if prefix is not None:
         # Each key was seen at its own place of a prompt with the same first chunk.
-        for place, key in enumerate(found.keys):
+        for index, key in enumerate(prefix.keys):
             assert any(
-                len(keys) > place and keys[place] == key and text[:CHUNK_BYTES] == data[:CHUNK_BYTES]
+                len(keys) > index and keys[index] == key and text[:CHUNK_BYTES] == data[:CHUNK_BYTES]
                 for text, keys in keys_by_text.items()
             )
-        assert found.prompt_tokens > len(found.keys) * BLOCK
+        assert prefix.prompt_tokens > len(prefix.keys) * BLOCK
     known.check()

@@ -30,16 +30,16 @@ def test_an_order_is_put_into_a_body_that_stays_as_it_is(body: bytes) -> None:
 )
 def test_what_the_connector_says_is_taken_out(params: dict[str, Any], left: Any) -> None:
     answer = {"id": "x", "kv_transfer_params": params, "usage": {"prompt_tokens": 3}}
-    told, outcome = take_outcome(json.dumps(answer).encode())
-    assert json.loads(told) == {**answer, "kv_transfer_params": left}
+    body, outcome = take_outcome(json.dumps(answer).encode())
+    assert json.loads(body) == {**answer, "kv_transfer_params": left}
     assert outcome == OUTCOME
 
 
 @pytest.mark.parametrize("said", [{"loaded_blocks": -1}, {"loaded_blocks": "many"}, 7, None, [], {"seconds": 1e999}])
 def test_nonsense_is_taken_out_too_and_says_nothing(said: Any) -> None:
     answer = {"id": "x", "kv_transfer_params": {"headway": said}}
-    told, outcome = take_outcome(msgspec.json.encode(answer))
-    assert "headway" not in told.decode()
+    body, outcome = take_outcome(msgspec.json.encode(answer))
+    assert "headway" not in body.decode()
     assert outcome is None
 
 
@@ -56,8 +56,8 @@ def test_nonsense_is_taken_out_too_and_says_nothing(said: Any) -> None:
     ],
 )
 def test_any_other_answer_stays_the_bytes_that_it_is(answer: bytes) -> None:
-    told, outcome = take_outcome(answer)
-    assert told is answer
+    body, outcome = take_outcome(answer)
+    assert body is answer
     assert outcome is None
 
 

@@ -35,17 +35,17 @@ async def keyed(*messages: dict[str, Any], domain: str = "t", lora: str = "", **
 async def test_the_keys_are_those_of_the_tokens_before_then_of_the_medium_then_of_the_text() -> None:
     pool, tokenizer = pool_of(Tokenizer()), Tokenizer()
     made = await keyed(SYSTEM, user("look", image("a"), "what is it?"))
-    told = str([SYSTEM, user("look")]).encode()
-    exact = token_block_keys(pool.seed("t"), list(told), BLOCK)[: (len(told) - CLOSING_TOKENS) // BLOCK]
+    text_before = str([SYSTEM, user("look")]).encode()
+    exact = token_block_keys(pool.seed("t"), list(text_before), BLOCK)[: (len(text_before) - CLOSING_TOKENS) // BLOCK]
     assert made.keys[: len(exact)] == exact
     digest = chat_prompt({"messages": [user(image("a"))]}).media[0].digest
     name = pool.domains.media_name("t", digest)
     media = made.keys[len(exact) : len(exact) + MEDIA_BLOCKS]
-    assert media == tuple(media_block_key(pool.seed(""), name, place) for place in range(MEDIA_BLOCKS))
+    assert media == tuple(media_block_key(pool.seed(""), name, index) for index in range(MEDIA_BLOCKS))
     assert len(made.keys) > len(exact) + MEDIA_BLOCKS
     assert (made.source, made.salted) == ("media", True)
-    # What the engine counts is no reason to reject the prompt.
-    assert made.prompt_tokens - made.further_tokens == len(told)
+    # The assumed length is no reason to reject the prompt.
+    assert made.prompt_tokens - made.further_tokens == len(text_before)
     assert tokenizer.calls == 0
 
 
@@ -127,7 +127,7 @@ async def test_many_media_have_no_more_keys_than_the_longest_prompt() -> None:
     assert len(made.keys) == 1000
 
 
-async def test_a_stand_in_that_a_client_writes_is_text() -> None:
+async def test_a_placeholder_that_a_client_writes_is_text() -> None:
     engine_candidate = chat_prompt({"messages": [user(image("a"))]}).media[0].engine_candidate
     made = await keyed(user(f"{engine_candidate} {engine_candidate}", image("a"), "what is it?"))
     plain = await keyed(user("look", image("a"), "what is it?"))

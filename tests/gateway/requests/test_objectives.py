@@ -1,4 +1,4 @@
-"""What a request may expect: its own words, its class, its key's class, the pool; at both doors, and rejections."""
+"""A request's objectives: its own, its class's, its key's class's, the pool's; at both entries, and rejections."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ def objectives(policy: RoutingPolicy, **fields: Any) -> GatewayRequest:
 
 
 def test_without_a_class_the_pool_decides() -> None:
-    found = objectives(POLICY)
-    assert (found.ttft_slo_s, found.tpot_slo_s, found.priority, found.slo_class) == (5.0, 0.2, 0, "")
-    assert found.give_up_s == float("inf")
+    result = objectives(POLICY)
+    assert (result.ttft_slo_s, result.tpot_slo_s, result.priority, result.slo_class) == (5.0, 0.2, 0, "")
+    assert result.give_up_s == float("inf")
 
 
 def test_a_class_gives_what_it_says_and_leaves_the_rest_to_the_pool() -> None:
-    found = objectives(POLICY, slo_class="batch")
-    assert (found.ttft_slo_s, found.give_up_s, found.slo_class) == (5.0, 10.3, "batch")
-    found = objectives(POLICY, slo_class="chat")
-    assert (found.ttft_slo_s, found.tpot_slo_s, found.priority) == (1.0, 0.05, -3)
+    result = objectives(POLICY, slo_class="batch")
+    assert (result.ttft_slo_s, result.give_up_s, result.slo_class) == (5.0, 10.3, "batch")
+    result = objectives(POLICY, slo_class="chat")
+    assert (result.ttft_slo_s, result.tpot_slo_s, result.priority) == (1.0, 0.05, -3)
 
 
 def test_the_request_s_own_words_win_over_its_class() -> None:
-    found = objectives(POLICY, slo_class="chat", ttft_slo_s=2.5, tpot_slo_s=0.4, priority=7)
-    assert (found.ttft_slo_s, found.tpot_slo_s, found.priority) == (2.5, 0.4, 7)
+    result = objectives(POLICY, slo_class="chat", ttft_slo_s=2.5, tpot_slo_s=0.4, priority=7)
+    assert (result.ttft_slo_s, result.tpot_slo_s, result.priority) == (2.5, 0.4, 7)
 
 
 def test_the_class_of_the_key_holds_where_the_request_names_none() -> None:

@@ -1,4 +1,4 @@
-"""Keys of prompts: alike where prompts begin alike, apart where tenants are apart, asked for once."""
+"""Keys of prompts: equal where prompts begin alike, different between tenants, requested once."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_anything_that_the_template_reads_makes_another_prompt(other: Prom
     assert tokenizer.calls == 2
 
 
-async def test_a_text_that_looks_like_a_remembered_chat_is_no_chat() -> None:
+async def test_a_text_in_the_form_of_a_remembered_chat_is_no_chat() -> None:
     tokenizer, keys = Tokenizer(), PromptKeys()
     pool = pool_of(tokenizer)
     await keys.keys(pool, "t", CHAT)
@@ -237,7 +237,7 @@ async def test_a_known_beginning_serves_where_the_tokenizer_fails() -> None:
     assert (await keys.keys(pool, "t", TextPrompt(text + "?"))).source == "prefix"
 
 
-async def test_approximate_pools_ask_nobody_and_share_what_begins_alike() -> None:
+async def test_approximate_pools_ask_no_engine_and_share_equal_beginnings() -> None:
     tokenizer, keys = Tokenizer(), PromptKeys()
     pool = pool_of(tokenizer, key_source="approximate")
     begin = [{"role": "system", "content": "s" * 64}]
@@ -297,7 +297,7 @@ async def test_all_prompts_of_a_list_count_as_work_and_the_first_decides_the_rou
 
 
 @pytest.mark.parametrize(("tokens", "blocks"), [(1, 0), (4, 0), (5, 1), (8, 1), (9, 2)])
-async def test_the_block_that_the_last_token_ends_has_no_key_because_engines_compute_it_anew(
+async def test_the_block_that_the_last_token_ends_has_no_key_because_engines_recompute_it(
     tokens: int, blocks: int
 ) -> None:
     pool, keys = pool_of(Tokenizer()), PromptKeys()

@@ -20,12 +20,12 @@ USER = [{"role": "user", "content": "x" * 100}]
 
 
 class TemplateEngine(ScriptedEngine):
-    """Renders as vLLM does: a chat's own fields are variables of its template, and /tokenize knows none of them."""
+    """Renders as vLLM does: a chat's own fields are variables of its template, and /tokenize supports none of them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.rendered: list[str] = []
-        """What requests were computed of."""
+        """The rendered prompts of requests."""
 
     @override
     async def _tokenize(self, request: web.Request) -> web.StreamResponse:

@@ -1,4 +1,4 @@
-"""Which prefixes bring work where, over a short time and in bounded memory."""
+"""Work by prefix and engine, over a short time and in bounded memory."""
 
 from __future__ import annotations
 

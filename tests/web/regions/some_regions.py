@@ -17,7 +17,7 @@ def link(region: str, *, up: bool = True, dead: bool = False, one_way_s: float =
         address="127.0.0.1:1",
         up=up,
         dead=dead,
-        heard_s_ago=0.08 if up else 31.0,
+        heartbeat_age_s=0.08 if up else 31.0,
         one_way_s=one_way_s,
         clock_offset_s=0.003,
     )

@@ -33,7 +33,7 @@ class FakeGateway:
     def _hear(self, _topic: str, value: bytes) -> None:
         question = QUESTION.decode(value)
         answer = RecentAnswer(question.question_id, tuple(self._asked_for(question)))
-        self._bus.tell(ANSWERED + question.asker, ANSWER.encode(answer))
+        self._bus.notify(ANSWERED + question.asker, ANSWER.encode(answer))
 
     def _asked_for(self, question: RecentQuestion) -> list[StoredDecision]:
         if question.engine_id:

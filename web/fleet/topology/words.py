@@ -48,7 +48,7 @@ def load_words(engine: EngineSample | None) -> str:
 
     Where there is none: whether tokens are being generated.
     """
-    if engine is None or not (engine.heard or engine.in_flight_tokens):
+    if engine is None or not (engine.answered or engine.in_flight_tokens):
         return UNKNOWN
     if not engine.in_flight_tokens:
         return "decoding" if engine.running else "idle"

@@ -351,7 +351,7 @@ def test_an_engine_that_never_answered_is_neither_healthy_nor_idle_nor_ready_to_
     Engine.objects.update(desired_state="maintenance")
     engine.refresh_from_db()
     silent = {"in_flight_tokens": 0, "in_flight_s": 0.0, "running": 0, "bound": 0, "state": "maintenance"}
-    show(feed, sample_of([engine], e_0001=silent | {"heard": False, "report_age_s": None}))
+    show(feed, sample_of([engine], e_0001=silent | {"answered": False, "report_age_s": None}))
     text = page(operator, f"?engine={engine.engine_id}")
     assert "Never answered" in text
     assert "Healthy" not in text
@@ -388,5 +388,5 @@ def test_what_was_learned_of_its_kind_is_not_said_of_an_engine_that_never_answer
     fitted = FittedCost(prefill=PrefillCost(), samples=300, error=0.1, policy_error=0.3)
     LearnedCost.objects.create(pool=pool, fitted=msgspec.to_builtins(fitted), learned_at=timezone.now())
     for heard in (True, False):
-        show(feed, sample_of([engine], e_0001={"heard": heard}))
+        show(feed, sample_of([engine], e_0001={"answered": heard}))
         assert ("4,096 new tokens" in page(operator, f"?engine={engine.engine_id}")) is heard
