@@ -19,7 +19,7 @@ def looked(samples: list[FleetSample]) -> RecentState:
     history = FleetHistory()
     for sample in samples:
         history.add(sample)
-    return ScopedHistory(history, None).look()
+    return ScopedHistory(history, None).recent()
 
 
 def stretch(seconds: int, *, waiting: int, e_02: dict[str, object]) -> list[FleetSample]:

@@ -21,13 +21,13 @@ from web.live import consumers
 from web.live.consumers import ROLES_CHANGED, SIGNED_OUT
 from web.live.feed import FleetFeed
 from web.live.scope import Scope
-from web.live.session_watch import LOOK_S, Seat, SessionWatch, scopes_of
+from web.live.session_watch import CHECK_S, Seat, SessionWatch, scopes_of
 
 FAST_S = 0.01
 
 
 def test_an_ended_session_is_noticed_within_five_seconds() -> None:
-    assert LOOK_S < 5
+    assert CHECK_S < 5
 
 
 def new_session(user: User) -> str:
@@ -52,11 +52,11 @@ def test_a_session_is_alive_while_stored_unexpired_and_its_person_active(
 async def test_all_viewers_are_asked_about_in_one_look() -> None:
     asked: list[frozenset[Seat]] = []
 
-    async def look(sessions: frozenset[Seat]) -> dict[Seat, Scope]:
+    async def check(sessions: frozenset[Seat]) -> dict[Seat, Scope]:
         asked.append(sessions)
         return {session: None for session in sessions if session[0] != "ended"}
 
-    watch = SessionWatch(look, FAST_S)
+    watch = SessionWatch(check, FAST_S)
     staying, leaving = watch.join("stays", 1), watch.join("ended", 2)
     async with asyncio.timeout(PATIENCE_S):
         await leaving.changed.wait()
@@ -73,12 +73,12 @@ async def test_all_viewers_are_asked_about_in_one_look() -> None:
 async def test_nobody_is_asked_about_when_nobody_watches() -> None:
     looks = 0
 
-    async def look(sessions: frozenset[Seat]) -> dict[Seat, Scope]:
+    async def check(sessions: frozenset[Seat]) -> dict[Seat, Scope]:
         nonlocal looks
         looks += 1
         return dict.fromkeys(sessions)
 
-    watch = SessionWatch(look, FAST_S)
+    watch = SessionWatch(check, FAST_S)
     ended = watch.join("one", 1)
     watch.leave(ended)
     watch.leave(ended)
@@ -90,13 +90,13 @@ async def test_nobody_is_asked_about_when_nobody_watches() -> None:
 async def test_a_database_that_is_away_shows_nobody_out() -> None:
     answers = iter([DatabaseError("gone"), {}])
 
-    async def look(_: frozenset[Seat]) -> dict[Seat, Scope]:
+    async def check(_: frozenset[Seat]) -> dict[Seat, Scope]:
         answer = next(answers)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    watch = SessionWatch(look, FAST_S)
+    watch = SessionWatch(check, FAST_S)
     ended = watch.join("one", 1)
     async with asyncio.timeout(PATIENCE_S):
         await ended.changed.wait()
@@ -105,10 +105,10 @@ async def test_a_database_that_is_away_shows_nobody_out() -> None:
 
 @pytest.fixture
 def ended_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def look(_: frozenset[Seat]) -> dict[Seat, Scope]:
+    async def check(_: frozenset[Seat]) -> dict[Seat, Scope]:
         return {}
 
-    watch = SessionWatch(look, FAST_S)
+    watch = SessionWatch(check, FAST_S)
     monkeypatch.setattr(consumers, "session_watch", lambda: watch)
 
 
@@ -127,10 +127,10 @@ async def test_a_viewer_whose_session_ended_is_told_and_forgotten(feed: FleetFee
 async def test_a_viewer_whose_roles_changed_is_told_to_come_again(
     feed: FleetFeed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def look(seats: frozenset[Seat]) -> dict[Seat, Scope]:
+    async def check(seats: frozenset[Seat]) -> dict[Seat, Scope]:
         return {seat: frozenset({"chat"}) for seat in seats}
 
-    watch = SessionWatch(look, FAST_S)
+    watch = SessionWatch(check, FAST_S)
     monkeypatch.setattr(consumers, "session_watch", lambda: watch)
     client = SocketClient()
     await client.connect()

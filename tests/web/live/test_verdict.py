@@ -174,16 +174,16 @@ LATENESS = Lateness(since=START + 3, lapses=4, away_s=8.0, rejects=True)
 
 def test_late_requests_of_a_late_gateway_are_its_own_fault_and_may_get_better() -> None:
     sample = msgspec.structs.replace(with_pool(quiet(), on_time_share=0.5, late=132), lateness=LATENESS)
-    verdict = judge(sample, look=RecentState(lateness=LATENESS, worst={"pool-0": 0.273}))
+    verdict = judge(sample, recent=RecentState(lateness=LATENESS, worst={"pool-0": 0.273}))
     assert (verdict.severity, verdict.lead) == ("bad", "The gateway is late, and so are requests.")
     assert verdict.text.startswith(
         f"Since {SINCE} the gateway stalled 4 times, 8.00\u202fs in total. 50.0\u202f% of chat-70b"
     )
     assert verdict.text.endswith("; lowest 27.3\u202f%. Getting better.")
     assert verdict.late_since == LATENESS.since
-    falling = judge(sample, look=RecentState(lateness=LATENESS, worst={"pool-0": 0.5}))
+    falling = judge(sample, recent=RecentState(lateness=LATENESS, worst={"pool-0": 0.5}))
     assert falling.text.endswith("; lowest 50.0\u202f%.")
-    over = judge(msgspec.structs.replace(sample, lateness=None), look=RecentState(lateness=LATENESS))
+    over = judge(msgspec.structs.replace(sample, lateness=None), recent=RecentState(lateness=LATENESS))
     assert over.lead == "Requests are late."
     assert "the gateway stalled 4 times" in over.text
 
@@ -203,25 +203,25 @@ def test_a_quarantined_engine_serves_no_longer_and_says_by_whom() -> None:
 
 
 def test_an_engine_that_got_nothing_while_others_queued_is_named_with_what_it_lacks() -> None:
-    look = RecentState(nothing_s={"engine-e-03": 48.0}, lacks={"engine-e-03": "624304"})
-    verdict = judge(quiet(), look=look)
+    recent = RecentState(nothing_s={"engine-e-03": 48.0}, lacks={"engine-e-03": "624304"})
+    verdict = judge(quiet(), recent=recent)
     assert verdict.lead == "e-03 has been idle for 48\u202fs."
     assert verdict.text.startswith(
         "It no longer holds prefix 624304, which most other engines hold. Other requests of its pool"
     )
-    assert judge(with_engines(quiet(), (2, {"state": "draining"})), look=look).lead == "e-03 is draining."
+    assert judge(with_engines(quiet(), (2, {"state": "draining"})), recent=recent).lead == "e-03 is draining."
 
 
 def test_the_busiest_is_judged_by_means_and_stays_named_until_it_is_well_below_the_limit() -> None:
     def work(seconds: float) -> RecentState:
         return RecentState(work_s={f"engine-e-0{number}": 0.5 for number in range(1, 5)} | {"engine-e-02": seconds})
 
-    before = judge(quiet(), look=work(0.9))
-    named = judge(quiet(), look=work(1.3))
+    before = judge(quiet(), recent=work(0.9))
+    named = judge(quiet(), recent=work(1.3))
     assert "no engine holds more than" in before.text
     assert ("busiest is e-02 with 1.30\u202fs" in named.text, named.engine_id) == (True, "engine-e-02")
-    assert "busiest is e-02" in judge(quiet(), look=work(0.9), said=named).text
-    assert "no engine holds more than" in judge(quiet(), look=work(0.6), said=named).text
+    assert "busiest is e-02" in judge(quiet(), recent=work(0.9), said=named).text
+    assert "no engine holds more than" in judge(quiet(), recent=work(0.6), said=named).text
 
 
 def test_requests_are_those_that_were_granted_or_rejected() -> None:
