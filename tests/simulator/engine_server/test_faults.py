@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from simulator.engine_server import engine_runtime
-from simulator.engine_server.faults import CRAWL_FACTOR, ToldMetrics, rate_under
+from simulator.engine_server.faults import CRAWL_FACTOR, ReportedMetrics, rate_under
 from simulator.engine_server.model_clock import ModelClock
 from tests.simulator.conftest import RunningEngine, StartEngine
 
@@ -82,7 +82,7 @@ async def test_an_unknown_fault_is_rejected(start_engine: StartEngine) -> None:
 
 
 def test_metrics_say_what_the_fault_makes_them_say() -> None:
-    told = ToldMetrics()
+    told = ReportedMetrics()
     assert (told.text(TRUE), told.load(4)) == (TRUE, 4)
     told.begin("idle")
     assert b"running{" in told.text(TRUE)
@@ -94,7 +94,7 @@ def test_metrics_say_what_the_fault_makes_them_say() -> None:
 
 
 def test_frozen_metrics_stay_what_they_were() -> None:
-    told = ToldMetrics()
+    told = ReportedMetrics()
     told.begin("frozen")
     assert told.text(TRUE) == TRUE
     assert told.text(b"later") == TRUE
@@ -105,7 +105,7 @@ def test_frozen_metrics_stay_what_they_were() -> None:
 def test_lying_counters_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     now: Any = iter([10.0, 12.0])
     monkeypatch.setattr("simulator.engine_server.faults.time.monotonic", lambda: next(now))
-    told = ToldMetrics()
+    told = ReportedMetrics()
     told.begin("lie")
     assert b"generation_tokens_total" in (said := told.text(TRUE))
     assert b"} 900.0" in said

@@ -81,7 +81,7 @@ def test_all_policies_are_asked_the_same_requests(workload: str) -> None:
         run = RegionRun(replace(SHORT, workload=workload, policy=policy))
         run.run()
         mine = [request for request in run.requests if request.client == 0]
-        asked.append({(item.session_key, item.place): (item.prompt.tokens, item.output.tokens) for item in mine})
+        asked.append({(item.session_key, item.position): (item.prompt.tokens, item.output.tokens) for item in mine})
     both = asked[0].keys() & asked[1].keys()
     assert both
     assert all(asked[0][name] == asked[1][name] for name in both)
