@@ -50,7 +50,7 @@ class OptionValues:
         return None
 
     def pairs(self, name: str) -> dict[str, Any]:
-        """Return the KEY=VALUE pairs of an option, values as JSON or as plain text; an invalid one records a problem."""
+        """Return the KEY=VALUE pairs of an option, values as JSON or text; an invalid one records a problem."""
         values: dict[str, Any] = {}
         for pair in getattr(self._arguments, name):
             key, equals, text = pair.partition("=")

@@ -132,7 +132,7 @@ class KvTiers:
             ).start()
 
     def write_back(self, session: Session, engine: SessionEngine) -> None:
-        """Store the part that a turn added: in the node's DRAM and on the disk of the session's node, or in the store."""
+        """Store what a turn added: in the node's DRAM and on the disk of the session's node, or in the store."""
         node, target = engine.node, session.context_tokens
         if self._store == "none":
             return

@@ -61,7 +61,7 @@ def test_no_order_of_events_leaves_a_reservation_behind() -> None:
     assert not any(sessions.tokens_at(engine) or sessions.sessions_at(engine) for engine in range(4))
 
 
-def test_check_tells_wrong_sums() -> None:
+def test_check_reports_wrong_sums() -> None:
     sessions = AdvisedSessions()
     sessions.reserve(advised(1))
     sessions._tokens[0] += 1

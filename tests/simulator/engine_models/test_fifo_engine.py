@@ -89,7 +89,7 @@ def test_a_late_call_does_not_let_a_request_jump_into_the_past() -> None:
     assert starts == ["a", "b", "urgent"]
 
 
-def test_hits_are_looked_up_at_the_start_and_blocks_stored_at_the_end() -> None:
+def test_hits_are_matched_at_the_start_and_blocks_stored_at_the_end() -> None:
     model = EngineModel(EngineProfile())
     keys = (1, 2, 3)
     model.submit(_sequence("a", keys, 1536), 0.0)
