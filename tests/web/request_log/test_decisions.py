@@ -234,8 +234,8 @@ def test_the_time_before_the_decision_is_a_segment_of_its_own_in_all_rows() -> N
     )
     assert shown is not None
     assert [part[0] for part in bars(shown["estimated"])] == ["before", "queue", "prefill"]
-    assert bars(shown["estimated"])[:2] == [("before", "0.00%", "2.50 s"), ("queue", shown["granted"], "2.86 s")]
-    assert bars(shown["actual"]) == [("before", "0.00%", "2.50 s"), ("prefill", shown["granted"], "2.65 s")]
+    assert bars(shown["estimated"])[:2] == [("before", "0.00%", "2.50 s"), ("queue", shown["dispatched"], "2.86 s")]
+    assert bars(shown["actual"]) == [("before", "0.00%", "2.50 s"), ("prefill", shown["dispatched"], "2.65 s")]
     assert shown["instead"][0].term == "before"
     assert shown["before"].replace("\u202f", " ") == "2.50 s"
 

@@ -290,7 +290,7 @@ def test_the_history_is_paged(policy: Policy, pool: Pool) -> None:
 def test_a_comparison_shows_what_differs(policy: Policy, pool: Pool) -> None:
     text = page_text(browser_of("viewer", pool).get(f"{URL}/compare?from=1&to=2"))
     assert "v1 to v2: 2 changes" in text
-    assert "<mark>shed</mark>" in text
+    assert "<mark>late_last</mark>" in text
     assert "<mark>fifo</mark>" in text
 
 
