@@ -1,7 +1,7 @@
 """A TCP proxy between gateways that can delay, stall, reset and cut, for tests and for `make run REGIONS=3`.
 
-Each link goes from one region to an address of another. Where nobody listens at that address, nobody listens at the
-link either, so that whoever connects is refused as without the proxy.
+Each link leads from one region to an address of another. While no process listens at that address, the link does not
+listen either, so that connections are refused as without the proxy.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from dataclasses import dataclass, field
 from simulator.parent_death import die_with_parent
 
 _CHUNK = 1 << 16
-_LOOK_S = 0.1
+_CHECK_S = 0.1
 _CONNECT_S = 1.0
 
 
 @dataclass(eq=False)
 class Direction:
-    """The bytes of all connections that go one way. Mutable: what happens to them."""
+    """The bytes of all connections in one direction. Mutable: their delay and whether they stall."""
 
     delay_s: float = 0.0
     stalled: bool = False
-    """Bytes wait until this ends: nothing is lost, as on a network whose packets are sent again."""
+    """Whether bytes wait; none is lost, as on a network that retransmits."""
     _moves: asyncio.Event = field(default_factory=asyncio.Event)
 
     def stall(self, stalled: bool) -> None:
-        """Let bytes wait, or go on."""
+        """Stall bytes, or release them."""
         self.stalled = stalled
         (self._moves.clear if stalled else self._moves.set)()
 
     async def pass_one(self, due_s: float) -> None:
-        """Return when bytes that came `delay_s` before `due_s` may go on."""
+        """Return when bytes that arrived `delay_s` before `due_s` may pass."""
         await asyncio.sleep(max(0.0, due_s - asyncio.get_running_loop().time()))
         while self.stalled:
             await self._moves.wait()
@@ -55,11 +55,11 @@ class FaultyLink:
         self._watch: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Listen while somebody listens at the target."""
+        """Listen while a process listens at the target."""
         self._watch = asyncio.create_task(self._follow(), name=f"link on {self.port}")
 
     async def stop(self) -> None:
-        """Reject connections and end those that are open."""
+        """Reject connections and end the open ones."""
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)
@@ -80,7 +80,7 @@ class FaultyLink:
                 self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
             elif not listens:
                 self._close()
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_CHECK_S)
 
     async def _target_listens(self) -> bool:
         try:
@@ -89,7 +89,7 @@ class FaultyLink:
         except ConnectionRefusedError:
             return False
         except (OSError, TimeoutError):
-            # Slow is not gone.
+            # A slow target is not gone.
             return self._server is not None
         writer.close()
         writer.transport.abort()
@@ -107,7 +107,7 @@ class FaultyLink:
             self._tasks.add(task)
         ends, pumps = [writer], list[asyncio.Task[None]]()
         self._open.add(writer)
-        # The link stops, or nobody listens behind it: a server's handler must end in peace, and leave nothing open.
+        # The link stops, or its target does not listen: a server's handler must end cleanly, and leave nothing open.
         with contextlib.suppress(asyncio.CancelledError, OSError):
             try:
                 behind_reader, behind_writer = await asyncio.open_connection(*self._target)
@@ -129,7 +129,7 @@ class FaultyLink:
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: Direction) -> None:
-    """Pass bytes on in order, each as late as the direction says; returns at the end of the stream."""
+    """Forward bytes in order, each with the direction's delay; returns at the end of the stream."""
     loop = asyncio.get_running_loop()
     waiting: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(64)
 
@@ -162,7 +162,7 @@ async def _serve(links: Sequence[FaultyLink]) -> None:
 
 
 def main() -> int:
-    """Serve links with a fixed delay until the end of the parent."""
+    """Serve links with a fixed delay until the parent ends."""
     parser = argparse.ArgumentParser(prog="python -m simulator.fault_proxy", description=__doc__)
     parser.add_argument("links", nargs="+", metavar="PORT=HOST:PORT/DELAY_MS")
     parser.add_argument("--parent-pid", type=int, required=True)

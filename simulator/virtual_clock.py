@@ -8,7 +8,7 @@ from typing import Any
 
 
 class VirtualClock:
-    """Runs events in the order of their times; those of one time in the order in which they were set.
+    """Runs events in the order of their times; those of one time in the order in which they were scheduled.
 
     Mutable state: `now` (s), the heap of events and their counter.
     """
@@ -21,7 +21,7 @@ class VirtualClock:
         self._number = 0
 
     def at(self, time_s: float, act: Callable[..., None], *args: object) -> None:
-        """Call `act` with the arguments at a time; at once where that has passed."""
+        """Call `act` with the arguments at a time; at once where that is past."""
         self._number += 1
         heappush(self._events, (max(time_s, self.now), self._number, act, args))
 

@@ -14,7 +14,7 @@ class WebConfig(AppConfig):
 
     @override
     def ready(self) -> None:
-        """Begin to note who signs in and out."""
+        """Subscribe to sign-ins and sign-outs."""
         from web.access import session_record
 
         session_record.listen()

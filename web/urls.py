@@ -75,17 +75,17 @@ urlpatterns = [
     path("trials", WHATIFS.list_view, name="trials"),
     path("trials/whatif", WHATIFS.start_view, name="whatif-start"),
     path("trials/whatif/<int:whatif_id>", WHATIFS.page_view, name="whatif"),
-    path("trials/whatif/<int:whatif_id>/cancel", WHATIFS.turn_view, {"verb": "cancel"}, name="whatif-cancel"),
-    path("trials/whatif/<int:whatif_id>/again", WHATIFS.turn_view, {"verb": "again"}, name="whatif-again"),
+    path("trials/whatif/<int:whatif_id>/cancel", WHATIFS.action_view, {"action": "cancel"}, name="whatif-cancel"),
+    path("trials/whatif/<int:whatif_id>/again", WHATIFS.action_view, {"action": "again"}, name="whatif-again"),
     path("trials/shadows", SHADOWS.list_view, name="shadows"),
     path("trials/shadows/start", SHADOWS.start_view, name="shadow-start"),
     path("trials/shadows/<int:shadow_id>", SHADOWS.page_view, name="shadow"),
-    path("trials/shadows/<int:shadow_id>/route", SHADOWS.turn_view, {"verb": "route"}, name="shadow-route"),
-    path("trials/shadows/<int:shadow_id>/stop", SHADOWS.turn_view, {"verb": "stop"}, name="shadow-stop"),
+    path("trials/shadows/<int:shadow_id>/route", SHADOWS.action_view, {"action": "route"}, name="shadow-route"),
+    path("trials/shadows/<int:shadow_id>/stop", SHADOWS.action_view, {"action": "stop"}, name="shadow-stop"),
     path("trials/canaries", CANARIES.list_view, name="canaries"),
     path("trials/canaries/start", CANARIES.start_view, name="canary-start"),
     path("trials/canaries/<slug:key>", CANARIES.page_view, name="canary"),
-    path("trials/canaries/<slug:key>/<slug:verb>", CANARIES.turn_view, name="canary-turn"),
+    path("trials/canaries/<slug:key>/<slug:action>", CANARIES.action_view, name="canary-turn"),
     path("trials/recordings", recordings.recordings, name="recordings"),
     path("trials/recordings/<int:recording_id>/delete", recordings.delete, name="recording-delete"),
     path("trials/recordings/<int:recording_id>/trace", recordings.download, name="recording-download"),
@@ -162,6 +162,6 @@ urlpatterns = [
     path("logout", sign_out, name="logout"),
 ]
 
-# What somebody sees is theirs alone, and of this moment: no page can forget it.
+# Pages are personal and current, so every response is marked as not to be cached, without exception.
 for address in urlpatterns:
     address.callback = never_cache(address.callback)

@@ -8,5 +8,5 @@ urlpatterns = [path("api/", include("controlplane.project.api_urls")), path("", 
 
 handler400 = "web.shell.error_pages.bad_request"
 handler403 = "web.shell.error_pages.forbidden"
-handler404 = "web.shell.error_pages.not_found"
+handler404 = "web.shell.error_pages.missing_page"
 handler500 = "web.shell.error_pages.server_error"

@@ -1,1 +1,1 @@
-"""Planners that act on a simulated fleet, and what they may observe of it."""
+"""Planners that act on a simulated fleet, and the facts that they may observe."""

@@ -1,4 +1,4 @@
-"""One change of a simulated fleet that an automation made: what happened to which engine, and when it was done."""
+"""One change of a simulated fleet that an automation made: which engine, what, and when it was complete."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from planning.facts.fleet_facts import Role
 
 
 class EngineChange(msgspec.Struct, frozen=True):
-    """One engine that came, went, or came back in another role."""
+    """One engine that was added, removed, or added again in another role."""
 
     at_s: float
     engine_id: str
     what: Literal["added", "removed", "turned"]
     role: Role
-    """The role it has from then on, or had."""
+    """Its role after the change, or before its removal."""

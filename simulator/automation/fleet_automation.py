@@ -1,8 +1,8 @@
-"""Lets the planners steer a simulated pool in virtual time: observe, plan, apply, once per tick.
+"""Runs the planners on a simulated pool in virtual time: observe, plan, apply, once per tick.
 
-What jobs and actuators do live is done here at once: engines come up after their warm-up with an empty cache, and
-drained ones stop when nothing stands there. As in a gateway, requests without a first token leave an engine that is
-silent or paused, and one that has made no progress for the hang limit.
+The work of live jobs and actuators is done here at once: engines start after their warm-up with an empty cache, and
+drained ones stop once they are empty. As in a gateway, requests without a first token leave an engine that is silent or
+paused, and one that has made no progress for the hang limit.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from simulator.fleet.fleet_simulation import FleetSimulation
 
 TICK_S = 1.0
 HANG_LIMIT_S = 300.0
-"""As gateways have it."""
+"""The limit of gateways."""
 
 
 class FleetAutomation:
-    """One pool's automations. Mutable: what was planned, the planners' memories, and engines on their way up.
+    """One pool's automations. Mutable: the plans, the planners' memories, and the starting engines.
 
     `rings`: hash rings of the placement, 0 where it has none. `restart_s`: from the end of a role to the next.
     """
@@ -51,13 +51,13 @@ class FleetAutomation:
     ) -> None:
         self.watch = PoolWatch(profile)
         self.scaling: list[ScalingPlan] = []
-        """Plans that did something."""
+        """Plans with an effect."""
         self.health: list[HealthPlan] = []
-        """Plans in which some verdict changed."""
+        """Plans in which a verdict changed."""
         self.ratio: list[RatioPlan] = []
-        """All plans of the ratio."""
+        """All plans of the prefill:decode ratio."""
         self.changes: list[EngineChange] = []
-        """What was done to the fleet, and when it was done."""
+        """Changes of the fleet, and when they were complete."""
         self.sizes: list[tuple[float, int]] = []
         """(moment, engines that take work), one per tick."""
         self._policy = policy
@@ -74,13 +74,13 @@ class FleetAutomation:
         self._hung: set[str] = set()
 
     def attach(self, simulation: FleetSimulation) -> None:
-        """Steer this simulation from now on, one tick after another."""
+        """Run the automations on this simulation, once per tick."""
         simulation.call_at(simulation.now + TICK_S, self._tick)
 
     def _tick(self, simulation: FleetSimulation) -> None:
         now = simulation.now
         self._stop_drained(simulation)
-        facts = self.watch.look(simulation, self._starting, now)
+        facts = self.watch.observe(simulation, self._starting, now)
         self.sizes.append((now, len(simulation.router.view.roster.accepting)))
         if self._policy.health.mode != OFF:
             self._automate_health(simulation, facts)
@@ -120,7 +120,7 @@ class FleetAutomation:
                 simulation.change(EngineWeighs(simulation.now, name, verdict.load_share, rescue=rescue))
 
     def _hangs(self, verdict: HealthVerdict, now: float) -> bool:
-        """Return whether the engine has now made no progress for the hang limit."""
+        """Return whether the engine has made no progress for the hang limit."""
         stalled = verdict.state == QUARANTINED and verdict.code in (NO_PROGRESS, NOT_STARTING)
         hung = stalled and now - verdict.since_s >= HANG_LIMIT_S
         new = hung and verdict.engine_id not in self._hung
@@ -159,7 +159,7 @@ class FleetAutomation:
     def _order(
         self, simulation: FleetSimulation, name: str, warm_up_s: float, role: Role, *, turned: bool = False
     ) -> None:
-        """Let an engine come up after its warm-up."""
+        """Start an engine after its warm-up."""
         self._starting[name] = simulation.now
 
         def comes_up(running: FleetSimulation) -> None:
@@ -171,7 +171,7 @@ class FleetAutomation:
 
 
 def scaling_timeline(automation: FleetAutomation) -> list[dict[str, object]]:
-    """Return the plans that did something, as rows for a report."""
+    """Return the plans with an effect, as rows for a report."""
     return [
         {
             "at_s": plan.at_s,

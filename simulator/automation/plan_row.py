@@ -1,4 +1,4 @@
-"""One line on a plan of an automation, as reports show it."""
+"""One line of a report on a plan of an automation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class PlanRow(msgspec.Struct, frozen=True):
-    """One plan that did something, or would have."""
+    """One plan with an effect, or with one that was only advised."""
 
     at_s: float
     automation: str

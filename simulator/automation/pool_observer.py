@@ -1,4 +1,4 @@
-"""Observes a simulated pool as gateway and prober would, and tells the planners what they may know of it."""
+"""Observes a simulated pool as gateway and prober would, and reports to the planners what they may know of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simulator.fleet.fleet_simulation import FleetSimulation
 
 
 class PoolWatch:
-    """Takes one look per tick. Mutable: the windows, the speeds, and since when engines are there or silent."""
+    """Observes the pool once per tick. Mutable: the windows, the speeds, and since when engines exist or are silent."""
 
     def __init__(self, profile: EngineProfile) -> None:
         self.windows = WindowWatch(profile)
@@ -26,11 +26,11 @@ class PoolWatch:
         self._since: dict[tuple[str, int], float] = {}
         self._silent_since: dict[str, float] = {}
 
-    def look(self, simulation: FleetSimulation, starting: Mapping[str, float], now: float) -> PoolFacts:
-        """Return the facts of this moment; `starting`: id of each engine on its way up → when it was ordered."""
+    def observe(self, simulation: FleetSimulation, starting: Mapping[str, float], now: float) -> PoolFacts:
+        """Return the facts of this moment; `starting`: id of each starting engine → when it was ordered."""
         loads = {load.engine_id: load for load in simulation.router.loads(now)}
-        self.windows.look(simulation, list(loads.values()), now)
-        self._speeds.look(simulation, now)
+        self.windows.observe(simulation, list(loads.values()), now)
+        self._speeds.observe(simulation, now)
         engines = [self._engine(station, loads[station.engine_id], now) for station in simulation.stations]
         engines += [
             EngineObservation(engine_id=name, lifecycle=STARTING, since_s=at_s) for name, at_s in starting.items()
@@ -46,7 +46,7 @@ class PoolWatch:
         )
 
     def _engine(self, station: Station, load: EngineLoad, now: float) -> EngineObservation:
-        lifecycle: Lifecycle = ACTIVE if station.accepts else DRAINING
+        state: Lifecycle = ACTIVE if station.accepts else DRAINING
         prefilling = [item.request.prompt_tokens for item in station.live.values() if item.first_token_s is None]
         slowness, slow_samples = self._speeds.slowness(station, now)
         tpot_s, tpot_samples = self._speeds.tpot(station, now)
@@ -54,7 +54,7 @@ class PoolWatch:
             engine_id=station.engine_id,
             incarnation=station.incarnation,
             role=station.role,
-            lifecycle=lifecycle,
+            lifecycle=state,
             since_s=self._since.setdefault((station.engine_id, station.incarnation), now),
             load_share=station.load_share,
             report_s=now,
@@ -75,7 +75,7 @@ class PoolWatch:
         return self._probed(facts, station.engine, now) if isinstance(station.engine, FaultyEngine) else facts
 
     def _probed(self, facts: EngineObservation, engine: FaultyEngine, now: float) -> EngineObservation:
-        """Return the facts with what the engine says of itself in place of what it is, and its counters."""
+        """Return the facts with the engine's own report in place of its true state, and its counters."""
         metrics = engine.metrics(now)
         if metrics.reachable:
             self._silent_since.pop(facts.engine_id, None)

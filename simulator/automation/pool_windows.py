@@ -1,4 +1,4 @@
-"""Rolls up what happens in a simulated pool into the windows that scaling and rebalancing judge."""
+"""Rolls up the events of a simulated pool into the windows that scaling and rebalancing judge."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _HIT_STEP = 0.2
 
 
 class WindowWatch:
-    """Mutable: the windows, the demand of the whole past, and the requests that have no outcome yet.
+    """Mutable: the windows, the demand of the whole past, and the requests without an outcome.
 
-    A request counts when its first token comes or its deadline passes, whichever is first: a queue that
-    grows shows in attainment before anybody in it is served.
+    A request counts at its first token or its deadline, whichever is first, so that a growing queue shows in attainment
+    before any of its requests is served.
     """
 
     def __init__(self, profile: EngineProfile) -> None:
@@ -35,8 +35,8 @@ class WindowWatch:
         self._from_s = 0.0
         self._hit_share = 0.0
 
-    def look(self, simulation: FleetSimulation, loads: Sequence[EngineLoad], now: float) -> None:
-        """Close the window that ends now; nothing happens where no time has passed."""
+    def observe(self, simulation: FleetSimulation, loads: Sequence[EngineLoad], now: float) -> None:
+        """Close the window that ends now; does nothing where no time has passed."""
         span_s = now - self._from_s
         if span_s <= 0:
             return
@@ -70,7 +70,7 @@ class WindowWatch:
             self.windows.popleft()
 
     def _outcomes(self, now: float) -> tuple[int, int, int]:
-        """Return how many requests have got an outcome since the last look, were on time, and were rejected."""
+        """Return how many requests got an outcome since the last call, were on time, and were rejected."""
         left: list[RequestRecord] = []
         counted = on_time = rejected = hits = tokens = 0
         for record in self._open:
@@ -90,5 +90,5 @@ class WindowWatch:
         return counted, on_time, rejected
 
     def _work_s(self, prompt_tokens: int) -> float:
-        """Return the seconds that a prompt takes an engine, as much of it cached as lately."""
+        """Return the seconds that a prompt takes an engine, with the recent share of it cached."""
         return self._profile.prefill_s(prompt_tokens, int(self._hit_share * prompt_tokens))

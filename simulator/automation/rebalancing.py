@@ -15,13 +15,13 @@ from simulator.fleet.fleet_simulation import FleetSimulation
 from simulator.fleet.request_record import RequestRecord
 
 WINDOW_S = 30.0
-"""Over which the work of prefixes is counted."""
+"""Window over which the work of prefixes is counted."""
 MOST = 64
-"""Prefixes that the planner is told of, those with the most work."""
+"""Prefixes passed to the planner: those with the most work."""
 
 
 class RebalanceDrive:
-    """Mutable: recent requests with their prefixes, the planner's memory, and the plans that did something."""
+    """Mutable: recent requests with their prefixes, the planner's memory, and the plans with an effect."""
 
     def __init__(self, settings: RebalanceDocument, profile: EngineProfile) -> None:
         self.plans: list[RebalancePlan] = []
@@ -60,7 +60,7 @@ class RebalanceDrive:
             self._recent.popleft()
 
     def _prefixes(self) -> list[PrefixFacts]:
-        """Return the prefixes with the most work, and on which engines they brought it."""
+        """Return the prefixes with the most work, and the engines on which it ran."""
         work: dict[int, dict[str, float]] = {}
         for _, prefix, record in self._recent:
             if record.engine_id:

@@ -1,4 +1,4 @@
-"""How loaded the prefill and decode engines of a simulated fleet are, in parts of what their objectives allow."""
+"""Loads of the prefill and decode engines of a simulated fleet, as shares of what their objectives allow."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from simulator.fleet.fleet_simulation import FleetSimulation
 
 
 def role_loads(simulation: FleetSimulation, facts: PoolFacts) -> list[RoleLoad]:
-    """Return one sample per engine that serves: how busy it is, and Mooncake §4.3's predicted times over their SLOs.
+    """Return one sample per serving engine: its utilization, and Mooncake §4.3's predicted times over their SLOs.
 
-    The wait for a first token alone is no load to steer by: it is next to nothing until an engine is nearly
-    always busy, and then grows without bound.
+    The wait for a first token alone is a poor signal: it is near zero until an engine is almost always busy, and then
+    grows without bound.
     """
     loads: list[RoleLoad] = []
     for engine in facts.engines:
@@ -29,7 +29,7 @@ def role_loads(simulation: FleetSimulation, facts: PoolFacts) -> list[RoleLoad]:
 
 
 def _decode_load(station: Station, engine: DecodeRole, tpot_slo_s: float) -> float:
-    """Return the time of a step over its objective or what stands there over its memory, whichever is more."""
+    """Return the larger of a step's time over its objective and the engine's in-flight tokens over its memory."""
     records = list(station.live.values())
     context = sum(record.request.prompt_tokens + record.output_tokens // 2 for record in records)
     memory = sum(record.request.prompt_tokens + record.output_tokens for record in records)

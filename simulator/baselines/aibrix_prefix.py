@@ -17,7 +17,7 @@ from routing.values.inference_request import InferenceRequest
 
 
 class AibrixPrefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Longest match among engines not far above the mean load; fewest requests where loads are apart or nobody fits."""
+    """Longest match among engines not far above the mean load; fewest requests where loads are apart or none fits."""
 
     spread: Annotated[
         int,
@@ -31,7 +31,7 @@ class AibrixPrefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 2.0
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
-        """Return the longest holder within the load limit, or the engine with the fewest requests."""
+        """Return the engine with the longest match within the load limit, or the one with the fewest requests."""
         held = blocks_held(view, view.match(request))
         requests = {target: float(view.load.in_flight_requests[target]) for target in view.roster.accepting}
         loads = list(requests.values())

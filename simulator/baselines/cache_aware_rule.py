@@ -1,7 +1,7 @@
-"""The rule of the cache-aware routers that descend from SGLang's: load if far apart, else match, else spread.
+"""The rule of the cache-aware routers derived from SGLang's: load if far apart, else match, else spread.
 
-Sources: smg model_gateway/src/policies/cache_aware.rs and vllm-project/router, which share its form and
-differ in their thresholds (research on peers §2.1, §2.6, §2.13).
+Sources: smg model_gateway/src/policies/cache_aware.rs and vllm-project/router, which share its form and differ in their
+thresholds (research on peers §2.1, §2.6, §2.13).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from routing.values.inference_request import InferenceRequest
 
 
 class DynamoKv(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Fewest blocks: weighted uncached ones pending and new, plus all that are active; drawn by chance if warm."""
+    """Fewest blocks: weighted uncached ones pending and new, plus all active ones; drawn at random if warm."""
 
     weight: Annotated[
         float,

@@ -1,7 +1,7 @@
-"""llm-d's weighted scorers: prefix, queue and KV use, each 0..1, highest sum wins, ties by chance.
+"""llm-d's weighted scorers: prefix, queue and KV use, each 0..1, highest sum wins, ties at random.
 
-Source: llm-d-router docs/architecture.md (research on peers §2.4, §2.13); the weights 3 : 2 : 2 are
-those of its published default profile.
+Source: llm-d-router docs/architecture.md (research on peers §2.4, §2.13); the weights 3 : 2 : 2 are those of its
+published default profile.
 """
 
 from __future__ import annotations

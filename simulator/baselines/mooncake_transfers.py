@@ -1,6 +1,6 @@
 """Algorithm 1 of Mooncake between engines: blocks are fetched from other engines (§4.2), as the paper simulates it.
 
-No engine sends blocks to another one in a live pool: they load them from node managers, which the live rule covers.
+In a live pool, engines send no blocks to each other: they load them from node managers, as the live rule assumes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class MooncakeTransfers(Mooncake, frozen=True, forbid_unknown_fields=True):
 
     @override
     def without_loads(self, request: InferenceRequest, view: FleetView, now: float) -> Choice:
-        """Return the engine of least TTFT, with the fetch that this TTFT counts on."""
+        """Return the engine of least TTFT, with the fetch that this TTFT assumes."""
         if not view.roster.transfers_possible:
             return super().without_loads(request, view, now)
         held, resident = blocks_held(view, view.match(request)), view.resident_match(request)
@@ -65,7 +65,7 @@ class MooncakeTransfers(Mooncake, frozen=True, forbid_unknown_fields=True):
         return Choice(target, reasons.FETCH, tuple(kept), Fetch(view.roster.engine_ids[source], best, transfer))
 
     def _source(self, view: FleetView, holders: int, now: float) -> int:
-        """Return the holder whose link is free first; of those the one with the least to prefill."""
+        """Return the holder whose link is free first; on a tie, the one with the least to prefill."""
         if not self.congestion:
             return _least_waiting(view, holders)
         free = {
@@ -81,7 +81,7 @@ class MooncakeTransfers(Mooncake, frozen=True, forbid_unknown_fields=True):
 
 
 def _least_waiting(view: FleetView, holders: int) -> int:
-    """Return the holder with the least to do, as its own prefills fill its memory and its link."""
+    """Return the holder with the shortest wait, since its own prefills fill its memory and its link."""
     return min(
         (target for target in view.roster.accepting if holders >> target & 1), key=view.load.ready_at.__getitem__
     )

@@ -25,7 +25,7 @@ class Preble(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 0.5
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
-        """Return the least waiting of the longest holders, or the engine of least wait + compute."""
+        """Return the holder of the longest match with the shortest wait, or the engine of least wait + compute."""
         match = view.match(request)
         if match.longest * request.block_tokens <= self.threshold * request.prompt_tokens:
             return least_ttft(request, view, now, match, reasons.LEAST_TTFT)

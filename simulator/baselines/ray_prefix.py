@@ -17,7 +17,7 @@ from routing.values.inference_request import InferenceRequest
 
 
 class RayPrefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Longest match while loads are close, fewest blocks sent if nobody holds enough; else the freer of two drawn."""
+    """Longest match while loads are close, fewest blocks sent if none holds enough; else the freer of two drawn."""
 
     spread: Annotated[
         int,

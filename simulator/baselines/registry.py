@@ -1,4 +1,4 @@
-"""The table of placements that can be simulated: those of live pools, and the rules of other routers beside them."""
+"""The table of placements that can be simulated: those of live pools, and the rules of other routers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _AFTER: dict[str, dict[str, type[msgspec.Struct]]] = {
 """The baselines, by the live rule that they follow in reports."""
 
 _FULLER: dict[str, type[msgspec.Struct]] = {"mooncake": MooncakeTransfers}
-"""Rules that can do more in a simulated fleet than in a live one."""
+"""Rules that support more in a simulated fleet than in a live one."""
 
 PLACEMENTS: dict[str, type[msgspec.Struct]] = {
     name: _FULLER.get(name, kind)
@@ -41,4 +41,4 @@ PLACEMENTS: dict[str, type[msgspec.Struct]] = {
 }
 
 STAGES: dict[str, registry.Table] = {**registry.STAGES, "placement": PLACEMENTS}
-"""As routing.registry.STAGES, with the baselines."""
+"""The table of routing.registry.STAGES, with the baselines added."""

@@ -9,6 +9,6 @@ from simulator.baselines.cache_aware_rule import CacheAware, RelativeSpread
 
 
 class SglangCacheAware(CacheAware, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Longest match unless loads are far apart or nobody holds enough; then fewest requests, or fewest blocks sent."""
+    """Longest match unless loads are far apart or none holds enough; then fewest requests, or fewest blocks sent."""
 
     relative_spread: RelativeSpread = 1.0001

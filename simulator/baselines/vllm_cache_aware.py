@@ -6,6 +6,8 @@ from simulator.baselines.cache_aware_rule import CacheAware, RelativeSpread
 
 
 class VllmCacheAware(CacheAware, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """As sglang_cache_aware, with the thresholds of vLLM's router: it balances only when loads differ more."""
+    """The rule of sglang_cache_aware with the thresholds of vLLM's router: it balances only at larger differences of
+    load.
+    """
 
     relative_spread: RelativeSpread = 1.1

@@ -1,4 +1,4 @@
-"""The options of `simulate` that let another policy's placement choose for a share of the sessions."""
+"""The options of `simulate` for a canary: another policy's placement decides for a share of the sessions."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from simulator.runs.policy_file import PolicyDocuments, UnreadablePolicyError, r
 
 DEFAULT_SHARE = 0.1
 CANARY_VERSION = 2
-"""Policy version that its decisions carry; the live one is the router's first."""
+"""Policy version of its decisions; the live one is the router's first."""
 
 
 class CanaryTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """What is tried beside the policy that is run."""
+    """The candidate that is tried alongside the live policy."""
 
     placement: Stage
     share: float
     notes: tuple[str, ...] = ()
-    """What was made of the file, and what of it is not tried, as sentences."""
+    """How the file was read, and which parts of it are not tried, as sentences."""
 
     def arms(self, seed: int) -> tuple[ArmEntry, ...]:
-        """Return the arms beside the live one; another seed assigns other sessions."""
+        """Return the arms other than the live one; another seed assigns other sessions."""
         entry = ArmEntry(
             arm=CANARY,
             trial_id=f"simulated canary {seed}",
@@ -60,7 +60,7 @@ def canary_of(
     policies: Sequence[RoutingPolicy],
     file_policy: RoutingPolicy | None,
 ) -> CanaryTrial | None:
-    """Return what is to be tried beside the policy (None: nothing); notes what cannot be."""
+    """Return the candidate to try alongside the policy (None: none); records its problems."""
     share = values.above_zero("share")
     if arguments.canary is None:
         if arguments.share is not None:
@@ -85,7 +85,7 @@ def canary_of(
 
 
 def _unfit(placement: Stage, policy: RoutingPolicy) -> Iterator[str]:
-    """Yield why the placement cannot be tried beside the policy."""
+    """Yield why the placement cannot be tried alongside the policy."""
     if placement == policy.placement:
         yield f"its placement is {placement.name} with the same parameters, so nothing would tell the arms apart"
     known = stage_problems(policy, PLACEMENTS)
@@ -94,7 +94,7 @@ def _unfit(placement: Stage, policy: RoutingPolicy) -> Iterator[str]:
 
 
 def _untried(path: Path, draft: PolicyDocuments, live: RoutingPolicy | None) -> Iterator[str]:
-    """Say which other settings of the file differ from the policy file's: the queue is that one's alone."""
+    """Yield the other settings of the file that differ from the policy file's, which alone governs the queue."""
     if live is None:
         return
     names = [name for name in RoutingPolicy.__struct_fields__ if name not in ("placement", "schema_version")]

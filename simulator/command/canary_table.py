@@ -1,4 +1,4 @@
-"""Shows both arms of a run as a table for people, and what their guardrails say."""
+"""Shows both arms of a run, and the findings of their guardrails, as a table for people."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _VERDICTS = {
 
 
 def render_canaries(reports: Sequence[dict[str, Any]]) -> str:
-    """Return both arms of each run that had a canary, with what its guardrails say; empty where none had."""
+    """Return both arms of each run with a canary, and the findings of their guardrails; empty where no run has one."""
     lines: list[str] = []
     for report in reports:
         for run in report.get("seeds", [report]):

@@ -1,4 +1,4 @@
-"""Reads option values one by one and collects what is wrong with them, so that all faults are told at once."""
+"""Reads option values one by one and collects their problems, so that all are reported together."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import msgspec
 
 
 class OptionValues:
-    """Values of parsed arguments, all given as text. Mutable state: `problems`, each told once."""
+    """Values of parsed arguments, all given as text. Mutable state: `problems`, each listed once."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.problems: list[str] = []
         self._arguments = arguments
 
     def problem(self, sentence: str) -> None:
-        """Note a fault."""
+        """Record a problem."""
         if sentence not in self.problems:
             self.problems.append(sentence)
 
     def whole(self, name: str, least: int, most: int = 10**9) -> int | None:
-        """Return a whole number in its range; None where it is not given, or wrong (a problem then)."""
+        """Return a whole number in its range; None where it is missing, or invalid (which records a problem)."""
         text = getattr(self._arguments, name)
         if text is None:
             return None
@@ -36,7 +36,7 @@ class OptionValues:
         return None
 
     def above_zero(self, name: str) -> float | None:
-        """Return a number above 0; None where it is not given, or wrong (a problem then)."""
+        """Return a number above 0; None where it is missing, or invalid (which records a problem)."""
         text = getattr(self._arguments, name)
         if text is None:
             return None
@@ -50,21 +50,21 @@ class OptionValues:
         return None
 
     def pairs(self, name: str) -> dict[str, Any]:
-        """Return the KEY=VALUE pairs of an option, values as JSON or as plain text; a faulty one is a problem."""
-        found: dict[str, Any] = {}
+        """Return the KEY=VALUE pairs of an option, values as JSON or text; an invalid one records a problem."""
+        values: dict[str, Any] = {}
         for pair in getattr(self._arguments, name):
             key, equals, text = pair.partition("=")
             if not key or not equals:
                 self.problem(f"{_option(name)}: {pair!r} is not KEY=VALUE")
                 continue
             try:
-                found[key] = msgspec.json.decode(text)
+                values[key] = msgspec.json.decode(text)
             except msgspec.DecodeError:
-                found[key] = text
-        return found
+                values[key] = text
+        return values
 
     def from_zero(self, name: str) -> float | None:
-        """Return a number of at least 0; None where it is not given, or wrong (a problem then)."""
+        """Return a number of at least 0; None where it is missing, or invalid (which records a problem)."""
         return 0.0 if getattr(self._arguments, name) in ("0", "0.0") else self.above_zero(name)
 
 

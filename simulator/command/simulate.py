@@ -25,7 +25,7 @@ from simulator.workloads.trace import TraceError
 
 
 def main(argv: Sequence[str], prog: str = "simulate") -> int:
-    """Run what the arguments ask for and return the exit status: 0, or 2 where they cannot be run."""
+    """Run the command line and return the exit status: 0, or 2 where the arguments are invalid."""
     parser = argparse.ArgumentParser(prog=prog, description=__doc__)
     add_arguments(parser)
     try:
@@ -77,7 +77,7 @@ def _one_by_one(tasks: Sequence[RunTask]) -> Iterator[RunReport]:
 
 
 def _in_children(tasks: Sequence[RunTask], jobs: int) -> list[RunReport]:
-    """Run the tasks in spawned processes, as many at once as there are jobs."""
+    """Run the tasks in spawned processes, up to `jobs` at once."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=context) as children:
         waiting = {children.submit(do_encoded, msgspec.json.encode(task)): at for at, task in enumerate(tasks)}
@@ -86,7 +86,7 @@ def _in_children(tasks: Sequence[RunTask], jobs: int) -> list[RunReport]:
             for future in tqdm(as_completed(waiting), total=len(tasks), unit="run", disable=None):
                 reports[waiting[future]] = msgspec.json.decode(future.result(), type=prepared(RunReport))
         except BaseException:
-            # Ctrl-C or a failed run: what has not begun must not run on.
+            # After Ctrl-C or a failed run, tasks that have not begun must not start.
             children.shutdown(wait=False, cancel_futures=True)
             raise
     return [reports[at] for at in range(len(tasks))]

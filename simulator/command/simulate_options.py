@@ -1,6 +1,6 @@
 """The options of `simulate`, the same for `manage.py simulate` and `python -m simulator`.
 
-Every fault is found before anything runs, and all are told at once.
+All problems are found before anything runs, and reported together.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MOST_ENGINES = 10_000
 
 
 class SimulateOptionsError(ValueError):
-    """The options cannot be run; `problems` has one sentence for each fault."""
+    """The options are invalid; `problems` has one sentence for each fault."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -46,16 +46,16 @@ class SimulateOptionsError(ValueError):
 
 
 class SimulatePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be run: one task per placement, order and seed."""
+    """The runs to carry out: one task per placement, order and seed."""
 
     tasks: list[RunTask]
     as_list: bool
-    """Whether a list of reports was asked for (--all)."""
+    """Whether a list of reports was requested (--all)."""
     seeds: int
     jobs: int
     json: Path | None
     notes: list[str]
-    """What was made of the files in reading them, as sentences."""
+    """How the files were read, as sentences."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -120,7 +120,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
-    """Return what the parsed arguments ask for; raises SimulateOptionsError with every fault."""
+    """Return the plan of the parsed arguments; raises SimulateOptionsError with every fault."""
     values = OptionValues(arguments)
     settings, pattern = settings_of(arguments, values), pattern_of(arguments, values)
     profile = _profile(arguments, values)
@@ -183,14 +183,14 @@ def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
 def _documents(
     arguments: argparse.Namespace, values: OptionValues
 ) -> tuple[RoutingPolicy | None, AutomationPolicy | None, list[str]]:
-    """Return the policy of the file and the automations (None: nothing is said of them), and notes on the reading."""
+    """Return the file's policy and automations (None: it names none), and notes on how it was read."""
     policy, automation = None, None
     notes: list[str] = []
     try:
         if arguments.policy_file is not None:
-            found = read_policy(arguments.policy_file)
-            policy, automation = found.routing, found.automation
-            notes += found.notes
+            policy_file = read_policy(arguments.policy_file)
+            policy, automation = policy_file.routing, policy_file.automation
+            notes += policy_file.notes
     except UnreadablePolicyError as error:
         values.problem(f"--policy-file: {error}")
     try:
@@ -203,7 +203,7 @@ def _documents(
 
 
 def _fleet(arguments: argparse.Namespace, values: OptionValues) -> dict[str, int]:
-    """Return the numbers of engines, and of those that prefill; notes what does not go together."""
+    """Return the number of engines, and of prefill engines among them; records incompatible options."""
     engines, prefill = values.whole("engines", 1, MOST_ENGINES), values.whole("prefill", 1, MOST_ENGINES)
     decode, model = values.whole("decode", 1, MOST_ENGINES), arguments.engine_model
     if model not in ENGINE_MODELS:
@@ -260,7 +260,7 @@ def _policies(
 
 
 def _stages(arguments: argparse.Namespace, base: RoutingPolicy | None) -> list[tuple[Stage, Stage]]:
-    """Return the (placement, order) pairs that were asked for; a stage of the file keeps its parameters."""
+    """Return the requested (placement, order) pairs; a stage of the file keeps its parameters."""
     placement = base.placement if base is not None else Stage(name="least_cost")
     order = base.order if base is not None else Stage(name="fifo")
     placements = [_named(arguments.placement, placement)]
@@ -270,7 +270,7 @@ def _stages(arguments: argparse.Namespace, base: RoutingPolicy | None) -> list[t
     if arguments.all and arguments.order is None:
         orders = [_named(name, order) for name in QUEUE_ORDERS]
     pairs = [(one, other) for one in placements for other in orders]
-    # What was named must go together; of all pairs only those that do are run.
+    # Named stages must fit together; of all possible pairs, only those that fit are run.
     fit = [pair for pair in pairs if not pair_problem(pair[0].name, pair[1].name, PLACEMENTS)]
     return fit if arguments.all and fit else pairs
 

@@ -1,4 +1,4 @@
-"""The options of `simulate` that say where requests come from and when they arrive."""
+"""The options of `simulate` for the source of requests and their arrival times."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add_request_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_of(arguments: argparse.Namespace, values: OptionValues) -> dict[str, Any] | None:
-    """Return the settings of the workload that TRACE names, None where TRACE is a file; notes what is neither."""
+    """Return the settings of the workload that TRACE names, None where TRACE is a file; records what is neither."""
     name = str(arguments.trace)
     if arguments.trace.is_file():
         if arguments.workload_param:
@@ -52,7 +52,7 @@ def settings_of(arguments: argparse.Namespace, values: OptionValues) -> dict[str
 
 
 def pattern_of(arguments: argparse.Namespace, values: OptionValues) -> ArrivalPattern:
-    """Return how requests arrive; notes options that do not go together."""
+    """Return how requests arrive; records incompatible options."""
     kind = next((item for item in _KINDS if item == arguments.arrivals), None)
     clients, think_s = values.whole("clients", 1, _MOST_CLIENTS), values.from_zero("think")
     if kind is None:

@@ -27,7 +27,7 @@ _MOST_CHANGES = 40
 
 
 def render_changes(reports: Sequence[dict[str, Any]]) -> str:
-    """Return what automations did to the fleets, a line each; empty where they did nothing, or were none."""
+    """Return the changes that automations made to the fleets, a line each; empty where there are none."""
     lines: list[str] = []
     for report in reports:
         for run in report.get("seeds", [report]):
@@ -55,7 +55,7 @@ def _change(change: dict[str, Any]) -> str:
 
 
 def render(reports: Sequence[dict[str, Any]]) -> str:
-    """Return one line per report under a head; a figure that no report has gets no column."""
+    """Return one line per report under a header; a figure that no report has gets no column."""
     columns = [column for column in _COLUMNS if any(report.get(column[1]) is not None for report in reports)]
     rows = [["policy", *(title for title, _, _ in columns)]]
     for report in reports:

@@ -1,4 +1,4 @@
-"""The one table of eviction rules that a running cache can have, by name."""
+"""The table of eviction rules for a running cache, by name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class UnknownEvictionError(ValueError):
 
 
 def eviction_rule(name: str, rng: random.Random) -> EvictionRule:
-    """Return the rule of this name, which draws from `rng` what it leaves to chance; raises UnknownEvictionError."""
+    """Return the rule of this name, which draws its random choices from `rng`; raises UnknownEvictionError."""
     build = EVICTIONS.get(name)
     if build is None:
         raise UnknownEvictionError(f"eviction {name!r} is unknown; known are {', '.join(EVICTIONS)}")

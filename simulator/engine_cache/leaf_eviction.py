@@ -1,4 +1,4 @@
-"""What a prefix cache asks of its eviction rule: which leaves of its tree go when blocks are needed."""
+"""The interface of a prefix cache's eviction rule: which leaves of the tree are evicted when blocks are needed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Protocol
 class BlockTree:
     """The blocks of one cache; the cache and its eviction rule share it.
 
-    Mutable state: `parents` (every block → the block before it, None for a root; the cache adds, the rule
-    removes) and `pins` (blocks that sequences hold → how many do; only the cache changes it). What a
-    sequence holds is a prefix, so a pinned block has a pinned parent.
+    Mutable state: `parents` (every block → the block before it, None for a root; the cache adds, the rule removes) and
+    `pins` (blocks that sequences hold → the number of holders; only the cache changes it). A sequence holds a prefix,
+    so a pinned block has a pinned parent.
     """
 
     capacity_blocks: int
@@ -22,23 +22,23 @@ class BlockTree:
 
 
 class LeafEviction(Protocol):
-    """Evicts leaves of one tree; pinned blocks never, nor a path while it is being inserted."""
+    """Evicts leaves of one tree, but never pinned blocks, nor a path while it is being inserted."""
 
     def make_room(self, keys: Sequence[int], held: int, blocks: int) -> list[int]:
-        """Note that the path `keys` is used, of which the first `held` are here, and evict `blocks` others for it.
+        """Record a use of the path `keys`, of which the first `held` are present, and evict `blocks` others for it.
 
-        Returns the evicted keys in order, fewer where no more can be evicted. Called once per insertion,
-        with 0 blocks where there is room, and always followed by `add`.
+        Returns the evicted keys in order, fewer where no more can be evicted. Called once per insertion, with 0 blocks
+        where there is room, and always followed by `add`.
         """
 
     def add(self, keys: Sequence[int], held: int) -> None:
-        """Note that the blocks of the path `keys` after the first `held` have come into the tree."""
+        """Record that the blocks of the path `keys` after the first `held` were added to the tree."""
 
     def lock(self, keys: Sequence[int]) -> None:
-        """Note that blocks have become pinned."""
+        """Record that blocks have become pinned."""
 
     def unlock(self, keys: Sequence[int]) -> None:
-        """Note that blocks are pinned no more, children before parents; they were in use until this moment."""
+        """Record that blocks are no longer pinned, children before parents; they were in use until this moment."""
 
     def clear(self) -> None:
         """Forget all blocks."""

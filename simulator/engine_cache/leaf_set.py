@@ -1,4 +1,4 @@
-"""The leaves that may be evicted, unmarked ones first: a set one can index, so that chance picks in O(1)."""
+"""The leaves that may be evicted, unmarked ones first: a set with indices, so that a random choice takes O(1)."""
 
 from __future__ import annotations
 
@@ -8,45 +8,45 @@ from collections.abc import Iterator
 class LeafSet:
     """Leaves in two parts, unmarked and marked; every operation takes constant time, `unmark_all` too.
 
-    Mutable state: `_leaves` (the first `unmarked` of them are unmarked) and `_place` (leaf → its index).
+    Mutable state: `_leaves` (the first `unmarked` of them are unmarked) and `_index` (leaf → its index).
     """
 
-    __slots__ = ("_leaves", "_place", "unmarked")
+    __slots__ = ("_index", "_leaves", "unmarked")
 
     def __init__(self) -> None:
         self._leaves: list[int] = []
-        self._place: dict[int, int] = {}
+        self._index: dict[int, int] = {}
         self.unmarked = 0
 
     def __len__(self) -> int:
         return len(self._leaves)
 
     def __contains__(self, key: int) -> bool:
-        return key in self._place
+        return key in self._index
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._leaves)
 
     def add(self, key: int, *, marked: bool) -> None:
-        """Add a leaf that is not here."""
-        leaves, place = self._leaves, self._place
+        """Add a leaf that is not in the set."""
+        leaves, index = self._leaves, self._index
         end = len(leaves)
         leaves.append(key)
-        place[key] = end
+        index[key] = end
         if marked:
             return
         first_marked = self.unmarked
         if first_marked < end:
             other = leaves[first_marked]
             leaves[end] = other
-            place[other] = end
+            index[other] = end
             leaves[first_marked] = key
-            place[key] = first_marked
+            index[key] = first_marked
         self.unmarked = first_marked + 1
 
     def discard(self, key: int) -> bool:
-        """Remove a leaf; returns False where it is not here."""
-        hole = self._place.pop(key, None)
+        """Remove a leaf; returns False where it is not in the set."""
+        hole = self._index.pop(key, None)
         if hole is None:
             return False
         self._close(hole)
@@ -56,38 +56,38 @@ class LeafSet:
         """Remove and return the unmarked leaf at `share`, 0 to below 1, of them; there must be one."""
         hole = int(share * self.unmarked)
         key = self._leaves[hole]
-        del self._place[key]
+        del self._index[key]
         self._close(hole)
         return key
 
     def unmark_all(self) -> None:
-        """Make every leaf an unmarked one."""
+        """Make every leaf unmarked."""
         self.unmarked = len(self._leaves)
 
     def clear(self) -> None:
         """Remove all."""
         self._leaves.clear()
-        self._place.clear()
+        self._index.clear()
         self.unmarked = 0
 
     def check(self) -> None:
-        """Raise AssertionError unless every leaf is where its index says."""
-        if {key: index for index, key in enumerate(self._leaves)} != self._place:
+        """Raise AssertionError unless every leaf is at its index."""
+        if {key: index for index, key in enumerate(self._leaves)} != self._index:
             raise AssertionError("a leaf is not in its place")
         if not 0 <= self.unmarked <= len(self._leaves):
             raise AssertionError(f"{self.unmarked} of {len(self._leaves)} leaves cannot be unmarked")
 
     def _close(self, hole: int) -> None:
-        """Fill the place of a leaf that is gone: with the last unmarked one if it was unmarked, then with the last."""
-        leaves, place = self._leaves, self._place
+        """Fill the hole of a removed leaf: with the last unmarked one if it was unmarked, then with the last."""
+        leaves, index = self._leaves, self._index
         if hole < self.unmarked:
             self.unmarked = last_unmarked = self.unmarked - 1
             if hole != last_unmarked:
                 other = leaves[last_unmarked]
                 leaves[hole] = other
-                place[other] = hole
+                index[other] = hole
                 hole = last_unmarked
         last = leaves.pop()
         if hole < len(leaves):
             leaves[hole] = last
-            place[last] = hole
+            index[last] = hole

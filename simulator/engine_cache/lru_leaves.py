@@ -1,8 +1,7 @@
-"""Leaf-LRU: the leaf unused for longest goes first, as in SGLang and vLLM (RLT paper §3.2, `L-LRU`).
+"""Leaf-LRU: the least recently used leaf is evicted first, as in SGLang and vLLM (RLT paper §3.2, `L-LRU`).
 
-A use touches leaf to root, so a parent is always younger than its children and a chain goes from its
-tail. Because of that the block unused for longest is always a leaf: one list in order of last use is
-all the order there is.
+A use touches leaf to root, so a parent is always younger than its children and a chain is evicted from its tail. The
+least recently used block is therefore always a leaf, and one list in order of last use suffices.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from simulator.engine_cache.leaf_eviction import BlockTree
 
 
 class LruLeaves:
-    """Mutable state: `_order`, the blocks that no sequence holds, the longest unused first."""
+    """Mutable state: `_order`, the blocks that no sequence holds, the least recently used first."""
 
     def __init__(self, tree: BlockTree) -> None:
         self._tree = tree
         self._order: OrderedDict[int, None] = OrderedDict()
 
     def make_room(self, keys: Sequence[int], held: int, blocks: int) -> list[int]:
-        """Evict up to so many of the longest unused blocks outside the path."""
+        """Evict up to `blocks` of the least recently used blocks outside the path."""
         evicted: list[int] = []
         if not blocks:
             return evicted
@@ -36,7 +35,7 @@ class LruLeaves:
         return evicted
 
     def add(self, keys: Sequence[int], held: int) -> None:
-        """Make the path's blocks the last used ones."""
+        """Make the path's blocks the most recently used."""
         order = self._order
         if held < len(keys):
             for key in reversed(keys[held:]):
@@ -50,7 +49,7 @@ class LruLeaves:
             del order[key]
 
     def unlock(self, keys: Sequence[int]) -> None:
-        """Make released blocks the last used ones."""
+        """Make released blocks the most recently used."""
         order = self._order
         for key in keys:
             order[key] = None
@@ -70,7 +69,7 @@ class LruLeaves:
                 raise AssertionError(f"block {parent:#x} would be evicted before its child {key:#x}")
 
     def _touch(self, keys: Sequence[int]) -> None:
-        """Make blocks that are held the last used ones, leaf to root; pinned ones have no place in the order."""
+        """Make held blocks the most recently used, leaf to root; pinned ones are not in the order."""
         move, pins = self._order.move_to_end, self._tree.pins
         if not pins:
             for key in reversed(keys):

@@ -1,4 +1,4 @@
-"""A prefix cache: the blocks one engine holds, as a tree of chained keys of which only leaves are evicted."""
+"""A prefix cache: the blocks of one engine, as a tree of chained keys of which only leaves are evicted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simulator.engine_cache.lru_leaves import LruLeaves
 
 
 class PrefixCache:
-    """Blocks of at most `capacity_blocks`, evicted leaf by leaf as `eviction` says; leaf-LRU where it does not.
+    """At most `capacity_blocks` blocks, evicted leaf by leaf by the rule `eviction`, or by leaf-LRU without one.
 
     Mutable state: the tree of blocks with their pins, and the eviction rule's own state.
     """
@@ -62,16 +62,16 @@ class PrefixCache:
         return evicted
 
     def pin(self, keys: Sequence[int]) -> int:
-        """Protect the leading blocks held of `keys` and return their number (to be unpinned with the same)."""
+        """Pin the leading blocks held of `keys` and return their number (to be unpinned with the same)."""
         held = self.match(keys)
         pins = self._pins
-        # What is pinned already is the path's beginning, for a pinned block has a pinned parent.
+        # The pinned blocks are the path's beginning, since a pinned block has a pinned parent.
         pinned = 0
         for key in keys[:held]:
-            standing = pins.get(key)
-            if standing is None:
+            pins_held = pins.get(key)
+            if pins_held is None:
                 break
-            pins[key] = standing + 1
+            pins[key] = pins_held + 1
             pinned += 1
         first = keys[pinned:held]
         pins.update(dict.fromkeys(first, 1))
@@ -79,13 +79,15 @@ class PrefixCache:
         return held
 
     def unpin(self, keys: Sequence[int]) -> None:
-        """Release one pin on each of `keys` and touch them; raises ValueError, changing nothing, where none stands."""
+        """Release one pin on each of `keys` and touch them; raises ValueError, changing nothing, where a pin is
+        missing.
+        """
         pins = self._pins
-        standing = [*map(pins.get, keys)]
-        if None in standing:
-            raise ValueError(f"block {keys[standing.index(None)]:#x} is not pinned")
+        counts = [*map(pins.get, keys)]
+        if None in counts:
+            raise ValueError(f"block {keys[counts.index(None)]:#x} is not pinned")
         free = []
-        for key, count in zip(keys, standing, strict=True):
+        for key, count in zip(keys, counts, strict=True):
             if count == 1:
                 del pins[key]
                 free.append(key)
@@ -116,10 +118,10 @@ class PrefixCache:
 
 
 class RecentBlocks:
-    """At most `capacity_blocks` blocks, of which the longest unused go first.
+    """At most `capacity_blocks` blocks, of which the least recently used are evicted first.
 
-    Mutable state: `_order`, the blocks in order of last use; leaves before their parents, so that a chain goes from its
-    tail.
+    Mutable state: `_order`, the blocks in order of last use; leaves before their parents, so that a chain is evicted
+    from its tail.
     """
 
     def __init__(self, capacity_blocks: int) -> None:
@@ -130,7 +132,7 @@ class RecentBlocks:
         return len(self._order)
 
     def store(self, keys: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Keep blocks, and return the keys that are new and those that were evicted."""
+        """Keep blocks, and return the new keys and the evicted ones."""
         order = self._order
         new = [key for key in keys if key not in order]
         for key in reversed(keys):
@@ -150,7 +152,7 @@ class CpuCopies(RecentBlocks):
     """Copies of blocks in CPU memory."""
 
     def end(self, keys: Sequence[int], first: int) -> int:
-        """Return where the run of blocks from position `first` on that are here ends; touches all of the prompt's."""
+        """Return the end of the run of blocks held from position `first` on; touches all blocks of the prompt."""
         end = first
         while end < len(keys) and keys[end] in self._order:
             end += 1
@@ -159,15 +161,15 @@ class CpuCopies(RecentBlocks):
 
 
 class WindowBlocks(RecentBlocks):
-    """Blocks of a sliding window, of which an engine keeps those before chosen ends of prompts."""
+    """Blocks of a sliding window, of which an engine keeps those before certain ends of prompts."""
 
     def __init__(self, capacity_blocks: int, window_blocks: int) -> None:
-        """`window_blocks`: so many before the end of a prefix serve it."""
+        """`window_blocks`: number of blocks before the end of a prefix that serve it."""
         super().__init__(capacity_blocks)
         self._window_blocks = window_blocks
 
     def end(self, keys: Sequence[int], most: int) -> int:
-        """Return the longest prefix of at most `most` blocks whose last window is here; touches that window."""
+        """Return the longest prefix of at most `most` blocks whose last window is held; touches that window."""
         for end in range(most, 0, -1):
             window = keys[max(0, end - self._window_blocks) : end]
             if all(key in self._order for key in window):
@@ -176,7 +178,7 @@ class WindowBlocks(RecentBlocks):
         return 0
 
     def keep(self, keys: Sequence[int], first: int, ends: Iterable[int]) -> tuple[list[int], list[int]]:
-        """Keep what windows before `ends` need from position `first` on; returns new positions, and evicted keys."""
-        places = {place for end in ends for place in range(max(first, end - self._window_blocks), end)}
-        new, evicted = self.store([keys[place] for place in sorted(places)])
-        return [place for place in sorted(places) if keys[place] in new], evicted
+        """Keep the blocks of windows before `ends` from position `first` on; returns new positions and evicted keys."""
+        positions = {position for end in ends for position in range(max(first, end - self._window_blocks), end)}
+        new, evicted = self.store([keys[position] for position in sorted(positions)])
+        return [position for position in sorted(positions) if keys[position] in new], evicted

@@ -1,13 +1,13 @@
-"""RLT: a leaf drawn by chance among those that this phase has not used (RLT paper §4.1, Algorithm 1).
+"""RLT: a leaf drawn at random among those that this phase has not used (RLT paper §4.1, Algorithm 1).
 
-A block that is used is marked. When one more than the capacity has been marked, a new phase begins and
-only the block in hand keeps its mark. Of a full cache goes an unmarked leaf, all with equal chances:
-no order of arrivals can foresee which, so misses stay within about 2·H(B − L + 2) of the optimum's
-(Theorem 6), where leaf-LRU may miss B − L + 1 times as often (Theorem 4).
+A used block is marked. When one more than the capacity has been marked, a new phase begins and only the current block
+keeps its mark. A full cache evicts an unmarked leaf, all with equal chances: no order of arrivals can foresee which, so
+misses stay within about 2·H(B − L + 2) of the optimum's (Theorem 6), where leaf-LRU may miss B − L + 1 times as often
+(Theorem 4).
 
-Two cases the paper leaves open. The path being inserted is never evicted, though a phase that begins
-in its middle clears its marks. Where no unmarked leaf can be evicted (leaves are pinned, or an unmarked
-block has marked blocks below it) a new phase begins at once, as in the classical marking algorithm.
+Two cases the paper leaves open. The path being inserted is never evicted, though a phase that begins in its middle
+clears its marks. Where no unmarked leaf can be evicted (leaves are pinned, or an unmarked block has marked blocks below
+it) a new phase begins at once, as in the classical marking algorithm.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from simulator.engine_cache.leaf_set import LeafSet
 
 
 class SimulatedRltLeaves:
-    """Mutable state: `_leaves` (those that may be evicted), `_children` (inner blocks → how many follow them),
-    `_marked_in` (block → the phase of its last mark), `_phase`, `_marks` (marked in this phase) and `_spared`
-    (the last block held of the path being inserted).
+    """Mutable state: `_leaves` (those that may be evicted), `_children` (inner blocks → number of children),
+    `_marked_in` (block → the phase of its last mark), `_phase`, `_marks` (marked in this phase) and `_spared` (the
+    last block held of the path being inserted).
     """
 
     def __init__(self, tree: BlockTree, rng: random.Random) -> None:
@@ -55,7 +55,7 @@ class SimulatedRltLeaves:
         return evicted
 
     def add(self, keys: Sequence[int], held: int) -> None:
-        """Take in what follows the path's first `held` blocks; its last block may be a leaf."""
+        """Add the blocks after the path's first `held`; the last one may be a leaf."""
         self._spared = None
         if not keys:
             return
@@ -76,7 +76,7 @@ class SimulatedRltLeaves:
                 self._leaves.add(key, marked=True)
 
     def evict(self, blocks: int) -> list[int]:
-        """Evict so many leaves, fewer where no more can be, and return them in order."""
+        """Evict this many leaves, fewer where no more can be evicted, and return them in order."""
         evicted = []
         for _ in range(blocks):
             victim = self._evict_one(None)
@@ -86,7 +86,7 @@ class SimulatedRltLeaves:
         return evicted
 
     def lock(self, keys: Sequence[int]) -> None:
-        """Take pinned leaves out of what may be evicted (Corollary 7)."""
+        """Remove pinned leaves from those that may be evicted (Corollary 7)."""
         for key in keys:
             self._leaves.discard(key)
 
@@ -104,7 +104,7 @@ class SimulatedRltLeaves:
         self._begin_phase()
 
     def check(self) -> None:
-        """Raise AssertionError unless leaves, children and marks are those of the tree."""
+        """Raise AssertionError unless leaves, children and marks agree with the tree."""
         self._leaves.check()
         parents, pins = self._tree.parents, self._tree.pins
         children: dict[int, int] = {}
@@ -135,7 +135,7 @@ class SimulatedRltLeaves:
             self._marks += 1
 
     def _evict_one(self, wanted: int | None) -> int | None:
-        """Evict an unmarked leaf drawn by chance, to load `wanted`; returns None where there is no leaf."""
+        """Evict an unmarked leaf drawn at random, to load `wanted`; returns None where there is no leaf."""
         leaves, tree = self._leaves, self._tree
         if not leaves.unmarked:
             if not len(leaves):

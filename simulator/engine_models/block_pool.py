@@ -1,9 +1,8 @@
-"""The paged KV memory of one engine: blocks of running sequences and, of what is free, the prefix cache.
+"""The paged KV memory of one engine: blocks of running sequences and, among the free ones, the prefix cache.
 
-As in vLLM V1: a full block gets a key and can be shared, counted by references; a sequence that ends
-gives its blocks back tail first; free blocks keep their content until they are taken for something
-else, in an order that `FreeBlocks` knows. The same key may be in two blocks when two sequences
-computed it at once.
+As in vLLM V1: a full block gets a key and can be shared, counted by references; a sequence that ends releases its
+blocks tail first; free blocks keep their content until they are reused, in the order of `FreeBlocks`. The same key may
+be in two blocks when two sequences computed it at once.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from simulator.engine_models.free_blocks import Block, FreeBlocks, FreeByAge
 class BlockPool:
     """`capacity` blocks, of which each is empty, held or free with content.
 
-    Mutable state: `_named` (key → blocks with it, oldest first), `_free` (blocks nobody holds), `_empty`
-    (blocks without content that nobody holds) and `_open` (held, not yet full).
+    Mutable state: `_named` (key → blocks with it, oldest first), `_free` (blocks without a holder), `_empty` (blocks
+    without content or holder) and `_open` (held, not yet full).
     """
 
     def __init__(self, capacity: int, free: FreeBlocks | None = None) -> None:
@@ -35,7 +34,7 @@ class BlockPool:
 
     @property
     def free(self) -> int:
-        """Blocks that can be taken."""
+        """Blocks that are available."""
         return self._empty + len(self._free)
 
     @property
@@ -44,7 +43,7 @@ class BlockPool:
         return self.capacity - self.free
 
     def match(self, keys: Sequence[int]) -> int:
-        """Return the number of leading keys that are here; touches nothing."""
+        """Return the number of leading keys that are present; touches nothing."""
         for depth, key in enumerate(keys):
             if key not in self._named:
                 return depth
@@ -55,7 +54,7 @@ class BlockPool:
         return sum(1 for key in keys if not self._named[key][0].holders)
 
     def share(self, keys: Sequence[int]) -> list[Block]:
-        """Hold the blocks of these keys, which must be here; returns them in order."""
+        """Hold the blocks of these keys, which must be present; returns them in order."""
         blocks = []
         for key in keys:
             block = self._named[key][0]
@@ -69,7 +68,7 @@ class BlockPool:
     def take(self, count: int) -> list[int]:
         """Hold `count` blocks to be filled; returns the keys whose last block that overwrites, in order.
 
-        Raises ValueError where fewer are free. Empty ones go first.
+        Raises ValueError where fewer are free. Empty ones are used first.
         """
         if count > self.free:
             raise ValueError(f"{count} blocks are wanted and {self.free} are free")
@@ -86,7 +85,7 @@ class BlockPool:
     def fill(self, key: int, parent: int | None = None) -> tuple[Block, bool]:
         """Give a held block that is now full its key, and that of the block before it.
 
-        Returns it, and whether the key is new here.
+        Returns it, and whether the key is new in the pool.
         """
         if not self._open:
             raise ValueError("no block is being filled")
@@ -103,7 +102,7 @@ class BlockPool:
         return block, new
 
     def release(self, blocks: Sequence[Block], unfilled: int) -> None:
-        """Give back a sequence's full blocks, in their order, and the ones it did not fill."""
+        """Release a sequence's full blocks, in their order, and the ones it did not fill."""
         self._open -= unfilled
         self._empty += unfilled
         for block in reversed(blocks):

@@ -10,12 +10,12 @@ from simulator.engine_models.simulated_engine import PromptSequence
 
 
 class BlockTable:
-    """What one sequence holds of the pool; empty before it starts and after it is released.
+    """The blocks of one sequence in the pool; empty before it starts and after it is released.
 
-    Full blocks of the prompt have the sequence's own keys. Blocks that the answer fills, and prompt
-    blocks beyond the keys given, get keys that no other sequence has. Mutable state: `blocks` (full, in
-    order), `unfilled` (held, not yet full), `computed` (tokens in them) and `_keys` (of full blocks,
-    kept over a release, so that a preempted sequence finds its own blocks again).
+    Full blocks of the prompt have the sequence's own keys. Blocks that the answer fills, and prompt blocks beyond the
+    given keys, get keys that no other sequence has. Mutable state: `blocks` (full, in order), `unfilled` (held, not yet
+    full), `computed` (tokens in them) and `_keys` (of full blocks, kept over a release, so that a preempted sequence
+    finds its own blocks again).
     """
 
     def __init__(self, pool: BlockPool, sequence: PromptSequence, order: int, block_tokens: int) -> None:
@@ -28,7 +28,7 @@ class BlockTable:
         self.computed = 0
 
     def hits(self, wanted: int) -> int:
-        """Return the leading blocks found in the cache; of `wanted` tokens at least one is always computed."""
+        """Return the leading blocks in the cache; of `wanted` tokens at least one is always computed."""
         return self._pool.match(self._keys[: (wanted - 1) // self._size])
 
     def blocks_for(self, tokens: int) -> int:
@@ -38,7 +38,7 @@ class BlockTable:
     def open(self, hits: int, loaded: int, tokens: int) -> list[int] | None:
         """Hold `hits` cached blocks, and room for `loaded` ones and for `tokens` more.
 
-        Returns the keys evicted, or None where it is full.
+        Returns the keys evicted, or None where the memory is full.
         """
         keys = self._keys[:hits]
         new = loaded - (-tokens // self._size)
@@ -54,31 +54,31 @@ class BlockTable:
         return self._pool.take(count)
 
     def compute(self, computed: int) -> tuple[int, tuple[int, ...], int | None]:
-        """Note that the first `computed` tokens are done; returns position, keys and parent of blocks new in the cache.
+        """Record the first `computed` tokens as done; returns position, keys and parent of blocks new in the cache.
 
-        Where another sequence has cached a block already there is nothing new, though this copy stays.
+        Where another sequence has already cached a block, nothing is new, though this copy stays.
         """
         self.computed = computed
         new: list[int] = []
         for _ in range(computed // self._size - len(self.blocks)):
-            place = len(self.blocks)
-            key = self._key(place)
-            block, first = self._pool.fill(key, self._keys[place - 1] if place else None)
+            position = len(self.blocks)
+            key = self._key(position)
+            block, first = self._pool.fill(key, self._keys[position - 1] if position else None)
             self.unfilled -= 1
             self.blocks.append(block)
             if first:
                 new.append(block.key)
-        place = len(self.blocks) - len(new)
-        return place, tuple(new), self._keys[place - 1] if place else None
+        position = len(self.blocks) - len(new)
+        return position, tuple(new), self._keys[position - 1] if position else None
 
     def release(self) -> None:
-        """Give everything back; full blocks stay in the cache until their memory is needed."""
+        """Release everything; full blocks stay in the cache until their memory is needed."""
         self._pool.release(self.blocks, self.unfilled)
         self.blocks = []
         self.unfilled = 0
         self.computed = 0
 
-    def _key(self, place: int) -> int:
-        if place == len(self._keys):
+    def _key(self, position: int) -> int:
+        if position == len(self._keys):
             self._keys.append(xxh3_64_intdigest(self._salt, self._keys[-1] if self._keys else 0))
-        return self._keys[place]
+        return self._keys[position]

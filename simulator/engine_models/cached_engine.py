@@ -13,7 +13,7 @@ from simulator.engine_models.simulated_engine import PromptSequence
 
 
 class CachedEngine(QueuedEngine[PromptSequence], ABC):
-    """Mutable state beside the queue's: the cache."""
+    """Mutable state besides the queue's: the cache."""
 
     def __init__(self, profile: EngineProfile) -> None:
         super().__init__(profile)
@@ -29,7 +29,7 @@ class CachedEngine(QueuedEngine[PromptSequence], ABC):
         return self._cache.match(keys)
 
     def receive_blocks(self, keys: Sequence[int], now: float) -> list[EngineEvent]:
-        """Put leading blocks that came from another engine into the cache; return what was stored and evicted."""
+        """Put leading blocks from another engine into the cache; return what was stored and evicted."""
         events: list[EngineEvent] = []
         self._insert("", tuple(keys), now, events)
         return events

@@ -1,11 +1,11 @@
-"""Continuous batching with chunked prefill and paged memory, as vLLM's V1 scheduler does it.
+"""Continuous batching with chunked prefill and paged memory, as in vLLM's V1 scheduler.
 
-Each step has a budget of `max_batched_tokens`: running sequences get one token each, the rest goes to
-prompts, in chunks, first those under way and then waiting ones, by priority and arrival. Memory is
-taken block by block as sequences grow. When none is left, the running sequence that comes last by
-priority and arrival loses all its blocks and waits to be computed again, its tokens so far included,
-as far as they are not in the prefix cache by then. A block is in the cache, for all, at the end of
-the step that fills it, whether a prompt or an answer filled it; a prompt's partial last block never.
+Each step has a budget of `max_batched_tokens`: running sequences get one token each, the rest is for prompts, in
+chunks, first those in progress and then waiting ones, by priority and arrival. Memory is allocated block by block as
+sequences grow. When none is left, the running sequence that is last by priority and arrival loses all its blocks and
+waits to be computed again, its tokens so far included, except for those that are still in the prefix cache. A block is
+in the cache, for all sequences, at the end of the step that fills it, whether a prompt or an answer filled it; a
+prompt's partial last block never is.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ from simulator.engine_models.simulated_engine import PromptSequence
 
 @dataclass(slots=True, eq=False)
 class _Work:
-    """A sequence in the engine: its blocks, the tokens made until it last joined the batch, the chunk under way."""
+    """A sequence in the engine: its blocks, the tokens generated before it last joined the batch, the chunk in
+    progress.
+    """
 
     sequence: PromptSequence
     order: int
@@ -47,7 +49,7 @@ class _Work:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Priority and arrival: lower goes first, the highest is preempted first."""
+        """Priority and arrival: the lowest runs first, the highest is preempted first."""
         return self.sequence.priority, self.order
 
     @property
@@ -57,15 +59,15 @@ class _Work:
 
     @property
     def wanted(self) -> int:
-        """Tokens to be computed before the next one is made."""
+        """Tokens to compute before the next one is generated."""
         return self.sequence.prompt_tokens + self.generated
 
 
 class ChunkedEngine(QueuedEngine[_Work]):
-    """Mutable state beside the queue's: `_prefilling` and `_decoding` (by id) with `_batch`, and the pool.
+    """Mutable state besides the queue's: `_prefilling` and `_decoding` (by id) with `_batch`, and the pool.
 
-    Besides `_growing` (decoding ones that need a block before their next token), `_live` (ids in the engine),
-    `_preempted` (whether this step's start took blocks away) and the counter `preemptions`.
+    Also `_growing` (decoding ones that need a block before their next token), `_live` (ids in the engine), `_preempted`
+    (whether this step's start preempted a sequence) and the counter `preemptions`.
     """
 
     def __init__(self, profile: EngineProfile, *, emit_tokens: bool = False) -> None:
@@ -112,7 +114,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
             raise ValueError(f"request {sequence.request_id} is in the engine already")
         if sequence.prompt_tokens < 1 or sequence.output_tokens < 1:
             raise ValueError("a sequence needs at least one prompt token and one output token")
-        # The last token is never attended to, so it needs no place.
+        # No token attends to the last one, so it needs no slot.
         blocks = -(-(sequence.prompt_tokens + sequence.output_tokens - 1) // self.profile.block_tokens)
         if blocks > self.profile.num_blocks:
             raise ValueError(f"{blocks} blocks can never fit into {self.profile.num_blocks}")
@@ -124,7 +126,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
             self._busy_until = self._batch.cut_run(now, self._busy_until)
 
     def abort(self, request_id: str, now: float) -> bool:
-        """Take a request out at once, wherever it is; returns False where it is not (harmless)."""
+        """Remove a request at once, in any state; returns False where it is absent (harmless)."""
         self._forward(now)
         if request_id not in self._live:
             return False
@@ -146,7 +148,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
         return self._pool.match(keys)
 
     def receive_blocks(self, keys: Sequence[int], now: float) -> list[EngineEvent]:
-        """Put leading blocks that came from another engine into free memory; return what was stored and evicted."""
+        """Put leading blocks from another engine into free memory; return what was stored and evicted."""
         held = self._pool.match(keys)
         shared = self._pool.share(keys[:held])
         new = tuple(keys[held : held + self._pool.free])
@@ -199,7 +201,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
 
     def _end_of_step(self, at_s: float, chunks: list[tuple[int, int]], loaded_tokens: int) -> float:
         batch = self._batch
-        # After a preemption nobody was admitted; the next step may admit, so it must not be skipped.
+        # After a preemption no sequence was admitted; the next step may admit one, so it must not be skipped.
         alone = not chunks and not self._emit_tokens and not (self._preempted and self._waiting)
         if alone:
             return batch.start_run(at_s, self._arrivals[0][0] if self._arrivals else None)
@@ -208,13 +210,13 @@ class ChunkedEngine(QueuedEngine[_Work]):
         return at_s + seconds + self.profile.prefill_per_hit_token_s * loaded_tokens
 
     def _continue_prompts(self, at_s: float, events: list[EngineEvent]) -> int:
-        """Give prompts under way their next chunks; returns the tokens left of the step's budget."""
+        """Give prompts in progress their next chunks; returns the tokens left of the step's budget."""
         budget = self.profile.max_batched_tokens - len(self._decoding)
         for work in _by_rank(self._prefilling):
             work.chunk = 0
             if work.sequence.request_id not in self._prefilling:
                 continue
-            # A preemption for a prompt takes a running sequence away, whose token then is not needed.
+            # A preemption for a prompt removes a running sequence, whose token is then not needed.
             chunk = min(budget, work.wanted - work.table.computed)
             if chunk and self._claim(work, work.table.blocks_for(chunk), at_s, events):
                 work.chunk = chunk
@@ -222,7 +224,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
         return budget
 
     def _admit(self, budget: int, at_s: float, events: list[EngineEvent]) -> int:
-        """Start waiting sequences while budget, places and memory last; returns the tokens loaded from the cache."""
+        """Start waiting sequences while budget, batch and memory allow; returns the tokens loaded from the cache."""
         loaded = 0
         while self._waiting and budget and not self._preempted and self.running < self.profile.max_running:
             work = self._waiting[0][3]
@@ -237,7 +239,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
             if removed:
                 events.append(BlocksRemoved(at_s, tuple(removed)))
             if came:
-                # The load's own room: what else ran when it came takes none of it away.
+                # The load has its own room, which no other sequence takes away.
                 self._store(work, hit_tokens, at_s, events, loaded=True)
             self._prefilling[work.sequence.request_id] = work
             work.chunk = chunk
@@ -249,7 +251,9 @@ class ChunkedEngine(QueuedEngine[_Work]):
         return loaded
 
     def _claim(self, work: _Work, blocks: int, at_s: float, events: list[EngineEvent]) -> bool:
-        """Take blocks for a running sequence, from later ones where none is free; False where it was the last."""
+        """Allocate blocks for a running sequence, preempting later ones where none is free; False where it was the
+        last.
+        """
         while self._pool.free < blocks:
             running = [*self._decoding.values(), *self._prefilling.values()]
             victim = max(running, key=_rank)
@@ -289,7 +293,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
             self._finish_chunk(work, at_s, events)
 
     def _attend(self, work: _Work, at_s: float, events: list[EngineEvent]) -> None:
-        """Store the block that a decoding sequence has filled, and end it or let it go on."""
+        """Store the block that a decoding sequence has filled, and finish or continue the sequence."""
         name = work.sequence.request_id
         made = work.generated + self._batch.made(name)
         self._store(work, work.sequence.prompt_tokens + made - 1, at_s, events)
@@ -320,7 +324,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
         )
 
     def _due_in(self, work: _Work, made: int) -> int:
-        """Return the steps until a decoding sequence ends or fills its block; notes when it needs a new one first."""
+        """Return the steps until a decoding sequence ends or fills its block; records if it needs a new one first."""
         if not work.table.unfilled:
             self._growing[work.sequence.request_id] = work
         size = self.profile.block_tokens

@@ -11,7 +11,7 @@ from simulator.engine_models.engine_profile import EngineProfile
 
 @dataclass(slots=True, eq=False)
 class _Member:
-    """A sequence of the batch: the tokens it attended to when it joined, the step it joined at, and when it is due."""
+    """A sequence of the batch: its context tokens when it joined, the step at which it joined, and when it is due."""
 
     context_tokens: int
     joined: int
@@ -20,13 +20,12 @@ class _Member:
 
 
 class DecodeBatch:
-    """A decoding batch that knows how long its next steps take and when one of its members is due.
+    """A decoding batch that computes the duration of its next steps and when a member is due.
 
-    Each step gives every member one token. A member is due when something must be done for it: it
-    finishes, or its block is full. Steps between two happenings run as one *run*. Mutable state:
-    `_members` in order of joining, `_done` (steps since the batch was made), `context` (tokens all
-    members attend to), `_run` and `_started` (steps and start of the run under way) and `_heap` of
-    (due step, order, name) with outdated entries beside the valid ones.
+    Each step gives every member one token. A member is due when it finishes or its block is full. Steps between two
+    events run as one *run*. Mutable state: `_members` in order of joining, `_done` (steps since the batch was created),
+    `context` (tokens all members attend to), `_run` and `_started` (steps and start of the current run) and `_heap` of
+    (due step, order, name), which also has outdated entries.
     """
 
     def __init__(self, profile: EngineProfile) -> None:
@@ -57,7 +56,7 @@ class DecodeBatch:
         self.rearm(name, due_in)
 
     def rearm(self, name: str, due_in: int) -> None:
-        """Let a member be due `due_in` steps from here; raises ValueError where that is no step ahead."""
+        """Make a member due in `due_in` steps; raises ValueError where that is not ahead."""
         if due_in < 1:
             raise ValueError(f"{name} cannot be due in {due_in} steps")
         member = self._members[name]
@@ -65,11 +64,11 @@ class DecodeBatch:
         heappush(self._heap, (member.due, member.order, name))
 
     def made(self, name: str) -> int:
-        """Return the tokens that a member got since it joined."""
+        """Return the tokens that a member received since it joined."""
         return self._done - self._members[name].joined
 
     def leave(self, name: str) -> int:
-        """Take a member out and return the tokens that it got since it joined."""
+        """Remove a member and return the tokens that it received since it joined."""
         member = self._members.pop(name)
         made = self._done - member.joined
         self.context -= member.context_tokens + made
@@ -82,7 +81,7 @@ class DecodeBatch:
         return self._heap[0][0] - self._done
 
     def seconds(self, steps: int) -> float:
-        """Return how long the next `steps` steps take while nobody joins or leaves."""
+        """Return the duration of the next `steps` steps while the batch stays the same."""
         first = self._profile.step_s(len(self._members), self.context)
         growth = self._profile.step_per_context_token_s * len(self._members)
         return steps * first + growth * (steps * (steps - 1) // 2)
@@ -103,7 +102,7 @@ class DecodeBatch:
         return steps
 
     def start_run(self, at_s: float, arrival_s: float | None) -> float:
-        """Start a run until the first member is due or the next arrival is to be looked at; returns its end."""
+        """Start a run until the first member is due or the next arrival must be considered; returns its end."""
         steps = self.steps_until_due()
         end = at_s + self.seconds(steps)
         if arrival_s is not None and arrival_s < end:
@@ -117,14 +116,14 @@ class DecodeBatch:
         self._run = 1
 
     def cut_run(self, now: float, end: float) -> float:
-        """Let the run under way, which lasts until `end`, end with the step that runs at `now`; returns when."""
+        """End the current run, which lasts until `end`, with the step that runs at `now`; returns when."""
         if self._run == 1 or now >= end:
             return end
         self._run = self.steps_reaching(self._started, now)
         return self._started + self.seconds(self._run)
 
     def settle_run(self, now: float, end: float) -> float:
-        """Cut the run and count its steps that are over; the one that runs at `now` goes on until the end returned."""
+        """Cut the run and count its finished steps; the one that runs at `now` continues until the returned end."""
         end = self.cut_run(now, end)
         if self._run > 1:
             self.step(self._run - 1)
@@ -132,7 +131,7 @@ class DecodeBatch:
         return end
 
     def finish_run(self) -> list[str]:
-        """End the run under way and return the members that are due, in the order they joined."""
+        """End the current run and return the members that are due, in the order they joined."""
         return self.step(self._run)
 
     def step(self, steps: int) -> list[str]:
@@ -152,8 +151,8 @@ class DecodeBatch:
         if self.context != expected:
             raise AssertionError(f"the context is {expected} tokens, not {self.context}")
         listed = set(self._heap)
-        for name, each in self._members.items():
-            if each.due <= self._done or (each.due, each.order, name) not in listed:
+        for name, entry in self._members.items():
+            if entry.due <= self._done or (entry.due, entry.order, name) not in listed:
                 raise AssertionError(f"{name} will never be due")
 
     def _outdated(self, entry: tuple[int, int, str]) -> bool:

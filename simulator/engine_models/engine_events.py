@@ -1,4 +1,4 @@
-"""What happens inside a simulated engine, as values; `at_s` is the model's clock in seconds."""
+"""Events inside a simulated engine, as values; `at_s` is the model's clock in seconds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class PrefillStarted(msgspec.Struct, frozen=True, gc=False):
-    """The prompt left the queue; `cached_tokens` of it were found in the cache at this moment."""
+    """The prompt left the queue; `cached_tokens` of it were in the cache at this moment."""
 
     request_id: str
     at_s: float
@@ -14,7 +14,7 @@ class PrefillStarted(msgspec.Struct, frozen=True, gc=False):
 
 
 class FirstTokenEvent(msgspec.Struct, frozen=True, gc=False):
-    """Prefill is over and the first output token is there."""
+    """Prefill is over and the first output token exists."""
 
     request_id: str
     at_s: float
@@ -30,7 +30,7 @@ class Token(msgspec.Struct, frozen=True, gc=False):
 
 
 class Finished(msgspec.Struct, frozen=True, gc=False):
-    """The last output token is there and the sequence left the engine."""
+    """The last output token exists and the sequence left the engine."""
 
     request_id: str
     at_s: float
@@ -46,7 +46,7 @@ class BlocksStored(msgspec.Struct, frozen=True, gc=False):
     keys: tuple[int, ...]
     parent: int | None
     loaded: bool = False
-    """They came from elsewhere, and the engine has not computed them."""
+    """Whether they were loaded from elsewhere instead of computed."""
 
 
 class BlocksRemoved(msgspec.Struct, frozen=True, gc=False):
@@ -57,7 +57,7 @@ class BlocksRemoved(msgspec.Struct, frozen=True, gc=False):
 
 
 class TierChanged(msgspec.Struct, frozen=True, gc=False):
-    """Copies of blocks came into CPU memory, and those of others were evicted for them."""
+    """Copies of blocks were added to CPU memory, and others were evicted for them."""
 
     at_s: float
     stored: tuple[int, ...]
@@ -65,13 +65,13 @@ class TierChanged(msgspec.Struct, frozen=True, gc=False):
 
 
 class WindowChanged(msgspec.Struct, frozen=True, gc=False):
-    """Of this prompt, computed from `first_block` on, the window keeps new blocks, and evicted others for them."""
+    """The window keeps new blocks of this prompt, computed from `first_block` on, and evicted others for them."""
 
     request_id: str
     at_s: float
     first_block: int
-    places: tuple[int, ...]
-    """Which blocks of the prompt they are."""
+    positions: tuple[int, ...]
+    """Positions of these blocks in the prompt."""
     removed: tuple[int, ...]
 
 

@@ -1,4 +1,4 @@
-"""The figures of one simulated engine: how long prefill and decode take, and how much fits."""
+"""The figures of one simulated engine: durations of prefill and decode, and capacities."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from simulator.engine_cache.evictions import eviction_rule
 from simulator.engine_cache.leaf_eviction import EvictionRule
 
 PROFILES = Path(__file__).resolve().parent / "profiles"
-"""Folder of the profiles that come with the program."""
+"""Folder of the profiles that ship with the program."""
 
 
 class UnreadableProfileError(ValueError):
-    """The file is no engine profile; the message says which field is wrong."""
+    """The file is not an engine profile; the message names the wrong field."""
 
 
 class EngineProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,7 +40,7 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     num_blocks: Annotated[int, Meta(ge=1, le=10_000_000)] = 1953
     max_running: Annotated[int, Meta(ge=1, le=65_536)] = 256
     recompute_last_block: bool = False
-    """True: of a prompt that is cached whole, the last block is computed again, as vLLM does."""
+    """True: the last block of a fully cached prompt is computed again, as in vLLM."""
     device_tokens: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 0
     """Tokens of running requests that fit on the device, where that is less than the cache; 0: the cache's size."""
     max_batched_tokens: Annotated[int, Meta(ge=1, le=10_000_000)] = 8192
@@ -51,26 +51,26 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     kv_bytes_per_token: Annotated[int, Meta(ge=1, le=1 << 40)] = 57_344
     """Bytes of one token's KV in all layers; the default is a 7B model with 4 KV heads in 16 bits."""
     link_bytes_per_s: Annotated[float, Meta(gt=0)] = 12.5e9
-    """What one engine sends to another; 100 Gbps."""
+    """Rate at which one engine sends to another; 100 Gbps."""
     link_latency_s: Annotated[float, Meta(ge=0)] = 0.0
     cpu_blocks: Annotated[int, Meta(ge=0, le=10_000_000)] = 0
-    """Blocks of copies in CPU memory, of a co-located engine with one prefill at a time; 0: it keeps none there."""
+    """Blocks of copies in CPU memory, of a co-located engine with one prefill at a time; 0: none."""
     cpu_load_per_token_s: Annotated[float, Meta(ge=0)] = 6e-6
-    """Of loading those; the default is the default model's KV at 10 GB/s."""
+    """Time to load those, per token; the default is the default model's KV at 10 GB/s."""
     eviction: Literal["lru", "rlt"] = "lru"
-    """Which leaf of the prefix cache goes: the longest unused one, or an unmarked one by chance (RLT §4.1)."""
+    """Which leaf of the prefix cache is evicted: the least recently used, or a random unmarked one (RLT §4.1)."""
     eviction_seed: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] = 0
-    """Of what eviction leaves to chance; engines of one fleet get seeds of their own."""
+    """Seed of random evictions; engines of one fleet get seeds of their own."""
     source: str = ""
-    """Where the figures come from: a paper's section, or what they were fitted to."""
+    """Source of the figures: a paper's section, or the data to which they were fitted."""
 
     @property
     def eviction_rule(self) -> EvictionRule:
-        """The rule of a new cache; its chance begins anew with the seed."""
+        """The rule of a new cache; its random choices restart from the seed."""
         return eviction_rule(self.eviction, random.Random(self.eviction_seed))
 
     def prefill_s(self, prompt_tokens: int, hit_tokens: int) -> float:
-        """Return the seconds one prefill takes; at least one token is computed."""
+        """Return the seconds of one prefill; at least one token is computed."""
         uncached = max(1, prompt_tokens - hit_tokens)
         return (
             self.prefill_base_s
@@ -86,9 +86,8 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def mixed_step_s(self, batch: int, context_tokens: int, chunks: Sequence[tuple[int, int]]) -> float:
         """Return the seconds of one step that decodes `batch` sequences and prefills `chunks` of (tokens, end).
 
-        A chunk's `end` is the prompt's position after it. The larger of the two bases is paid once, since
-        weights are read once per step; the chunks of one prompt together cost what its whole prefill
-        costs, but for the bases.
+        A chunk's `end` is the prompt's position after it. The larger of the two bases is paid once, since weights are
+        read once per step; the chunks of one prompt together cost as much as its whole prefill, except for the bases.
         """
         seconds = self.step_s(batch, context_tokens) - self.step_base_s if batch else 0.0
         for tokens, end in chunks:
@@ -119,7 +118,7 @@ def read_profile(path: Path) -> EngineProfile:
 
 
 def profile_faults(document: object) -> list[str]:
-    """Return what is wrong with a decoded profile, one sentence with its path for each fault."""
+    """Return the faults of a decoded profile, one sentence with its path for each."""
     if not isinstance(document, dict):
         return ["expected an object - at `$`"]
     known = {field.name: field.type for field in msgspec.structs.fields(EngineProfile)}
@@ -136,12 +135,12 @@ def profile_faults(document: object) -> list[str]:
 
 
 def profile_names() -> list[str]:
-    """Return the names of the profiles in profiles/ beside this file."""
+    """Return the names of the profiles in profiles/ next to this file."""
     return sorted(path.stem for path in PROFILES.glob("*.json"))
 
 
 def profile_named(name: str) -> EngineProfile:
-    """Return the profile of that name in profiles/ beside this file; raises UnreadableProfileError that lists them."""
+    """Return the profile of that name in profiles/ next to this file; raises UnreadableProfileError that lists them."""
     known = profile_names()
     if name not in known:
         raise UnreadableProfileError(f"unknown profile {name!r}; known profiles: {', '.join(known)}")

@@ -1,7 +1,7 @@
-"""An engine that can hang, crawl, lie, stop, pause, or serve wrong metrics, around a simulated engine that is well.
+"""An engine that can hang, crawl, lie, stop, pause, or serve wrong metrics, around a healthy simulated engine.
 
-A fault changes how fast the engine's own time goes (not at all, or slowly), or what its metrics say. The
-counters on either side are kept here: what it says itself, and what really came from it.
+A fault changes the rate of the engine's own time (zero, or slow), or its reported metrics. The counters of both are
+kept here: what it reports, and what it really produced.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from simulator.engine_models.fifo_engine import EngineModel
 from simulator.engine_models.simulated_engine import PromptSequence
 
 FaultKind = Literal["none", "hang", "crawl", "lie", "stop", "pause", "never_starts", "garbage", "frozen", "frozen_hang"]
-"""frozen: it serves, and its metrics say what they said when it began; frozen_hang: it hangs besides."""
+"""frozen: it serves, and its metrics stay as they were when the fault began; frozen_hang: it also hangs."""
 
 CRAWL_FACTOR = 6.0
-"""So many times as long takes everything on an engine that crawls."""
+"""Factor by which everything takes longer on a crawling engine."""
 _LIED_TOKENS_PER_S = 400.0
 
 
 class ClaimedEngineMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """What a probe of the engine finds."""
+    """The values that a probe of the engine reads."""
 
     reachable: bool = True
     readable: bool = True
@@ -36,9 +36,10 @@ class ClaimedEngineMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FaultyEngine:
-    """Mutable: the fault and since when, the engine's own time, counters, and what a paused engine keeps waiting.
+    """Mutable: the fault and since when, the engine's own time, counters, and the requests that a paused engine holds
+    back.
 
-    `first_tokens_total` and `pieces_total` count what came out of it: first tokens, and later tokens and ends.
+    `first_tokens_total` and `pieces_total` count its output: first tokens, and later tokens and ends.
     """
 
     def __init__(self, engine: EngineModel) -> None:
@@ -57,9 +58,9 @@ class FaultyEngine:
         self._frozen: ClaimedEngineMetrics | None = None
 
     def set_fault(self, fault: FaultKind, now: float) -> None:
-        """Let the engine have this fault from now on; "none" heals it."""
+        """Set the engine's fault; "none" heals it."""
         self._own_s, self._since_s = self._own(now), now
-        # An engine whose metrics stand already goes on saying the same.
+        # An engine whose metrics are already frozen keeps reporting the same ones.
         self._frozen = (self._frozen or self._metrics(now)) if fault in ("frozen", "frozen_hang") else None
         self._fault = fault
         self._rate = {"hang": 0.0, "lie": 0.0, "stop": 0.0, "frozen_hang": 0.0, "crawl": 1.0 / CRAWL_FACTOR}.get(
@@ -71,7 +72,7 @@ class FaultyEngine:
                 self._engine.submit(sequence, self._own(now))
 
     def metrics(self, now: float) -> ClaimedEngineMetrics:
-        """Return what a probe finds at this moment."""
+        """Return the values that a probe reads at this moment."""
         return self._frozen or self._metrics(now)
 
     def _metrics(self, now: float) -> ClaimedEngineMetrics:
@@ -123,18 +124,18 @@ class FaultyEngine:
             self._engine.submit(sequence, self._own(now))
 
     def next_event_time(self) -> float | None:
-        """Return when `advance` has something to do; None while nothing will happen by itself."""
+        """Return when `advance` has something to do; None while the engine does nothing by itself."""
         due = self._engine.next_event_time()
         if due is None or self._rate == 0.0:
             return None
         return max(self._outer(due), self._since_s)
 
     def advance(self, now: float) -> list[EngineEvent]:
-        """Let time pass until `now` and return what happened, in order, but for single later tokens."""
+        """Advance time to `now` and return the events, in order, except single later tokens."""
         own = self._own(now)
         due = self._engine.next_event_time()
         if due is not None and self._rate and self._outer(due) <= now:
-            own = self._last_s = max(own, due)  # rounding must not let a moment that is due pass by
+            own = self._last_s = max(own, due)  # rounding must not skip a moment that is due
         events: list[EngineEvent] = []
         for event in self._engine.advance(own):
             if isinstance(event, Token):
@@ -152,15 +153,15 @@ class FaultyEngine:
         return events
 
     def abort(self, request_id: str, now: float) -> bool:
-        """Take a request out at once, wherever it is; returns False where it is not (harmless)."""
+        """Remove a request at once, in any state; returns False where it is absent (harmless)."""
         self._lengths.pop(request_id, None)
         kept = [item for item in self._held if item.request_id != request_id]
-        found = len(kept) < len(self._held)
+        removed = len(kept) < len(self._held)
         self._held = kept
-        return found or self._engine.abort(request_id, self._own(now))
+        return removed or self._engine.abort(request_id, self._own(now))
 
     def check(self) -> None:
-        """Raise AssertionError unless the engine is in order and knows the length of all that stands there."""
+        """Raise AssertionError unless the engine is consistent and knows the length of every request in it."""
         self._engine.check()
         if self._engine.running + self.waiting > len(self._lengths):
             raise AssertionError("a request stands here that nobody counted")
@@ -174,11 +175,11 @@ class FaultyEngine:
         return self._rate != 1.0 or self._own_s != self._since_s
 
     def _own(self, now: float) -> float:
-        """Return the engine's own time at a moment; rounding never turns it back."""
+        """Return the engine's own time at a moment; rounding never moves it back."""
         own = self._own_s + (now - self._since_s) * self._rate if self._shifted else now
         self._last_s = max(self._last_s, own)
         return self._last_s
 
     def _outer(self, own: float) -> float:
-        """Return the moment of the engine's own time; only while that goes on."""
+        """Return the moment of the engine's own time; only while that advances."""
         return self._since_s + (own - self._own_s) / self._rate if self._shifted else own

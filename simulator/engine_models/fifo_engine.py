@@ -1,15 +1,14 @@
 """One simulated engine as a pure, clock-free state machine: FIFO prefill, batched decode, prefix cache.
 
-The same model runs under a virtual clock and inside the real-time engine server. The caller owns
-time: it tells the model what arrives (`submit`), asks when something will happen next
-(`next_event_time`) and lets time pass (`advance`), which returns what happened with exact times,
-however late the call comes.
+The same model runs under a virtual clock and inside the real-time engine server. The caller owns time: it submits
+arrivals (`submit`), reads when the next event is due (`next_event_time`) and advances time (`advance`), which returns
+the events with exact times, however late the call is.
 
-Rules (the scheduling study's §1): one prefill at a time, by priority and then arrival; hits are
-looked up when a prefill starts and blocks are inserted when it ends; prefill goes first, else all
-running sequences decode one step together. Generated tokens take no blocks. Where the profile says
-how many tokens of running requests fit on the device, a sequence takes prompt and output from its
-prefill's start to its end, and a prefill that does not fit waits (DualMap A.8's bottleneck).
+Rules (the scheduling study's §1): one prefill at a time, by priority and then arrival; the cache is matched when a
+prefill starts and blocks are inserted when it ends; prefill has precedence, else all running sequences decode one step
+together. Generated tokens take no blocks. Where the profile limits the tokens of running requests on the device, a
+sequence holds prompt and output from its prefill's start to its end, and a prefill that does not fit waits (DualMap
+A.8's bottleneck).
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.simulated_engine import PromptSequence
 
 WINDOW_SHARE = 8
-"""A hybrid engine's window has the memory of one in so many blocks."""
+"""A hybrid engine's window has one block of memory for this many of full attention."""
 
 
 @dataclass(slots=True, eq=False)
@@ -47,24 +46,24 @@ class Admitted:
     cached_tokens: int
     pinned: int
     from_cpu: int = 0
-    """Of `cached_tokens` those that are loaded from CPU memory."""
+    """Those of `cached_tokens` that are loaded from CPU memory."""
     shared: int = 0
     """Blocks that full attention had cached, whether a window served them or not."""
 
     @property
     def memory(self) -> int:
-        """Tokens it takes on the device in the end."""
+        """Tokens that it holds on the device at its end."""
         return self.sequence.prompt_tokens + self.sequence.output_tokens
 
 
 class EngineModel(CachedEngine):
-    """Mutable state beside the queue's and the cache: `_prefilling`, `_running` (decoding) with their `_batch`.
+    """Mutable state besides the queue's and the cache: `_prefilling`, `_running` (decoding) with their `_batch`.
 
-    Besides `_memory` (device tokens taken) and `_live` (ids in the engine).
+    Also `_memory` (device tokens in use) and `_live` (ids in the engine).
 
-    With `emit_tokens` off there are no Token events, and all decode steps until something happens are
-    one operation; its times then differ from the single steps' by rounding only. With a `window` the model is a
-    hybrid one: a hit also needs the blocks of so many tokens before its end, kept in an eighth as many blocks again.
+    With `emit_tokens` off there are no Token events, and all decode steps until the next event are one operation; its
+    times then differ from the single steps' only by rounding. With a `window` the model is a hybrid one: a hit also
+    needs the blocks of that many tokens before its end, kept in an eighth as many blocks again.
     """
 
     def __init__(self, profile: EngineProfile, *, emit_tokens: bool = True, window: int = 0) -> None:
@@ -76,7 +75,7 @@ class EngineModel(CachedEngine):
         self._live: set[str] = set()
         self._memory = 0
         self._copies = CpuCopies(profile.cpu_blocks) if profile.cpu_blocks else None
-        # The token that is computed next is in its own window.
+        # The next computed token is in its own window.
         needed = -(-(window - 1) // profile.block_tokens)
         self._window = WindowBlocks(max(needed, profile.num_blocks // WINDOW_SHARE), needed) if window else None
 
@@ -116,7 +115,7 @@ class EngineModel(CachedEngine):
             self._busy_until = self._batch.cut_run(now, self._busy_until)
 
     def abort(self, request_id: str, now: float) -> bool:
-        """Take a request out at once, wherever it is; returns False where it is not (harmless)."""
+        """Remove a request at once, in any state; returns False where it is absent (harmless)."""
         self._forward(now)
         if request_id not in self._live:
             return False
@@ -203,7 +202,7 @@ class EngineModel(CachedEngine):
         return batch.start_run(at_s, self._arrivals[0][0] if self._arrivals else None)
 
     def _admit_head(self) -> bool:
-        """Pin what the cache holds of the first prompt; False where the rest does not fit beside running ones."""
+        """Pin the cached blocks of the first prompt; False where the rest does not fit besides running ones."""
         sequence = self._waiting[0][3]
         cache = self._cache
         device = self.profile.device_tokens
@@ -237,7 +236,7 @@ class EngineModel(CachedEngine):
         self._busy_until = at_s + self._prefill_s(admitted)
 
     def _take_loaded(self, admitted: Admitted, at_s: float, events: list[EngineEvent]) -> None:
-        """Put what was loaded for a prompt into the cache where it is not there any more; its admission made room."""
+        """Put blocks loaded for a prompt back into the cache where they have left it; its admission made room."""
         sequence = admitted.sequence
         loaded = sequence.keys[: sequence.loaded_blocks]
         if len(loaded) > admitted.pinned:
@@ -245,7 +244,7 @@ class EngineModel(CachedEngine):
             admitted.cached_tokens = self.profile.hit_tokens(sequence.prompt_tokens, admitted.pinned)
 
     def _take_copies(self, admitted: Admitted, copies: CpuCopies, at_s: float, events: list[EngineEvent]) -> None:
-        """Load what follows the cached blocks from CPU memory, as vLLM does whether it pays or not."""
+        """Load the blocks after the cached ones from CPU memory, as vLLM does whether it pays or not."""
         sequence = admitted.sequence
         end = copies.end(sequence.keys, admitted.pinned)
         hit = self.profile.hit_tokens(sequence.prompt_tokens, end)
@@ -281,7 +280,7 @@ class EngineModel(CachedEngine):
     def _hold(
         self, admitted: Admitted, keys: tuple[int, ...], at_s: float, events: list[EngineEvent], *, loaded: bool = False
     ) -> None:
-        """Put leading blocks of a prompt into the cache, for as long as it runs."""
+        """Put leading blocks of a prompt into the cache while it runs."""
         held = admitted.pinned
         removed = self._cache.insert(keys)
         admitted.pinned = self._cache.pin(keys)
@@ -297,11 +296,11 @@ class EngineModel(CachedEngine):
                 events.append(TierChanged(at_s, tuple(new), tuple(evicted)))
 
     def _keep_windows(self, admitted: Admitted, kept: WindowBlocks, at_s: float, events: list[EngineEvent]) -> None:
-        """Keep the windows before the prompt's last token and before what it shares with others, as vLLM 0.32 does."""
+        """Keep the windows before the prompt's last token and before its shared prefix, as vLLM 0.32 does."""
         sequence, size = admitted.sequence, self.profile.block_tokens
         first, end = admitted.cached_tokens // size, (sequence.prompt_tokens - 1) // size
-        places, evicted = kept.keep(sequence.keys, first, (min(end, len(sequence.keys)), admitted.shared))
-        events.append(WindowChanged(sequence.request_id, at_s, first, tuple(places), tuple(evicted)))
+        positions, evicted = kept.keep(sequence.keys, first, (min(end, len(sequence.keys)), admitted.shared))
+        events.append(WindowChanged(sequence.request_id, at_s, first, tuple(positions), tuple(evicted)))
 
     def _finish_step(self, at_s: float, events: list[EngineEvent]) -> None:
         due = self._batch.finish_run()

@@ -1,8 +1,7 @@
-"""Full blocks that no sequence holds: which of them is overwritten when memory is needed.
+"""Full blocks that no sequence holds, and which of them is overwritten when memory is needed.
 
-By age, as vLLM V1 does: the longest free block goes, and since a sequence gives its blocks back tail
-first, a parent always outlives its children. Or by marks (RLT), which asks for the
-tree of keys and for every use.
+By age, as in vLLM V1: the block that has been free longest is overwritten, and since a sequence releases its blocks
+tail first, a parent always outlives its children. Or by marks (RLT), which needs the tree of keys and every use.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from simulator.engine_models.engine_profile import EngineProfile
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """A full block: its key and how many sequences hold it."""
+    """A full block: its key and its number of holders."""
 
     key: int
     holders: int = 1
 
 
 class FreeBlocks(Protocol):
-    """Blocks with content that nobody holds, in the order in which they will be overwritten."""
+    """Blocks with content and without a holder, in the order in which they will be overwritten."""
 
     keeps_twins: bool
     """Whether a free block stays although another block has the same key."""
@@ -37,26 +36,26 @@ class FreeBlocks(Protocol):
     def __contains__(self, block: Block) -> bool: ...
 
     def named(self, key: int, parent: int | None) -> None:
-        """Note that a held block is the first with its key."""
+        """Record that a held block is the first with its key."""
 
     def used(self, keys: Sequence[int]) -> None:
-        """Note that a sequence uses these blocks, from the root on."""
+        """Record that a sequence uses these blocks, from the root on."""
 
     def put(self, block: Block) -> None:
-        """Note that a block's last holder is gone."""
+        """Add a block whose last holder has left."""
 
     def hold(self, block: Block) -> None:
-        """Note that a free block is held again."""
+        """Remove a free block that is held again."""
 
     def take(self, count: int) -> list[Block]:
-        """Remove so many blocks, of which there must be enough, and return them in order."""
+        """Remove this many blocks, which must be available, and return them in order."""
 
     def check(self, blocks: dict[int, list[Block]]) -> None:
         """Raise AssertionError unless the free ones among `blocks`, by key, are these."""
 
 
 class FreeByAge:
-    """The longest free goes first. Mutable state: `_order`."""
+    """The block that has been free longest is overwritten first. Mutable state: `_order`."""
 
     keeps_twins = True
 
@@ -70,13 +69,13 @@ class FreeByAge:
         return block in self._order
 
     def named(self, key: int, parent: int | None) -> None:
-        """Age asks for no tree."""
+        """Do nothing: age needs no tree."""
 
     def used(self, keys: Sequence[int]) -> None:
-        """A use counts when it ends."""
+        """Do nothing: a use counts when it ends."""
 
     def put(self, block: Block) -> None:
-        """Make a block the last to go."""
+        """Make a block the last to be overwritten."""
         self._order[block] = None
 
     def hold(self, block: Block) -> None:
@@ -84,7 +83,7 @@ class FreeByAge:
         del self._order[block]
 
     def take(self, count: int) -> list[Block]:
-        """Remove the longest free blocks and return them in order."""
+        """Remove the blocks that have been free longest and return them in order."""
         return [self._order.popitem(last=False)[0] for _ in range(count)]
 
     def check(self, blocks: dict[int, list[Block]]) -> None:
@@ -95,10 +94,10 @@ class FreeByAge:
 
 
 class FreeByMarks:
-    """RLT over keys. Mutable state: the tree of all keys (a key that is held is pinned), its leaves, `_blocks`.
+    """RLT over keys. Mutable state: the tree of all keys (held keys are pinned), its leaves, `_blocks`.
 
-    A free block whose key another block has too is worth nothing, so none is kept: then whatever is
-    free can be taken leaf by leaf.
+    A free block whose key another block also has is useless, so none is kept: then all free blocks can be evicted leaf
+    by leaf.
     """
 
     keeps_twins = False
@@ -126,7 +125,7 @@ class FreeByMarks:
         self._leaves.use(keys)
 
     def put(self, block: Block) -> None:
-        """Let a key's only block be evicted from now on."""
+        """Make a key's only block evictable."""
         self._blocks[block.key] = block
         del self._tree.pins[block.key]
         self._leaves.unlock((block.key,))
@@ -138,11 +137,11 @@ class FreeByMarks:
         self._leaves.lock((block.key,))
 
     def take(self, count: int) -> list[Block]:
-        """Evict leaves drawn by chance and return their blocks in order."""
+        """Evict leaves drawn at random and return their blocks in order."""
         return [self._blocks.pop(key) for key in self._leaves.evict(count)]
 
     def check(self, blocks: dict[int, list[Block]]) -> None:
-        """Raise AssertionError unless the free ones among `blocks`, by key, are these, and the tree is theirs."""
+        """Raise AssertionError unless the free ones among `blocks`, by key, are these, and the tree agrees."""
         if set(self._tree.parents) != set(blocks):
             raise AssertionError("the tree does not have the pool's keys")
         free = {key: twins[0] for key, twins in blocks.items() if not twins[0].holders}
@@ -154,7 +153,7 @@ class FreeByMarks:
 
 
 def free_blocks(profile: EngineProfile) -> FreeBlocks:
-    """Return an empty set of free blocks that evicts as the profile says."""
+    """Return an empty set of free blocks with the profile's eviction rule."""
     if profile.eviction == "rlt":
         return FreeByMarks(profile.num_blocks, random.Random(profile.eviction_seed))
     return FreeByAge()

@@ -1,9 +1,8 @@
-"""A co-located engine that can also hand a computed prompt to another engine, or take one over.
+"""A co-located engine that can also hand over a computed prompt to another engine, or take one over.
 
-What the simulated engine server runs: whether it prefills, decodes or does both is decided by each request
-(vLLM's `kv_transfer_params`). A prompt that is handed over stays pinned until it was fetched, and has left by
-layers over the link while it was computed (Mooncake §3.1, step 3); one that was taken over is a prefill as
-short as a decode step.
+The simulated engine server runs this model: each request decides whether it prefills, decodes or does both (vLLM's
+`kv_transfer_params`). A handed-over prompt stays pinned until it was fetched, and is sent layer by layer over the link
+while it is computed (Mooncake §3.1, step 3); one that was taken over is a prefill as short as a decode step.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from simulator.engine_models.simulated_engine import PromptSequence
 
 
 class HeldPrompt(msgspec.Struct, frozen=True, gc=False):
-    """A computed prompt that waits to be fetched; over the link it has come at `ready_s`."""
+    """A computed prompt that waits to be fetched; the link has delivered it at `ready_s`."""
 
     keys: Sequence[int]
     prompt_tokens: int
@@ -31,10 +30,10 @@ class HeldPrompt(msgspec.Struct, frozen=True, gc=False):
 
 
 class HandingEngine(EngineModel):
-    """Mutable state beside the model's.
+    """Mutable state besides the model's.
 
-    `_handing` and `_loaded` (ids of requests that will be handed over, or were taken over), `_started_s` (start
-    of the running prefill), the link, and `_held`, the prompts kept for others in the order of their ends.
+    `_handing` and `_loaded` (ids of requests that will be handed over, or were taken over), `_started_s` (start of the
+    running prefill), the link, and `_held`, the prompts kept for others in the order of their ends.
     """
 
     def __init__(self, profile: EngineProfile, *, emit_tokens: bool = True, window: int = 0) -> None:
@@ -46,21 +45,21 @@ class HandingEngine(EngineModel):
         self._started_s = 0.0
 
     def submit_handing(self, sequence: PromptSequence, now: float) -> None:
-        """Queue a prompt that another engine will go on with: one token, and its KV is held from then on."""
+        """Queue a prompt that another engine will continue: it generates one token, and its KV is then held."""
         self.submit(replace(sequence, output_tokens=1), now)
         self._handing.add(sequence.request_id)
 
     def submit_loaded(self, sequence: PromptSequence, now: float) -> None:
-        """Queue a sequence whose prompt's KV has come from another engine."""
+        """Queue a sequence whose prompt's KV was loaded from another engine."""
         self.submit(sequence, now)
         self._loaded.add(sequence.request_id)
 
     def held(self, request_id: str) -> HeldPrompt | None:
-        """Return the prompt that is held under this id, None where there is none (any more)."""
+        """Return the prompt that is held under this id; None where there is none."""
         return self._held.get(request_id)
 
     def let_go(self, request_id: str) -> bool:
-        """Hold a prompt no longer; its blocks stay in the cache like others. False where none is held."""
+        """Release a held prompt; its blocks stay in the cache like others. False where none is held."""
         held = self._held.pop(request_id, None)
         if held is None:
             return False
@@ -69,7 +68,7 @@ class HandingEngine(EngineModel):
 
     @override
     def abort(self, request_id: str, now: float) -> bool:
-        """Take a request out at once, wherever it is; returns False where it is not (harmless)."""
+        """Remove a request at once, in any state; returns False where it is absent (harmless)."""
         self._handing.discard(request_id)
         self._loaded.discard(request_id)
         return super().abort(request_id, now)
@@ -86,7 +85,7 @@ class HandingEngine(EngineModel):
 
     @override
     def _admit_head(self) -> bool:
-        """Admit the first prompt; an engine with nothing else to do gives up held prompts rather than stand still."""
+        """Admit the first prompt; an engine that would otherwise idle releases held prompts for it."""
         while not super()._admit_head():
             if self._running or not self._held:
                 return False

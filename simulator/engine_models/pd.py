@@ -1,7 +1,7 @@
-"""Prefill and decode on devices of their own, with the KV handed over by a link (Mooncake §3, DualMap A.6).
+"""Prefill and decode on separate devices, with the KV handed over by a link (Mooncake §3, DualMap A.6).
 
-`PrefillRole` and `DecodeRole` are the two engines of a disaggregated fleet: what the one hands over is
-submitted to the other when it has come. `PrefillDecodeEngine` joins one of each to one engine.
+`PrefillRole` and `DecodeRole` are the two engines of a disaggregated fleet: the output of one is submitted to the other
+when it has arrived. `PrefillDecodeEngine` joins one of each to one engine.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from simulator.engine_models.simulated_engine import PromptSequence
 
 
 class Handover(msgspec.Struct, frozen=True, gc=False):
-    """A sequence whose prompt is computed; all its KV has come to the decode engine at `ready_s`."""
+    """A sequence whose prompt is computed; all its KV is at the decode engine at `ready_s`."""
 
     sequence: PromptSequence
     ready_s: float
 
 
 class PrefillRole(EngineModel):
-    """A prefill engine: one prompt at a time, by the reference's rules, and a link that sends its KV out.
+    """A prefill engine: one prompt at a time, by the reference's rules, and a link that sends its KV.
 
-    Its events end with FirstTokenEvent; Finished follows only where one token was all. The cache may evict a
-    prompt's blocks while their last layer still leaves: the sender copies them first. Mutable state
-    beside the model's: `_whole` (sequences under way as they were submitted), `_started` (start of the
-    running prefill), the link, and `_handovers` not yet taken.
+    Its events end with FirstTokenEvent; Finished follows only for answers of one token. The cache may evict a prompt's
+    blocks while its last layer is still being sent, since the sender copies them first. Mutable state besides the
+    model's: `_whole` (sequences in progress as they were submitted), `_started` (start of the running prefill), the
+    link, and `_handovers` not yet taken.
     """
 
     def __init__(self, profile: EngineProfile) -> None:
-        # Only the prompt under way is on the device, so decode memory is no limit here.
+        # Only the current prompt is on the device, so decode memory is no limit here.
         super().__init__(replace(profile, device_tokens=0), emit_tokens=False)
         self.link = KvLink(profile)
         self._whole: dict[str, PromptSequence] = {}
@@ -55,7 +55,7 @@ class PrefillRole(EngineModel):
 
     @override
     def advance(self, now: float) -> list[EngineEvent]:
-        """Let time pass until `now` and return what happened, in order; what it hands over waits to be taken."""
+        """Advance time to `now` and return the events, in order; handovers wait to be taken."""
         kept: list[EngineEvent] = []
         for event in super().advance(now):
             if isinstance(event, Finished):
@@ -70,18 +70,18 @@ class PrefillRole(EngineModel):
 
     @override
     def abort(self, request_id: str, now: float) -> bool:
-        """Take a request out at once; one that is handed over already is not here any more."""
+        """Remove a request at once; one that was handed over is no longer present."""
         self._whole.pop(request_id, None)
         return super().abort(request_id, now)
 
     def take_handovers(self) -> list[Handover]:
-        """Return what was handed over since the last call, in order."""
+        """Return the handovers since the last call, in order."""
         taken, self._handovers = self._handovers, []
         return taken
 
     @override
     def check(self) -> None:
-        """Raise AssertionError unless the model's parts and the sequences under way agree."""
+        """Raise AssertionError unless the model's parts and the sequences in progress agree."""
         super().check()
         if set(self._whole) != self._live:
             raise AssertionError("a sequence under way is forgotten")
@@ -96,11 +96,11 @@ class PrefillRole(EngineModel):
 
 
 class DecodeRole(EngineModel):
-    """A decode engine: sequences join at the next step once their KV has come and fits (Mooncake §3.1, step 4).
+    """A decode engine: sequences join at the next step once their KV has arrived and fits (Mooncake §3.1, step 4).
 
-    To the model a prompt that has come is a prefill that takes no time and whose first token was made
-    elsewhere, so only Token and Finished are told. Until they fit, sequences wait in the machine's
-    memory, which is not limited here.
+    To the model an arrived prompt is a prefill that takes no time and whose first token was generated elsewhere, so
+    only Token and Finished are reported. Until they fit, sequences wait in the machine's memory, which is not limited
+    here.
     """
 
     def __init__(self, profile: EngineProfile, *, emit_tokens: bool = False) -> None:
@@ -122,22 +122,22 @@ class DecodeRole(EngineModel):
 
     @override
     def submit(self, sequence: PromptSequence, now: float) -> None:
-        """Queue a sequence whose KV has come; raises ValueError where it never fits or has one token only."""
+        """Queue a sequence whose KV has arrived; raises ValueError where it never fits or has one token only."""
         if sequence.output_tokens < 2:
             raise ValueError("one output token is made by prefill")
         super().submit(replace(sequence, keys=()), now)
 
     @override
     def advance(self, now: float) -> list[EngineEvent]:
-        """Let time pass until `now` and return tokens and ends, in order."""
+        """Advance time to `now` and return tokens and ends, in order."""
         return [event for event in super().advance(now) if isinstance(event, Token | Finished)]
 
 
 class PrefillDecodeEngine:
-    """One prefill and one decode device behind one front; times are seconds of one clock.
+    """One prefill and one decode device behind one interface; times are seconds of one clock.
 
-    Mutable state: the two roles, and `_arriving` (heap of ready time, order, sequence: handed over and
-    still on the link).
+    Mutable state: the two roles, and `_arriving` (heap of ready time, order, sequence: handed over and still on the
+    link).
     """
 
     def __init__(self, profile: EngineProfile, *, emit_tokens: bool = False) -> None:
@@ -154,7 +154,7 @@ class PrefillDecodeEngine:
 
     @property
     def waiting(self) -> int:
-        """Sequences that have not started to prefill, or whose KV has come and does not fit."""
+        """Sequences that have not started to prefill, or whose KV has arrived and does not fit."""
         return self.prefill.waiting + self.decode.waiting
 
     @property
@@ -168,7 +168,7 @@ class PrefillDecodeEngine:
         return self.decode.kv_usage
 
     def submit(self, sequence: PromptSequence, now: float) -> None:
-        """Queue a sequence that arrives at `now`; raises ValueError on one that can never run, or is here already."""
+        """Queue a sequence that arrives at `now`; raises ValueError on one that can never run, or is present."""
         memory = sequence.prompt_tokens + sequence.output_tokens
         if sequence.output_tokens > 1 and memory > self.decode.profile.device_tokens:
             raise ValueError(f"{memory} tokens can never fit into {self.decode.profile.device_tokens}")
@@ -185,7 +185,7 @@ class PrefillDecodeEngine:
         return min((time for time in times if time is not None), default=None)
 
     def advance(self, now: float) -> list[EngineEvent]:
-        """Let time pass until `now` and return what happened, in order."""
+        """Advance time to `now` and return the events, in order."""
         events: list[EngineEvent] = []
         while (due := self.next_event_time()) is not None and due <= now:
             events += self.prefill.advance(due)
@@ -200,14 +200,14 @@ class PrefillDecodeEngine:
         return events
 
     def abort(self, request_id: str, now: float) -> bool:
-        """Take a request out at once, wherever it is; returns False where it is not (harmless)."""
+        """Remove a request at once, in any state; returns False where it is absent (harmless)."""
         if self.prefill.abort(request_id, now) or self.decode.abort(request_id, now):
             return True
         kept = [entry for entry in self._arriving if entry[2].request_id != request_id]
-        found = len(kept) < len(self._arriving)
+        removed = len(kept) < len(self._arriving)
         self._arriving = kept
         heapify(self._arriving)
-        return found
+        return removed
 
     def held_blocks(self, keys: Sequence[int]) -> int:
         """Return how many leading blocks of `keys` the prefill device's cache holds."""
@@ -218,7 +218,7 @@ class PrefillDecodeEngine:
         return self.prefill.receive_blocks(keys, now)
 
     def check(self) -> None:
-        """Raise AssertionError unless each sequence is in one place."""
+        """Raise AssertionError unless each sequence is in exactly one part."""
         self.prefill.check()
         self.decode.check()
         names = [entry[2].request_id for entry in self._arriving]

@@ -1,9 +1,9 @@
 """Chunked pipeline parallelism (Mooncake §3.3): a group of nodes computes the chunks of a prompt at the same time.
 
 Each of `pipeline_stages` nodes has an equal part of the layers. A prompt is cut into chunks of `max_batched_tokens`
-tokens at most; a chunk goes from stage to stage, and every stage works on another chunk meanwhile. A prompt enters as
-soon as the last chunk of the one before has left the first stage, so that short prompts follow each other as on one
-node. What stages send each other at their boundaries overlaps with computing, and is not modeled.
+tokens at most; a chunk passes from stage to stage, and every stage works on another chunk meanwhile. A prompt enters as
+soon as the last chunk of the previous one has left the first stage, so that short prompts follow each other as on one
+node. Transfers between stages overlap with computing, and are not modeled.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Prefill(NamedTuple):
 
 
 class PipelinedEngine(ReferenceEngine):
-    """Mutable beside the reference's: `_stages`, when each is free; `_under_way`, prefills in order.
+    """Mutable besides the reference's: `_stages`, when each is free; `_under_way`, prefills in order.
 
     `_free_at` is when the first stage is free; `_current` stays None.
     """
@@ -72,7 +72,7 @@ class PipelinedEngine(ReferenceEngine):
 
     @override
     def advance(self, now: float) -> list[EngineEvent]:
-        """Let time pass until `now` and return what happened, in order."""
+        """Advance time to `now` and return the events, in order."""
         events: list[EngineEvent] = []
         while (due_s := self.next_event_time()) is not None and due_s <= now:
             if self._under_way and self._under_way[0].ends_s <= due_s:
@@ -84,7 +84,7 @@ class PipelinedEngine(ReferenceEngine):
 
     @override
     def abort(self, request_id: str, now: float) -> bool:
-        """Take a request out at once; the stages end what they had begun of it."""
+        """Remove a request at once; the stages finish the chunks that they have begun."""
         for prefill in self._under_way:
             if prefill.sequence.request_id == request_id:
                 self._under_way.remove(prefill)
@@ -93,7 +93,7 @@ class PipelinedEngine(ReferenceEngine):
 
     @override
     def check(self) -> None:
-        """Raise AssertionError unless cache, queue and pipeline are in order."""
+        """Raise AssertionError unless cache, queue and pipeline are consistent."""
         super().check()
         ends = [item.ends_s for item in self._under_way]
         if ends != sorted(ends) or self._stages != sorted(self._stages) or self._current is not None:
@@ -101,7 +101,7 @@ class PipelinedEngine(ReferenceEngine):
 
     @override
     def _start_operation(self, at_s: float, events: list[EngineEvent]) -> None:
-        """Let the first prompt enter the first stage."""
+        """Start the first prompt in the first stage."""
         super()._start_operation(at_s, events)
         sequence, self._current, self._busy_until = self._current, None, None
         if sequence is None:

@@ -1,4 +1,4 @@
-"""What engine models have in common: a clock, operations one after another, and the queue of what has not started."""
+"""The common part of engine models: a clock, operations one after another, and the queue of waiting sequences."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class QueuedEngine(ABC, Generic[Work]):
 
     @property
     def waiting(self) -> int:
-        """Sequences that have not started, or have to start again."""
+        """Sequences that have not started, or must start again."""
         return len(self._waiting) + len(self._arrivals)
 
     def next_event_time(self) -> float | None:
@@ -40,7 +40,7 @@ class QueuedEngine(ABC, Generic[Work]):
         return self._next_start() if self._busy_until is None else self._busy_until
 
     def advance(self, now: float) -> list[EngineEvent]:
-        """Let time pass until `now` and return what happened, in order."""
+        """Advance time to `now` and return the events, in order."""
         self._forward(now)
         events: list[EngineEvent] = []
         while True:
@@ -57,11 +57,11 @@ class QueuedEngine(ABC, Generic[Work]):
 
     @abstractmethod
     def _start_operation(self, at_s: float, events: list[EngineEvent]) -> None:
-        """Start what comes next and set when it ends."""
+        """Start the next operation and set when it ends."""
 
     @abstractmethod
     def _finish_operation(self, at_s: float, events: list[EngineEvent]) -> None:
-        """Do what the end of the operation brings."""
+        """Apply the effects of the operation's end."""
 
     def _resumes(self) -> bool:
         """Return whether the engine has something to do without a new sequence."""
@@ -85,16 +85,16 @@ class QueuedEngine(ABC, Generic[Work]):
         self._arrivals.append((now, (sequence.priority, self._order, sequence.request_id, work)))
 
     def _see_arrivals(self, at_s: float) -> None:
-        """Let the scheduler see what has arrived by now."""
+        """Pass the arrivals up to now to the scheduler."""
         while self._arrivals and self._arrivals[0][0] <= at_s:
             heappush(self._waiting, self._arrivals.popleft()[1])
 
     def _next_waiting(self) -> Work:
-        """Take the first by priority and then arrival out of the queue."""
+        """Remove the first by priority and then arrival from the queue."""
         return heappop(self._waiting)[3]
 
     def _unqueue(self, request_id: str) -> bool:
-        """Take a sequence that has not started out of the queue; False where it is not there."""
+        """Remove a sequence that has not started from the queue; False where it is absent."""
         before = self.waiting
         self._waiting = [entry for entry in self._waiting if entry[2] != request_id]
         heapify(self._waiting)

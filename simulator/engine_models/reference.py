@@ -1,7 +1,7 @@
 """The reference engine: prefill only, one prompt at a time, a prefix cache (scheduling study §1).
 
-Hits are looked up when a prefill starts and blocks are inserted when it ends. It makes one output
-token whatever it is asked for, as a prefill engine does in a disaggregated fleet.
+The cache is matched when a prefill starts and blocks are inserted when it ends. It generates one output token whatever
+the request's limit, as a prefill engine does in a disaggregated fleet.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from simulator.engine_models.simulated_engine import PromptSequence
 
 
 class ReferenceEngine(CachedEngine):
-    """Mutable state beside the queue's and the cache: `_current`, the prompt in prefill, with its `_hit_tokens`."""
+    """Mutable state besides the queue's and the cache: `_current`, the prompt in prefill, with its `_hit_tokens`."""
 
     def __init__(self, profile: EngineProfile) -> None:
         super().__init__(profile)
@@ -42,7 +42,7 @@ class ReferenceEngine(CachedEngine):
         self._enqueue(sequence, sequence, now)
 
     def abort(self, request_id: str, now: float) -> bool:
-        """Take a request out at once, wherever it is; returns False where it is not (harmless)."""
+        """Remove a request at once, in any state; returns False where it is absent (harmless)."""
         if self._current is not None and self._current.request_id == request_id:
             self._current = None
             self._stop_operation(now)
@@ -50,7 +50,7 @@ class ReferenceEngine(CachedEngine):
         return self._unqueue(request_id)
 
     def check(self) -> None:
-        """Raise AssertionError unless cache and queue are in order."""
+        """Raise AssertionError unless cache and queue are consistent."""
         self._cache.check()
         if any(item < self._waiting[0] for item in self._waiting):
             raise AssertionError("the queue's head is not its first")
@@ -59,7 +59,7 @@ class ReferenceEngine(CachedEngine):
 
     @override
     def _start_operation(self, at_s: float, events: list[EngineEvent]) -> None:
-        """Start the first prompt, by priority and then arrival, of those that are here when the engine is free."""
+        """Start the first prompt, by priority and then arrival, of those present when the engine is free."""
         self._see_arrivals(at_s)
         sequence = self._next_waiting()
         self._hit_tokens = self.profile.hit_tokens(sequence.prompt_tokens, self._cache.match(sequence.keys))

@@ -1,4 +1,4 @@
-"""The one table of engine models, from their names to their constructors."""
+"""The table of engine models, from their names to their constructors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every engine model offers to those who drive it, under a virtual clock or in real time."""
+"""The interface of every engine model, under a virtual clock or in real time."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ class PromptSequence(msgspec.Struct, frozen=True, gc=False):
     prompt_tokens: int
     output_tokens: int = 1
     priority: int = 0
-    """Lower goes first, as in vLLM."""
+    """The lowest runs first, as in vLLM."""
     loaded_blocks: int = 0
-    """Leading blocks that were loaded for it. The engine has them until the prefill starts, whatever else it computes
-    meanwhile: vLLM too loads into blocks that are the request's own."""
+    """Leading blocks that were loaded for it. The engine keeps them until the prefill starts, whatever else it computes
+    meanwhile: vLLM too loads into blocks that are the request's own.
+    """
     setup_s: float = 0.0
-    """By how much its prefill takes longer for a LoRA adapter that is loaded first."""
+    """Additional time of its prefill for a LoRA adapter that must be loaded first."""
 
 
 class SimulatedEngine(Protocol):
-    """A clock-free engine: it is told what arrives, says when it is due, and tells what happened since."""
+    """A clock-free engine: it receives arrivals, states when it is due, and reports its events."""
 
     def submit(self, sequence: PromptSequence, now: float) -> None:
         """Queue a sequence that arrives at `now` (seconds); raises ValueError on one that can never run."""
@@ -36,10 +37,10 @@ class SimulatedEngine(Protocol):
         """Return when `advance` has something to do; None while the engine is empty."""
 
     def advance(self, now: float) -> list[EngineEvent]:
-        """Let time pass until `now` and return what happened, in order, with exact times."""
+        """Advance time to `now` and return the events, in order, with exact times."""
 
     def abort(self, request_id: str, now: float) -> bool:
-        """Take a request out at once, wherever it is; returns False where it is not (harmless)."""
+        """Remove a request at once, in any state; returns False where it is absent (harmless)."""
 
     @property
     def running(self) -> int:
@@ -72,10 +73,10 @@ class SizedEngine(SimulatedEngine, Protocol):
 
 @runtime_checkable
 class TransferringEngine(Protocol):
-    """An engine that can also send its blocks to another and take blocks in (Mooncake §5)."""
+    """An engine that can also send its blocks to another and receive blocks (Mooncake §5)."""
 
     def held_blocks(self, keys: Sequence[int]) -> int:
-        """Return how many leading blocks of `keys` the cache really holds at this moment."""
+        """Return how many leading blocks of `keys` the cache holds at this moment."""
 
     def receive_blocks(self, keys: Sequence[int], now: float) -> list[EngineEvent]:
-        """Put leading blocks that came from another engine into the cache; return what was stored and evicted."""
+        """Put leading blocks from another engine into the cache; return what was stored and evicted."""

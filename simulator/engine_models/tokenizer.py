@@ -1,9 +1,8 @@
 """The simulated engines' tokenizer and chat template: four UTF-8 bytes are one token.
 
-A token id is the little-endian uint32 of its four bytes, so tokenizing is a memory copy and two
-prompts share tokens exactly where they share text. Text is padded with zero bytes at its end only,
-after the chat template has joined the messages, so a longer conversation starts with the whole
-tokens of the shorter one.
+A token id is the little-endian uint32 of its four bytes, so tokenizing is a memory copy and two prompts share tokens
+exactly where they share text. Text is padded with zero bytes only at its end, after the chat template has joined the
+messages, so a longer conversation starts with the whole tokens of the shorter one.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def tokenize(text: str) -> array[int]:
 
 
 def detokenize(tokens: Iterable[int]) -> str:
-    """Return the text of the tokens, without the padding at its end; bytes that are no text are replaced."""
+    """Return the text of the tokens, without the padding at its end; bytes that are not valid text are replaced."""
     data = b"".join(token.to_bytes(TOKEN_BYTES, "little") for token in tokens)
     return data.rstrip(b"\0").decode(errors="replace")
 

@@ -68,15 +68,15 @@ class EngineApp:
             "/v1/score": ("POST", pooling.score),
             "/rerank": ("POST", pooling.rerank),
             "/v1/rerank": ("POST", pooling.rerank),
-            "/v1/models": ("GET", _telling(self._models)),
+            "/v1/models": ("GET", _reporting(self._models)),
             "/health": ("GET", self._health),
             "/load": ("GET", self._load),
-            "/version": ("GET", _telling(lambda: {"version": VERSION})),
+            "/version": ("GET", _reporting(lambda: {"version": VERSION})),
             "/tokenize": ("POST", _answering(TokenizeBody, self._tokenize)),
             "/detokenize": ("POST", _answering(DetokenizeBody, self._detokenize)),
-            "/kv_event_sources": ("GET", _telling(self.event_sources)),
+            "/kv_event_sources": ("GET", _reporting(self.event_sources)),
             "/metrics": ("GET", self._metrics),
-            "/reset_prefix_cache": ("POST", _telling(lambda: {"success": self.runtime.reset_cache()})),
+            "/reset_prefix_cache": ("POST", _reporting(lambda: {"success": self.runtime.reset_cache()})),
             "/handoff_fault": ("POST", _answering(FaultBody, self._handoff_fault)),
         }
         if self._settings.flavor == "sglang":
@@ -85,12 +85,12 @@ class EngineApp:
             self._routes["/fault"] = ("POST", _answering(EngineFaultBody, self._fault))
 
     def _speak_sglang(self) -> None:
-        """Put SGLang's paths in place of those that vLLM alone has."""
+        """Replace the paths that only vLLM has by SGLang's."""
         reset = self._routes.pop("/reset_prefix_cache")
         for path in ("/load", "/v1/audio/translations", "/version", "/kv_event_sources"):
             del self._routes[path]
-        self._routes["/v1/loads"] = ("GET", _telling(lambda: sglang.loads(self.runtime.model, self._settings)))
-        self._routes["/server_info"] = ("GET", _telling(lambda: sglang.server_info(self._settings)))
+        self._routes["/v1/loads"] = ("GET", _reporting(lambda: sglang.loads(self.runtime.model, self._settings)))
+        self._routes["/server_info"] = ("GET", _reporting(lambda: sglang.server_info(self._settings)))
         self._routes["/flush_cache"] = reset
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -122,17 +122,17 @@ class EngineApp:
         await handler(scope, receive, send)
 
     def _require_key(self, scope: Scope) -> None:
-        """Raise EngineApiError 401 where vLLM's --api-key does: only /v1 is closed."""
+        """Raise EngineApiError 401 where vLLM's --api-key does: only /v1 is protected."""
         key = self._settings.api_key
-        told = dict(scope["headers"]).get(b"authorization")
-        if key and scope["path"].startswith("/v1/") and told != f"Bearer {key}".encode():
+        authorization = dict(scope["headers"]).get(b"authorization")
+        if key and scope["path"].startswith("/v1/") and authorization != f"Bearer {key}".encode():
             raise EngineApiError(401, "Unauthorized")
 
     def _models(self) -> dict[str, Any]:
         settings, own = self._settings, self._settings.served_model
         model = {"object": "model", "created": self._started, "owned_by": "headway"}
         base = {**model, "root": own, "parent": None, "max_model_len": settings.max_model_len}
-        # As vLLM lists them: the adapter's place as root, and no length.
+        # As vLLM lists them: the adapter's path as root, and no length.
         adapter = {**model, "parent": own, "max_model_len": None}
         cards: list[dict[str, Any]] = [{"id": name, **base} for name in (own, *settings.aliases)]
         cards += [{"id": name, **adapter, "root": f"/adapters/{name}"} for name in settings.lora]
@@ -144,7 +144,7 @@ class EngineApp:
         await send_bytes(send, 200, b"")
 
     async def _load(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send_bytes(send, 200, b'{"server_load":%d}' % self.runtime.told_load)
+        await send_bytes(send, 200, b'{"server_load":%d}' % self.runtime.reported_load)
 
     def _tokenize(self, body: TokenizeBody) -> dict[str, Any]:
         self._generation.require_model(body.model)
@@ -166,7 +166,7 @@ class EngineApp:
         return {"input_tokens": len(chat_tokens(messages_chat(body)))}
 
     def event_sources(self) -> dict[str, Any]:
-        """Return where it publishes KV events, under the number of its rank; nothing where it does not."""
+        """Return the addresses of its KV events by rank; empty where it publishes none."""
         settings = self._settings
         if not settings.kv_events_port:
             return {}
@@ -182,7 +182,7 @@ class EngineApp:
         return {str(settings.rank): source}
 
     async def _metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send_bytes(send, 200, self.runtime.told_metrics(), METRICS_TYPE)
+        await send_bytes(send, 200, self.runtime.reported_metrics(), METRICS_TYPE)
 
     def _handoff_fault(self, body: FaultBody) -> dict[str, Any]:
         self.transfer.fault = body.fault
@@ -193,7 +193,7 @@ class EngineApp:
         return {"fault": body.fault}
 
 
-def _telling(value: Callable[[], object]) -> _Handler:
+def _reporting(value: Callable[[], object]) -> _Handler:
     """Return a handler that answers with a value as JSON."""
 
     async def handle(scope: Scope, receive: Receive, send: Send) -> None:

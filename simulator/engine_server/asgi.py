@@ -1,4 +1,4 @@
-"""The few ASGI moves the engine server needs: read a body, answer once, notice a client that left."""
+"""The few ASGI operations of the engine server: read a body, answer once, detect a client that left."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def header(scope: Scope, name: bytes) -> str | None:
 
 
 async def gone(receive: Receive) -> None:
-    """Return when the client has left."""
+    """Return once the client has left."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 async def while_connected(receive: Receive, work: Awaitable[_Result]) -> _Result:
-    """Return what the work returns; ends it and raises EngineClientGoneError when the client leaves first."""
+    """Return the result of the work; cancels it and raises EngineClientGoneError when the client leaves first."""
     task, left = asyncio.ensure_future(work), asyncio.ensure_future(gone(receive))
     try:
         await asyncio.wait((task, left), return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""Turns the prompts of `/v1/responses` and `/v1/messages` into chats, as vLLM does."""
+"""Converts the prompts of `/v1/responses` and `/v1/messages` to chats, as vLLM does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simulator.engine_server.request_bodies import ChatMessage, CountTokensBody,
 
 
 def responses_chat(body: ResponsesBody) -> list[ChatMessage]:
-    """Return the chat of a body of `/v1/responses`; raises EngineApiError 400 for an item that it does not know."""
+    """Return the chat of a body of `/v1/responses`; raises EngineApiError 400 for an unknown item."""
     messages = [ChatMessage("system", body.instructions)] if body.instructions else []
     if isinstance(body.input, str):
         return [*messages, ChatMessage("user", body.input)]
@@ -29,7 +29,7 @@ def responses_chat(body: ResponsesBody) -> list[ChatMessage]:
 
 
 def messages_chat(body: MessagesBody | CountTokensBody) -> list[ChatMessage]:
-    """Return the chat of a body of `/v1/messages`; raises EngineApiError 400 for a block that it cannot read."""
+    """Return the chat of a body of `/v1/messages`; raises EngineApiError 400 for an unreadable block."""
     messages = [ChatMessage("system", _text(body.system, "system"))] if body.system else []
     for message in body.messages:
         content = message.content

@@ -52,10 +52,10 @@ def read_settings(options: argparse.Namespace) -> EngineSettings:
     seed = os.urandom(16) if options.seed is None else f"{options.seed}:{options.port}".encode()
     own = {"block_tokens": options.block_size, "num_blocks": options.num_blocks, "eviction": options.eviction}
     own |= {"cpu_blocks": options.cpu_blocks}
-    told = {name: value for name, value in own.items() if value is not None}
-    profile = replace(profile, recompute_last_block=True, eviction_seed=crc32(seed), **told)
+    given = {name: value for name, value in own.items() if value is not None}
+    profile = replace(profile, recompute_last_block=True, eviction_seed=crc32(seed), **given)
     fits = profile.block_tokens * (profile.num_blocks + 1) - 1
-    named_alike = {name: told for name, told in vars(options).items() if name in EngineSettings.__struct_fields__}
+    named_alike = {name: given for name, given in vars(options).items() if name in EngineSettings.__struct_fields__}
     others = {
         "served_model": options.served_model_name[0],
         "aliases": tuple(options.served_model_name[1:]),

@@ -48,7 +48,7 @@ class SimulatedEngineMetrics:
         self.rejections.labels(*self._labels, reason).inc()
 
     def loaded(self, prompt_tokens: int) -> None:
-        """Count a prompt whose KV came from another engine."""
+        """Count a prompt whose KV was loaded from another engine."""
         self.external_queries.inc(prompt_tokens)
         self.external_hits.inc(prompt_tokens - 1)
         self.sources["external_kv_transfer"].inc(prompt_tokens - 1)
@@ -58,7 +58,7 @@ class SimulatedEngineMetrics:
         self.computed_length.observe(1)
 
     def external(self, wanted_tokens: int, came_tokens: int) -> None:
-        """Count prompt tokens that nodes were asked for, and those that came."""
+        """Count prompt tokens requested from nodes, and those that arrived."""
         self.external_queries.inc(wanted_tokens)
         self.external_hits.inc(came_tokens)
 
@@ -73,16 +73,16 @@ class SimulatedEngineMetrics:
         self.computed_length.observe(prompt_tokens - cached_tokens)
 
     def watch_store(self, store: NodeStore) -> None:
-        """Count what is kept on nodes and loaded from them, in blocks; vLLM has no such names."""
+        """Count blocks stored on nodes and loaded from them; vLLM has no such metrics."""
         counts = (("saved", store.saves), ("loaded", store.loads))
         text = "Blocks kept on the engine's node and loaded from nodes, by outcome."
         blocks = Gauge("headway_node_blocks", text, (*_LABELS, "way", "outcome"), registry=self._registry)
-        for way, each in counts:
-            for outcome in each.__struct_fields__:
-                blocks.labels(*self._labels, way, outcome).set_function(partial(getattr, each, outcome))
+        for way, count in counts:
+            for outcome in count.__struct_fields__:
+                blocks.labels(*self._labels, way, outcome).set_function(partial(getattr, count, outcome))
 
     def adapters(self, running: Sequence[str], most: int) -> None:
-        """Report the LoRA adapters of requests in the engine; as in vLLM, each set of labels stays, with its time."""
+        """Report the LoRA adapters of requests in the engine; as in vLLM, each set of labels is kept, with its time."""
         if self._lora is None:
             labels = ("max_lora", "waiting_lora_adapters", "running_lora_adapters")
             self._lora = Gauge("vllm:lora_requests_info", "LoRA requests.", labels, registry=self._registry)

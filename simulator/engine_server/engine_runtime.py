@@ -29,7 +29,7 @@ from simulator.engine_server import sglang
 from simulator.engine_server.answers.token_stream import TokenStream
 from simulator.engine_server.engine_metrics import SimulatedEngineMetrics
 from simulator.engine_server.event_publisher import EventPublisher
-from simulator.engine_server.faults import BUSY_S, COMPILE_S, Fault, ToldMetrics, rate_under
+from simulator.engine_server.faults import BUSY_S, COMPILE_S, Fault, ReportedMetrics, rate_under
 from simulator.engine_server.model_clock import ModelClock
 from simulator.engine_server.node_store.node_store import NodeStore, NodeStoreSettings
 from simulator.engine_server.request_bodies import PlacedMedium, extra_keys
@@ -37,8 +37,8 @@ from simulator.engine_server.settings import EngineSettings
 
 _WINDOW, _FULL = 0, 1
 """Cache groups of a hybrid model."""
-_STANDS_S = 0.1
-"""While time stands, how often it is looked whether it goes on; seconds."""
+_STOPPED_POLL_S = 0.1
+"""Interval in seconds at which a stopped clock is checked."""
 
 
 @dataclass(slots=True, eq=False)
@@ -61,11 +61,11 @@ class _Live:
 
 
 class EngineRuntime:
-    """Owns the model and everything around it that changes; used from one event loop only.
+    """Owns the model and all mutable state around it; used from one event loop only.
 
-    Mutable state: `_live` (requests by id), `_clock`, `_told` (what it says), `_timer` and `_timer_at` (the
-    one pending wake-up, model seconds), `_outbox` (KV events of the batch in the making),
-    `_clear_pending` (a cache reset not yet published) and `closing`.
+    Mutable state: `_live` (requests by id), `_clock`, `_reported` (its published metrics), `_timer` and `_timer_at`
+    (the one pending wake-up, model seconds), `_outbox` (KV events of the current batch), `_clear_pending` (a cache
+    reset not yet published) and `closing`.
     """
 
     def __init__(self, settings: EngineSettings, publisher: EventPublisher) -> None:
@@ -79,7 +79,7 @@ class EngineRuntime:
             self.metrics.watch_store(self.store)
         self._scale = settings.time_scale
         self._clock = ModelClock(settings.time_scale)
-        self._told = ToldMetrics()
+        self._reported = ReportedMetrics()
         self._compiling: asyncio.TimerHandle | None = None
         self._live: dict[str, _Live] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -94,32 +94,32 @@ class EngineRuntime:
         return len(self._live)
 
     @property
-    def told_load(self) -> int:
-        """What it says that its load is."""
-        return self._told.load(len(self._live))
+    def reported_load(self) -> int:
+        """The load that it reports."""
+        return self._reported.load(len(self._live))
 
-    def told_metrics(self) -> bytes:
-        """Return the text that it gives out as its metrics."""
+    def reported_metrics(self) -> bytes:
+        """Return the metrics that it publishes."""
         if self.settings.lora:
             running = dict.fromkeys(item.lora for item in self._live.values() if item.lora)
             self.metrics.adapters(list(running), self.settings.max_loras)
-        text = self._told.text(self.metrics.render())
+        text = self._reported.text(self.metrics.render())
         return text if self.settings.flavor == "vllm" else sglang.metrics(text, self.settings)
 
     @property
     def probe_delay_s(self) -> float:
-        """How late it answers probes."""
-        return BUSY_S if self._told.fault == "busy" else 0.0
+        """Seconds by which answers to probes are delayed."""
+        return BUSY_S if self._reported.fault == "busy" else 0.0
 
     def set_fault(self, fault: Fault) -> None:
-        """Do this wrong from now on; empty: be well again."""
+        """Set the engine's fault; empty: none."""
         self._catch_up()
         if self._compiling is not None:
             self._compiling.cancel()
             self._compiling = None
         if fault == "compile":
             self._compiling = asyncio.get_running_loop().call_later(COMPILE_S, self.set_fault, "")
-        self._told.begin(fault)
+        self._reported.begin(fault)
         self._clock.run_at(rate_under(fault))
         if self._timer is not None:
             self._timer.cancel()
@@ -142,8 +142,8 @@ class EngineRuntime:
 
         `lora` is the adapter that computes it; empty: none.
 
-        `order` says how nodes keep its blocks. A prefill leg's prompt is held for others from its end on; a decode
-        leg's has come from another engine.
+        `order` states how nodes keep its blocks. A prefill leg's prompt is held for others after its end; a decode
+        leg's was loaded from another engine.
         """
         now = self._catch_up()
         if lora:
@@ -167,7 +167,7 @@ class EngineRuntime:
         return stream
 
     def _with_adapter(self, sequence: PromptSequence, lora: str) -> PromptSequence:
-        """Return the sequence with the time of loading its adapter; the one unused for longest leaves for it."""
+        """Return the sequence with the time to load its adapter, which replaces the least recently used one."""
         loaded = lora in self._loaded_loras
         self._loaded_loras.pop(lora, None)
         self._loaded_loras[lora] = None
@@ -176,7 +176,7 @@ class EngineRuntime:
         return sequence if loaded else msgspec.structs.replace(sequence, setup_s=self.settings.lora_load_s)
 
     def abort(self, request_id: str) -> None:
-        """Take a request out at once and break its stream off; harmless when it is gone already."""
+        """Remove a request at once and end its stream; harmless when it is already gone."""
         if request_id not in self._live:
             return
         now = self._catch_up()
@@ -195,33 +195,33 @@ class EngineRuntime:
         return done
 
     def take_in(self, keys: Sequence[int], tokens: array[int], salt: str) -> int:
-        """Put leading blocks that came from a node into the cache and tell of them; returns how many are held then."""
+        """Put leading blocks from a node into the cache and publish them; returns how many are then held."""
         now = self._catch_up()
         for event in self.model.receive_blocks(keys, now):
             if isinstance(event, BlocksRemoved):
                 self._on_removed(event)
             elif isinstance(event, BlocksStored):
-                self._tell_stored(event, tokens, salt)
+                self._publish_stored(event, tokens, salt)
         if self._outbox:
             self._publish()
         self._schedule()
         return self.model.held_blocks(keys)
 
     def let_go(self, request_id: str) -> bool:
-        """Hold a computed prompt no longer; False where none is held."""
+        """Release a held prompt; False where none is held."""
         self._catch_up()
         done = self.model.let_go(request_id)
         self._schedule()
         return done
 
     async def until(self, model_s: float) -> None:
-        """Return when the model's clock has come to this moment."""
+        """Return once the model's clock has reached this moment."""
         while (left_s := self._clock.due_in(model_s)) != 0.0:
-            pause_s = _STANDS_S if left_s is None else left_s
+            pause_s = _STOPPED_POLL_S if left_s is None else left_s
             await asyncio.sleep(pause_s)
 
     def close(self) -> None:
-        """Break off every stream and stop the clock; later requests are rejected."""
+        """End every stream and stop the clock; later requests are rejected."""
         self.closing = True
         if self._timer is not None:
             self._timer.cancel()
@@ -232,7 +232,7 @@ class EngineRuntime:
             self.store.close()
 
     def _catch_up(self) -> float:
-        """Let the model's time pass until this moment, which is returned."""
+        """Advance the model's time to this moment, which is returned."""
         now = self._clock.now()
         self._dispatch(self.model.advance(now))
         return now
@@ -330,7 +330,7 @@ class EngineRuntime:
         tokens = live.tokens
         if tokens is None:
             raise AssertionError("blocks are stored once, at the end of prefill")
-        self._tell_stored(event, tokens, live.salt, live.lora, live.media)
+        self._publish_stored(event, tokens, live.salt, live.lora, live.media)
         if self.store is not None and not event.loaded:
             self.store.save(tokens, event.first_block, event.first_block + len(event.keys), live.salt, live.order)
 
@@ -339,26 +339,26 @@ class EngineRuntime:
         self._outbox.extend(BlockRemoved([key], group_idx=group) for key in event.keys)
 
     def _on_window(self, event: WindowChanged) -> None:
-        """Publish a group that comes before full attention, and lists fewer blocks than its token ids fill."""
+        """Publish the window group, which precedes full attention and lists fewer blocks than its token ids fill."""
         self._outbox += [BlockRemoved([key], group_idx=_WINDOW) for key in event.removed]
         live = self._live[event.request_id]
         if live.tokens is None:
             raise AssertionError("windows are kept once, at the end of prefill")
         keys, first = live.sequence.keys, event.first_block
         stored = BlockStored(
-            [keys[place] for place in event.places],
+            [keys[position] for position in event.positions],
             keys[first - 1] if first else None,
             self._span(live.tokens, first, len(keys)),
             self.settings.profile.block_tokens,
             lora_name=live.lora or None,
-            extra_keys=self._extra_keys(event.places, live.salt, live.lora, live.media),
+            extra_keys=self._extra_keys(event.positions, live.salt, live.lora, live.media),
             group_idx=_WINDOW,
             kv_cache_spec_kind="sliding_window",
             kv_cache_spec_sliding_window=self.settings.sliding_window,
         )
         self._outbox.append(stored)
 
-    def _tell_stored(
+    def _publish_stored(
         self,
         event: BlocksStored,
         tokens: array[int],
@@ -366,14 +366,14 @@ class EngineRuntime:
         lora: str = "",
         media: tuple[PlacedMedium, ...] = (),
     ) -> None:
-        places = range(event.first_block, event.first_block + len(event.keys))
+        positions = range(event.first_block, event.first_block + len(event.keys))
         stored = BlockStored(
             list(event.keys),
             event.parent,
-            self._span(tokens, places.start, places.stop),
+            self._span(tokens, positions.start, positions.stop),
             self.settings.profile.block_tokens,
             lora_name=lora or None,
-            extra_keys=self._extra_keys(places, salt, lora, media),
+            extra_keys=self._extra_keys(positions, salt, lora, media),
         )
         if self.settings.sliding_window:
             stored = msgspec.structs.replace(stored, group_idx=_FULL, kv_cache_spec_kind="full_attention")
@@ -384,15 +384,15 @@ class EngineRuntime:
         return tokens[first * size : end * size].tolist()
 
     def _extra_keys(
-        self, places: Sequence[int], salt: str, lora: str, media: tuple[PlacedMedium, ...]
+        self, positions: Sequence[int], salt: str, lora: str, media: tuple[PlacedMedium, ...]
     ) -> list[Any] | None:
-        """Return what names these blocks of a prompt beside their tokens; None: nothing does."""
-        salts = [("cache_salt", salt)] if salt and places and places[0] == 0 else []
+        """Return the keys of these blocks of a prompt besides their tokens; None: there are none."""
+        salts = [("cache_salt", salt)] if salt and positions and positions[0] == 0 else []
         if not (salts or lora or media):
             return None
         size = self.settings.profile.block_tokens
         named: list[list[Any]] = [
-            [*([lora] if lora else []), *extra_keys(media, place * size, size)] for place in places
+            [*([lora] if lora else []), *extra_keys(media, position * size, size)] for position in positions
         ]
         if salts:
             named[0] += salts
@@ -402,8 +402,8 @@ class EngineRuntime:
         if self._clear_pending:
             self._outbox.insert(0, AllBlocksCleared())
             self._clear_pending = False
-        told = self._outbox if self.settings.flavor == "vllm" else sglang.told_events(self._outbox)
-        self._publisher.publish(told)
+        events = self._outbox if self.settings.flavor == "vllm" else sglang.sglang_events(self._outbox)
+        self._publisher.publish(events)
         self._outbox = []
 
 

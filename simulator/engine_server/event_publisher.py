@@ -1,8 +1,8 @@
 """Publishes KV events over ZMQ as vLLM 0.32 does, and replays the last batches on demand.
 
-PUB frames: topic, 8-byte big-endian sequence number from 0, msgpack batch. Replay (ROUTER): a DEALER
-sends [b"", start] and gets [b"", topic, seq, payload] per kept batch from `start` on, then an end
-marker whose sequence number is −1 and whose payload is empty.
+PUB frames: topic, 8-byte big-endian sequence number from 0, msgpack batch. Replay (ROUTER): a DEALER sends [b"", start]
+and receives [b"", topic, seq, payload] per kept batch from `start` on, then an end marker whose sequence number is −1
+and whose payload is empty.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kvstore.events.kv_events import EventBatch, KvEvent, encode_batch
 from simulator.engine_server.settings import EngineSettings
 
 MAX_BUFFER_BYTES = 16 * 1024 * 1024
-"""Bytes of batches kept for replay, whatever their number: eight engines share one machine."""
+"""Limit of the batches kept for replay, in bytes: eight engines share one machine."""
 _END = (-1).to_bytes(8, "big", signed=True)
 
 
@@ -27,7 +27,7 @@ class EventPortTakenError(RuntimeError):
 
 
 class EventPublisher:
-    """Numbers, publishes and keeps batches; without an events port it is silent."""
+    """Numbers, publishes and keeps batches; does nothing without an events port."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self._topic = settings.topic.encode()
@@ -60,7 +60,7 @@ class EventPublisher:
             loop.add_reader(self._replay.fileno(), self._answer_replays)
 
     def close(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        """Close both sockets at once, unsent batches are dropped."""
+        """Close both sockets at once; unsent batches are dropped."""
         if self._replay is not None:
             if loop is not None:
                 loop.remove_reader(self._replay.fileno())
@@ -77,7 +77,7 @@ class EventPublisher:
 
     def _bind(self, kind: int, host: str, port: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
-        # A whole buffer and its end marker must fit, or ZMQ would drop the tail of a replay in silence.
+        # A whole buffer and its end marker must fit, or ZMQ would silently drop the tail of a replay.
         socket.sndhwm = 2 * self._buffer_steps + 2
         try:
             socket.bind(f"tcp://{host}:{port}")
@@ -90,7 +90,7 @@ class EventPublisher:
         return socket
 
     def _answer_replays(self) -> None:
-        """Answer all requests that wait; the descriptor is edge-triggered, so none may stay behind."""
+        """Answer all waiting requests; the descriptor is edge-triggered, so none may be left."""
         replay = self._replay
         if replay is None:
             return

@@ -1,4 +1,4 @@
-"""Answers the endpoints that generate, in OpenAI's and Anthropic's words: parse, admit, run, stream."""
+"""The generating endpoints, in OpenAI's and Anthropic's formats: parse, admit, run, stream."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _STREAM_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"ca
 
 
 class _Job(msgspec.Struct, frozen=True, gc=False):
-    """One admitted request: its prompt size, the shape of its answer and the text to say."""
+    """One admitted request: its prompt size, the form of its answer and its text."""
 
     prompt_tokens: int
     answer: AnswerShape
@@ -76,7 +76,7 @@ class _Job(msgspec.Struct, frozen=True, gc=False):
     outcome: KvOutcome | None = None
 
     def whole(self, end: int, offered: KvTransferParams | None = None) -> WholeAnswer:
-        """Return the answer of so many tokens; its kv_transfer_params tell what came of loads, and what is offered."""
+        """Return the answer of `end` tokens; its kv_transfer_params state the result of loads and the offer."""
         said = {} if offered is None else dict(msgspec.to_builtins(offered))
         if self.outcome is not None:
             said[FIELD] = msgspec.to_builtins(self.outcome)
@@ -85,12 +85,12 @@ class _Job(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Loaded(msgspec.Struct, frozen=True, gc=False):
-    """What came of a request's load."""
+    """The result of a request's load."""
 
     outcome: KvOutcome | None = None
-    """None: there was no order, or no node."""
+    """None: there was no load instruction, or no node."""
     blocks: int = 0
-    """Leading blocks of the prompt that the engine had after it; 0: none came."""
+    """Leading blocks of the prompt that the engine held after it; 0: none was loaded."""
 
 
 _NOTHING = _Loaded()
@@ -105,7 +105,7 @@ class Generation:
         self._transfer = transfer
         self._numbers = itertools.count()
         self._loading = 0
-        """Requests whose blocks are on their way from nodes."""
+        """Requests whose blocks are being loaded from nodes."""
 
     async def completions(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer /v1/completions."""
@@ -143,7 +143,7 @@ class Generation:
         await self._generate(scope, receive, send, body, tokens, body.wanted_tokens, _message)
 
     async def _body(self, receive: Receive, kind: type[_Body]) -> _Body:
-        """Read a body; raises EngineApiError where it is wrong, or this engine does not serve its model."""
+        """Read a body; raises EngineApiError where it is invalid, or names a model that this engine does not serve."""
         body = parse_body(await read_body(receive), kind)
         self.require_model(body.model)
         return body
@@ -183,9 +183,9 @@ class Generation:
                 await watcher
 
     async def _leg(self, receive: Receive, body: GenerationBody, wanted: int | None) -> Leg:
-        """Return which leg of a hand-off this is; that of a decode engine begins when the prompt has come.
+        """Return the leg of a hand-off; a decode leg begins when the prompt has arrived.
 
-        Raises EngineApiError where it does not come, ClientGoneError where the client does not wait for it.
+        Raises EngineApiError where it does not arrive, ClientGoneError where the client leaves first.
         """
         asked = self._transfer.met(body.bootstrap_host, body.bootstrap_port, body.bootstrap_room)
         asked = asked or body.kv_transfer_params
@@ -234,7 +234,9 @@ class Generation:
         return prompt_keys(seed, tokens, media, self._settings.profile.block_tokens)
 
     async def _load(self, receive: Receive, body: GenerationBody, tokens: array[int], keys: tuple[int, ...]) -> _Loaded:
-        """Load what the request's order allows; nothing without an order, or a node. Other requests go on meanwhile."""
+        """Load the blocks that the request's instruction allows, if it has one and there is a node; other requests
+        continue.
+        """
         order = body.kv_transfer_params.headway if body.kv_transfer_params else None
         store, model = self._runtime.store, self._runtime.model
         if order is None or store is None:

@@ -1,7 +1,7 @@
-"""Prompts on their way from the engine that computed them to the one that decodes: both ends of the transfer.
+"""Transfers of prompts from the engine that computed them to the one that decodes: both ends.
 
-The sending end holds a prompt until it is fetched, or for so long that nobody will come any more. The
-receiving end asks for it over HTTP, where vLLM has its side channel, and has it when the link has delivered.
+The sending end holds a prompt until it is fetched, or until no fetch can be expected. The receiving end requests it
+over HTTP, where vLLM has its side channel, and has it when the link has delivered.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from simulator.engine_server.engine_runtime import EngineRuntime
 from simulator.engine_server.kv_transfer_params import KvTransferParams
 
 Fault = Literal["", "fail", "hang", "lose"]
-"""What hand-offs do on purpose: fail at once, never come to an end, or lose the blocks that are held."""
+"""Deliberate faults of hand-offs: fail at once, never end, or lose the held blocks."""
 
 PATH = "/kv_transfer/"
 ROOM = "room-"
-"""Begins the names under which prompts are fetched that two engines of SGLang agreed on beforehand."""
+"""Prefix of the names of prompts on whose room two engines of SGLang agreed beforehand."""
 
 
 class KvTransfer:
-    """One engine's transfers. Mutable state: `fault`, the timers of what is held, and the rooms where SGLang's meet."""
+    """One engine's transfers. Mutable state: `fault`, the timers of held prompts, and SGLang's rooms."""
 
     def __init__(self, runtime: EngineRuntime) -> None:
         self.fault: Fault = runtime.settings.handoff_fault
@@ -36,7 +36,7 @@ class KvTransfer:
         self._rooms: dict[str, asyncio.Future[str]] = {}
 
     def check(self, asked: KvTransferParams) -> None:
-        """Raise EngineApiError where the engine's role forbids what is asked, or where it fails on purpose."""
+        """Raise EngineApiError where the engine's role forbids the transfer, or where it fails deliberately."""
         role = self._settings.role
         if asked.do_remote_prefill and role == "prefill":
             raise EngineApiError(
@@ -50,9 +50,9 @@ class KvTransfer:
             raise EngineApiError(500, "the hand-off fails, as this engine was told")
 
     def met(self, host: str | None, port: int | None, room: int | None) -> KvTransferParams | None:
-        """Return what SGLang's bootstrap fields ask of this engine in vLLM's words; None: nothing.
+        """Return SGLang's bootstrap fields as vLLM's parameters; None: they ask for nothing.
 
-        Raises EngineApiError where they lack something.
+        Raises EngineApiError where a field is missing.
         """
         if self._settings.flavor != "sglang" or self._settings.role == "mixed" or room is None:
             return None
@@ -65,7 +65,7 @@ class KvTransfer:
         )
 
     async def stall(self) -> None:
-        """Return at once, or never where hand-offs hang on purpose."""
+        """Return at once, or never where hand-offs hang deliberately."""
         if self.fault == "hang":
             await asyncio.Event().wait()
 
@@ -119,7 +119,7 @@ class KvTransfer:
         return held.prompt_tokens
 
     def _room(self, name: str) -> asyncio.Future[str]:
-        """Return where the computed prompt of a room will be told, whoever comes first."""
+        """Return the future of a room's computed prompt, whichever end asks first."""
         if name not in self._rooms:
             self._rooms[name] = asyncio.get_running_loop().create_future()
             asyncio.get_running_loop().call_later(2 * self._settings.hold_s, self._rooms.pop, name, None)
@@ -138,7 +138,7 @@ class KvTransfer:
     # -- the receiving end
 
     async def fetch(self, params: KvTransferParams) -> None:
-        """Return once the prompt is here; raises EngineApiError 400 for an address not allowed, 500 on a failure."""
+        """Return once the prompt is here; raises EngineApiError 400 for a forbidden address, 500 on a failure."""
         host, port, name = params.remote_host, params.remote_port, params.remote_request_id
         if host is None or port is None or name is None or not self._may_reach(host):
             raise EngineApiError(
@@ -158,7 +158,7 @@ class KvTransfer:
         self._runtime.metrics.transfer_time.observe(time.monotonic() - started)
 
     def _may_reach(self, host: str) -> bool:
-        """Return whether an address that came in a request is one of ours: this host or loopback."""
+        """Return whether an address in a request is one of ours: this host or loopback."""
         if host == self._settings.host:
             return True
         with contextlib.suppress(ValueError):
@@ -166,15 +166,15 @@ class KvTransfer:
         return False
 
     def close(self) -> None:
-        """End the timers."""
+        """Cancel the timers."""
         for request_id in list(self._timers):
             self._forget(request_id)
 
 
 async def _ask(host: str, port: int, path: str) -> None:
-    """Return when the other engine says that the prompt has come; raises OSError where it says anything else.
+    """Return when the other engine reports that the prompt was delivered; raises OSError on any other answer.
 
-    A bare exchange without a library: an HTTP client's start takes longer than an engine's.
+    A bare exchange without a library, since an HTTP client takes longer to start than an engine.
     """
     reader, writer = await asyncio.open_connection(host, port)
     try:

@@ -13,10 +13,10 @@ _Name = Annotated[str, Meta(min_length=1, max_length=512)]
 
 
 class KvTransferParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a request asks of the engine, or the answer says about it; fields of other connectors are ignored.
+    """The transfer that a request asks for, or that the answer states; fields of other connectors are ignored.
 
-    A prefill leg carries `do_remote_decode`; its answer carries everything else, and the decode leg carries
-    that answer unchanged.
+    A prefill leg has `do_remote_decode`; its answer has everything else, and the decode leg carries that answer
+    unchanged.
     """
 
     do_remote_decode: bool = False
@@ -30,4 +30,5 @@ class KvTransferParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     remote_prefill_cached_tokens: Annotated[int, Meta(ge=0)] | None = None
     tp_size: Annotated[int, Meta(ge=1)] | None = None
     headway: LoadInstruction | None = None
-    """What may be loaded from nodes, and what the prompt's blocks are called (kvstore.connector.engine_params)."""
+    """The blocks that may be loaded from nodes, and the names of the prompt's blocks (kvstore.connector.engine_params).
+    """

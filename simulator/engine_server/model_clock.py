@@ -1,4 +1,4 @@
-"""The engine model's time: real time, scaled, that can be made to stand or to crawl."""
+"""The engine model's time: scaled real time that can be stopped or slowed."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ import time
 
 
 class ModelClock:
-    """Model seconds since the engine started. Mutable: its rate, since when, and the last moment told."""
+    """Model seconds since the engine started. Mutable: its rate, since when, and the latest moment returned."""
 
     def __init__(self, scale: float) -> None:
         self._scale = scale
         self._rate = 1.0
         self._since = time.monotonic()
         self._base = 0.0
-        self._told = 0.0
+        self._latest = 0.0
 
     def now(self) -> float:
-        """Return this moment; it never goes back."""
-        self._told = max(self._told, self._base + (time.monotonic() - self._since) * self._speed)
-        return self._told
+        """Return this moment; it never moves back."""
+        self._latest = max(self._latest, self._base + (time.monotonic() - self._since) * self._speed)
+        return self._latest
 
     def run_at(self, rate: float) -> None:
-        """Let time pass at this share of its usual speed from now on; 0 stops it."""
+        """Set the rate as a share of the usual speed; 0 stops the clock."""
         self._base, self._since = self.now(), time.monotonic()
         self._rate = rate
 
     def due_in(self, moment: float) -> float | None:
-        """Return the real seconds until a moment; None while time stands."""
+        """Return the real seconds until a moment; None while the clock is stopped."""
         return max(0.0, (moment - self.now()) / self._speed) if self._rate else None
 
     def has_come_to(self, moment: float) -> None:
-        """Take note that a timer for this moment rang: event loops round to milliseconds, sometimes down."""
-        self._told = max(self._told, moment)
+        """Record that a timer for this moment fired: event loops round to milliseconds, sometimes down."""
+        self._latest = max(self._latest, moment)
 
     @property
     def _speed(self) -> float:

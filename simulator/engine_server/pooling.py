@@ -56,7 +56,7 @@ class Pooling:
         firsts, seconds = _listed(body.text_1), _listed(body.text_2)
         prompts = _pairs(firsts * len(seconds) if len(firsts) == 1 else firsts, seconds)
         await self._read(receive, body, prompts)
-        data = [{"object": "score", "index": number, "score": _score(each)} for number, each in enumerate(prompts)]
+        data = [{"object": "score", "index": number, "score": _score(prompt)} for number, prompt in enumerate(prompts)]
         await send_json(send, 200, {"object": "list", "model": body.model, "data": data, "usage": _usage(prompts)})
 
     async def rerank(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -73,7 +73,7 @@ class Pooling:
         await send_json(send, 200, {"id": "rerank", **answer})
 
     async def _read(self, receive: Receive, body: PoolingBody, prompts: Sequence[array[int]]) -> None:
-        """Let the engine compute the prompts; raises ClientGoneError where the client does not wait for it."""
+        """Compute the prompts in the engine; raises ClientGoneError where the client leaves first."""
         if any(len(prompt) >= self._settings.max_model_len for prompt in prompts):
             raise EngineApiError(
                 400, f"This model's maximum context length is {self._settings.max_model_len} tokens", "input"

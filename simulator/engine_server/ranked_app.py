@@ -1,6 +1,6 @@
 """Several data-parallel ranks behind one address, as vLLM serves them: each has its own cache, queue and event sockets.
 
-After vLLM 0.32's sources; it was not compared with a running engine of several ranks.
+Written from vLLM 0.32's sources; it was not compared with a running engine of several ranks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ RANK_HEADER = b"x-data-parallel-rank"
 
 
 class RankedApp:
-    """Gives each request to the rank that its header names, else to the least loaded; tells of all together."""
+    """Routes each request to the rank in its header, else to the least loaded; reports load and metrics of all
+    together.
+    """
 
     def __init__(self, ranks: Sequence[EngineApp]) -> None:
         self._ranks = tuple(ranks)
@@ -30,7 +32,7 @@ class RankedApp:
         if path == "/metrics":
             await send_bytes(send, 200, self._metrics(), METRICS_TYPE)
         elif path == "/load":
-            load = sum(rank.runtime.told_load for rank in self._ranks)
+            load = sum(rank.runtime.reported_load for rank in self._ranks)
             await send_json(send, 200, {"server_load": load})
         elif path == "/kv_event_sources":
             sources: dict[str, Any] = {}
@@ -56,15 +58,15 @@ class RankedApp:
             name = scope["path"].removeprefix(kv_transfer.PATH)
             holds = (rank for rank in self._ranks if rank.runtime.model.held(name) is not None)
             return next(holds, self._ranks[0])
-        told = dict(scope["headers"]).get(RANK_HEADER)
-        if told is None:
+        headers = dict(scope["headers"]).get(RANK_HEADER)
+        if headers is None:
             return min(self._ranks, key=lambda rank: rank.runtime.load)
-        if not told.isdigit() or int(told) >= len(self._ranks):
+        if not headers.isdigit() or int(headers) >= len(self._ranks):
             raise EngineApiError(400, f"data_parallel_rank is not one of {len(self._ranks)}", "data_parallel_rank")
-        return self._ranks[int(told)]
+        return self._ranks[int(headers)]
 
     def _metrics(self) -> bytes:
-        """Return all series of the first rank, and those of the others that are not the process's."""
-        texts = [rank.runtime.told_metrics() for rank in self._ranks]
+        """Return all series of the first rank, and those of the others that are not per process."""
+        texts = [rank.runtime.reported_metrics() for rank in self._ranks]
         further = [line for text in texts[1:] for line in text.splitlines(keepends=True) if line.startswith(b"vllm:")]
         return texts[0] + b"".join(further)

@@ -24,13 +24,13 @@ from simulator.engine_server.faults import Fault
 from simulator.engine_server.kv_transfer_params import KvTransferParams
 
 _MARK = f"\0{os.urandom(16).hex()}\0"
-"""Stands for a medium in a rendered chat; no client can write it."""
+"""Placeholder for a medium in a rendered chat; no client can write it."""
 _MARKED = re.compile(re.escape(_MARK))
 _PLACEHOLDER = 0xFFFFFFFF
 _PositiveInt = Annotated[int, Meta(ge=1)]
 AudioFormat = Literal["json", "text", "srt", "vtt", "verbose_json"]
 AUDIO_BYTES_PER_S, AUDIO_TOKENS_PER_S = 16_000, 50
-"""128 kbit/s, and what Whisper's encoder makes of a second."""
+"""128 kbit/s, and the tokens per second of Whisper's encoder."""
 _Salt = Annotated[str, Meta(min_length=1, max_length=1024)]
 
 
@@ -41,7 +41,7 @@ class StreamOptions(msgspec.Struct, frozen=True):
 
 
 class ContentPart(msgspec.Struct, frozen=True):
-    """One part of a message's content: text, or a medium and the name that its client gives it."""
+    """One part of a message's content: text, or a medium and its client's name for it."""
 
     type: str
     text: str | None = None
@@ -53,7 +53,7 @@ class ContentPart(msgspec.Struct, frozen=True):
 
     @property
     def medium(self) -> str:
-        """What vLLM would identify the medium by: its name, or else a hash of its content; empty: it is none."""
+        """The identity of the medium in vLLM: its name, or else a hash of its content; empty: it is not a medium."""
         content = [self.image_url, self.audio_url, self.video_url, self.input_audio]
         if all(item is None for item in content):
             return ""
@@ -61,7 +61,7 @@ class ContentPart(msgspec.Struct, frozen=True):
 
 
 class PlacedMedium(NamedTuple):
-    """Where a prompt's medium is, in tokens."""
+    """The position of a prompt's medium, in tokens."""
 
     name: str
     offset: int
@@ -83,7 +83,7 @@ class ChatMessage(msgspec.Struct, frozen=True):
 
 
 class GenerationBody(msgspec.Struct, frozen=True, kw_only=True):
-    """What /v1/completions and /v1/chat/completions have in common; unknown fields are ignored."""
+    """Common fields of /v1/completions and /v1/chat/completions; unknown fields are ignored."""
 
     model: str | None = None
     max_tokens: _PositiveInt | None = None
@@ -98,11 +98,11 @@ class GenerationBody(msgspec.Struct, frozen=True, kw_only=True):
     bootstrap_host: str | None = None
     bootstrap_port: Annotated[int, Meta(ge=1, le=65_535)] | None = None
     bootstrap_room: Annotated[int, Meta(ge=0)] | None = None
-    """Where SGLang's prefill and decode engines meet, and under which number."""
+    """The address and number at which SGLang's prefill and decode engines meet."""
 
     @property
     def wanted_tokens(self) -> int | None:
-        """Output tokens asked for; None: as long as the model likes."""
+        """Requested output tokens; None: the model decides."""
         return self.max_completion_tokens or self.max_tokens
 
     @property
@@ -137,7 +137,7 @@ class ResponsesBody(GenerationBody, frozen=True, kw_only=True):
 
 
 class AnthropicMessage(msgspec.Struct, frozen=True):
-    """One message of a conversation, as Anthropic writes it."""
+    """One message of a conversation, in Anthropic's form."""
 
     role: Literal["user", "assistant", "system"]
     content: str | list[dict[str, Any]]
@@ -160,7 +160,7 @@ class MessagesBody(GenerationBody, frozen=True, kw_only=True):
 
 
 class PoolingBody(msgspec.Struct, frozen=True, kw_only=True):
-    """What bodies of endpoints that generate nothing have in common."""
+    """Common fields of endpoints that generate nothing."""
 
     model: str | None = None
     cache_salt: _Salt | None = None
@@ -205,13 +205,13 @@ class TokenizeBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FaultBody(msgspec.Struct, frozen=True, kw_only=True):
-    """Body of /handoff_fault: what hand-offs do on purpose from now on; empty for nothing."""
+    """Body of /handoff_fault: the deliberate fault of hand-offs; empty for none."""
 
     fault: Literal["", "fail", "hang", "lose"]
 
 
 class EngineFaultBody(msgspec.Struct, frozen=True, kw_only=True):
-    """Body of /fault: what the engine does wrong from now on; empty for nothing."""
+    """Body of /fault: the engine's deliberate fault; empty for none."""
 
     fault: Fault
 
@@ -239,7 +239,7 @@ def chat_tokens(messages: list[ChatMessage]) -> array[int]:
 def media_chat(messages: list[ChatMessage], media_tokens: int) -> ChatTokens:
     """Return the tokens of a conversation; raises EngineApiError 400 on an unknown role or part.
 
-    Each medium has `media_tokens`; with 0, it is no part that is known.
+    Each medium has `media_tokens`; with 0, media are unknown parts.
     """
     names: list[str] = []
     try:
@@ -256,7 +256,7 @@ def media_chat(messages: list[ChatMessage], media_tokens: int) -> ChatTokens:
 
 
 def extra_keys(media: Sequence[PlacedMedium], start: int, size: int) -> list[list[Any]]:
-    """Return what vLLM hashes and announces of the media in a block: their names, and their offsets from its start."""
+    """Return the media in a block as vLLM hashes and announces them: their names, and their offsets from its start."""
     within = [item for item in media if item.offset < start + size and start < item.offset + item.length]
     return [[item.name, item.offset - start] for item in within]
 
@@ -334,7 +334,7 @@ def audio_body(form: bytes, content_type: str) -> AudioBody:
 
 
 def audio_tokens(file: bytes) -> array[int]:
-    """Return the tokens of audio: so many as its length has, of its content."""
+    """Return the tokens of audio: their number follows from its length, their values from its content."""
     seed = zlib.crc32(file)
     return array(
         "I", [(seed + number) % 50_000 for number in range(max(1, len(file) * AUDIO_TOKENS_PER_S // AUDIO_BYTES_PER_S))]

@@ -1,4 +1,4 @@
-"""Runs one engine under uvicorn, with its sockets bound first so that a taken port is said plainly."""
+"""Runs one engine under uvicorn, with its sockets bound first so that a port in use gives a clear error."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from simulator.engine_server.ranked_app import RankedApp
 from simulator.engine_server.settings import EngineSettings
 
 _KEEP_ALIVE_S = 75
-"""Longer than the clients' own, so that the client closes an idle connection and never meets a closed one."""
+"""Longer than the clients' own timeout, so that the client closes an idle connection and never meets a closed one."""
 _BACKLOG = 1024
 
 
 class EngineServer(uvicorn.Server):
-    """uvicorn's server, which breaks off running answers when it is told to stop."""
+    """uvicorn's server, except that a stop ends running answers."""
 
     def __init__(self, settings: EngineSettings) -> None:
         ranks = [settings.of_rank(rank) for rank in range(settings.ranks)]
@@ -55,7 +55,7 @@ class EngineServer(uvicorn.Server):
 
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Break off what runs and close all sockets."""
+        """End running answers and close all sockets."""
         for app in self._apps:
             app.runtime.close()
         await super().shutdown(sockets)

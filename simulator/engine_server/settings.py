@@ -1,4 +1,4 @@
-"""What one simulated engine server is told when it starts."""
+"""The settings of one simulated engine server."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_loras: int = 1
     """Adapters that are loaded at once."""
     lora_load_s: float = 0.0
-    """Model seconds of loading one."""
+    """Model seconds to load one."""
     media_tokens: int = 0
-    """Tokens that the model makes of each image, audio or video; 0: it reads text only."""
+    """Tokens of each image, audio or video; 0: the model reads text only."""
     sliding_window: int = 0
-    """Tokens of a window beside full attention, with cache blocks of its own, as in a hybrid model; 0: none."""
+    """Tokens of a window besides full attention, with cache blocks of its own, as in a hybrid model; 0: none."""
     api_key: str = ""
-    """What /v1 wants as bearer token; empty: nothing."""
+    """Bearer token that /v1 requires; empty: none."""
     max_model_len: int = 131_072
     """Prompt and output tokens of one request together."""
     max_queued: int = 1024
@@ -49,33 +49,33 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     stream_interval: int = 1
     """Output tokens per stream chunk after the first."""
     role: Literal["mixed", "prefill", "decode"] = "mixed"
-    """Which legs of a hand-off it takes; requests without one are served whole in any role."""
+    """Legs of a hand-off that it accepts; other requests are served in any role."""
     hold_s: float = 30.0
     """Real seconds for which a computed prompt waits to be fetched."""
     fetch_timeout_s: float = 5.0
-    """Real seconds after which a prompt that does not come is given up."""
+    """Real seconds after which a prompt that has not arrived is given up."""
     handoff_fault: Literal["", "fail", "hang", "lose"] = ""
-    """What hand-offs do on purpose: fail at once, never end, or lose the blocks held; for tests."""
+    """Deliberate fault of hand-offs: fail at once, never end, or lose the held blocks; for tests."""
     faults: bool = False
-    """Whether anyone who reaches it may give it a fault by POST /fault; for tests."""
+    """Whether any client may set a fault by POST /fault; for tests."""
     kv_node: str = ""
-    """host:port of the node manager that keeps what it computes; empty: none does."""
+    """host:port of the node manager that stores its computed blocks; empty: none."""
     kv_keyring: Keyring | None = None
-    """Of nodes and their clients."""
+    """Keyring of nodes and their clients."""
     kv_bytes_per_token: int = 1024
     """Bytes of a payload per token: far less than a real model's; links towards other nodes are scaled alike."""
     seed: bytes = b""
     """Seeds the engine's own block hashes and its answers."""
     flavor: Literal["vllm", "sglang"] = "vllm"
-    """Whose names, paths and forms of events it uses."""
+    """The product whose names, paths and event formats it uses."""
     ranks: int = 1
     """Data-parallel ranks behind the one address, each with a cache, a queue and event sockets of its own."""
     rank: int = 0
-    """Which of them this is."""
+    """The rank of this one."""
     profile: EngineProfile = EngineProfile(recompute_last_block=True)
 
     def of_rank(self, rank: int) -> EngineSettings:
-        """Return the settings of one rank, which publishes on ports of its own, as far on as vLLM's does."""
+        """Return the settings of one rank, whose ports have the same offsets as in vLLM."""
         events, replay = self.kv_events_port, self.kv_replay_port
         return msgspec.structs.replace(
             self, rank=rank, kv_events_port=events and events + rank, kv_replay_port=replay and replay + rank
@@ -87,7 +87,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kv_scale(self) -> float:
-        """Bytes that are moved for each byte that a real engine would move."""
+        """Bytes moved for each byte that a real engine would move."""
         return self.kv_bytes_per_token / self.profile.kv_bytes_per_token
 
     @property

@@ -1,6 +1,6 @@
-"""What an engine says in SGLang's way: metric names, /v1/loads, /server_info, and KV events.
+"""SGLang's formats: metric names, /v1/loads, /server_info, and KV events.
 
-After SGLang 0.5.23's sources and documentation; it was not compared with a running one.
+Written from SGLang 0.5.23's sources and documentation; it was not compared with a running one.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _MODEL = re.compile(r'\{engine="0",')
 
 
 def metrics(vllm: bytes, settings: EngineSettings) -> bytes:
-    """Return vLLM's exposition under SGLang's names, without what SGLang does not have."""
+    """Return vLLM's exposition under SGLang's names, without the series that SGLang lacks."""
     lines = []
     for line in vllm.decode().splitlines():
-        found = _LINE.match(line)
-        if found is None:
+        match = _LINE.match(line)
+        if match is None:
             lines.append(line)
-        elif found[1] in _NAMES:
-            renamed = line.replace(found[1], _NAMES[found[1]], 1)
+        elif match[1] in _NAMES:
+            renamed = line.replace(match[1], _NAMES[match[1]], 1)
             lines.append(_MODEL.sub('{dp_rank="0",engine_type="unified",tp_rank="0",', renamed))
     size = settings.profile.num_blocks * settings.profile.block_tokens
     lines.append(f'sglang:max_total_num_tokens{{model_name="{settings.served_model}"}} {size}.0')
@@ -61,7 +61,7 @@ def loads(model: EngineModel, settings: EngineSettings) -> dict[str, Any]:
 
 
 def server_info(settings: EngineSettings) -> dict[str, Any]:
-    """Return the answer of GET /server_info: the arguments of its start line."""
+    """Return the answer of GET /server_info: the arguments of its command line."""
     events = None
     if settings.kv_events_port:
         sockets = {"publisher": "zmq", "endpoint": f"tcp://*:{settings.kv_events_port}", "topic": settings.topic}
@@ -76,18 +76,18 @@ def server_info(settings: EngineSettings) -> dict[str, Any]:
         "max_total_num_tokens": settings.profile.num_blocks * settings.profile.block_tokens,
         "kv_events_config": events,
         "disaggregation_mode": "null" if settings.role == "mixed" else settings.role,
-        # The real one meets at a port of its own; here it is the port of the HTTP server.
+        # The real one uses a separate port; here it is the port of the HTTP server.
         "disaggregation_bootstrap_port": settings.port,
         "version": VERSION,
     }
 
 
-def told_events(events: Sequence[KvEvent]) -> list[KvEvent]:
-    """Return vLLM's events as SGLang writes them: signed hashes, and the salt in a field of its own."""
-    return [_told(event) for event in events]
+def sglang_events(events: Sequence[KvEvent]) -> list[KvEvent]:
+    """Return vLLM's events in SGLang's form: signed hashes, and the salt in a field of its own."""
+    return [_sglang_event(event) for event in events]
 
 
-def _told(event: KvEvent) -> KvEvent:
+def _sglang_event(event: KvEvent) -> KvEvent:
     if isinstance(event, AllBlocksCleared):
         return event
     hashes = [_signed(block_hash_) for block_hash_ in event.block_hashes]

@@ -1,8 +1,8 @@
 """Executes transfers of KV blocks between simulated engines (Mooncake Alg. 1).
 
-A transfer begins when its request is dispatched, that is, when its prefill would start. Only blocks that
-the sender holds at that moment count, one sender's transfers go one after another over its link, the
-prefill starts when they have come, and they stay in the receiver's cache.
+A transfer begins when its request is dispatched, that is, when its prefill would start. Only blocks that the sender
+holds at that moment count, one sender's transfers run one after another over its link, the prefill starts when they
+have arrived, and they stay in the receiver's cache.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from simulator.fleet.engine_slots import Station
 
 
 class BlockTransfer(msgspec.Struct, frozen=True, gc=False):
-    """Leading blocks of a prompt that land at a moment in seconds."""
+    """Leading blocks of a prompt, with the moment of their arrival in seconds."""
 
     blocks: int
     lands_s: float
@@ -35,7 +35,7 @@ class BlockTransfers:
     def start(
         self, fetch: Fetch, request: InferenceRequest, sender: Station | None, receiver: Station, now: float
     ) -> BlockTransfer | None:
-        """Send what the receiver lacks; None where the sender has nothing more than the receiver."""
+        """Send the blocks that the receiver lacks; None where the sender holds no more than the receiver."""
         if sender is None or sender is receiver:
             return None
         keys = request.keys[: fetch.blocks]

@@ -1,4 +1,4 @@
-"""What a gateway learns about the costs of its engines, inside a simulation whose policy has `cost: fitted`."""
+"""The costs that a gateway learns of its engines, inside a simulation whose policy has `cost: fitted`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from routing.policy.policy_document import RoutingPolicy
 from routing.values.decision import Decision
 
 PUBLISH_INTERVAL_S = 15.0
-"""What is learned reaches the router this often, as a gateway reports it to the control plane."""
+"""Interval at which learned costs reach the router, as a gateway reports them to the control plane."""
 _KIND = "simulated"
 
 
 class CostLearning:
-    """The gateway's own observer, beside one router; idle, because dear, while the policy goes by written costs.
+    """The gateway's own observer for one router; idle, because expensive, while the policy uses written costs.
 
-    Mutable: the observer (None while idle), the written costs it began with, and when it is published next.
+    Mutable: the observer (None while idle), the written costs at its start, and when it next publishes.
     """
 
     def __init__(self, policy: RoutingPolicy, loading: LoadingCosts | None = None) -> None:
@@ -33,7 +33,7 @@ class CostLearning:
         self.adopt(policy)
 
     def adopt(self, policy: RoutingPolicy) -> None:
-        """Follow this policy; other written costs begin the learning anew, as in the gateway."""
+        """Follow this policy; other written costs restart the learning, as in the gateway."""
         written = _written(policy)
         if policy.cost != "fitted":
             self._observer = None
@@ -42,7 +42,7 @@ class CostLearning:
         self._written = written
 
     def dispatched(self, decision: Decision, now: float) -> None:
-        """Note that a request was sent to its engine."""
+        """Record that a request was sent to its engine."""
         if self._observer is not None:
             tiers = None if decision.loading is None else decision.loading.tier_tokens
             self._observer.dispatched(
@@ -50,22 +50,22 @@ class CostLearning:
             )
 
     def first_token(self, request_id: str, now: float) -> None:
-        """Note a first token."""
+        """Record a first token."""
         if self._observer is not None:
             self._observer.first_token(request_id, now)
 
     def completed(self, request_id: str, now: float, cached_tokens: int | None, output_tokens: int) -> None:
-        """Learn from a whole answer."""
+        """Learn from a complete answer."""
         if self._observer is not None:
             self._observer.completed(request_id, now, cached_tokens=cached_tokens, output_tokens=output_tokens)
 
     def dropped(self, request_id: str) -> None:
-        """Learn nothing from a request that failed or was rejected."""
+        """Discard a request that failed or was rejected."""
         if self._observer is not None:
             self._observer.dropped(request_id)
 
     def facts(self, engines: Sequence[EngineFacts]) -> list[EngineFacts]:
-        """Return the facts of the engines with what was learned of them, where that is better than what is written."""
+        """Return the facts of the engines with their learned costs, where those are better than the written ones."""
         if self._observer is None:
             return list(engines)
         self._observer.set_engines({engine.engine_id: (_KIND, engine.speed) for engine in engines}, {})
@@ -75,7 +75,7 @@ class CostLearning:
         return [_with(engine, fitted) for engine in engines]
 
     def due(self, now: float) -> bool:
-        """Return whether it is time to publish, and count on from here if it is."""
+        """Return whether it is time to publish, and restart the interval if it is."""
         if self._observer is None or now < self._next_s:
             return False
         self._next_s = now + PUBLISH_INTERVAL_S

@@ -1,7 +1,7 @@
-"""A simulated fleet whose engines prefill or decode: the router's pairs, and KV on its way between the two.
+"""A simulated fleet whose engines prefill or decode: the router's pairs, and the KV in transfer between the two.
 
-A request is given a prefill engine and, with it, its decode engine (Mooncake Alg. 1); when the prefill
-has ended it is the decode engine's, which starts on it once the KV has come over the link and fits.
+A request is assigned a prefill engine and, with it, its decode engine (Mooncake Alg. 1); when the prefill has ended,
+the request belongs to the decode engine, which starts once the KV has arrived over the link and fits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from simulator.workloads.arrivals import ArrivalSource
 
 
 def role_builder(profile: EngineProfile) -> Callable[[Role], SimulatedEngine]:
-    """Return what makes an engine of a role with this profile."""
+    """Return the constructor of an engine of a role with this profile."""
 
     def build(role: Role) -> SimulatedEngine:
         return PrefillRole(profile) if role == "prefill" else DecodeRole(profile)
@@ -35,7 +35,7 @@ def role_builder(profile: EngineProfile) -> Callable[[Role], SimulatedEngine]:
 
 
 class DisaggregatedFleet(FleetSimulation):
-    """Mutable beside the fleet's own: which decode engine each request that prefills was paired with."""
+    """Mutable besides the fleet's own: the decode engine of each request that prefills."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class DisaggregatedFleet(FleetSimulation):
             self._hand_over(station, station.engine.take_handovers())
 
     def _hand_over(self, station: Station, handovers: Sequence[Handover]) -> None:
-        """Give computed prompts to their decode engines, which have them once they have come."""
+        """Send computed prompts to their decode engines, which receive them once the link has delivered."""
         for handover in handovers:
             request_id = handover.sequence.request_id
             record = station.live.pop(request_id, None)
@@ -87,7 +87,7 @@ class DisaggregatedFleet(FleetSimulation):
             self.call_at(handover.ready_s, _arrival(decoder, handover))
 
     def start_decode(self, decoder: Station, handover: Handover) -> None:
-        """Let a decode engine take a prompt that has come; both may be gone meanwhile, and one too long fails."""
+        """Start an arrived prompt on its decode engine; both may be gone by then, and one too long fails."""
         request_id = handover.sequence.request_id
         if not decoder.alive or request_id not in decoder.live:
             return

@@ -1,4 +1,4 @@
-"""The engines of a simulated fleet, each with what stands there."""
+"""The engines of a simulated fleet, each with its requests."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from simulator.fleet.request_record import RequestRecord
 
 
 class LoadReport(NamedTuple):
-    """What an engine says of its load when it is probed."""
+    """The load that an engine reports to a probe."""
 
     waiting: int
     """Requests it has not started."""
     room_tokens: int | None
-    """Tokens for which it has memory left, as its usage and size tell; None where it has no one memory."""
+    """Tokens of free memory, by its usage and size; None where its memory is divided."""
     kv_usage: float
 
 
 @dataclass(slots=True, eq=False)
 class Station:
-    """One incarnation of one engine. Mutable: `due_s`, `live` (on it, not done), `accepts`, `load_share`, `alive`."""
+    """One incarnation of one engine. Mutable: `due_s`, `live` (its requests), `accepts`, `load_share`, `alive`."""
 
     engine_id: str
     incarnation: int
@@ -32,11 +32,11 @@ class Station:
     speed: float
     role: Role = "mixed"
     due_s: float | None = None
-    """The moment for which the engine stands in the agenda."""
+    """The moment of the engine's entry in the agenda."""
     live: dict[str, RequestRecord] = field(default_factory=dict)
     accepts: bool = True
     load_share: float = 1.0
-    """Share of its usual load that it is to get; 0: none."""
+    """Share of its usual load that it should get; 0: none."""
     alive: bool = True
     _sized: SizedEngine | None = field(init=False)
 
@@ -45,13 +45,13 @@ class Station:
 
     @property
     def load(self) -> LoadReport:
-        """What the engine would say now."""
+        """The load that the engine would report now."""
         room = None if self._sized is None else int((1.0 - self._sized.kv_usage) * self._sized.kv_tokens)
         return LoadReport(self.engine.waiting, room, self.engine.kv_usage)
 
 
 class UnknownSlotError(ValueError):
-    """A change of the fleet names an engine that is not there."""
+    """A change of the fleet names an unknown engine."""
 
 
 class Stations:
@@ -60,7 +60,7 @@ class Stations:
     def __init__(self, build_engine: Callable[[], SimulatedEngine]) -> None:
         self._build_engine = build_engine
         self.build_role: Callable[[Role], SimulatedEngine] | None = None
-        """Makes the engines of a role; a fleet without roles needs none."""
+        """Constructor of the engines of a role; a fleet without roles needs none."""
         self._stations: dict[str, Station] = {}
         self._incarnations: dict[str, int] = {}
 
@@ -79,7 +79,7 @@ class Stations:
         return iter(list(self._stations.values()))
 
     def facts(self) -> list[EngineFacts]:
-        """Return what the router is to know of all engines."""
+        """Return the facts of all engines for the router."""
         return [
             EngineFacts(
                 station.engine_id,
@@ -92,7 +92,7 @@ class Stations:
         ]
 
     def join(self, engine_id: str, speed: float, role: Role = "mixed") -> list[RequestRecord]:
-        """Add a new engine with an empty cache; where the id was taken, that engine dies (see `die`)."""
+        """Add a new engine with an empty cache; an engine that already has the id dies (see `die`)."""
         if role == "mixed":
             engine = self._build_engine()
         elif self.build_role is not None:
@@ -105,22 +105,22 @@ class Stations:
         return orphans
 
     def drain(self, engine_id: str) -> None:
-        """Let the engine take no new work."""
+        """Stop the engine from taking new work."""
         self.of(engine_id).accepts = False
 
     def weigh(self, engine_id: str, load_share: float) -> None:
-        """Let the engine get a share of its usual load: it is taken to be as much slower than it is."""
+        """Give the engine a share of its usual load, by treating it as correspondingly slower."""
         self.of(engine_id).load_share = load_share
 
     def die(self, engine_id: str) -> list[RequestRecord]:
-        """Remove the engine and return the requests that stood there, in the order they were dispatched."""
+        """Remove the engine and return its requests, in the order they were dispatched."""
         station = self.of(engine_id)
         station.alive = False
         del self._stations[engine_id]
         return list(station.live.values())
 
     def check(self) -> None:
-        """Raise AssertionError unless every engine is in order and holds no more than it was given."""
+        """Raise AssertionError unless every engine is consistent and holds no more than it was given."""
         for station in self._stations.values():
             station.engine.check()
             if station.engine.running + station.engine.waiting > len(station.live):

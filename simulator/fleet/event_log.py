@@ -1,4 +1,4 @@
-"""An optional log of everything that happens in a simulation."""
+"""An optional log of all events in a simulation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class EventLog(Protocol):
-    """Told of each event in order."""
+    """Receives each event in order."""
 
     def note(self, at_s: float, kind: str, request_id: str, engine_id: str) -> None:
-        """Something happened at this virtual moment; ids are empty where they do not apply."""
+        """Record an event at this virtual moment; ids are empty where they do not apply."""

@@ -1,4 +1,4 @@
-"""What can happen to the fleet in the middle of a simulation, as values with their moment in seconds."""
+"""Changes of the fleet during a simulation, as values with their moment in seconds."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from routing.policy.policy_document import RoutingPolicy
 
 
 class EngineJoins(msgspec.Struct, frozen=True, tag=True):
-    """A new engine with an empty cache takes work from this moment; an id that was here before is a new incarnation."""
+    """A new engine with an empty cache takes work from this moment; a reused id is a new incarnation."""
 
     at_s: float
     engine_id: str
     speed: float = 1.0
-    """Prefill speed relative to the profile, as far as the router knows; the engine's own is the profile's."""
+    """Prefill speed relative to the profile, as the router knows it; the engine's own is the profile's."""
     role: Role = "mixed"
 
 
@@ -26,17 +26,17 @@ class EngineDrains(msgspec.Struct, frozen=True, tag=True):
 
 
 class EngineDies(msgspec.Struct, frozen=True, tag=True):
-    """The engine and its cache are gone; requests without a first token are placed anew, the others fail."""
+    """The engine and its cache are gone; requests without a first token are placed again, the others fail."""
 
     at_s: float
     engine_id: str
 
 
 class EngineWeighs(msgspec.Struct, frozen=True, tag=True):
-    """The engine gets this share of its usual load, as engine health has it; 0: no new work.
+    """The engine gets this share of its usual load, as set by engine health; 0: no new work.
 
-    With `rescue`, requests there without a first token are placed again, as a gateway does with
-    what it sent to an engine that is dead.
+    With `rescue`, its requests without a first token are placed again, as a gateway does with those that it sent to a
+    dead engine.
     """
 
     at_s: float

@@ -1,9 +1,9 @@
 """A whole fleet under a virtual clock: the production router, simulated engines, and requests that arrive.
 
-The simulation calls the router exactly as the gateway does: it submits requests, sends dispatched ones
-to their engine, observes first tokens and completions, passes on which blocks were stored and
-removed, and wakes it when time is due. At one moment engines come first, then landing transfers and
-changes of the fleet, then arrivals in their order, then the wake; so a run is a function of its input.
+The simulation calls the router exactly as the gateway does: it submits requests, sends dispatched ones to their engine,
+observes first tokens and completions, passes on which blocks were stored and removed, and wakes it when it is due. At
+one moment engines run first, then arriving transfers and changes of the fleet, then arrivals in their order, then the
+wake; so a run is a function of its input.
 """
 
 from __future__ import annotations
@@ -46,30 +46,29 @@ from simulator.kv_nodes.fleet_nodes import At, FleetNodes
 from simulator.workloads.arrivals import ArrivalSource
 
 _WAKES_PER_S = 1000
-"""The gateway's timer is no finer than a millisecond either."""
+"""Resolution of the router's timer, as in the gateway."""
 
 PROBE_INTERVAL_S = 0.1
-"""Engines are reported on so often at least, and whenever something happens there."""
+"""Engines are probed at least this often, and after every event there."""
 
 _ENGINE, _LANDING, _CHANGE = 0, 1, 2
 
 DecodeGate = Callable[[Router, str], bool]
-"""Says whether a request whose prefill an engine (by id) has just ended may decode there."""
+"""Returns whether a request whose prefill an engine (by id) has just ended may decode there."""
 Watch = Callable[["FleetSimulation"], bool]
-"""Looks at a run once per sample; True ends it."""
+"""Checks a run once per sample; True ends it."""
 Happening = Callable[["FleetSimulation"], None]
-"""Something to do at a moment of virtual time."""
+"""An action at a moment of virtual time."""
 
 
 class FleetSimulation:
-    """One run. Mutable: the router, the stations, the agenda of what is due, and the records.
+    """One run. Mutable: the router, the stations, the agenda of due events, and the records.
 
-    `records` holds what became of each request by its id, `history` the same in order of arrival.
-    Without `transfers` engines send each other nothing, and the router knows it, as in every live pool. `nodes` makes
-    the node managers that keep what engines compute; without it there are none.
-    `samples` are taken once more than `uncounted` requests have come, while others are still to come.
-    What engines say of their load reaches the router `report_age_s` late; reports that are too old for the policy
-    say nothing there.
+    `records` holds the outcome of each request by its id, `history` the same in order of arrival. Without `transfers`
+    engines send each other nothing, and the router knows it, as in every live pool. `nodes` makes the node managers
+    that store computed blocks; without it there are none. `samples` are taken once more than `uncounted` requests have
+    arrived, while others are still to come. Load reports of engines reach the router `report_age_s` late; the router
+    ignores reports that are too old for the policy.
     """
 
     def __init__(
@@ -92,7 +91,7 @@ class FleetSimulation:
         self.history: list[RequestRecord] = []
         self.now, self.unfinished = 0.0, 0
         self.decode_gate: DecodeGate | None = None
-        """Where set, it turns requests away after their prefill: what early rejection avoids (Mooncake §4.3.2)."""
+        """If set, it rejects requests after their prefill, which early rejection avoids (Mooncake §4.3.2)."""
         self.samples = samples if samples is not None else LoadSamples()
         self._source, self._transfers = source, transfers
         self.stations = Stations(build_engine)
@@ -115,7 +114,7 @@ class FleetSimulation:
             self._put(change.at_s, _CHANGE, change)
 
     def run(self, watch: Watch | None = None) -> None:
-        """Run until no request is left or to come, or until `watch` says that it is enough."""
+        """Run until no request is left or to come, or until `watch` returns True."""
         source, agenda = self._source, self._agenda
         while True:
             arrival = source.next_time()
@@ -145,11 +144,11 @@ class FleetSimulation:
                 self.deliver(self.router.tick(now))
 
     def call_at(self, at_s: float, happening: Happening) -> None:
-        """Do something at a moment to come, with the changes of the fleet; it does not keep the run going."""
+        """Schedule an action at a future moment, with the changes of the fleet; it does not prolong the run."""
         self._put(max(at_s, self.now), _CHANGE, happening)
 
     def stir(self, engine_id: str) -> None:
-        """Look again at when an engine is due: it was changed from outside."""
+        """Compute again when an engine is due, after a change from outside."""
         self._schedule(self.stations.of(engine_id))
 
     def check(self) -> None:
@@ -158,9 +157,9 @@ class FleetSimulation:
         self.stations.check()
         if self.nodes is not None:
             self.nodes.check()
-        standing = sum(record.finished_s is None and record.status == "unfinished" for record in self.records.values())
-        if standing != self.unfinished or len(self.history) != len(self.records):
-            raise AssertionError(f"{self.unfinished} unfinished requests are counted, {standing} stand")
+        unfinished = sum(item.finished_s is None and item.status == "unfinished" for item in self.records.values())
+        if unfinished != self.unfinished or len(self.history) != len(self.records):
+            raise AssertionError(f"{self.unfinished} unfinished requests are counted, not {unfinished}")
 
     # -- time
 
@@ -179,7 +178,7 @@ class FleetSimulation:
         self._next_sample_s += self.samples.every_s
 
     def _probe(self) -> None:
-        """Report on all engines, as a prober does that the router has heard from in time."""
+        """Report on all engines, as a prober with timely reports does."""
         self._next_probe_s = self.now + PROBE_INTERVAL_S
         if self._learning.due(self.now):
             self.deliver(self.router.set_engines(self._facts(), self.now))
@@ -187,7 +186,7 @@ class FleetSimulation:
             self._report(station, probed=True)
 
     def _report(self, station: Station, *, probed: bool = False) -> None:
-        """Tell the router of an engine's load; reports that come late come by probes alone."""
+        """Report an engine's load to the router; late reports are delivered by probes only."""
         if not self._report_age_s:
             self.take_load(station.engine_id, station.load)
         elif probed:
@@ -195,7 +194,7 @@ class FleetSimulation:
             self.call_at(self.now + self._report_age_s, lambda simulation: simulation.take_load(engine_id, load))
 
     def take_load(self, engine_id: str, load: LoadReport) -> None:
-        """Let the router hear what an engine said of its load."""
+        """Deliver an engine's load report to the router."""
         self.router.note_memory(engine_id, load.kv_usage)
         if self._report_age_s > self.router.policy.dispatch_limit.report_ttl_s:
             return
@@ -253,14 +252,14 @@ class FleetSimulation:
         self.deliver(self.router.observe(observation, self.now))
 
     def deliver(self, outcomes: list[Outcome]) -> None:
-        """Do what the router answered."""
+        """Carry out the router's outcomes."""
         self._wake_s = None
         for outcome in outcomes:
             request_id = outcome.request_id if isinstance(outcome, Rejected) else outcome.decision.decision_id
             self.take_outcome(outcome, self.records[request_id])
 
     def take_outcome(self, outcome: Outcome, record: RequestRecord) -> None:
-        """Do what the router answered; whatever it did, it may want to be woken at another time."""
+        """Carry out one outcome of the router; the router's next wake may change with any of them."""
         self._wake_s = None
         if isinstance(outcome, Dispatched):
             self._dispatch(record, outcome.decision)
@@ -308,7 +307,7 @@ class FleetSimulation:
         return True
 
     def _land(self, station: Station, record: RequestRecord, blocks: int) -> None:
-        """Let blocks arrive, then start the request they came for; both may be gone meanwhile."""
+        """Add arrived blocks, then start their request; both engine and request may be gone by then."""
         request = record.request
         if not station.alive or station.live.get(request.request_id) is not record:
             return
@@ -319,7 +318,7 @@ class FleetSimulation:
         self._send(station, record, blocks)
 
     def _send(self, station: Station, record: RequestRecord, loaded_blocks: int = 0) -> None:
-        """Give a dispatched request to its engine; one that can never run there fails, as a live engine answers 400."""
+        """Send a dispatched request to its engine; one that can never run there fails, as a live engine answers 400."""
         request, output = record.request, record.output_tokens
         lengths = request.prompt_tokens, output, request.priority, loaded_blocks
         sequence = PromptSequence(request.request_id, request.keys, *lengths)
@@ -337,7 +336,7 @@ class FleetSimulation:
         self.deliver(self.router.observe(Failed(record.request.request_id), self.now))
 
     def _take_in(self, station: Station, events: list[EngineEvent]) -> None:
-        """Note what an engine did, and tell the router what the gateway would learn of it."""
+        """Record an engine's events, and report to the router what the gateway would learn of them."""
         router, records, now, learning = self.router, self.records, self.now, self._learning
         self._report(station)
         for event in events:
@@ -404,7 +403,7 @@ class FleetSimulation:
     # -- the fleet
 
     def change(self, change: FleetChange) -> None:
-        """Let something happen to the fleet now, whatever moment it names."""
+        """Apply a change of the fleet now, whatever moment it names."""
         if isinstance(change, PolicyChanges):
             self._note("policy", "", "")
             self._learning.adopt(change.policy)
@@ -426,7 +425,7 @@ class FleetSimulation:
             self._orphan(record)
 
     def _withdrawn(self, engine_id: str) -> list[RequestRecord]:
-        """Take back from an engine the requests that have no first token yet, and return them."""
+        """Remove the requests without a first token from an engine, and return them."""
         station = self.stations.of(engine_id)
         records = [item for item in station.live.values() if item.first_token_s is None]
         for record in records:
@@ -436,7 +435,7 @@ class FleetSimulation:
         return records
 
     def _orphan(self, record: RequestRecord) -> None:
-        """Place a request anew whose engine died before its first token; otherwise its client got half an answer."""
+        """Place a request again whose engine died before its first token; after it, the request fails."""
         if record.first_token_s is not None:
             self._fail(record)
             return

@@ -1,4 +1,4 @@
-"""How the in-flight work is spread over the engines, looked at in equal steps of virtual time."""
+"""The spread of in-flight work over the engines, sampled at equal steps of virtual time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class LoadSamples:
             raise ValueError(f"samples need a step above 0 s, not {every_s}")
         self.every_s = every_s
         self.series: list[tuple[float, list[int]]] = []
-        """(moment, in-flight tokens of each accepting engine), where `keep` asks for it."""
+        """(moment, in-flight tokens of each accepting engine), where `keep` is set."""
         self._keep = keep
         self._smoother = LoadSmoother()
         self._sum = 0.0
@@ -29,7 +29,7 @@ class LoadSamples:
         return self._sum / self._count if self._count else 0.0
 
     def take(self, view: FleetView, now: float) -> None:
-        """Look at the fleet as it is."""
+        """Sample the fleet's present state."""
         pending = {
             view.roster.engine_ids[target]: float(view.load.in_flight_tokens[target])
             for target in view.roster.accepting

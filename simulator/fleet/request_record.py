@@ -1,4 +1,4 @@
-"""What became of each simulated request."""
+"""The outcome of each simulated request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ UNFINISHED, FINISHED, REJECTED, FAILED = "unfinished", "finished", "rejected", "
 
 @dataclass(slots=True, eq=False)
 class RequestRecord:
-    """One request's story; times in virtual seconds, None where that never happened. Mutable."""
+    """One request's course; times in virtual seconds, None for events that never happened. Mutable."""
 
     request: InferenceRequest
     output_tokens: int
@@ -24,9 +24,9 @@ class RequestRecord:
     first_token_s: float | None = None
     finished_s: float | None = None
     hit_tokens: int | None = None
-    """Prompt tokens found in the engine's cache when the prefill started."""
+    """Prompt tokens in the engine's cache when the prefill started."""
     transferred_tokens: int = 0
-    """Prompt tokens that came from another engine's cache, or from a node manager."""
+    """Prompt tokens loaded from another engine's cache, or from a node manager."""
     load_s: float = 0.0
     """Seconds that it waited for blocks from a node manager."""
     migrations: int = 0

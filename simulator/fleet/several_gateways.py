@@ -1,7 +1,7 @@
 """One pool behind several gateways: one of them decides for all, or each decides alone.
 
-A balancer gives each request to a gateway by chance. Each gateway hears the engines' KV events and reports; what a
-gateway that decides alone does not know is what the others have dispatched and queued.
+A balancer assigns each request to a random gateway. Each gateway receives the engines' KV events and reports; a gateway
+that decides alone does not know what the others have dispatched and queued.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from simulator.fleet.request_record import RequestRecord
 
 
 class SeparateGateways(Router):
-    """Gateways that know nothing of each other. This router is the first one's; `others` are the others'.
+    """Gateways without knowledge of each other. This router is the first one's; `others` are the others'.
 
-    Mutable, beside the routers: which of them has each request. Samples show the first one's view.
+    Mutable, besides the routers: which of them has each request. Samples show the first one's view.
     """
 
     def __init__(self, policy: RoutingPolicy, gateways: int, *, seed: int, placements: Table) -> None:
@@ -115,9 +115,9 @@ class UnownedPool(FleetSimulation):
 
 
 class OwnedPoolSimulation(FleetSimulation):
-    """One gateway owns the pool; the others ask it, half a round trip away, and relay by themselves.
+    """One gateway owns the pool; the others query it, half a round trip away, and relay answers themselves.
 
-    Mutable, beside the simulation's: the requests that came to one of the others.
+    Mutable, besides the simulation's: the requests that arrived at another gateway.
     """
 
     def __init__(self, *fleet: Any, gateways: int, rtt_s: float, seed: int, **options: Any) -> None:

@@ -1,1 +1,1 @@
-"""Node managers under the virtual clock: the production catalog and ledger, and links that carry what they can."""
+"""Node managers under the virtual clock: the production catalog and ledger, and links with limited bandwidth."""

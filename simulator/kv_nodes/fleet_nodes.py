@@ -1,8 +1,9 @@
-"""The node managers of a simulated fleet: engines put there what they compute, and load what the router decided.
+"""The node managers of a simulated fleet: engines store computed blocks there, and load blocks by the router's
+decision.
 
-Catalog, ledger of loads and planners are those of production. A load goes over the holder's link, or from the engine's
-own node over the engine's; what lies on SSD alone is read meanwhile. One that takes longer than computing ends there,
-with what has come, as in the simulated engine's server.
+Catalog, ledger of loads and planners are those of production. A load uses the holder's link, or from the engine's own
+node the engine's; blocks on SSD only are read meanwhile. A load that takes longer than computing ends there, with the
+blocks received so far, as in the simulated engine's server.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ from simulator.kv_nodes.move_worth import MoveWorth
 from simulator.kv_nodes.node_cache import NodeCache, Tiers
 
 At = Callable[[float, Callable[[], None]], None]
-"""Has something done at a moment of virtual time."""
+"""Schedules a call at a moment of virtual time."""
 
 
 class NodeLoading(NamedTuple):
-    """A load that is under way."""
+    """A load in progress."""
 
     blocks: int
-    """Leading blocks of the prompt that the engine has when it ends."""
+    """Leading blocks of the prompt that the engine holds when it ends."""
     ends_s: float
 
 
 class FleetNodes:
-    """Mutable: the caches, the links, the ledger, and orders under way by the place of their last block."""
+    """Mutable: the caches, the links, the ledger, and orders in progress by the destination of their last block."""
 
     def __init__(self, spec: KvNodesSpec, profile: EngineProfile, at: At) -> None:
         self.spec = spec
@@ -58,13 +59,13 @@ class FleetNodes:
         self._shrink_at = 0.0
         self._moving: set[tuple[str, int]] = set()
         self._waiting: dict[str, deque[tuple[KvMove, int]]] = {name: deque() for name in self.names}
-        """By node, the orders that it is to send for, and their blocks."""
+        """By node, the orders for which it will send, and their blocks."""
         for name in self.names:
             self.ledger.holdings.join(name)
             self.ledger.holdings.complete(name)
 
     def set_engines(self, engine_ids: Sequence[str]) -> None:
-        """Give each engine its own node, in turn or as the specification has it."""
+        """Give each engine its own node, in turn or as specified."""
         homes = self.spec.homes
         numbers = {
             engine_id: homes[at % len(homes)] if homes else at % len(self.names)
@@ -74,18 +75,18 @@ class FleetNodes:
         homes_of = {engine_id: self.names[number] for engine_id, number in numbers.items() if number >= 0}
         self.ledger.set_nodes(homes_of, slots)
 
-    # -- what engines do
+    # -- engine operations
 
     def stored(self, engine_id: str, keys: Sequence[int], parent: int | None, now: float) -> None:
-        """Keep blocks that an engine has computed behind the block `parent` of their prompt on its own node."""
+        """Store blocks that an engine has computed after the block `parent` of their prompt on its own node."""
         home = self.ledger.homes.get(engine_id)
         if home is not None:
             self.caches[home].put(keys, now, parent=parent)
-            self._tell(home)
+            self._publish_changes(home)
         self._shrink(now)
 
     def hit_tokens(self, request: InferenceRequest, blocks: int) -> int:
-        """Return the prompt tokens that so many leading blocks save."""
+        """Return the prompt tokens that this many leading blocks save."""
         return self._profile.hit_tokens(request.prompt_tokens, blocks)
 
     def prefill_s(self, request: InferenceRequest, hit_tokens: int) -> float:
@@ -95,17 +96,17 @@ class FleetNodes:
     def load(
         self, fetch: Fetch, request: InferenceRequest, engine_id: str, held: int, now: float, budget_s: float
     ) -> NodeLoading | None:
-        """Begin a load behind `held` blocks; None: nothing of it is there, or the engine needs none."""
+        """Begin a load after `held` blocks; None: no block is available, or the engine needs none."""
         home = self.ledger.homes.get(engine_id)
         if home is None or fetch.blocks <= held:
             return None
         keys = request.keys[: fetch.blocks]
-        found = self.caches[fetch.node].read(keys, now)
-        self._tell(fetch.node)
-        if found.blocks <= held:
+        tiers = self.caches[fetch.node].read(keys, now)
+        self._publish_changes(fetch.node)
+        if tiers.blocks <= held:
             return None
-        wanted = found.blocks - held
-        blocks, ends_s, ssd_blocks = self._carry(fetch.node, home, engine_id, (held, found), now, budget_s)
+        wanted = tiers.blocks - held
+        blocks, ends_s, ssd_blocks = self._carry(fetch.node, home, engine_id, (held, tiers), now, budget_s)
         if blocks < wanted:
             ends_s = now + budget_s
             self.ledger.failed(fetch.node, ends_s)
@@ -122,12 +123,12 @@ class FleetNodes:
         return NodeLoading(held + blocks, ends_s)
 
     def queued(self, request: InferenceRequest, decision: Decision, now: float) -> None:
-        """Have brought what a queued request will load."""
+        """Order the blocks that a queued request will load."""
         if self.spec.orders and decision.engine_id and request.keys:
             self._order(prefetch(request, decision, self.ledger, now), now)
 
     def check(self) -> None:
-        """Raise AssertionError where a part is wrong, or a link has carried more than it can."""
+        """Raise AssertionError where a part is inconsistent, or a link has carried more than it can."""
         self.ledger.holdings.check()
         for cache in self.caches.values():
             cache.check()
@@ -139,14 +140,14 @@ class FleetNodes:
     def _carry(
         self, node: str, home: str, engine_id: str, part: tuple[int, Tiers], now: float, budget_s: float
     ) -> tuple[int, float, int]:
-        """Carry what comes within the budget; returns its blocks, when the last one is there, and those of SSD."""
-        held, found = part
+        """Carry the blocks that fit the budget; returns their number, when the last one arrives, and those from SSD."""
+        held, tiers = part
         size, link, disk = self._block_bytes, self._link(node, home, engine_id), self.disks[node]
-        in_dram = max(0, found.dram - held)
+        in_dram = max(0, tiers.dram - held)
         fits = int(link.bytes_within(now, budget_s) / size)
-        if found.blocks > found.dram:
+        if tiers.blocks > tiers.dram:
             fits = min(fits, in_dram + int(disk.bytes_within(now, budget_s) / size))
-        blocks = min(found.blocks - held, fits)
+        blocks = min(tiers.blocks - held, fits)
         if not blocks:
             return 0, now + budget_s, 0
         ssd_blocks = max(0, blocks - in_dram)
@@ -162,28 +163,28 @@ class FleetNodes:
         return link
 
     def _order(self, move: KvMove | None, now: float) -> None:
-        """Move blocks to another node, or from its SSD to DRAM; a place is asked for once at a time."""
+        """Move blocks to another node, or from its SSD to DRAM; one order per destination at a time."""
         if move is None or (move.target, move.keys[-1]) in self._moving:
             return
-        place = move.target, move.keys[-1]
+        destination = move.target, move.keys[-1]
         target = self.caches[move.target]
         if move.source == move.target:
             target.read(move.keys, now)
-            self._tell(move.target)
+            self._publish_changes(move.target)
             return
         came = self.caches[move.source].holds(move.keys).blocks
         if not came:
             return
-        self._moving.add(place)
+        self._moving.add(destination)
         waiting = self._waiting[move.source]
         waiting.append((move, came))
         if len(waiting) == 1:
             self._carry_on(move.source, 0, now)
 
     def _carry_on(self, source: str, came: int, now: float) -> None:
-        """Carry the blocks of a node's orders one after another, each when no request's load has the link.
+        """Carry the blocks of a node's orders one after another, each while no request's load uses the link.
 
-        Nodes send what requests wait for first; what nobody waits for makes them wait for a block at most.
+        Blocks that requests wait for have precedence; others delay them by one block at most.
         """
         link, waiting = self.uplinks[source], self._waiting[source]
         move, wanted = waiting[0]
@@ -204,22 +205,22 @@ class FleetNodes:
         keys = move.keys[:came]
         self.caches[move.target].put(keys, now)
         self.worth.moved(move.target, keys, replica=move.planner == REPLICATE)
-        self._tell(move.target)
+        self._publish_changes(move.target)
         if move.planner == REPLICATE and came == len(move.keys):
             self._replicas.made(move.target, keys, "", now)
 
     def _shrink(self, now: float) -> None:
-        """Have a replica go that nobody loads from, one a second at most; the copy that stays is looked at first."""
+        """Drop a replica without loads, one a second at most, after checking that the other copy is complete."""
         if now < self._shrink_at:
             return
         self._shrink_at = now + 1.0
         cold = self._replicas.cold(self.ledger.holdings, now)
         if cold is not None and self.caches[cold[0].source].holds(cold[0].keys).blocks == len(cold[0].keys):
             self.worth.freed_blocks += self.caches[cold[0].target].drop(cold[0].keys, now)
-            self._tell(cold[0].target)
+            self._publish_changes(cold[0].target)
 
-    def _tell(self, node: str) -> None:
-        """Let the ledger know what changed on a node, as its events do a moment later."""
+    def _publish_changes(self, node: str) -> None:
+        """Pass a node's changes to the ledger, as its events do a moment later."""
         changed = self.caches[node].take_changed()
         holdings = self.ledger.holdings
         holdings.removed(node, [key for key, (held, _) in changed.items() if not held])

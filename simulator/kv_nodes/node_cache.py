@@ -1,6 +1,6 @@
-"""What one simulated node manager keeps: the production catalog over slots without bytes.
+"""The content of one simulated node manager: the production catalog over slots without bytes.
 
-A block is written through to SSD at once, and one that is read from SSD comes back to DRAM, as in the real node.
+A block is written through to SSD at once, and a block read from SSD returns to DRAM, as in the real node.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Tiers(msgspec.Struct, frozen=True):
 
     blocks: int
     dram: int
-    """Those of them that lie in DRAM, from the first on."""
+    """Those of them in DRAM, from the first on."""
 
 
 class NodeCache:
@@ -58,9 +58,9 @@ class NodeCache:
         hint: CacheHint = "default",
         pin_s: float = 0.0,
     ) -> int:
-        """Keep neighbouring blocks of a prompt behind `parent` (None: its first ones); returns how many are new.
+        """Store consecutive blocks of a prompt after `parent` (None: its first ones); returns how many are new.
 
-        Ephemeral ones are not kept (Mooncake §5.2).
+        Ephemeral ones are not stored (Mooncake §5.2).
         """
         if hint == "ephemeral":
             return 0
@@ -68,10 +68,10 @@ class NodeCache:
         catalog.expire(now)
         held = catalog.open_read(names)
         new = list[BlockRecord]()
-        for place, (key, name) in enumerate(zip(keys, names, strict=True)):
+        for index, (key, name) in enumerate(zip(keys, names, strict=True)):
             if catalog.find(name) is not None:
                 continue
-            before = names[place - 1] if place else b"" if parent is None else _name(parent)
+            before = names[index - 1] if index else b"" if parent is None else _name(parent)
             record = catalog.create(BlockFacts(name, _BLOCK_BYTES, parent=before, routing_key=key), now)
             if record is None:
                 break
@@ -89,7 +89,7 @@ class NodeCache:
         return len(new)
 
     def holds(self, keys: Sequence[int]) -> Tiers:
-        """Return what is held of a prompt; not a use of it."""
+        """Return the held part of a prompt, without counting as a use."""
         blocks = dram = 0
         for key in keys:
             record = self.catalog.find(_name(key))
@@ -100,27 +100,27 @@ class NodeCache:
         return Tiers(blocks, dram)
 
     def read(self, keys: Sequence[int], now: float) -> Tiers:
-        """Use what is held of a prompt, and bring what lies on SSD alone to DRAM; returns where it lay before."""
+        """Use the held part of a prompt, and bring blocks on SSD only to DRAM; returns the tiers before."""
         self.catalog.expire(now)
-        found = self.holds(keys)
-        names = [_name(key) for key in keys[: found.blocks]]
+        tiers = self.holds(keys)
+        names = [_name(key) for key in keys[: tiers.blocks]]
         records = self.catalog.open_read(names)
         for record in records:
             if record is not None and DRAM not in record.slots:
                 self._copy(record.facts.key, to_ssd=False)
         self.catalog.close_read(records)
         self._settle()
-        return found
+        return tiers
 
     def drop(self, keys: Sequence[int], now: float) -> int:
-        """Give up copies of a prompt's blocks that another node has, where nobody wants them; returns how many."""
+        """Drop unwanted copies of a prompt's blocks that another node holds; returns how many."""
         self.catalog.expire(now)
         dropped = drop_cold(self.catalog, [_name(key) for key in keys], now - UNREAD_S)
         self._settle()
         return len(dropped)
 
     def take_changed(self) -> dict[int, tuple[bool, bool]]:
-        """Return of each block that changed since the last time whether it is held now, and whether in DRAM."""
+        """Return for each block that changed since the last call whether it is held now, and whether in DRAM."""
         changed = dict.fromkeys(change.facts.routing_key for change in self.catalog.take_changes())
         return {key: self._state(key) for key in changed}
 

@@ -1,4 +1,4 @@
-"""One balancer: its queue, what it knows of its engines and of other regions, and the rule that it asks."""
+"""One balancer: its queue, its knowledge of its engines and of other regions, and its rule."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from simulator.virtual_clock import VirtualClock
 PROBE_S = 0.1
 """Interval of probes and heartbeats (§4.1)."""
 QUEUE_BUFFER = 4
-"""τ: a region whose queue is longer takes nothing from others (Algorithm 1, line 12)."""
+"""τ: queue length above which a region accepts no forwarded requests (Algorithm 1, line 12)."""
 INDEX_TOKENS = 240_000
-"""What a balancer remembers of each engine and each other region."""
+"""Tokens that a balancer remembers of each engine and each other region."""
 
 
 class BalancerHeartbeat(msgspec.Struct, frozen=True):
-    """What a balancer tells the others."""
+    """The state that a balancer sends to the others."""
 
     sent_s: float
     available: int
@@ -34,11 +34,11 @@ class BalancerHeartbeat(msgspec.Struct, frozen=True):
     in_flight: int
     engines: int
     prefixes: frozenset[int] = frozenset()
-    """The published snapshot of what engines there hold."""
+    """The published snapshot of prefixes that its engines hold."""
 
 
 class _Engine:
-    """What the balancer knows of one engine. Mutable state: pending requests at the last probe, own requests, index."""
+    """The balancer's view of one engine. Mutable state: pending requests at the last probe, own requests, index."""
 
     def __init__(self, engine: BatchEngine) -> None:
         self.engine = engine
@@ -48,7 +48,7 @@ class _Engine:
 
 
 class Peer:
-    """What the balancer knows of another. Mutable state: the last heartbeat, the snapshot, forwards not in it yet."""
+    """The balancer's view of another. Mutable state: the last heartbeat, the snapshot, forwards not in it yet."""
 
     def __init__(self, balancer: Balancer, one_way_s: float) -> None:
         self.balancer, self.one_way_s = balancer, one_way_s
@@ -58,7 +58,7 @@ class Peer:
 
     @property
     def has_room(self) -> bool:
-        """Whether the region takes requests, as far as its last heartbeat tells."""
+        """Whether the region accepts requests, by its last heartbeat."""
         return self.heartbeat.available > 0 and self.heartbeat.queued <= QUEUE_BUFFER
 
     def load(self, request: RegionRequest) -> PeerLoad:
@@ -68,17 +68,17 @@ class Peer:
         matched = max(self.snapshot.match(request.prompt), published_match(request.prompt, beat.prefixes))
         return PeerLoad(self.balancer.region, matched, self.has_room, in_flight, self.one_way_s)
 
-    def hear(self, heartbeat: BalancerHeartbeat) -> None:
-        """Take a heartbeat, and forget the forwards that it counts."""
+    def receive(self, heartbeat: BalancerHeartbeat) -> None:
+        """Apply a heartbeat, and drop the forwards that it counts."""
         self.heartbeat = heartbeat
         while self.forwarded and self.forwarded[0] + self.one_way_s <= heartbeat.sent_s:
             self.forwarded.popleft()
 
 
 class Balancer:
-    """The first contact of a region's clients, or of all clients where it stands alone.
+    """The entry point of a region's clients, or of all clients where it is the only one.
 
-    Mutable state: the queue, and what it knows of engines and peers.
+    Mutable state: the queue, and its knowledge of engines and peers.
     """
 
     def __init__(
@@ -104,15 +104,15 @@ class Balancer:
         self._prefixes = SimulatedPrefixSnapshot() if publishes_prefixes else None
 
     def join(self, engine: BatchEngine) -> None:
-        """Take an engine under its wing."""
+        """Add an engine."""
         self.engines.append(_Engine(engine))
 
     def meet(self, other: Balancer) -> None:
-        """Know another region's balancer."""
+        """Add another region's balancer as a peer."""
         self.peers.append(Peer(other, self._network.delay(self.region, other.region)))
 
     def start(self, offset_s: float) -> None:
-        """Begin to probe and to send heartbeats, `offset_s` after the others' beat."""
+        """Start to probe and to send heartbeats, with an offset of `offset_s` to the others."""
         if self._push_limit.kind == "pending":
             for region in dict.fromkeys(known.engine.region for known in self.engines):
                 there = [known for known in self.engines if known.engine.region == region]
@@ -121,7 +121,7 @@ class Balancer:
             self._clock.after(offset_s, self._beat)
 
     def arrive(self, request: RegionRequest) -> None:
-        """Route a request that has just come, or queue it."""
+        """Route a new request, or queue it."""
         request.queued_s = self._clock.now
         if len(self.queue) >= self._rule.lookahead or not self._route(request):
             self.queue.append(request)
@@ -140,7 +140,7 @@ class Balancer:
         return True
 
     def _permitted(self, request: RegionRequest) -> list[Peer]:
-        """Return the peers that may get the request: after one hop none, before it those that the rules allow."""
+        """Return the peers that may receive the request: none after one hop, before it those that the rules allow."""
         if request.hops:
             return []
         return [peer for peer in self.peers if self._verdict(request, peer).allowed]
@@ -185,7 +185,7 @@ class Balancer:
         self._clock.after(self._network.delay(self.region, known.engine.region), known.engine.arrive, request)
 
     def ended(self, request: RegionRequest, engine: BatchEngine) -> None:
-        """Hear from an engine that a request has ended there."""
+        """Record that a request has ended at an engine."""
         known = next(known for known in self.engines if known.engine is engine)
         known.in_flight -= 1
         if self._indexes_outputs:
@@ -194,7 +194,7 @@ class Balancer:
             self._scan()
 
     def _scan(self) -> None:
-        """Ask the rule again for the requests that wait, as far as it looks ahead."""
+        """Apply the rule again to the waiting requests, up to its lookahead."""
         if not self.queue or not self._room_anywhere():
             return
         kept: deque[RegionRequest] = deque()
@@ -232,10 +232,10 @@ class Balancer:
             self._clock.now, available, len(self.queue), self._in_flight(), len(self.engines), prefixes
         )
         for peer in self.peers:
-            self._clock.after(peer.one_way_s, peer.balancer.hear, self.region, beat)
+            self._clock.after(peer.one_way_s, peer.balancer.receive, self.region, beat)
         self._clock.after(PROBE_S, self._beat)
 
-    def hear(self, region: str, heartbeat: BalancerHeartbeat) -> None:
-        """Take another region's heartbeat."""
-        next(peer for peer in self.peers if peer.balancer.region == region).hear(heartbeat)
+    def receive(self, region: str, heartbeat: BalancerHeartbeat) -> None:
+        """Receive another region's heartbeat."""
+        next(peer for peer in self.peers if peer.balancer.region == region).receive(heartbeat)
         self._scan()

@@ -1,7 +1,7 @@
 """An engine with continuous batching: one L4 with Llama 3.1 8B, the constants of the study (SkyWalker §2.1, §3.3).
 
-Prefill goes before decoding. A batch takes requests in their order while prompts and a reserve for
-answers fit into memory; who shares a prefix with a prompt of the batch being formed waits for the next.
+Prefill has precedence over decoding. A batch takes requests in their order while prompts and a reserve for answers fit
+into memory; a request that shares a prefix with a prompt of the current batch waits for the next.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from simulator.virtual_clock import VirtualClock
 
 
 class BatchEngineProfile(msgspec.Struct, frozen=True):
-    """How fast an engine is (seconds; tokens)."""
+    """Speed of an engine (seconds; tokens)."""
 
     prefill_s: float = 0.02
     prefill_s_per_token: float = 0.000547
@@ -33,7 +33,7 @@ class BatchEngineProfile(msgspec.Struct, frozen=True):
 
 
 class KvMemory:
-    """KV memory of one engine, or of several that pool it. Mutable state: its cache and what runs on it."""
+    """KV memory of one engine, or of several that pool it. Mutable state: its cache and the running requests."""
 
     def __init__(self, tokens: int) -> None:
         self.cache = SegmentCache(tokens)
@@ -49,11 +49,11 @@ class KvMemory:
 
     @property
     def full(self) -> bool:
-        """Whether running requests have outgrown it."""
+        """Whether running requests exceed it."""
         return self.running > 1 and self.cache.locked + self.generated > self.cache.capacity
 
     def evict(self) -> None:
-        """Make room for what running requests have generated."""
+        """Make room for the tokens that running requests have generated."""
         self.cache.shrink(self.cache.capacity - self.generated)
 
 
@@ -153,7 +153,7 @@ class BatchEngine:
         self._grow(len(self._running))
 
     def _grow(self, tokens: int) -> None:
-        """Count one token for each of `tokens` requests, end those that are done, and go on."""
+        """Count one token for each of `tokens` requests, end the finished ones, and continue."""
         self.produced += tokens
         self.memory.generated += tokens
         self._context += tokens
@@ -186,7 +186,7 @@ class BatchEngine:
         self._ended(request, self)
 
     def _retract(self) -> None:
-        """Give the memory of the youngest request back; it starts again from its prompt."""
+        """Release the memory of the youngest request, which restarts from its prompt."""
         request = next(reversed(self._running))
         self.produced -= self._leave(request)
         self.memory.cache.unlock(request.prompt)

@@ -1,4 +1,4 @@
-"""Closed-loop clients: each runs one program at a time, and thinks a while after an answer."""
+"""Closed-loop clients: each runs one program at a time, and thinks for a while after an answer."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from simulator.regions.workloads import ProgramSource
 from simulator.virtual_clock import VirtualClock
 
 START_S = 1.0
-"""Clients start within this time."""
+"""Time within which clients start."""
 
 
 class RegionClient:
-    """One client. Mutable state: its program, how many it has begun, its requests in flight, `_retired`."""
+    """One client. Mutable state: its program, the number begun, its requests in flight, `_retired`."""
 
     def __init__(
         self,
@@ -39,11 +39,11 @@ class RegionClient:
         self._retired = False
 
     def start(self) -> None:
-        """Send the first request soon."""
+        """Schedule the first request."""
         self._clock.after(self._rng.random() * START_S, self._begin)
 
     def answered(self, request: RegionRequest) -> None:
-        """Take a whole answer: send what follows it, or begin another program."""
+        """Receive a complete answer: send the requests that follow it, or begin another program."""
         request.ended_s = self._clock.now
         self._in_flight -= 1
         following = self._program.following(request) if self._program is not None else []
@@ -55,7 +55,7 @@ class RegionClient:
             self._clock.after(self._pause(), self._begin)
 
     def retire(self) -> None:
-        """Finish the program at hand and begin no other."""
+        """Finish the current program and begin no other."""
         self._retired = True
 
     def _pause(self) -> float:

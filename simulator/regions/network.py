@@ -1,4 +1,4 @@
-"""Regions and how long messages take between them."""
+"""Regions and the delays between them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Network(msgspec.Struct, frozen=True):
     one_way_s: dict[tuple[str, str], float]
 
     def delay(self, sender: str, receiver: str) -> float:
-        """Return how long a message takes (s)."""
+        """Return the delay of a message (s)."""
         return self.one_way_s[sender, receiver]
 
 

@@ -1,4 +1,4 @@
-"""The table of systems that `simulate_regions` compares: a rule, when it pushes, and where balancers stand."""
+"""The table of systems that `simulate_regions` compares: a rule, its push limit, and the location of balancers."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class RegionPolicy(msgspec.Struct, frozen=True):
     forwards: bool = True
     """Whether balancers forward to each other."""
     indexes_outputs: bool = False
-    """Whether a balancer adds answers to what it remembers of an engine."""
+    """Whether a balancer adds answers to its index of an engine."""
     publishes_prefixes: bool = False
     """Whether heartbeats carry a snapshot of the prefixes that a region holds."""
     pooled: bool = False
-    """One cache and one memory for all engines, and a network without delay: a bound, no system."""
+    """One cache and one memory for all engines, and a network without delay: a bound, not a real system."""
 
 
 def _in_flight(limit: int) -> RegionPolicy:

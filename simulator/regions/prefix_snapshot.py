@@ -1,4 +1,4 @@
-"""The bounded prefix snapshot of a region, which heartbeats carry: the segments that its engines used last."""
+"""The bounded prefix snapshot of a region, sent in heartbeats: the segments that its engines used last."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SNAPSHOT_SEGMENTS = 256
 
 
 class SimulatedPrefixSnapshot:
-    """Keeps what many requests share, since each of them uses it again.
+    """Keeps segments that many requests share, since each of them uses them again.
 
     Mutable state: `_latest`, whose last entry was used last.
     """
@@ -21,7 +21,7 @@ class SimulatedPrefixSnapshot:
         self._latest: OrderedDict[int, None] = OrderedDict()
 
     def note(self, prompt: Prompt) -> None:
-        """Note a prompt that an engine of the region got."""
+        """Record a prompt that was sent to an engine of the region."""
         for key, _, _ in prompt.deepest_first:
             self._latest[key] = None
             self._latest.move_to_end(key)

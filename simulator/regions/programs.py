@@ -1,4 +1,4 @@
-"""What one client runs at a time: a conversation, or a tree of thoughts."""
+"""The program of one client at a time: a conversation, or a tree of thoughts."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from simulator.regions.region_request import RegionRequest
 
 
 class Program(Protocol):
-    """A client's requests, each made when what it follows has been answered."""
+    """A client's requests, each created once its predecessor has been answered."""
 
     pauses: bool
-    """Whether its client thinks between its requests, too."""
+    """Whether its client also thinks between its requests."""
 
     def first(self) -> RegionRequest:
         """Return the request with which it starts."""
 
     def following(self, answered: RegionRequest) -> list[RegionRequest]:
-        """Return what follows an answer; nothing is in flight and nothing follows where the program is over."""
+        """Return the requests that follow an answer; the program is over when none follow and none are in flight."""
 
 
 class Conversation:
-    """A chat: each prompt is the whole history and the user's next words."""
+    """A chat: each prompt is the whole history and the user's next message."""
 
     pauses = True
 
@@ -38,7 +38,7 @@ class Conversation:
 
     def following(self, answered: RegionRequest) -> list[RegionRequest]:
         """Return the next turn, if there is one."""
-        turn = answered.place + 1
+        turn = answered.position + 1
         return [self._turn(turn, answered.prompt.then(answered.output))] if turn < len(self._turns) else []
 
     def _turn(self, turn: int, history: Prompt) -> RegionRequest:
@@ -69,7 +69,7 @@ class Tree:
 
     def following(self, answered: RegionRequest) -> list[RegionRequest]:
         """Return the requests of a node's children."""
-        first = self._branches * answered.place + 1
+        first = self._branches * answered.position + 1
         history = answered.prompt.then(answered.output)
         return [
             RegionRequest(history.then(instruction), answer, self._session_key, self._region, first + child)

@@ -6,7 +6,7 @@ import msgspec
 
 
 class PromptSegment(msgspec.Struct, frozen=True, gc=False):
-    """A run of tokens. Its key names it together with all that comes before it."""
+    """A run of tokens. Its key identifies it together with everything before it."""
 
     key: int
     tokens: int

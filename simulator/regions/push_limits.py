@@ -1,4 +1,4 @@
-"""When a balancer lets an engine have another request: always, without pending requests, or below a number (§3.3)."""
+"""When a balancer sends an engine another request: always, without pending requests, or below a number (§3.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run came to, in the words of `simulate_regions`."""
+"""The results of a run, in the terms of `simulate_regions`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simulator.regions.region_request import RegionRequest
 
 
 class RegionReport(msgspec.Struct, frozen=True):
-    """What a run came to. Requests sent after the warm-up count; one without a first token counts with its age."""
+    """The results of a run. Requests sent after the warm-up count; one without a first token counts with its age."""
 
     policy: str
     workload: str

@@ -1,4 +1,4 @@
-"""One request on its way through balancers and an engine."""
+"""One request between its client, balancers and an engine."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from simulator.regions.prompt import Prompt, PromptSegment
 
 @dataclass(slots=True, eq=False)
 class RegionRequest:
-    """What a client asks, and what has become of it so far (times in seconds)."""
+    """A client's request, and its course so far (times in seconds)."""
 
     prompt: Prompt
     output: PromptSegment
     """The answer, as the segment that it will be in later prompts."""
     session_key: int
     region: str
-    """Where the client is."""
-    place: int = 0
-    """Its place in the client's program."""
+    """Region of the client."""
+    position: int = 0
+    """Its position in the client's program."""
     client: int = 0
     tenant: str = ""
     sent_s: float = 0.0
     queued_s: float = 0.0
-    """When it reached the balancer that it is at."""
+    """When it reached its present balancer."""
     hops: int = 0
     allowed_by: str = ""
-    """The sovereignty rule that let it go to another region."""
+    """The sovereignty rule that allowed its hop to another region."""
     way_back_s: float = 0.0
-    """How long an answer takes from the engine to the client."""
+    """Delay of an answer from the engine to the client."""
     served_region: str = ""
     admitted_s: float | None = None
     cached_tokens: int = 0
     first_token_s: float | None = None
-    """When the client sees the first token."""
+    """When the client receives the first token."""
     ended_s: float | None = None
-    """When the client has the whole answer."""
+    """When the client has the complete answer."""
     trail: list[str] = field(default_factory=list)
     """Reasons of the choices made for it."""

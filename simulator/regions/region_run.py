@@ -1,4 +1,4 @@
-"""One run: a workload under a policy for a while, and what it came to."""
+"""One run: a workload under a policy for a limited time, and its results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from simulator.virtual_clock import VirtualClock
 
 
 class RegionSpec(msgspec.Struct, frozen=True):
-    """A run. Clients and replicas are per region; None is what the workload has."""
+    """A run. Clients and replicas are per region; None: the workload's own."""
 
     workload: str
     policy: str
@@ -36,11 +36,11 @@ class RegionSpec(msgspec.Struct, frozen=True):
     regions: tuple[str, ...] = REGIONS
     sovereignty: SovereigntyDocument = ALLOW_ALL
     tenants: tuple[str, ...] = ()
-    """Of which clients are, in turn; none: of one that no rule names and of each that a rule names."""
+    """Tenants of the clients, in turn; empty: one that no rule names and each that a rule names."""
 
 
 class RegionRun:
-    """The regions of one run. Mutable state: everything that the clock moves, and the requests sent."""
+    """The regions of one run. Mutable state: everything that the clock changes, and the sent requests."""
 
     def __init__(self, spec: RegionSpec) -> None:
         workload, policy = WORKLOADS[spec.workload], POLICIES[spec.policy]
@@ -118,7 +118,7 @@ class RegionRun:
     def _entry(self, request: RegionRequest) -> Balancer | None:
         """Return the nearest balancer, in the client's own region if there is one; None: rules allow no other region.
 
-        One central balancer sees everything, so that rules cannot hold there.
+        One central balancer sees all requests, so rules cannot be enforced there.
         """
         if self._policy.central:
             return self.balancers[0]

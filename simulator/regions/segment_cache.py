@@ -1,4 +1,4 @@
-"""A prefix tree of segments with leaf-LRU eviction: an engine's KV cache, or what a balancer remembers of one."""
+"""A prefix tree of segments with leaf-LRU eviction: an engine's KV cache, or a balancer's index of one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from simulator.regions.prompt import Prompt, PromptSegment
 class SegmentCache:
     """Holds segments up to a capacity; those of running requests are locked.
 
-    Mutable state: `tokens` and `locked` (sums), `_locks` (key → users) and `_idle` (key → tokens, least
-    recently used first). Whoever uses a segment uses those before it afterwards, so that in `_idle` a
-    segment always comes before its parent: the first one is a leaf.
+    Mutable state: `tokens` and `locked` (sums), `_locks` (key → users) and `_idle` (key → tokens, least recently used
+    first). A use of a segment is followed by uses of those before it, so that in `_idle` a segment always precedes its
+    parent: the first one is a leaf.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -27,7 +27,7 @@ class SegmentCache:
         return self.deepest(prompt)[1]
 
     def deepest(self, prompt: Prompt) -> tuple[int, int]:
-        """Return the key of the last segment that is held, and the tokens up to its end; (0, 0) without any."""
+        """Return the key of the last held segment, and the tokens up to its end; (0, 0) without any."""
         locks, idle = self._locks, self._idle
         for key, end, _ in prompt.deepest_first:
             if key in locks or key in idle:
@@ -53,7 +53,7 @@ class SegmentCache:
                 self.tokens += tokens
 
     def unlock(self, prompt: Prompt) -> None:
-        """Let go of a prompt; what nobody else runs on can be evicted, and was used last."""
+        """Unlock a prompt; segments without another user can be evicted, and become the most recently used."""
         for key, _, tokens in prompt.deepest_first:
             users = self._locks[key] - 1
             if users:
@@ -64,7 +64,7 @@ class SegmentCache:
             self._idle[key] = tokens
 
     def add(self, prompt: Prompt) -> None:
-        """Remember a prompt without locking it, within the capacity."""
+        """Add a prompt without locking it, within the capacity."""
         for key, _, tokens in prompt.deepest_first:
             if key in self._idle:
                 self._idle.move_to_end(key)
@@ -74,18 +74,18 @@ class SegmentCache:
         self.shrink(self.capacity)
 
     def add_leaf(self, segment: PromptSegment) -> None:
-        """Hold a segment that continues a locked prompt, before that is unlocked."""
+        """Add a segment that continues a locked prompt, before that is unlocked."""
         if segment.key not in self._idle and segment.key not in self._locks:
             self._idle[segment.key] = segment.tokens
             self.tokens += segment.tokens
 
     def shrink(self, limit: int) -> None:
-        """Evict the leaves used least recently until at most `limit` tokens are held, as far as they are not locked."""
+        """Evict the least recently used leaves until at most `limit` tokens are held; locked ones stay."""
         while self.tokens > limit and self._idle:
             self.tokens -= self._idle.popitem(last=False)[1]
 
     def check(self) -> None:
-        """Raise AssertionError unless the sums are those of the segments and nothing is both locked and idle."""
+        """Raise AssertionError unless the sums match the segments and none is both locked and idle."""
         if self.tokens - self.locked != sum(self._idle.values()):
             raise AssertionError(f"{self.tokens} tokens, {self.locked} locked, {sum(self._idle.values())} idle")
         if self._locks.keys() & self._idle.keys():

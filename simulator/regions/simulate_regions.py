@@ -19,11 +19,11 @@ from simulator.regions.region_run import RegionRun, RegionSpec
 from simulator.regions.workloads import WORKLOADS
 
 LEAST_KV_TOKENS = 8_000
-"""Less memory could not hold the longest prompts."""
+"""With less memory the longest prompts would not fit."""
 
 
 def main(argv: Sequence[str], prog: str = "simulate_regions") -> int:
-    """Run what the arguments ask for and return the exit status."""
+    """Run the command line and return the exit status."""
     parser = _parser(prog)
     options = parser.parse_args(argv)
     if options.sovereignty != ALLOW_ALL and (central := [name for name in options.policy if POLICIES[name].central]):
@@ -115,13 +115,13 @@ def _per_region(text: str) -> tuple[int, ...]:
 
 
 def _replicas(text: str) -> tuple[int, ...]:
-    """Return engines per region; one number is spread evenly, the first regions getting what is left over."""
+    """Return engines per region; one number is divided evenly, with the remainder in the first regions."""
     if ":" in text:
         return _per_region(text)
     total, regions = _whole_numbers(text)[0], len(REGIONS)
     if total < regions:
         raise argparse.ArgumentTypeError(f"{text!r} is fewer than one engine per region; name regions as in 4:0:0")
-    return tuple(total // regions + (place < total % regions) for place in range(regions))
+    return tuple(total // regions + (index < total % regions) for index in range(regions))
 
 
 def _whole_numbers(text: str) -> list[int]:

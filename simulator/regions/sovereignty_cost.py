@@ -1,8 +1,8 @@
-"""What sovereignty rules cost: a small fleet of the same regions, simulated with and without them.
+"""The cost of sovereignty rules: a small fleet of the same regions, simulated with and without them.
 
 `python -m simulator.regions.sovereignty_cost` reads a CostQuestion (JSON) and writes a SovereigntyCost. Each region is
-the busy one in turn, with more clients than its engines hold, while the others are quiet; figures are means.
-Traffic is the chat that `wild` has, from tenants that the rules name and one that they do not, in equal parts.
+the busy one in turn, with more clients than its engines hold, while the others are quiet; figures are means. Traffic is
+the chat of `wild`, in equal parts from the tenants that the rules name and one that they do not.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from simulator.regions.region_report import RegionReport
 from simulator.regions.region_run import RegionRun, RegionSpec
 
 MOST_ENGINES = 8
-"""Larger fleets are simulated at this size, in proportion, with one engine per region at least."""
+"""Larger fleets are scaled down to this size, in proportion, with at least one engine per region."""
 MOST_REGIONS = 6
 MOST_RULES = 8
-"""The most rules that are left out one by one."""
+"""Rules that are left out one by one, at most."""
 BUSY, QUIET = 45, 8
 """Clients per engine of a region. An engine's batch holds about 30 of these requests."""
 WARMUP_S, DURATION_S = 15.0, 60.0
 
 
 class CostQuestion(msgspec.Struct, frozen=True):
-    """Rules, and the engines that each region has."""
+    """Rules, and the engines of each region."""
 
     document: SovereigntyDocument
     engines: dict[str, int]
@@ -36,7 +36,7 @@ class CostQuestion(msgspec.Struct, frozen=True):
 
 
 class Served(msgspec.Struct, frozen=True):
-    """What a fleet serves under some rules, and what that is over the same fleet without rules."""
+    """The throughput of a fleet under some rules, absolute and relative to the same fleet without rules."""
 
     tokens_per_s: float
     ttft_p90_s: float
@@ -45,13 +45,13 @@ class Served(msgspec.Struct, frozen=True):
 
 
 class SovereigntyCost(msgspec.Struct, frozen=True):
-    """The fleet that was simulated, free of rules and under them, and without each rule."""
+    """The simulated fleet without rules, under all rules, and without each rule."""
 
     engines: dict[str, int]
     free: Served
     ruled: Served
     without: dict[str, Served] = {}
-    """By the rule that is left out, for the first MOST_RULES rules."""
+    """By the omitted rule, for the first MOST_RULES rules."""
 
 
 def cost_of(question: CostQuestion) -> SovereigntyCost:

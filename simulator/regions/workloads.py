@@ -1,4 +1,4 @@
-"""The four workloads: trees of thoughts, and two kinds of chat. Synthetic: shaped after the study, not the data sets.
+"""The four workloads: trees of thoughts, and two kinds of chat. Synthetic: modeled on the study, not the data sets.
 
 A client's n-th program depends on the seed, the client and n alone, so that all policies serve the same requests.
 """
@@ -54,7 +54,7 @@ class ChatShape(msgspec.Struct, frozen=True):
 
 
 class WorkloadSpec(msgspec.Struct, frozen=True):
-    """A workload's clients and engines per region (us, eu, asia) unless told otherwise, and what clients run."""
+    """A workload's default clients and engines per region (us, eu, asia), and the programs of its clients."""
 
     clients: tuple[int, int, int]
     replicas: tuple[int, int, int]
@@ -74,7 +74,7 @@ WORKLOADS = {
 
 
 class ProgramSource:
-    """Makes programs. Mutable state: the counter that names segments, and prefixes made so far."""
+    """Creates programs. Mutable state: the counter that names segments, and the prefixes created so far."""
 
     def __init__(self, spec: WorkloadSpec, regions: tuple[str, ...], seed: int) -> None:
         self._seed = seed

@@ -29,7 +29,7 @@ _POLL_S = 0.5
 
 
 class TargetUnreachableError(RuntimeError):
-    """The target did not come up in time."""
+    """The target did not become available in time."""
 
 
 async def replay(
@@ -40,10 +40,10 @@ async def replay(
     stop: asyncio.Event | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> ReplaySummary:
-    """Send every row when it is due and return what came back; raises TargetUnreachableError.
+    """Send every row when it is due and return the summary; raises TargetUnreachableError.
 
-    Rows must be ordered by timestamp. `stop` ends the replay early: what is under way is cut off and
-    not counted. `say` gets a line while the target is not up yet.
+    Rows must be ordered by timestamp. `stop` ends the replay early: requests in flight are cut off and not counted.
+    `say` receives a line while the target is not up yet.
     """
     counter = SummaryCounter()
     connector = aiohttp.TCPConnector(limit=options.max_in_flight)
@@ -64,7 +64,7 @@ async def replay(
 
 
 class _Run:
-    """One replay under way. Mutable state: `tasks` (requests in flight) and the counter."""
+    """One replay in progress. Mutable state: `tasks` (requests in flight) and the counter."""
 
     def __init__(
         self, session: aiohttp.ClientSession, options: ReplayOptions, counter: SummaryCounter, progress: ReplayProgress
@@ -118,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Replay as parsed arguments (add_arguments) say and print the summary; 1 if nothing succeeded."""
+    """Replay by the parsed arguments (add_arguments) and print the summary; 1 if nothing succeeded."""
     if arguments.parent_pid is not None:
         die_with_parent(arguments.parent_pid)
     try:

@@ -1,4 +1,4 @@
-"""What a replay is told: target, pace, limits; and its command line."""
+"""The options of a replay: target, pace, limits; and its command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DEFAULT_ROWS = 4000
 
 
 class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of one replay, independent of where its rows come from."""
+    """Options of one replay, independent of the source of its rows."""
 
     target: str
     """Base URL of an OpenAI-compatible server, without /v1."""
@@ -35,7 +35,7 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
     retry: int = 0
     """Times a rejected request (429, 503) is sent again."""
     wait_s: float = 60.0
-    """How long to wait for the target to come up."""
+    """Time to wait for the target to become available."""
     timeout_s: float = 600.0
     """Longest time one request may take."""
 

@@ -1,4 +1,4 @@
-"""Shows how a replay goes: a bar on a terminal, a line every ten seconds elsewhere."""
+"""Shows the progress of a replay: a bar on a terminal, a line every ten seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _LINE_EVERY_S = 10.0
 
 
 class ReplayProgress(Protocol):
-    """Told after each request that ended; `close` when no more will."""
+    """Receives the counts after each request that ended; `close` is the last call."""
 
     def update(self, counter: SummaryCounter) -> None:
-        """One more request ended."""
+        """Show the counts after one more request."""
 
     def close(self) -> None:
-        """The replay is over."""
+        """End the display."""
 
 
 class Silent:
     """Shows nothing, for callers that use the replay as a library."""
 
     def update(self, counter: SummaryCounter) -> None:
-        """Ignore it."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Ignore it."""
+        """Do nothing."""
 
 
 class ProgressBar:
@@ -45,7 +45,7 @@ class ProgressBar:
         self._bar.update()
 
     def close(self) -> None:
-        """Leave the bar as it stands."""
+        """Leave the bar in its last state."""
         self._bar.close()
 
 
@@ -66,7 +66,7 @@ class Lines:
             self._stream.flush()
 
     def close(self) -> None:
-        """Nothing is left open."""
+        """Do nothing."""
 
 
 def progress_for(total: int | None, stream: TextIO | None = None) -> ReplayProgress:

@@ -39,7 +39,7 @@ class _Chunk(msgspec.Struct, frozen=True):
 
 
 class _Rejected(msgspec.Struct, frozen=True):
-    """The server said 429 or 503; it may be asked again after so many seconds."""
+    """The server answered 429 or 503; the request may be repeated after this many seconds."""
 
     after_s: float
     outcome: ReplayOutcome
@@ -49,7 +49,7 @@ _decode_chunk = msgspec.json.Decoder(_Chunk).decode
 
 
 async def send_row(session: aiohttp.ClientSession, body: bytes, options: ReplayOptions) -> ReplayOutcome:
-    """Send a request_body, again after rejections as often as options.retry says, and return how it ended."""
+    """Send a request_body, again after rejections up to options.retry times, and return the outcome."""
     for _ in range(options.retry):
         result = await _send_once(session, body, options)
         if isinstance(result, ReplayOutcome):
@@ -143,7 +143,7 @@ def _retry_after(headers: Mapping[str, str]) -> float:
 
 
 def _reason(body: bytes) -> str:
-    """Return the message of an error body, short enough to count by."""
+    """Return the message of an error body, short enough to group by."""
     match = re.search(rb'"message":\s?"([^"]{1,120})', body)
     return (match.group(1) if match else body[:120]).decode(errors="replace")
 

@@ -1,4 +1,4 @@
-"""What a replay found out: one outcome per request, and the summary of all."""
+"""The results of a replay: one outcome per request, and the summary of all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _KEPT_TTFTS = 200_000
 
 
 class ReplayOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How one request ended: `status` is ok, rejected (429 or 503) or failed (`error` says how)."""
+    """How one request ended: `status` is ok, rejected (429 or 503) or failed (`error` states how)."""
 
     status: str
     ttft_s: float | None = None
@@ -39,11 +39,11 @@ class ReplaySummary(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int
     cached_tokens: int
     cached_share: float | None
-    """Of the prompt tokens of answers that report cached tokens."""
+    """Cached share of the prompt tokens, of answers that report it."""
     output_tokens: int
     output_tokens_per_s: float
     latest_send_s: float
-    """How far the worst request left behind its schedule; large: raise --max-in-flight or lower --speed."""
+    """Largest delay of a send behind its schedule; if large, raise --max-in-flight or lower --speed."""
     errors: dict[str, int]
 
 
@@ -62,7 +62,7 @@ class SummaryCounter:
 
     @property
     def done(self) -> int:
-        """Requests that ended, however."""
+        """Requests that ended, in any way."""
         return self.counts.total()
 
     def add(self, outcome: ReplayOutcome) -> None:

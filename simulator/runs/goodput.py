@@ -17,8 +17,8 @@ from simulator.workloads.prepared_workload import Workload
 
 SHARE = 0.9
 _GROWTH = 1.3
-_LOOK_BEYOND = 3
-"""Tenths looked at beyond the last rate that passes: near the cliff a rate can fail by luck."""
+_TRIED_BEYOND = 3
+"""Tenths tried beyond the last rate that passes: near the limit a rate can fail by chance."""
 _MOST_TENTHS = 1_000_000
 
 
@@ -36,9 +36,9 @@ class _Verdict(msgspec.Struct, frozen=True):
 
 
 class LateWatch:
-    """Ends a run once so many requests are late for certain that the share can no longer be reached.
+    """Ends a run once the share can no longer be reached, because too many requests are certainly late.
 
-    Mutable state: `_at` (requests looked at, in order of arrival) and `_late`.
+    Mutable state: `_at` (requests checked, in order of arrival) and `_late`.
     """
 
     def __init__(self, total: int, warmup: int) -> None:
@@ -47,7 +47,7 @@ class LateWatch:
         self._late = 0
 
     def __call__(self, simulation: FleetSimulation) -> bool:
-        """Count the requests whose deadline is over; they come in order of deadline as all have one SLO."""
+        """Count the requests past their deadline; all have one SLO, so they are in order of deadline."""
         history = simulation.history
         while self._at < len(history):
             record = history[self._at]
@@ -60,7 +60,7 @@ class LateWatch:
 
 
 def find_goodput(spec: RunSpec, workload: Workload, on_run: Callable[[float, bool], None] | None = None) -> Goodput:
-    """Search both goodputs; `on_run` hears of each rate that was tried and whether it passed by requests."""
+    """Search both goodputs; `on_run` receives each rate that was tried and whether it passed by requests."""
     known: dict[int, _Verdict] = {}
 
     def verdict(tenths: int) -> _Verdict:
@@ -77,10 +77,10 @@ def find_goodput(spec: RunSpec, workload: Workload, on_run: Callable[[float, boo
 
 
 def largest(passes: Callable[[int], bool], guess: int) -> int:
-    """Return the largest number ≥ 1 that passes, 0 where none does: bracket from the guess, bisect, look beyond.
+    """Return the largest number ≥ 1 that passes, 0 where none does: bracket from the guess, bisect, try beyond.
 
-    `passes` may waver near its edge; after the bisection a few numbers beyond are tried, again from
-    each that passes.
+    `passes` may fluctuate near its limit; after the bisection a few numbers beyond are tried, again from each that
+    passes.
     """
     low, high = 0, guess
     while high <= _MOST_TENTHS and passes(high):
@@ -94,7 +94,7 @@ def largest(passes: Callable[[int], bool], guess: int) -> int:
         else:
             high = middle
     beyond = low + 1
-    while low and beyond <= low + _LOOK_BEYOND:
+    while low and beyond <= low + _TRIED_BEYOND:
         if passes(beyond):
             low = beyond
         beyond += 1

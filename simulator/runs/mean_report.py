@@ -1,4 +1,4 @@
-"""The mean of reports that differ in their seed only."""
+"""The mean of reports that differ only in their seed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 def mean_of(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the only report, or one of means with all reports under `seeds`.
 
-    A figure that one of them lacks (None) has no mean.
+    A figure that any of them lacks (None) has no mean.
     """
     if len(reports) == 1:
         return reports[0]

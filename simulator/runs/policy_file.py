@@ -1,6 +1,6 @@
 """The policy documents that `simulate` reads from files: a routing policy, alone or with its automations, as published.
 
-What a file says that nobody knows is an error, with the names that are known there.
+An unknown name in a file is an error, whose message lists the known names.
 """
 
 from __future__ import annotations
@@ -25,41 +25,41 @@ _UNKNOWN = re.compile(r"unknown field `[^`]*`(?: - at `\$([^`]*)`)?")
 
 
 class UnreadablePolicyError(ValueError):
-    """The file holds no such document; the message says what is wrong and where."""
+    """The file holds no such document; the message states what is wrong and where."""
 
 
 class PolicyFile(RoutingPolicy, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole policy version, as API and console give it out, or its routing half."""
+    """A whole policy version, as API and console export it, or its routing half."""
 
     automation: AutomationPolicy | None = None
-    """None: the file says nothing of automations, so none steers."""
+    """None: the file has no automations, so none runs."""
 
 
 class PolicyDocuments(msgspec.Struct, frozen=True, kw_only=True):
-    """What a policy file says of routing and of automations; automations None: it says nothing of them."""
+    """The routing policy and the automations of a policy file; automations None: it has none."""
 
     routing: RoutingPolicy
     automation: AutomationPolicy | None = None
     notes: tuple[str, ...] = ()
-    """What was made of the file in reading it, as sentences."""
+    """How the file was read, as sentences."""
 
 
 def read_policy(path: Path) -> PolicyDocuments:
-    """Read a JSON policy, of the schema before too, as the control plane does; raises UnreadablePolicyError."""
+    """Read a JSON policy, also of the previous schema, as the control plane does; raises UnreadablePolicyError."""
     written = _decoded(path, "policy")
     current = _current(path, written, whole_policy.upgraded)
-    found = _converted(path, current, PolicyFile, "policy")
-    if found.automation is not None and (wrong := contradictions(found.automation)):
+    policy = _converted(path, current, PolicyFile, "policy")
+    if policy.automation is not None and (wrong := contradictions(policy.automation)):
         raise UnreadablePolicyError(f"{path}: automation: {'; '.join(wrong)}")
-    routing = {name: getattr(found, name) for name in RoutingPolicy.__struct_fields__}
+    routing = {name: getattr(policy, name) for name in RoutingPolicy.__struct_fields__}
     notes = list(_notes(f"{path}", written, current))
-    if found.automation is not None:
+    if policy.automation is not None:
         notes += _notes(f"{path}: {AUTOMATION}", written[AUTOMATION], current[AUTOMATION])
-    return PolicyDocuments(routing=RoutingPolicy(**routing), automation=found.automation, notes=tuple(notes))
+    return PolicyDocuments(routing=RoutingPolicy(**routing), automation=policy.automation, notes=tuple(notes))
 
 
 def read_automation(path: Path) -> tuple[AutomationPolicy, tuple[str, ...]]:
-    """Read a JSON automation document likewise and return it with what was made of it in reading."""
+    """Read a JSON automation document likewise and return it with notes on how it was read."""
     written = _decoded(path, "automation document")
     current = _current(path, written, whole_policy.upgraded_automation)
     policy = _converted(path, current, AutomationPolicy, "automation document")
@@ -95,14 +95,14 @@ def _converted(path: Path, document: Any, form: type[Document], noun: str) -> Do
 
 
 def _notes(where: str, written: dict[str, Any], current: dict[str, Any]) -> Iterator[str]:
-    """Say so where a document is of an earlier schema."""
+    """Yield a note where a document has an earlier schema."""
     before, now = written.get(FIELD), current.get(FIELD)
     if before is not None and before != now:
         yield f"{where} is of schema {before}; it was read as schema {now}, and the file left as it is"
 
 
 def _known(form: Any, message: str) -> str:
-    """Return the names that are known where the message complains of an unknown one, as an end of its sentence."""
+    """Return the known names as the end of a message about an unknown one."""
     complaint = _UNKNOWN.search(message)
     if complaint is None:
         return ""

@@ -1,4 +1,4 @@
-"""The figures of one run, under the keys of the `simulate` contract, and more detail beside them."""
+"""The figures of one run, under the keys of the `simulate` contract, and additional detail."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LengthBand(msgspec.Struct, frozen=True):
 
 
 class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """What the contract does not name."""
+    """Figures outside the contract."""
 
     counted: int
     """Requests after the warm-up; all shares are of these."""
@@ -37,27 +37,26 @@ class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
     bands: list[LengthBand]
     """By prompt length: four quarters and the longest tenth."""
     finished_per_s: float = 0.0
-    """Finished requests per second, from the first arrival to the last end; what a closed loop's rate came to."""
+    """Finished requests per second, from the first arrival to the last end; the rate of a closed loop."""
     series: list[tuple[float, list[int]]] = []
-    """(seconds, in-flight tokens of each engine), where asked for."""
+    """(seconds, in-flight tokens of each engine), on request."""
     ttft_quantiles_s: list[float] = []
-    """Percentiles 0 to 100 of the times to first token of answered requests, where asked for."""
+    """Percentiles 0 to 100 of the times to first token of answered requests, on request."""
     plans: list[PlanRow] = []
-    """What automations planned, where there were any."""
+    """Plans of the automations, if there were any."""
     prefill: int = 0
     """Engines of the prefill role at the beginning; 0: every engine did both."""
     engine_changes: list[EngineChange] = []
-    """Engines that automations added, removed or turned to the other role, in order of time."""
+    """Engines that automations added, removed or switched to the other role, in order of time."""
     canary: CanaryReport | None = None
-    """Both arms beside each other; None: nothing was tried."""
+    """Both arms side by side; None: nothing was tried."""
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One run. Shares are 0..1 of the requests, or prompt tokens, after the warm-up; None: nobody was served.
+    """One run. Shares are 0..1 of the requests, or prompt tokens, after the warm-up; None: no request was served.
 
-    On time means a first token within the SLO (and a mean time between tokens within its own, where one
-    is set); rejected and unfinished requests are late. Times between tokens are 0 where no answer has
-    a second token.
+    On time means a first token within the SLO (and a mean time between tokens within its own, if one is set); rejected
+    and unfinished requests are late. Times between tokens are 0 where no answer has a second token.
     """
 
     placement: str
@@ -112,7 +111,7 @@ def report_of(spec: RunSpec, workload: Workload, simulation: FleetSimulation, wa
         qps=spec.qps,
         requests=len(workload),
         slo_share=_share(sum(good), len(good)),
-        slo_token_share=_share(sum(each for each, met in zip(tokens, good, strict=True) if met), sum(tokens)),
+        slo_token_share=_share(sum(count for count, met in zip(tokens, good, strict=True) if met), sum(tokens)),
         ttft_p50_s=percentile(ttfts, 50),
         ttft_p90_s=percentile(ttfts, 90),
         ttft_p99_s=percentile(ttfts, 99),
@@ -147,7 +146,7 @@ def _detail(
         seed=spec.seed,
         unfinished=sum(record.status == "unfinished" for record in records),
         failed=sum(record.status == "failed" for record in records),
-        bands=length_bands([(each.request.prompt_tokens, met) for each, met in zip(records, good, strict=True)]),
+        bands=length_bands([(item.request.prompt_tokens, met) for item, met in zip(records, good, strict=True)]),
         finished_per_s=_finished_per_s(records),
         series=simulation.samples.series,
         ttft_quantiles_s=ttft_quantiles_s,
@@ -161,13 +160,13 @@ def _finished_per_s(records: Sequence[RequestRecord]) -> float:
 
 
 def quantiles(ordered: Sequence[float]) -> list[float]:
-    """Return the percentiles 0, 1, … 100 of ascending values; nothing of none."""
+    """Return the percentiles 0, 1, … 100 of ascending values; empty without values."""
     return [percentile(ordered, percent) or 0.0 for percent in range(101)] if ordered else []
 
 
 def length_bands(requests: Sequence[tuple[int, bool]]) -> list[LengthBand]:
     """Return the shares on time of (prompt tokens, on time) by prompt length: four quarters and the longest tenth."""
-    # By length alone: of equally long prompts, and many are cut to one length, the late ones must not come first.
+    # By length alone: many prompts are cut to the same length, and the late ones among them must not be first.
     ordered = sorted(requests, key=lambda pair: pair[0])
     count = len(ordered)
     bands = []

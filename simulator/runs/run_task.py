@@ -1,4 +1,4 @@
-"""One task of `simulate`: a run over a trace, perhaps with its goodput; fit to be sent to a child process."""
+"""One task of `simulate`: a run over a trace, possibly with its goodput; can be sent to a child process."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from simulator.workloads.registry import generate_workload
 
 
 class RunTask(msgspec.Struct, frozen=True, kw_only=True):
-    """A run and where its requests come from: a file, or a generated workload's name with its settings."""
+    """A run and the source of its requests: a file, or a generated workload's name with its settings."""
 
     trace: str
     settings: dict[str, Any] | None = None
-    """Of a generated workload; None: `trace` is a file."""
+    """Settings of a generated workload; None: `trace` is a file."""
     requests: int | None
     max_input: int | None
     goodput: bool
     automation: AutomationPolicy | None = None
-    """Steers the pool during the run, not in a search for goodput."""
+    """Automations of the pool during the run, but not in a search for goodput."""
     spec: RunSpec
 
 
@@ -40,9 +40,9 @@ class NothingCountedError(ValueError):
 
 
 def do_task(task: RunTask, on_step: Callable[[int, str], None] | None = None) -> RunReport:
-    """Run the task; `on_step` hears how many more requests came and, in a goodput search, which rate was tried.
+    """Run the task; `on_step` receives how many more requests arrived and, in a goodput search, which rate was tried.
 
-    Raises TraceError on a bad trace, WrongWorkloadError on wrong settings of a generated one, and
+    Raises TraceError on an invalid trace, WrongWorkloadError on invalid settings of a generated one, and
     NothingCountedError where the warm-up leaves nothing.
     """
     workload = workload_of(task)
@@ -70,12 +70,12 @@ def do_task(task: RunTask, on_step: Callable[[int, str], None] | None = None) ->
         report = msgspec.structs.replace(report, detail=detail)
     if not task.goodput:
         return report
-    found = find_goodput(
+    goodput = find_goodput(
         task.spec,
         workload,
         None if on_step is None else lambda qps, passed: on_step(0, f"{qps:.1f} QPS {'holds' if passed else 'fails'}"),
     )
-    return msgspec.structs.replace(report, goodput_qps=found.by_requests, goodput_both_qps=found.by_both)
+    return msgspec.structs.replace(report, goodput_qps=goodput.by_requests, goodput_both_qps=goodput.by_both)
 
 
 def do_encoded(task: bytes) -> bytes:
@@ -84,7 +84,7 @@ def do_encoded(task: bytes) -> bytes:
 
 
 def workload_of(task: RunTask) -> Workload:
-    """Return the task's requests, made once however often they are asked for; raises TraceError, WrongWorkloadError."""
+    """Return the task's requests, created once and cached; raises TraceError, WrongWorkloadError."""
     settings = None if task.settings is None else msgspec.json.encode(task.settings)
     return _workload(task.trace, settings, task.requests, task.max_input, task.spec.seed)
 

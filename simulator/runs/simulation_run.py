@@ -1,4 +1,4 @@
-"""One run of one policy over one workload: what is asked for, and what came out."""
+"""One run of one policy over one workload: its specification and its execution."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ OWNER_RTT_S = 0.0005
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run is told, beside its workload."""
+    """The specification of one run, except its workload."""
 
     policy: RoutingPolicy
     engines: int = 8
     prefill: int = 0
     """Engines of the prefill role; the others then decode. 0: every engine does both."""
     qps: float | None = None
-    """Mean arrivals per second; None: as recorded, or as a closed loop's clients make them."""
+    """Mean arrivals per second; None: as recorded, or as a closed loop's clients send them."""
     arrivals: ArrivalPattern = ArrivalPattern()
     warmup: int = 0
-    """First requests that no metric counts."""
+    """Number of first requests that no metric counts."""
     engine_model: str = "reference"
     profile: EngineProfile = msgspec.field(default_factory=EngineProfile)
     slo_tpot_s: float | None = None
@@ -55,16 +55,16 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Time to first token by which requests count as on time; None: the policy's objective."""
     seed: int = 0
     report_age_s: float = 0.0
-    """How late the router hears what engines say of their load; its own dispatches it counts at once."""
+    """Delay of the engines' load reports to the router; its own dispatches are counted at once."""
     sample_every_s: float = 1.0
     transfers: bool = False
-    """Engines fetch KV blocks from each other where a placement asks for it; no live pool does."""
+    """Whether engines fetch KV blocks from each other where a placement asks for it; no live pool does."""
     kv_nodes: KvNodesSpec | None = None
-    """Node managers that keep what engines compute; None: there are none."""
+    """Node managers that store computed blocks; None: there are none."""
     keep_series: bool = False
-    """Keep the in-flight tokens of every sample."""
+    """Whether to keep the in-flight tokens of every sample."""
     keep_quantiles: bool = False
-    """Report the whole distribution of times to first token."""
+    """Whether to report the whole distribution of times to first token."""
     changes: tuple[FleetChange, ...] = ()
     gateways: int = 1
     """Gateways that share the pool."""
@@ -73,7 +73,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     owner_rtt_s: float = OWNER_RTT_S
     """Round trip between a gateway and the one that decides."""
     arms: tuple[ArmEntry, ...] = ()
-    """Placements that choose for a share of the sessions, beside the policy's."""
+    """Placements other than the policy's, each for a share of the sessions."""
 
 
 def evaluation_policy(
@@ -90,7 +90,7 @@ def evaluation_policy(
         queue_limit=1_000_000,
         max_wait_s=3600.0,
         reservation_ttl_s=86_400.0,
-        # Reports are fresh here; their age only sets when an engine that one holds back is looked at once more.
+        # Reports are fresh here; their age only sets when an engine that one holds back is checked again.
         dispatch_limit=DispatchLimitDocument(report_ttl_s=1.0),
     )
 
@@ -118,7 +118,7 @@ def roles_of(spec: RunSpec) -> dict[str, Role]:
 
 
 def engine_profiles(profile: EngineProfile, seed: int) -> Iterator[EngineProfile]:
-    """Yield one profile per engine without end; they differ in what their caches leave to chance, if anything."""
+    """Yield one profile per engine without end; they differ only in the seed of random evictions."""
     rng = random.Random(f"{seed}:{profile.eviction_seed}:eviction")
     while True:
         yield profile if profile.eviction == "lru" else replace(profile, eviction_seed=rng.getrandbits(63))
@@ -165,7 +165,7 @@ def simulation_of(
 
 
 def run(spec: RunSpec, workload: Workload, watch: Watch | None = None) -> FleetSimulation:
-    """Run to the end, or until `watch` says so, and return the simulation with its records."""
+    """Run to the end, or until `watch` ends it, and return the simulation with its records."""
     simulation = simulation_of(spec, workload)
     simulation.run(watch)
     return simulation

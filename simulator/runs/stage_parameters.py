@@ -22,18 +22,17 @@ _OWN = (
     "starvation_limit_s",
 )
 _OBJECTS = ("admission", "decode_cost", "dispatch_limit", "fairness")
-"""Objects of the policy whose members are set by `object.member`."""
+"""Objects of the policy whose members are set as `object.member`."""
 
 
 def set_parameters(
     policy: RoutingPolicy, parameters: Mapping[str, Parameter], *, lenient: bool = False
 ) -> tuple[RoutingPolicy, list[str]]:
-    """Return the policy with the parameters set, and what is wrong with them.
+    """Return the policy with the parameters set, and their problems.
 
-    `beta`, `placement.beta` and `order.…` name a stage's parameter, `prefill_window_tokens` and its like a field
-    of the policy, `admission.mode` and its like a member of one of its objects. With `lenient` a
-    parameter that the stage of this policy does not know is left out, if some other stage of the
-    registry knows it.
+    `beta`, `placement.beta` and `order.…` name a stage's parameter, `prefill_window_tokens` and similar a field of the
+    policy, `admission.mode` and similar a member of one of its objects. With `lenient`, a parameter that this policy's
+    stage lacks is left out, if another stage of the registry has it.
     """
     problems: list[str] = []
     for key, value in parameters.items():

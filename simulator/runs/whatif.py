@@ -1,7 +1,7 @@
-"""What-if: what a policy would have done with recorded requests, simulated in a child process.
+"""What-if: the results of a policy on recorded requests, simulated in a child process.
 
-The child keeps the caller's process free: a simulation is pure CPU work of seconds. Caller and child
-speak JSON lines; nothing else crosses.
+The child keeps the caller's process free: a simulation is pure CPU work of seconds. Caller and child exchange JSON
+lines and nothing else.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from simulator.runs.run_report import RunReport
 from simulator.runs.run_task import RunTask
 from simulator.runs.whatif_messages import Failure, Message, WhatIfDone, WhatIfProgress
 
-_LOOK_EVERY_S = 0.1
+_POLL_S = 0.1
 _ROOT = Path(__file__).resolve().parents[2]
 
 
 class WhatIfError(RuntimeError):
-    """The what-if could not be run to its end; the message says why."""
+    """The what-if did not run to its end; the message states why."""
 
 
 class WhatIfCancelledError(WhatIfError):
@@ -40,11 +40,11 @@ def run_in_child(
     on_progress: Callable[[float], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> RunReport:
-    """Carry the task out in a child process and return its report.
+    """Carry out the task in a child process and return its report.
 
-    `on_progress` hears the share of the requests that have arrived, 0..1; `cancelled` is asked ten times a
-    second. Raises WhatIfCancelledError, or WhatIfError on a bad recording or policy, on a child that died
-    and after `max_s` seconds. The child dies with the calling thread, which waits for it here.
+    `on_progress` receives the share of the requests that have arrived, 0..1; `cancelled` is called ten times a second.
+    Raises WhatIfCancelledError, or WhatIfError on an invalid recording or policy, on a child that died and after
+    `max_s` seconds. The child dies with the calling thread, which waits for it here.
     """
     command = [sys.executable, "-m", "simulator.runs.whatif_child", "--parent-pid", str(os.getpid())]
     child = subprocess.Popen(  # noqa: S603  # our own interpreter and module
@@ -61,7 +61,7 @@ def run_in_child(
 
 
 class _Conversation:
-    """Gives the child its task and listens until its report. Mutable state: `_buffer`, an unfinished line."""
+    """Sends the child its task and reads until its report. Mutable state: `_buffer`, an unfinished line."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class _Conversation:
                     raise WhatIfCancelledError("the what-if was cancelled")
                 if time.monotonic() > self._until:
                     raise WhatIfError("the what-if took too long and was ended; take fewer requests")
-                if selector.select(_LOOK_EVERY_S):
+                if selector.select(_POLL_S):
                     report = self._read(os.read(stdout.fileno(), 65_536))
                     if report is not None:
                         return report

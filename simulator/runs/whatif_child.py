@@ -1,4 +1,4 @@
-"""The child process of a what-if: takes one task on stdin, tells progress and the report on stdout."""
+"""The child process of a what-if: reads one task from stdin, writes progress and the report to stdout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from simulator.workloads.trace import TraceError
 
 _STEPS = 100
 NICE = 10
-"""A what-if gives way to the live wing on the same machine."""
+"""A what-if yields to live processes on the same machine."""
 
 
 def main(argv: list[str]) -> int:
@@ -33,28 +33,28 @@ def main(argv: list[str]) -> int:
         task = msgspec.json.decode(sys.stdin.buffer.read(), type=prepared(RunTask))
         _do(task)
     except (TraceError, NothingCountedError, PolicyStageError, UnknownEngineModelError, msgspec.DecodeError) as error:
-        _tell(Failure(str(error)))
-    except Exception as error:  # noqa: BLE001  # the edge of this process: the caller must hear of it
-        _tell(Failure(f"{type(error).__name__}: {error}"))
+        _send(Failure(str(error)))
+    except Exception as error:  # noqa: BLE001  # the edge of this process: the caller must receive it
+        _send(Failure(f"{type(error).__name__}: {error}"))
         return 1
     return 0
 
 
 def _do(task: RunTask) -> None:
     total = len(workload_of(task))
-    arrived = told = 0
+    arrived = reported = 0
 
     def step(requests: int, note: str) -> None:
-        nonlocal arrived, told
+        nonlocal arrived, reported
         arrived += requests
-        if arrived * _STEPS // total > told:
-            told = arrived * _STEPS // total
-            _tell(WhatIfProgress(arrived / total))
+        if arrived * _STEPS // total > reported:
+            reported = arrived * _STEPS // total
+            _send(WhatIfProgress(arrived / total))
 
-    _tell(WhatIfDone(do_task(task, step)))
+    _send(WhatIfDone(do_task(task, step)))
 
 
-def _tell(message: Message) -> None:
+def _send(message: Message) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(message) + b"\n")
     sys.stdout.buffer.flush()
 

@@ -1,4 +1,4 @@
-"""What a what-if's child process tells, one JSON object per line."""
+"""The messages of a what-if's child process, one JSON object per line."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Sessions that come back, and the tiers that keep their KV caches: `manage.py simulate_sessions`."""
+"""Returning sessions, and the tiers that keep their KV caches: `manage.py simulate_sessions`."""

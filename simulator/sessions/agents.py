@@ -1,8 +1,8 @@
 """Projects in which agents call one another in turn, after MetaGPT (SYMPHONY §3.5, §4.4).
 
-A product manager, an architect and a project manager speak once, then an engineer writes file after file. Each file is
-reviewed and revised up to three times; after some the project manager is asked before the next. Every agent keeps one
-session per project. Who may come next, and when, is learned from ten projects, as in the paper.
+A product manager, an architect and a project manager act once, then an engineer writes file after file. Each file is
+reviewed and revised up to three times; after some of them the project manager is asked before the next. Every agent
+keeps one session per project. The next agent and its delay are learned from ten projects, as in the paper.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROLES = ("product_manager", "architect", "project_manager", "engineer", "reviewe
 
 
 class AgentProject:
-    """One project after another, agent by agent. Mutable: the project's sessions and its calls to come."""
+    """One project after another, agent by agent. Mutable: the project's sessions and its future calls."""
 
     def __init__(self, rng: random.Random, ids: count[int], max_context: int, *, files: int = 8) -> None:
         self._rng = rng
@@ -66,7 +66,7 @@ class AgentProject:
         )
 
     def _project(self) -> Iterator[str]:
-        """Yield the agents that are called, project after project."""
+        """Yield the called agents, project after project."""
         while True:
             self._sessions = {role: Session(next(self._ids)) for role in ROLES}
             self._workflow = self._sessions[ROLES[0]].session_id

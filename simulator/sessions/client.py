@@ -1,4 +1,4 @@
-"""What a simulated client does next: the protocol that conversations and agents share."""
+"""The next request of a simulated client: the protocol that conversations and agents share."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class NextTurn(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int
     answer_tokens: int
     after_s: float
-    """From the end of the client's request before it."""
+    """Seconds after the end of the client's previous request."""
     lead_s: float | None
-    """How long before the request its advisory comes; None: agents before it tell, by the call graph."""
+    """Seconds by which its advisory precedes the request; None: preceding agents send it, by the call graph."""
     agent: str = ""
-    """Who asks; empty: a person."""
+    """The agent that sends it; empty: a person."""
     workflow: int = 0
     """The project that the agent works on."""
 
@@ -32,4 +32,4 @@ class SessionClient(Protocol):
         """Return the sessions that have caches from the start."""
 
     def next_turn(self) -> NextTurn:
-        """Return the request after the one that was returned last, whose session has got its answer by then."""
+        """Return the request after the last returned one, which has been answered by then."""

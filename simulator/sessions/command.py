@@ -1,4 +1,4 @@
-"""`manage.py simulate_sessions`: sessions that come back against one system of keeping KV caches, or several."""
+"""`manage.py simulate_sessions`: returning sessions on one or several systems of keeping KV caches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _COLUMNS = (
 
 
 def main(argv: Sequence[str], prog: str = "simulate_sessions") -> int:
-    """Run what the arguments ask for and return the exit status: 0, or 2 where they cannot be run."""
+    """Run the command line and return the exit status: 0, or 2 where the arguments are invalid."""
     arguments = _parser(prog).parse_args(argv)
     specs, problems = specs_of(arguments)
     if problems:
@@ -47,7 +47,7 @@ def main(argv: Sequence[str], prog: str = "simulate_sessions") -> int:
 
 
 def specs_of(arguments: argparse.Namespace) -> tuple[list[SessionSpec], list[str]]:
-    """Return one run per system and seed, and what is wrong with the arguments."""
+    """Return one run per system and seed, and the problems of the arguments."""
     values = OptionValues(arguments)
     users = values.whole("users", 1, _MOST_USERS)
     memory = values.whole("hbm_tokens", 1_000)

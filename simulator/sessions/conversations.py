@@ -26,7 +26,7 @@ _LONGEST_PROMPT, _LONGEST_ANSWER = 8_000, 4_000
 
 
 class Conversations:
-    """One person who has one conversation after another. Mutable: the conversation and its position.
+    """One person with one conversation after another. Mutable: the conversation and its position.
 
     From a stationary start the person is at a random turn of a conversation that is drawn by its length, because long
     ones take up most of the time; from a fresh start at the first turn.
@@ -60,7 +60,7 @@ class Conversations:
             self._join_midway()
 
     def sessions(self) -> list[Session]:
-        """Return the conversation under way, if it has had a turn."""
+        """Return the current conversation, if it has had a turn."""
         return [self._session] if self._session.context_tokens else []
 
     def next_turn(self) -> NextTurn:

@@ -1,4 +1,4 @@
-"""An engine's memory: active requests first, and what is prefetched beside them for as long as there is room.
+"""An engine's memory: active requests first, and prefetched caches while there is room.
 
 Prefetched caches are purged without any I/O, because lower tiers hold copies (SYMPHONY §3.4, cooperative memory).
 """
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from simulator.sessions.links import SessionTransfer
 
 _FIRST_LAYERS = 0.5
-"""Share of a prefetched cache that gives way only after the later layers of all others."""
+"""Share of a prefetched cache that is purged only after the later layers of all others."""
 
 
 @dataclass(slots=True, eq=False)
 class Prefetched:
-    """One session's cache that was brought ahead of its request. Mutable state: `held`, `transfer`."""
+    """One session's cache, prefetched ahead of its request. Mutable state: `held`, `transfer`."""
 
     session_id: int
     tokens: int
@@ -31,7 +31,7 @@ class Prefetched:
 
     @property
     def landed_tokens(self) -> int:
-        """Tokens' worth of layers that are here."""
+        """Tokens' worth of layers that have arrived."""
         if self.transfer is None:
             return 0
         return min(self.held, self.tokens * self.transfer.landed // self.transfer.chunks)
@@ -58,15 +58,15 @@ class EngineMemory:
 
     @property
     def free_tokens(self) -> int:
-        """Tokens that nothing holds."""
+        """Free tokens."""
         return self.capacity - self.active_tokens - self.prefetched_tokens
 
     def missing_tokens(self, tokens: int) -> int:
-        """Return how much a request of this size lacks, were every prefetch purged."""
+        """Return how many tokens a request of this size would lack if every prefetch were purged."""
         return max(0, self.active_tokens + tokens - self.capacity)
 
     def reserve(self, tokens: int, now: float, session_id: int = -1) -> bool:
-        """Give an active request its tokens in place of its own prefetch and of others'; False: not enough."""
+        """Reserve an active request's tokens in place of its own prefetch and of others'; False: not enough."""
         own = self.prefetched.get(session_id)
         missing = tokens - self.free_tokens - (own.held if own is not None else 0)
         if missing > 0:
@@ -78,11 +78,11 @@ class EngineMemory:
         return True
 
     def release(self, tokens: int) -> None:
-        """Take an active request's tokens back."""
+        """Release an active request's tokens."""
         self.active_tokens -= tokens
 
     def prefetch(self, prefetched: Prefetched) -> bool:
-        """Hold a prefetch in free memory, with priority in place of others too; False: there is not enough."""
+        """Hold a prefetch in free memory, with priority also in place of others; False: not enough."""
         if prefetched.session_id in self.prefetched:
             return False
         missing = prefetched.tokens - self.free_tokens
@@ -129,7 +129,7 @@ class EngineMemory:
             del self.prefetched[prefetched.session_id]
 
     def _leaving(self, now: float) -> Iterable[tuple[Prefetched, int]]:
-        """Yield what to purge in its order, each with the tokens that stay."""
+        """Yield the prefetches to purge in order, each with the tokens that stay."""
         oldest = sorted(self.prefetched.values(), key=lambda item: (item.advised_s, item.session_id))
         if self._order == "expected":
             oldest.sort(key=lambda item: (item.expected_s >= now, -item.expected_s, item.session_id))

@@ -1,4 +1,4 @@
-"""The fleet that is simulated: two nodes of four engines, their memory and links, and the served models.
+"""The simulated fleet: two nodes of four engines, their memory and links, and the served models.
 
 The constants are those of the research on advisories (§1); nodes, memory and links are SYMPHONY's testbed (§4).
 """
@@ -16,7 +16,7 @@ MEMORY_BYTES_PER_S = 1.4e12
 CHUNK_TOKENS = 2048
 MAX_BATCH = 256
 LAYER_SHARE = 1 / 32
-"""Of a step, what follows the arrival of the last layer's cache where loads overlap with computing."""
+"""Share of a step that follows the arrival of the last layer's cache where loads overlap with computing."""
 COMPRESSION = 3.5
 DECOMPRESS_S_PER_TOKEN = 10e-6
 
@@ -35,11 +35,11 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def read_s_per_token(self) -> float:
-        """What one resident KV token adds to a step."""
+        """Time that one resident KV token adds to a step."""
         return self.kv_bytes_per_token / MEMORY_BYTES_PER_S
 
     def speed(self, answer_tokens: float) -> SessionEngineSpeed:
-        """Return the model's speed as the routing rules know it."""
+        """Return the model's speed in the form of the routing rules."""
         return SessionEngineSpeed(
             prefill_s_per_token=self.prefill_s_per_token,
             attention_s_per_token_pair=self.attention_s_per_token_pair,

@@ -1,4 +1,4 @@
-"""A node's DRAM: which sessions' KV caches it holds, and which leave when room is needed."""
+"""A node's DRAM: the sessions' KV caches that it holds, and which are evicted when room is needed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable
 class HostMemory:
     """KV tokens of sessions in DRAM, the least recently used first.
 
-    What is on its way here has its room, and is no copy before it has arrived. Mutable state: `_tokens` (session to
-    tokens, in the order of leaving), `_coming`, `_pins`, `used_tokens` (those on their way included).
+    A copy in transfer has reserved room, and counts once it has arrived. Mutable state: `_tokens` (session to tokens,
+    in the order of eviction), `_coming`, `_pins`, `used_tokens` (those in transfer included).
     """
 
     __slots__ = ("_coming", "_on_evicted", "_pins", "_tokens", "capacity_tokens", "used_tokens")
@@ -24,11 +24,11 @@ class HostMemory:
         self._pins: Counter[int] = Counter()
 
     def tokens(self, session_id: int) -> int:
-        """Return how many tokens of a session are here, from its start."""
+        """Return how many tokens of a session are held, from its start."""
         return self._tokens.get(session_id, 0)
 
     def expect(self, session_id: int, tokens: int) -> bool:
-        """Keep room for a copy on its way, if others can make it."""
+        """Reserve room for a copy in transfer, if others can be evicted for it."""
         self.forget(session_id)
         more = max(0, tokens - self.tokens(session_id))
         self.pin(session_id)
@@ -40,7 +40,7 @@ class HostMemory:
         return fits
 
     def arrived(self, session_id: int) -> bool:
-        """Hold what was expected; False: nothing was."""
+        """Hold the expected copy; False: none was expected."""
         more = self._coming.pop(session_id, None)
         if more is None:
             return False
@@ -49,30 +49,30 @@ class HostMemory:
         return True
 
     def forget(self, session_id: int) -> None:
-        """Expect a session's copy no longer."""
+        """Cancel the reservation of a session's copy."""
         self.used_tokens -= self._coming.pop(session_id, 0)
 
     def put(self, session_id: int, tokens: int) -> bool:
-        """Hold this many tokens of a session at once, if others can make room."""
+        """Hold this many tokens of a session at once, if others can be evicted for them."""
         return self.expect(session_id, tokens) and self.arrived(session_id)
 
     def use(self, session_id: int) -> None:
-        """Note that a session was used, so that its copy leaves last."""
+        """Record a use of a session, so that its copy is evicted last."""
         if session_id in self._tokens:
             self._tokens.move_to_end(session_id)
 
     def drop(self, session_id: int) -> None:
-        """Hold a session no longer."""
+        """Drop a session."""
         self.used_tokens -= self._tokens.pop(session_id, 0)
 
     def pin(self, session_id: int, pins: int = 1) -> None:
-        """Keep a copy from leaving; a negative number takes pins back."""
+        """Prevent a copy from being evicted; a negative number releases pins."""
         self._pins[session_id] += pins
         if not self._pins[session_id]:
             del self._pins[session_id]
 
     def pinned(self, session_id: int) -> bool:
-        """Return whether a copy may not leave."""
+        """Return whether a copy may not be evicted."""
         return self._pins[session_id] > 0
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""Where sessions' KV caches lie below engine memory, and the transfers that bring them up, move and keep them."""
+"""The tiers of sessions' KV caches below engine memory, and the transfers that load, move and store them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class KvTiers:
     """DRAM and disks of the nodes, or a remote store, and the links between them.
 
     A copy counts once its last byte has arrived. Mutable state: `hosts`, `fills` (transfers into a node's DRAM, by
-    session and node), links, and of the sessions what is on disk.
+    session and node), links, and which sessions are on disk.
     """
 
     def __init__(self, clock: VirtualClock, hardware: Hardware, model: ServedModel, system: System) -> None:
@@ -39,7 +39,7 @@ class KvTiers:
 
     @property
     def disk_busy(self) -> float:
-        """Return the share of the disks' bandwidth that was used so far."""
+        """Return the share of the disks' bandwidth used so far."""
         could = sum(link.bytes_per_s for link in self.disks) * self._clock.now
         return sum(link.carried_bytes for link in self.disks) / could if could else 0.0
 
@@ -66,7 +66,7 @@ class KvTiers:
         return max(fill_s, link.wait_s(urgent) + size / link.bytes_per_s)
 
     def fill(self, session: Session, node: int, *, urgent: bool) -> SessionTransfer | None:
-        """Bring a session's cache into a node's DRAM; None where it is there, or nowhere."""
+        """Load a session's cache into a node's DRAM; None where it is there, or nowhere."""
         key = session.session_id, node
         fill = self.fills.get(key)
         if fill is not None:
@@ -86,7 +86,7 @@ class KvTiers:
         return self.fills[key].start()
 
     def abandon(self, session: Session, node: int) -> None:
-        """Stop bringing a session's cache into a node's DRAM."""
+        """Stop loading a session's cache into a node's DRAM."""
         fill = self.fills.pop((session.session_id, node), None)
         if fill is not None:
             fill.cancel()
@@ -96,7 +96,7 @@ class KvTiers:
     def load(
         self, session: Session, engine: SessionEngine, landed_tokens: int, on_chunk: Callable[[SessionTransfer], None]
     ) -> SessionTransfer | None:
-        """Bring a session's cache into an engine for its request; None where no copy is left."""
+        """Load a session's cache into an engine for its request; None where no copy is left."""
         node = engine.node
         size = (session.context_tokens - landed_tokens) * self.bytes_per_token
         if self._store == "remote":
@@ -109,7 +109,9 @@ class KvTiers:
         return SessionTransfer([engine.load_link], size, on_chunk, urgent=True, after=fill, ready_share=ready).start()
 
     def prefetch(self, session: Session, engine: SessionEngine, prefetched: Prefetched | None) -> None:
-        """Bring a session's cache into a node's DRAM ahead of its request, and on into the engine if told."""
+        """Load a session's cache into a node's DRAM ahead of its request, and into the engine where `prefetched` is
+        given.
+        """
         node = engine.node
         fill = self.fill(session, node, urgent=False)
         host = self.hosts[node]
@@ -130,7 +132,7 @@ class KvTiers:
             ).start()
 
     def write_back(self, session: Session, engine: SessionEngine) -> None:
-        """Keep what a turn has added: in the node's DRAM and on the disk of the session's node, or in the store."""
+        """Store what a turn added: in the node's DRAM and on the disk of the session's node, or in the store."""
         node, target = engine.node, session.context_tokens
         if self._store == "none":
             return
@@ -140,8 +142,8 @@ class KvTiers:
         else:
             links, held = [engine.store_link], self.hosts[node].tokens(session.session_id)
 
-        def written(each: SessionTransfer) -> None:
-            if each.done and self._store != "remote":
+        def written(transfer: SessionTransfer) -> None:
+            if transfer.done and self._store != "remote":
                 self.hosts[node].put(session.session_id, target)
                 if self._store == "tiers":
                     self._write_disk(session, node, target)
@@ -149,7 +151,7 @@ class KvTiers:
         SessionTransfer(links, (target - held) * self.bytes_per_token, written, urgent=True).start()
 
     def place(self, session: Session, node: int) -> None:
-        """Let a session's cache be there from the start: on disk, and in DRAM where room is left."""
+        """Put a session's cache on a node from the start: on disk, and in DRAM where there is room."""
         session.disk_node = node
         if self._store == "tiers":
             session.disk_tokens = session.disk_booked = session.context_tokens
@@ -161,14 +163,14 @@ class KvTiers:
             session.disk_booked = session.context_tokens
 
     def check(self) -> None:
-        """Raise where a link or a node's DRAM has more than it can."""
+        """Raise where a link or a node's DRAM exceeds its capacity."""
         for link in (*self.nics, *self.uplinks, *self.disks):
             link.check()
         for host in self.hosts:
             host.check()
 
     def _path(self, session: Session, node: int) -> Sequence[SessionLink] | None:
-        """Return the links to a node's DRAM from the best complete copy; none where it is there, None: no copy."""
+        """Return the links to a node's DRAM from the best complete copy; empty where it is there, None: no copy."""
         context = session.context_tokens
         if self.hosts[node].tokens(session.session_id) >= context:
             return ()
@@ -198,9 +200,9 @@ class KvTiers:
         del self.fills[session.session_id, node]
         self._pin(session, -1)
         if self.hosts[node].arrived(session.session_id) and self._move:
-            for other, each in enumerate(self.hosts):
-                if other != node and not each.pinned(session.session_id):
-                    each.drop(session.session_id)
+            for other, host in enumerate(self.hosts):
+                if other != node and not host.pinned(session.session_id):
+                    host.drop(session.session_id)
 
     def _write_disk(self, session: Session, node: int, target: int) -> None:
         added = target - session.disk_booked
@@ -209,8 +211,8 @@ class KvTiers:
         links = [disk] if session.disk_node == node else [self.nics[session.disk_node], disk]
         self.hosts[node].pin(session.session_id)
 
-        def written(each: SessionTransfer) -> None:
-            if each.done:
+        def written(transfer: SessionTransfer) -> None:
+            if transfer.done:
                 session.disk_tokens = max(session.disk_tokens, target)
                 self.hosts[node].pin(session.session_id, -1)
                 if session.demoted and session.context_tokens == target:

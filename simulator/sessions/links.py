@@ -1,4 +1,4 @@
-"""Links that carry KV caches in chunks, requests' loads ahead of prefetches, and never more than their bandwidth."""
+"""Links that carry KV caches in chunks, requests' loads before prefetches, and never more than their bandwidth."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class OverbookedSessionLinkError(Exception):
 
 
 class SessionLink:
-    """One link; FIFO by transfer in each of two classes, urgent first; a chunk in service is carried to its end.
+    """One link; FIFO by transfer in each of two classes, urgent first; a chunk in service is not preempted.
 
-    Mutable state: `carried_bytes`, `booked` (bytes promised and not carried yet, by urgency), `_queues`, `_busy`.
+    Mutable state: `carried_bytes`, `booked` (bytes booked and not carried yet, by urgency), `_queues`, `_busy`.
     """
 
     __slots__ = ("_busy", "_clock", "_queues", "booked", "bytes_per_s", "carried_bytes", "name")
@@ -34,19 +34,19 @@ class SessionLink:
         self._busy = False
 
     def wait_s(self, urgent: bool) -> float:
-        """Return how long a new transfer would wait behind what is booked."""
+        """Return how long a new transfer would wait for the booked bytes."""
         ahead = self.booked[True] + (0.0 if urgent else self.booked[False])
         return ahead / self.bytes_per_s
 
     def offer(self, transfer: SessionTransfer, chunks: int) -> None:
-        """Queue chunks of a transfer that are there to be carried."""
+        """Queue chunks of a transfer that are ready to be carried."""
         queue = self._queues[transfer.urgent]
         queue[transfer] = queue.get(transfer, 0) + chunks
         if not self._busy:
             self._carry_next()
 
     def withdraw(self, transfer: SessionTransfer) -> int:
-        """Take a transfer's chunks out of the queue and return how many they were."""
+        """Remove a transfer's chunks from the queue and return their number."""
         return self._queues[transfer.urgent].pop(transfer, 0)
 
     def check(self) -> None:
@@ -78,10 +78,10 @@ class SessionLink:
 
 
 class SessionTransfer:
-    """Bytes on their way over one or more links, cut into chunks, so that the links work at the same time.
+    """Bytes in transfer over one or more links, cut into chunks, so that the links work at the same time.
 
-    A transfer after another starts with the chunks that are there already (`ready_share`) and gets the others as those
-    of the other land. Mutable state: `urgent`, `landed`, `cancelled`, `_passed`, `_released`, `followers`.
+    A transfer that follows another starts with the chunks that have already arrived (`ready_share`) and gets the others
+    as those of the other arrive. Mutable state: `urgent`, `landed`, `cancelled`, `_passed`, `_released`, `followers`.
     """
 
     __slots__ = (
@@ -114,21 +114,21 @@ class SessionTransfer:
 
     @property
     def done(self) -> bool:
-        """Whether all chunks have landed."""
+        """Whether all chunks have arrived."""
         return self.landed >= self.chunks
 
     @property
     def all_released(self) -> bool:
-        """Whether nothing that this transfer carries is still to come from the one before it."""
+        """Whether the transfer waits for no more chunks of its predecessor."""
         return self._released >= self.chunks
 
     @property
     def left_bytes(self) -> float:
-        """Bytes that have not landed."""
+        """Bytes that have not arrived."""
         return (self.chunks - self.landed) * self.chunk_bytes
 
     def start(self) -> SessionTransfer:
-        """Book the links and queue what is there."""
+        """Book the links and queue the ready chunks."""
         for link in self.links:
             link.booked[self.urgent] += self.chunks * self.chunk_bytes
         if self._after is not None:
@@ -137,7 +137,7 @@ class SessionTransfer:
         return self
 
     def release(self) -> None:
-        """Queue the chunks that the transfer before this one has brought."""
+        """Queue the chunks that the predecessor has delivered."""
         there = self._ready
         if self._after is not None:
             there += (self.chunks - self._ready) * self._after.landed // self._after.chunks
@@ -146,7 +146,7 @@ class SessionTransfer:
             self.links[0].offer(self, more)
 
     def passed(self, link: SessionLink) -> None:
-        """Take the news that a link has carried a chunk: hand it to the next link, or let it land."""
+        """Record that a link has carried a chunk: queue it on the next link, or count it as arrived."""
         if self.cancelled:
             return
         stage = self.links.index(link)
@@ -161,7 +161,7 @@ class SessionTransfer:
         self._on_chunk(self)
 
     def promote(self) -> None:
-        """Let a prefetch go ahead with the requests' loads, because its request has come."""
+        """Give a prefetch the urgency of a request's load, because its request has arrived."""
         if self.urgent or self.done or self.cancelled:
             return
         queued = [link.withdraw(self) for link in self.links]
@@ -173,7 +173,7 @@ class SessionTransfer:
                 link.offer(self, chunks)
 
     def cancel(self) -> None:
-        """Stop; chunks in service are carried to their end for nothing."""
+        """Stop; chunks in service are still carried, for nothing."""
         if not self.done and not self.cancelled:
             for link in self.links:
                 link.withdraw(self)

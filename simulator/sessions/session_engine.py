@@ -1,4 +1,4 @@
-"""One engine: continuous batching with chunked prefill, a step at a time, or many while only decode goes on."""
+"""One engine: continuous batching with chunked prefill, one step at a time, or many during pure decode."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class SessionEngine:
     """An engine under the virtual clock (research on advisories, §1).
 
     A step takes the base time, a share per request, the time to read all KV tokens of the batch, and that of its chunk
-    of prefill. While nobody joins or leaves, decode steps are taken in one jump; who joins waits for the end of the
-    step under way. Mutable state: `waiting`, `bound_*`, `resident_tokens`, `_ready`, `_prefilling`, `_running`,
-    `_leaving`, and the jump under way (`_steps`, `_jump`, `_started_s`, `_version`, `_chunk`, `_stalled_on`).
+    of prefill. While the batch stays the same, decode steps are taken in one jump; a request that joins waits for the
+    end of the current step. Mutable state: `waiting`, `bound_*`, `resident_tokens`, `_ready`, `_prefilling`,
+    `_running`, `_leaving`, and the current jump (`_steps`, `_jump`, `_started_s`, `_version`, `_chunk`, `_stalled_on`).
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class SessionEngine:
         self.load_link = load_link
         self.store_link = store_link
         self.waiting: deque[Turn] = deque()
-        """Bound here and without memory yet."""
+        """Requests bound to this engine that have no memory yet."""
         self.bound_requests = 0
         self.bound_tokens = 0
         self.prefill_tokens = 0
@@ -67,12 +67,12 @@ class SessionEngine:
 
     @property
     def prefill_backlog_s(self) -> float:
-        """Return the time that the prefill bound here takes."""
+        """Return the time of the prefill bound to this engine."""
         return self.prefill_tokens * self.model.prefill_s_per_token
 
     @property
     def step_s(self) -> float:
-        """Return the time of a decode step of the batch under way."""
+        """Return the time of a decode step of the current batch."""
         batch = len(self._running)
         return self.model.step_s + batch * self.model.step_s_per_request + self._read_s
 
@@ -86,34 +86,34 @@ class SessionEngine:
         return self.resident_tokens * self.model.read_s_per_token
 
     def wait(self, turn: Turn) -> None:
-        """Let a request wait for memory: behind those of its class, and of the class before."""
-        place = len(self.waiting)
+        """Queue a request for memory, after those of its class and of the class before."""
+        position = len(self.waiting)
         if turn.session.priority:
-            place = sum(item.session.priority for item in self.waiting)
-        self.waiting.insert(place, turn)
+            position = sum(item.session.priority for item in self.waiting)
+        self.waiting.insert(position, turn)
 
     def bind(self, turn: Turn) -> None:
-        """Count a request that will be served here."""
+        """Count a request that will be served by this engine."""
         self.bound_requests += 1
         self.bound_tokens += turn.memory_tokens
         self.prefill_tokens += turn.prefill_left
 
     def unbind(self, turn: Turn) -> None:
-        """Count it no longer."""
+        """Stop counting a request."""
         self.bound_requests -= 1
         self.bound_tokens -= turn.memory_tokens
         self.prefill_tokens -= turn.prefill_left
 
     def admit(self, turn: Turn) -> None:
-        """Let a request with memory join the batch at the end of the step under way.
+        """Add a request with memory to the batch at the end of the current step.
 
-        One without prefill left has migrated here, and goes on for as many steps as its `finish_step` says.
+        One without prefill left has migrated here, and continues for the steps of its `finish_step`.
         """
         self._ready.append(turn)
         self._interrupt()
 
     def leave(self, turn: Turn, on_left: Callable[[Turn, bool], None]) -> None:
-        """Take a request out at the end of the step under way; `on_left` learns whether it was still in decode then."""
+        """Remove a request at the end of the current step; `on_left` receives whether it was still in decode then."""
         self._leaving.append((turn, on_left))
         self._interrupt()
 
@@ -122,7 +122,7 @@ class SessionEngine:
         return turn.finish_step - self._steps
 
     def loaded(self, transfer: SessionTransfer) -> None:
-        """Take the news that a cache for which the step waits is there."""
+        """Resume the step that waits for this cache."""
         if transfer in self._stalled_on:
             self._stalled_on.discard(transfer)
             if not self._stalled_on:

@@ -1,4 +1,4 @@
-"""Engines, tiers and one system's rules: advisories and requests come in, answered turns go out."""
+"""Engines, tiers and one system's rules: receives advisories and requests, returns answered turns."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from simulator.virtual_clock import VirtualClock
 
 ANSWER_TOKENS = 264
 _OVERRULE_S = 0.3
-"""An arrival takes another engine than the reserved one where that is cheaper by more."""
+"""Cost difference above which an arrival takes another engine than the reserved one."""
 
 
 class SessionFleet:
-    """The fleet under the virtual clock. Mutable state: `engines`, `tiers`, `advised`, and what they hold."""
+    """The fleet under the virtual clock. Mutable state: `engines`, `tiers`, `advised`, and their contents."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class SessionFleet:
         self._on_answered = on_answered
 
     def advise(self, session: Session, lead_s: float) -> None:
-        """Take an advisory: choose an engine, reserve it softly, and prefetch where the system does."""
+        """Apply an advisory: choose an engine, make a soft reservation, and prefetch where the system does."""
         if self.system.advisories == "ignored":
             return
         gated = self.system.advisories == "gated"
@@ -90,7 +90,7 @@ class SessionFleet:
             self.tiers.prefetch(session, engine, prefetched)
 
     def invalidate(self, session: Session) -> None:
-        """Take an advisory back: its reservation ends, and so does its prefetch; what is in DRAM may stay."""
+        """Cancel an advisory, with its reservation and prefetch; data in DRAM may stay."""
         advised = self.advised.release(session.session_id)
         if advised is None:
             return
@@ -126,7 +126,7 @@ class SessionFleet:
         self.start_waiting(engine)
 
     def active_tokens(self) -> list[int]:
-        """Return the KV tokens that each engine's batch holds now."""
+        """Return the KV tokens in each engine's batch."""
         return [engine.resident_tokens for engine in self.engines]
 
     def bound_requests(self) -> list[int]:
@@ -143,7 +143,7 @@ class SessionFleet:
             engine.store_link.check()
 
     def _choose(self, session: Session, reserved: AdvisedSession | None) -> tuple[SessionEngine, bool]:
-        """Return the engine for a request that has come, and whether it recomputes its context."""
+        """Return the engine for an arrived request, and whether it recomputes its context."""
         placement, home = self.system.placement, session.engine
         if placement == "cost":
             cost = at_arrival(
@@ -193,7 +193,7 @@ class SessionFleet:
             prefetched.transfer.cancel()
 
     def start_waiting(self, engine: SessionEngine) -> None:
-        """Give memory to the requests that wait for it, in their order."""
+        """Give memory to the waiting requests, in their order."""
         while engine.waiting:
             turn = engine.waiting[0]
             prefetched = engine.memory.prefetched.get(turn.session.session_id)
@@ -224,7 +224,7 @@ class SessionFleet:
             engine.admit(turn)
 
     def _nearly_loaded(self, load: SessionTransfer, engine: SessionEngine) -> bool:
-        """Return whether what is left would be loaded within one step, so that the batch hardly waits for it."""
+        """Return whether the rest would be loaded within one step, so that the batch hardly waits for it."""
         link = engine.load_link
         return load.all_released and link.booked[True] / link.bytes_per_s <= engine.step_s
 

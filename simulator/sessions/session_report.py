@@ -1,4 +1,4 @@
-"""What one run measured."""
+"""The figures of one run."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import msgspec
 from simulator.sessions.turn import Turn
 
 _WINDOW = 30
-"""Samples over which an engine's KV tokens are averaged: a maximum over a few requests' moment would be noise."""
+"""Samples over which an engine's KV tokens are averaged, since a maximum of single samples would be noise."""
 
 
 class SessionReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Figures of the requests that arrived in the measured time.
 
-    An unanswered request counts with the time that it has waited, so the times past saturation are lower bounds.
+    An unanswered request counts with its waiting time so far, so the times past saturation are lower bounds.
     """
 
     system: str
@@ -29,20 +29,20 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     ttft_mean_s: float
     ttft_p99_s: float
     requests_per_s: float
-    """Answered in the measured time, whenever they arrived."""
+    """Requests answered in the measured time, whenever they arrived."""
     max_over_mean_kv: float
     """Most KV tokens in an engine's batch over the mean of all engines, in windows of 30 s."""
     max_over_median_requests: float
     """Most requests bound to an engine over the median of all engines (1 at least), each second."""
     wasted_bytes: float
-    """Prefetched and not used by a request at that node."""
+    """Bytes prefetched and not used by a request at that node."""
     disk_busy: float
     """Share of the disks' bandwidth that KV caches took, reads and writes, from the start to the end."""
     priority_tpot_ms: float | None = None
-    """Of the sessions with priority; None: none has."""
+    """TPOT of the sessions with priority; None: none has."""
     priority_ttft_s: float | None = None
     regular_tpot_ms: float | None = None
-    """Of the others, where some have priority."""
+    """TPOT of the others, where some have priority."""
     regular_ttft_s: float | None = None
     project_s: float | None = None
     """Mean time of each client's first project; None: clients are people."""
@@ -63,7 +63,7 @@ def report_of(
     disk_busy: float = 0.0,
     projects_s: Sequence[float] = (),
 ) -> SessionReport:
-    """Return the figures of a run that stands at `now`: KV tokens and requests of each engine, sampled each second."""
+    """Return the figures of a run that ends at `now`: KV tokens and requests of each engine, sampled each second."""
     ttft = sorted((turn.first_token_s or now) - turn.arrived_s for turn in turns)
     norm = [((turn.finished_s or now) - turn.arrived_s) / turn.answer_tokens for turn in turns]
     classes = {first: [turn for turn in turns if turn.session.priority == first] for first in (True, False)}

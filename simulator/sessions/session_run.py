@@ -1,4 +1,4 @@
-"""One run: clients in a closed loop against a fleet, and what is measured of it."""
+"""One run: clients in a closed loop against a fleet, and its measurements."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CONTEXT_SHARE_OF_MEMORY = 0.75
 
 
 class SessionSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run."""
+    """The specification of a run."""
 
     workload: str
     system: str
@@ -49,12 +49,12 @@ class SessionSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the clients whose requests have priority."""
     compressed: bool = False
     files: int = 8
-    """That an agents' project writes."""
+    """Files that an agents' project writes."""
     measured_s: float = MEASURED_S
 
 
 def run_sessions(spec: SessionSpec) -> SessionReport:
-    """Run until every request that arrived in the measured time is answered, or as long again, and report."""
+    """Run until every request that arrived in the measured time is answered, or for the same time again, and report."""
     run = _SessionRun(spec)
     run.clock.run(WARM_UP_S)
     end_s = WARM_UP_S + spec.measured_s
@@ -79,7 +79,7 @@ class _SessionRun:
         self.samples: list[list[int]] = []
         self.requests: list[list[int]] = []
         self.projects: dict[int, float] = {}
-        """When each client began its first project, until that ends."""
+        """Start of each client's first project, until that ends."""
         self.projects_s: list[float] = []
         self.measured_left = 0
         self.answered = 0
@@ -99,7 +99,7 @@ class _SessionRun:
         self._upcoming: dict[int, NextTurn] = {}
         self._serving: dict[Turn, int] = {}
         self._left_alone: list[Session] = []
-        self._place(self._make_clients())
+        self._distribute(self._make_clients())
         for number in range(spec.users):
             first = self._plan(number)
             if first.agent:
@@ -130,8 +130,8 @@ class _SessionRun:
             prefill_only=spec.workload == "prefill",
         )  # fmt: skip
 
-    def _place(self, sessions: list[Session]) -> None:
-        """Let the sessions' caches be at their engines; those that nobody asks for again take what room is left."""
+    def _distribute(self, sessions: list[Session]) -> None:
+        """Put the sessions' caches at their engines; those of sessions that never return get the room that is left."""
         random.Random(f"{self._spec.seed} places").shuffle(sessions)
         for number, session in enumerate([*sessions, *self._left_alone]):
             session.engine = number % ENGINES
@@ -150,7 +150,7 @@ class _SessionRun:
         return upcoming
 
     def _await(self, number: int) -> None:
-        """Let the client's next request come after its think time, and the advisory of a person who types before it."""
+        """Schedule the client's next request after its think time, and before it the advisory of a person who types."""
         upcoming = self._upcoming[number]
         arrival_s = self.clock.now + upcoming.after_s
         if upcoming.lead_s is not None:
@@ -161,7 +161,7 @@ class _SessionRun:
         if self._hints[number].random() >= self._spec.missed:
             self.clock.at(at_s, partial(self.fleet.advise, session, lead_s))
 
-    def _tell_next_agents(self, number: int, upcoming: NextTurn) -> None:
+    def _advise_next_agents(self, number: int, upcoming: NextTurn) -> None:
         advice = self._workflows.started(upcoming.workflow, upcoming.agent, upcoming.session)
         for session in advice.invalidate:
             self.fleet.invalidate(session)
@@ -176,7 +176,7 @@ class _SessionRun:
             self.turns.append(turn)
         self.fleet.arrive(turn)
         if upcoming.agent:
-            self._tell_next_agents(number, upcoming)
+            self._advise_next_agents(number, upcoming)
         self._plan(number)
 
     def _answered(self, turn: Turn) -> None:

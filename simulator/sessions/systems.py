@@ -1,4 +1,4 @@
-"""The systems that are compared: where a request goes, where KV caches stay, and what an advisory does."""
+"""The compared systems: where a request is placed, where KV caches are kept, and the effect of an advisory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
     blocking: bool = False
     """A request joins the batch at once, and the batch waits in its step for the request's cache."""
     may_recompute: bool = False
-    """Recompute where loading would take longer."""
+    """Whether to recompute where loading would take longer."""
     move: bool = False
     """A cache that is fetched from another node's DRAM leaves it."""
     migrates: bool = False
@@ -30,9 +30,9 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
     compressed: bool = False
     """Caches are 3.5 times smaller below engine memory, and decompressed within the step."""
     memory_order: str = "layers"
-    """Which prefetched caches leave engine memory first: later layers, the oldest, or by expected arrival."""
+    """Which prefetched caches are purged from engine memory first: later layers, the oldest, or by expected arrival."""
     pinned: bool = False
-    """Prefetched caches keep requests out of engine memory while others run."""
+    """Whether prefetched caches keep requests out of engine memory while others run."""
     layerwise: bool = True
 
 

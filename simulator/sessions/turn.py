@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """A conversation. Mutable: `context_tokens` grows by each turn, `engine` is where it was served last.
+    """A conversation. Mutable: `context_tokens` grows by each turn, `engine` is the engine of its last turn.
 
     `disk_tokens` of its KV cache are on the disk of `disk_node`, the node where the session began.
     """
@@ -19,20 +19,20 @@ class Session:
     session_id: int
     context_tokens: int = 0
     planned_tokens: int = 0
-    """What the client has asked for so far, the turn under way included."""
+    """Tokens that the client has requested so far, the current turn included."""
     engine: int | None = None
     disk_node: int = 0
     disk_tokens: int = 0
     disk_booked: int = 0
-    """Tokens on the disk once the writes under way have ended."""
+    """Tokens on the disk once the current writes have ended."""
     priority: bool = False
-    """Whether its requests go ahead of others' (SYMPHONY §3.6)."""
+    """Whether its requests have precedence over others (SYMPHONY §3.6)."""
     demoted: bool = False
-    """Whether its cache lies on disk between turns, whatever room there is in DRAM."""
+    """Whether its cache is kept on disk between turns, even with room in DRAM."""
 
 
 class Turn:
-    """One request of a session on its way through an engine. Mutable.
+    """One request of a session in the system. Mutable.
 
     Times are seconds of virtual time; `prefill_left` counts tokens, `finish_step` decode steps of its engine.
     """

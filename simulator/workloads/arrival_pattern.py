@@ -1,4 +1,4 @@
-"""When a simulation's requests arrive: as their trace has it, in a Poisson process, or as clients get answers."""
+"""When a simulation's requests arrive: as in their trace, in a Poisson process, or as clients receive answers."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class ArrivalPattern(msgspec.Struct, frozen=True, kw_only=True):
     clients: Annotated[int, Meta(ge=1)] = 8
     think_s: Annotated[float, Meta(ge=0)] = 0.0
     jitter_s: Annotated[float, Meta(ge=0)] = 0.0
-    """A trace's requests come up to so much earlier or later, by the seed."""
+    """Maximum shift of a trace's arrivals, earlier or later, by the seed."""
 
     def source(self, arrivals: Sequence[Arrival], qps: float | None, seed: int) -> ArrivalSource:
-        """Return the requests in this pattern; `arrivals` have their trace's times already.
+        """Return the requests in this pattern; `arrivals` already have their trace's times.
 
         Raises ValueError on Poisson arrivals without a rate.
         """

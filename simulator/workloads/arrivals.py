@@ -1,4 +1,4 @@
-"""Where a simulation's requests come from, and how trace rows become requests that arrive."""
+"""The sources of a simulation's requests, and the conversion of trace rows to arrivals."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class Arrival(msgspec.Struct, frozen=True, gc=False):
 
 
 class ArrivalSource(Protocol):
-    """Gives requests in order of time; a closed loop lets the end of one bring the next."""
+    """Yields requests in order of time; in a closed loop the end of one triggers the next."""
 
     def next_time(self) -> float | None:
-        """Return when the next request arrives (seconds); None while none is to come, as far as is known."""
+        """Return when the next request arrives (seconds); None while none is known to come."""
 
     @property
     def over(self) -> bool:
-        """Whether no request will come any more, whatever ends."""
+        """Whether no further request will arrive, whatever ends."""
 
     def take(self) -> Arrival:
-        """Return the next request and move on; never called while `next_time` is None."""
+        """Return the next request and advance; never called while `next_time` is None."""
 
     def ended(self, request_id: str, now: float) -> None:
-        """A request finished, failed or was rejected."""
+        """Record that a request finished, failed or was rejected."""
 
 
 class FixedArrivals:
@@ -49,7 +49,7 @@ class FixedArrivals:
 
     @property
     def over(self) -> bool:
-        """Whether all requests have come."""
+        """Whether all requests have arrived."""
         return self._at >= len(self._arrivals)
 
     def take(self) -> Arrival:
@@ -58,7 +58,7 @@ class FixedArrivals:
         return self._arrivals[self._at - 1]
 
     def ended(self, request_id: str, now: float) -> None:
-        """Nothing follows from an end in an open loop."""
+        """Do nothing: in an open loop nothing follows an end."""
 
 
 def simulation_secret(seed: int) -> bytes:
@@ -75,16 +75,17 @@ def keys_of_rows(rows: Sequence[TraceRow], seed: int, max_input: int | None = No
 def heads_of_rows(rows: Sequence[TraceRow], seed: int) -> list[tuple[int, ...]]:
     """Return the keys of each row's first blocks where it names smaller ones, salted likewise.
 
-    They go on with the larger blocks behind them, so that a key which grows below a hot prefix does not end with them.
+    They continue with the larger blocks behind them, so that a key which grows below a hot prefix does not end with
+    them.
     """
     salt = key_seed(simulation_secret(seed), "simulated")
     return [rekey_hashes(salt, (*row.head_ids, *_behind_head(row))) if row.head_ids else () for row in rows]
 
 
 def _behind_head(row: TraceRow) -> tuple[int, ...]:
-    """Return the ids of the row's blocks that end behind its head: each is named as the last small block in it."""
+    """Return the ids of the row's blocks that end behind its head: each is named like the last small block in it."""
     head = set(row.head_ids)
-    within = [place for place, block in enumerate(row.hash_ids) if block in head]
+    within = [index for index, block in enumerate(row.hash_ids) if block in head]
     return row.hash_ids[within[-1] + 1 :] if within else row.hash_ids
 
 
@@ -96,7 +97,7 @@ def prompt_tokens(row: TraceRow, max_input: int | None) -> int:
 def scaled_times(rows: Sequence[TraceRow], qps: float | None) -> list[float]:
     """Return the rows' arrival times in seconds from the first, scaled linearly to a mean rate (None: as recorded).
 
-    All rows at one moment have no rate of their own; they are spread evenly.
+    Rows that all have one timestamp have no rate of their own; they are spread evenly.
     """
     start = rows[0].timestamp
     span_s = (rows[-1].timestamp - start) / 1000
@@ -118,7 +119,7 @@ def arrivals_of(
     max_input: int | None = None,
     heads: Sequence[tuple[int, ...]] = (),
 ) -> list[Arrival]:
-    """Return the rows as arrivals at a mean rate of `qps`; `keys` and `heads` as the functions above give them."""
+    """Return the rows as arrivals at a mean rate of `qps`; `keys` and `heads` as returned by the functions above."""
     return [
         Arrival(
             InferenceRequest(

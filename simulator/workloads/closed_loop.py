@@ -1,4 +1,4 @@
-"""Closed loop clients: each sends its next request a while after the last one ended, as users and agents do."""
+"""Closed loop clients: each sends its next request some time after the last one ended, as users and agents do."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from simulator.workloads.arrivals import Arrival
 
 
 class ClosedLoop:
-    """A source of arrivals (ArrivalSource) in which load follows from how fast answers come.
+    """A source of arrivals (ArrivalSource) in which load depends on the speed of answers.
 
-    Each client works through one session after the other, its requests in order; a request without a
-    session is one of its own. Think times are exponential. Mutable state: `_sessions` (nobody's yet),
-    `_left` (what each client has still to send of its session), `_due` (heap of time, client) and
-    `_sender` (whose answer is awaited).
+    Each client works through one session after another, its requests in order; a request without a session is one of
+    its own. Think times are exponential. Mutable state: `_sessions` (not assigned yet), `_left` (the requests that each
+    client has yet to send of its session), `_due` (heap of time, client) and `_sender` (the client of each unanswered
+    request).
     """
 
     def __init__(self, arrivals: Sequence[Arrival], *, clients: int, think_s: float, seed: int) -> None:
@@ -39,7 +39,7 @@ class ClosedLoop:
 
     @property
     def over(self) -> bool:
-        """Whether the clients have sent all there is."""
+        """Whether the clients have sent all requests."""
         return not self._sessions and not any(self._left)
 
     def take(self) -> Arrival:
@@ -50,7 +50,7 @@ class ClosedLoop:
         return replace(arrival, request=replace(arrival.request, arrived_s=at_s))
 
     def ended(self, request_id: str, now: float) -> None:
-        """Let the client of a request that finished, failed or was rejected think and send its next."""
+        """Schedule the next request of the client whose request finished, failed or was rejected."""
         client = self._sender.pop(request_id, None)
         if client is not None:
             self._think(client, now)

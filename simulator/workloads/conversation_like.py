@@ -1,11 +1,10 @@
 """Generates requests like the Mooncake conversation trace's, from its published statistics alone.
 
-Published or measured there: mean 12,035 prompt and 343 output tokens, 3.4 requests per second, one
-system block shared by all, 37-40 % of prompt tokens seen before with an infinite cache, 42 % of
-requests sharing at least half their prompt. The shape behind them: 61 % of requests open a session;
-sessions grow turn by turn with gaps of about two minutes; and now and then a document becomes
-popular, so that for a minute or two many sessions open with the same long prefix, which is what
-makes hotspots.
+Published or measured there: mean 12,035 prompt and 343 output tokens, 3.4 requests per second, one system block shared
+by all, 37-40 % of prompt tokens seen before with an infinite cache, 42 % of requests sharing at least half their
+prompt. The underlying shape: 61 % of requests open a session; sessions grow turn by turn with gaps of about two
+minutes; and occasionally a document becomes popular, so that for a minute or two many sessions open with the same long
+prefix, which causes hotspots.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _SYSTEM_TOKENS = 880
 
 
 class WorkloadShape(msgspec.Struct, frozen=True, kw_only=True):
-    """The knobs of the generator; the defaults give the published statistics."""
+    """The parameters of the generator; the defaults give the published statistics."""
 
     qps: float = 3.5
     """Requests per second in the long run."""
@@ -39,9 +38,9 @@ class WorkloadShape(msgspec.Struct, frozen=True, kw_only=True):
     gap_median_s: float = 123.0
     """From one turn's arrival to the next one's."""
     popular_every_s: float = 150.0
-    """A document becomes popular this often, in the mean."""
+    """Mean interval at which a document becomes popular."""
     popular_for_s: float = 90.0
-    """How long it stays so."""
+    """How long it stays popular."""
     popular_share: float = 0.12
     """Share of sessions that open with a popular document while there is one."""
     tick_ms: int = 0
@@ -50,7 +49,7 @@ class WorkloadShape(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, eq=False)
 class _Session:
-    """A conversation: the ids of its full blocks, its length and the turns it still has."""
+    """A conversation: the ids of its full blocks, its length and its remaining turns."""
 
     name: str
     blocks: list[int]
@@ -77,7 +76,7 @@ def conversation_like(seed: int, shape: WorkloadShape | None = None) -> Iterator
 
 
 class _Generator:
-    """Mutable state: the RNG, the next block id, the sessions that will speak again and the popular document."""
+    """Mutable state: the RNG, the next block id, the sessions with turns left and the popular document."""
 
     def __init__(self, seed: int, shape: WorkloadShape) -> None:
         self._rng = random.Random(seed)
@@ -131,7 +130,7 @@ class _Generator:
         return session
 
     def _grow(self, session: _Session) -> None:
-        """Add one answer and one question; now and then the user first goes back some turns."""
+        """Add one answer and one question; occasionally the user first goes back some turns."""
         rng = self._rng
         if rng.random() < 0.08:
             del session.blocks[rng.randint(1, len(session.blocks)) :]

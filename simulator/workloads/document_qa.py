@@ -1,8 +1,8 @@
-"""Questions on long documents, as the LBGR paper makes them of LooGLE.
+"""Questions on long documents, as the LBGR paper derives them from LooGLE.
 
-Appendix A there: 512 documents, each with its set of questions and cut to 1,024, 2,048, 4,096 or
-8,192 tokens; random order, or one question of each document in turn; Poisson arrivals. LooGLE asks
-6,448 questions on 776 documents, 8.3 each.
+Appendix A there: 512 documents, each with its set of questions and cut to 1,024, 2,048, 4,096 or 8,192 tokens; random
+order, or one question of each document in turn; Poisson arrivals. LooGLE has 6,448 questions on 776 documents, 8.3
+each.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class DocumentQaShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     questions: Annotated[int, Meta(ge=1, le=10_000)] = 8
     """Questions on each document."""
     lengths: Annotated[tuple[_Length, ...], Meta(min_length=1)] = (1024, 2048, 4096, 8192)
-    """Document tokens, dealt to the documents in turn."""
+    """Document tokens, assigned to the documents in turn."""
     question_tokens: Annotated[int, Meta(ge=1, le=100_000)] = 40
     """Mean length of a question; lengths are spread evenly from half to one and a half of it."""
     output_tokens: Annotated[int, Meta(ge=1, le=1_000_000)] = 4

@@ -1,4 +1,4 @@
-"""The same requests at slightly other moments, to see what in a result depends on the exact ones."""
+"""The same requests at slightly different moments, to see which results depend on the exact ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simulator.workloads.arrivals import Arrival
 def jittered_arrivals(arrivals: Sequence[Arrival], jitter_s: float, seed: int) -> list[Arrival]:
     """Return the requests in their order, each up to `jitter_s` earlier or later, none before the beginning.
 
-    A request never passes the one before it, so turns of a session stay in their order.
+    No request overtakes the one before it, so turns of a session stay in their order.
     """
     rng = random.Random(f"{seed}:jitter")
     moved: list[Arrival] = []

@@ -1,8 +1,8 @@
-"""Conversations whose context grows turn by turn, as the LBGR paper makes them of ShareGPT and UltraChat.
+"""Conversations whose context grows turn by turn, as the LBGR paper derives them from ShareGPT and UltraChat.
 
-Appendix A there: 128 clients with a conversation each, of 2, 4, 6 or 8 rounds, and every round brings
-1,024 tokens from the user. A round's prompt is all that was said before and the new words. Sessions
-open at random moments and users think a while between an answer and their next words.
+Appendix A there: 128 clients with a conversation each, of 2, 4, 6 or 8 rounds, and every round adds 1,024 tokens from
+the user. A round's prompt is the whole history and the new message. Sessions open at random moments and users think for
+a while between an answer and their next message.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class MultiTurnChatShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """Requests per second in the long run."""
     sessions: Annotated[int, Meta(ge=0, le=10_000_000)] = 128
     rounds: Annotated[tuple[Annotated[int, Meta(ge=1, le=1000)], ...], Meta(min_length=1)] = (2, 4, 6, 8)
-    """Rounds, dealt to the sessions in turn."""
+    """Rounds, assigned to the sessions in turn."""
     user_tokens: _Tokens = 1024
     system_tokens: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
     """Opening that all sessions share."""
@@ -41,7 +41,7 @@ class MultiTurnChatShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 @dataclass(slots=True, eq=False)
 class _Session:
-    """One conversation: its name, the ids of its full blocks, what was said so far, the rounds it still has."""
+    """One conversation: its name, the ids of its full blocks, its history, its remaining rounds."""
 
     name: str
     blocks: list[int]

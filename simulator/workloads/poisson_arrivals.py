@@ -24,6 +24,6 @@ def poisson_arrivals(arrivals: Sequence[Arrival], qps: float, seed: int) -> list
     """Return the requests in their order with Poisson arrivals in place of their own times."""
     times = poisson_times(random.Random(seed), qps)
     return [
-        replace(each, request=replace(each.request, arrived_s=at_s))
-        for each, at_s in zip(arrivals, times, strict=False)
+        replace(arrival, request=replace(arrival.request, arrived_s=at_s))
+        for arrival, at_s in zip(arrivals, times, strict=False)
     ]

@@ -1,4 +1,4 @@
-"""A trace made ready for runs: its rows, their block keys, and what an infinite cache would hold of each."""
+"""A trace prepared for runs: its rows, their block keys, and each row's hits in an infinite cache."""
 
 from __future__ import annotations
 

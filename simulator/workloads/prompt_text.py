@@ -1,8 +1,7 @@
-"""Turns a trace's block ids back into prompts: equal ids give equal text, different ids different text.
+"""Converts a trace's block ids back to prompts: equal ids give equal text, different ids different text.
 
-Each block of 512 tokens is 2,048 bytes of ASCII, four bytes per token as the simulated engines count
-them. A block opens with its own name, so no two blocks agree, and goes on with a stretch of a fixed
-text of plain words.
+Each block of 512 tokens is 2,048 bytes of ASCII, four bytes per token as the simulated engines count them. A block
+opens with its own name, so that no two blocks agree, and continues with a part of a fixed text of plain words.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ _WORDS = (
 )
 _BOOK_BYTES = 65_536
 _CACHED_BLOCKS = 4096
-"""8 MiB of text at most; popular blocks are asked for again and again."""
+"""8 MiB of text at most; popular blocks are requested repeatedly."""
 
 
 def prompt_text(row: TraceRow, number: int, *, max_tokens: int | None = None, edition: str = "") -> str:
     """Return the prompt of row `number`: exactly min(input_length, max_tokens) tokens of text.
 
-    Prompts of one `edition` share text where their hash_ids agree; different editions share none. A
-    prompt longer than its ids goes on with text that names the row, so that it is like no other.
+    Prompts of one `edition` share text where their hash_ids agree; different editions share none. A prompt longer than
+    its ids continues with text that names the row, so that it is unique.
     """
     tokens = row.input_length if max_tokens is None else min(row.input_length, max_tokens)
     blocks = -(-tokens // BLOCK_TOKENS)
     names = [f"{edition}{block}" for block in row.hash_ids[:blocks]]
-    names += [f"{edition}row {number}, block {place}" for place in range(len(names), blocks)]
+    names += [f"{edition}row {number}, block {index}" for index in range(len(names), blocks)]
     return "".join([_block(name) for name in names])[: tokens * TOKEN_BYTES]
 
 

@@ -1,4 +1,4 @@
-"""The one table of workloads, from their names to their generators and settings."""
+"""The table of workloads, from their names to their generators and settings."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from simulator.workloads.trace import TraceRow
 
 
 class WrongWorkloadError(ValueError):
-    """No workload has this name, or a setting is wrong; the message lists the known ones or names the setting."""
+    """No workload has this name, or a setting is invalid; the message lists the known ones or names the setting."""
 
 
 class WorkloadKind(msgspec.Struct, frozen=True):
-    """A generator, the type of its settings, and how many requests are taken where nobody says (None: all)."""
+    """A generator, the type of its settings, and the default number of requests (None: all)."""
 
     rows: Callable[[int, Any], Iterator[TraceRow]]
     shape: type[msgspec.Struct]

@@ -1,9 +1,9 @@
 """GSP, generated shared prefixes: groups of prompts that share a prefix and differ in the rest.
 
-The LBGR paper's benchmark (appendix A, after SGLang's generated-shared-prefix): 128 groups of 32
-prompts; lengths of 512 to 8,192 tokens, dealt to the groups in turn; one share of the prompt common
-to its group, 0.3 to 0.9; random order, or the worst one, in which the groups take turns; Poisson
-arrivals. A trace's blocks have 512 tokens, so that only whole blocks of the prefix are shared.
+The LBGR paper's benchmark (appendix A, after SGLang's generated-shared-prefix): 128 groups of 32 prompts; lengths of
+512 to 8,192 tokens, assigned to the groups in turn; one share of the prompt common to its group, 0.3 to 0.9; random
+order, or the worst one, in which the groups take turns; Poisson arrivals. A trace's blocks have 512 tokens, so that
+only whole blocks of the prefix are shared.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SharedPrefixShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     prompts: Annotated[int, Meta(ge=1, le=100_000)] = 32
     """Prompts per group."""
     lengths: Annotated[tuple[_Length, ...], Meta(min_length=1)] = (512, 1024, 2048, 4096, 8192)
-    """Prompt tokens, dealt to the groups in turn."""
+    """Prompt tokens, assigned to the groups in turn."""
     ratio: Annotated[float, Meta(ge=0, le=1)] = 0.5
     """Share of a prompt that its group has in common."""
     output_tokens: Annotated[int, Meta(ge=1, le=1_000_000)] = 4

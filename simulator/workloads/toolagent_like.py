@@ -21,7 +21,7 @@ from simulator.workloads.poisson_arrivals import poisson_times
 from simulator.workloads.trace import BLOCK_TOKENS, TraceRow
 
 _FIRST_TOOL_ID = 1 << 40
-"""Above every id that the conversation will reach."""
+"""Above every id that the conversation can reach."""
 
 
 class _Tool(msgspec.Struct, frozen=True, kw_only=True):

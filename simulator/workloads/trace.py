@@ -23,7 +23,7 @@ MAX_LINE_BYTES = 8 * 1024 * 1024
 
 
 class TraceError(ValueError):
-    """The file is no trace; the message names file and line."""
+    """The file is not a trace; the message names file and line."""
 
 
 class TraceRow(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -34,13 +34,13 @@ class TraceRow(msgspec.Struct, frozen=True, omit_defaults=True):
     input_length: Annotated[int, Meta(ge=1)]
     output_length: Annotated[int, Meta(ge=0)]
     hash_ids: tuple[int, ...]
-    """Fewer ids than blocks: the rest of the prompt is like no other; more: the surplus says nothing."""
+    """Fewer ids than blocks: the rest of the prompt is unique; more: the surplus is ignored."""
     session_id: str | int | None = None
     tenant: str = ""
     priority: int = 0
     cache_hint: str | int | float | bool | None = None
     head_ids: tuple[int, ...] = ()
-    """Names of the first, smaller blocks by which the pool that was recorded tells beginnings apart; none: hash_ids."""
+    """Names of the first, smaller blocks by which the recorded pool distinguishes beginnings; empty: hash_ids."""
 
 
 _decoder = msgspec.json.Decoder(TraceRow)
@@ -56,8 +56,8 @@ def read_trace(path: Path, max_rows: int | None = None) -> list[TraceRow]:
 
 def iterate_trace(path: Path) -> Iterator[TraceRow]:
     """Yield the rows of a trace one by one, empty lines skipped; raises TraceError with the line number."""
-    for place, line in iterate_lines(path):
-        yield _row(line, place)
+    for where, line in iterate_lines(path):
+        yield _row(line, where)
 
 
 def iterate_lines(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -103,12 +103,12 @@ def _lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
         yield line
 
 
-def _row(line: bytes, place: str) -> TraceRow:
+def _row(line: bytes, where: str) -> TraceRow:
     try:
         row = _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise TraceError(f"{place}: {error}") from error
+        raise TraceError(f"{where}: {error}") from error
     for name, ids in (("hash_ids", row.hash_ids), ("head_ids", row.head_ids)):
         if ids and not -(2**63) <= min(ids) <= max(ids) < 2**64:
-            raise TraceError(f"{place}: a hash id has more than 64 bits - at `$.{name}`")
+            raise TraceError(f"{where}: a hash id has more than 64 bits - at `$.{name}`")
     return row

@@ -1,4 +1,4 @@
-"""The log of a simulated run, whose digest tells two runs apart."""
+"""The log of a simulated run, whose digest distinguishes two runs."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def test_parameters_of_admission_are_set_by_name() -> None:
     assert (made.tpot_slo_s, made.decode_cost.base_s) == (0.05, 0.02)
 
 
-def test_wrong_parameters_are_told_with_their_path() -> None:
+def test_wrong_parameters_are_reported_with_their_path() -> None:
     base = evaluation_policy(Stage(name="least_cost"), Stage(name="fifo"))
     _, problems = set_parameters(base, {"admission.mode": "sometimes", "admission.nothing": 1})
     assert len(problems) == 2

@@ -64,7 +64,7 @@ def test_a_session_stays_in_its_arm_and_the_arms_share_out_all_of_them(workload:
 
 def test_the_canary_places_its_sessions_as_its_placement_does(workload: Workload) -> None:
     """With all of them it is the policy."""
-    engines = [[item.engine_id for item in run(each_spec, workload).history] for each_spec in (
+    engines = [[item.engine_id for item in run(variant, workload).history] for variant in (
         spec(1.0), spec(0.0, live=WORST), spec(0.0)
     )]  # fmt: skip
     assert engines[0] == engines[1]
@@ -75,16 +75,19 @@ def test_the_figures_of_both_arms_make_up_the_run(workload: Workload) -> None:
     asked = spec(0.4, warmup=50)
     report = report_of(asked, workload, run(asked, workload), 0.0)
     assert isinstance(report.detail, msgspec.Struct)
-    found = report.detail.canary
-    assert found is not None
-    live, tried = found.arms
+    canary_report = report.detail.canary
+    assert canary_report is not None
+    live, tried = canary_report.arms
     assert (live.arm, live.placement, tried.arm, tried.placement) == (LIVE, "least_cost", CANARY, "round_robin")
     assert live.requests + tried.requests == report.detail.counted == 450
     assert min(live.requests, tried.requests) > 100
     for mean, part in ((report.slo_share, "slo_share"), (report.ttft_mean_s, "ttft_mean_s")):
-        whole = sum(getattr(arm, part) * arm.requests for arm in found.arms) / 450
+        whole = sum(getattr(arm, part) * arm.requests for arm in canary_report.arms) / 450
         assert whole == pytest.approx(mean)
-    assert (found.comparison.base_requests, found.comparison.tried_requests) == (live.requests, tried.requests)
+    assert (canary_report.comparison.base_requests, canary_report.comparison.tried_requests) == (
+        live.requests,
+        tried.requests,
+    )
 
 
 def test_without_a_canary_nothing_is_compared(workload: Workload) -> None:
@@ -101,12 +104,12 @@ def test_rejected_requests_are_late_ones_of_their_arm(workload: Workload) -> Non
     for record in records:
         if arms.name_of(record.request) == CANARY:
             reject(record)
-    found = canary_report(arms, "least_cost", records, [on_time(item, None) for item in records])
-    assert found is not None
-    live, tried = found.arms
+    comparison = canary_report(arms, "least_cost", records, [on_time(item, None) for item in records])
+    assert comparison is not None
+    live, tried = comparison.arms
     assert (live.rejected, tried.rejected) == (0, tried.requests)
     assert (tried.slo_share, tried.ttft_mean_s, tried.token_hit_rate) == (0.0, None, None)
-    readings = {reading.guard: reading for reading in found.comparison.readings}
+    readings = {reading.guard: reading for reading in comparison.comparison.readings}
     assert (readings[LATE].verdict, readings[LATE].tried) == (WORSE, 1.0)
     assert readings[TTFT].verdict == TOO_FEW
 
@@ -122,11 +125,11 @@ def test_the_same_seed_gives_the_same_comparison_and_another_one_other_sessions(
     assert requests[0] != requests[1]
 
 
-def test_a_worse_canary_is_told_with_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = canary(tmp_path, "--share", "0.3")["detail"]["canary"]
-    readings = {item["guard"]: item for item in found["comparison"]["readings"]}
+def test_a_worse_canary_is_reported_with_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figures = canary(tmp_path, "--share", "0.3")["detail"]["canary"]
+    readings = {item["guard"]: item for item in figures["comparison"]["readings"]}
     assert readings[TTFT]["verdict"] == WORSE
-    live, tried = found["arms"]
+    live, tried = figures["arms"]
     assert live["token_hit_rate"] > tried["token_hit_rate"]
     shown = capsys.readouterr().out
     assert "Canary with 30 % of the sessions" in shown
@@ -194,9 +197,9 @@ def test_a_draft_of_the_schema_before_is_tried_and_that_is_said(
     line = SchemaLine("routing policies", 1, lambda old: {"placement": {"name": old["rule"]}})
     monkeypatch.setattr(policy_document, "ROUTING_SCHEMA", line)
     assert main([*RUN, "--canary", draft(tmp_path, schema_version=0, rule="dual_map")]) == 0
-    told = capsys.readouterr()
-    assert "is of schema 0; it was read as schema 1" in told.err
-    assert "canary, dual_map" in told.out
+    output = capsys.readouterr()
+    assert "is of schema 0; it was read as schema 1" in output.err
+    assert "canary, dual_map" in output.out
 
 
 def test_a_guard_without_figures_is_shown_as_such() -> None:

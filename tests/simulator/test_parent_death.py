@@ -54,7 +54,7 @@ def test_a_pid_below_one_is_rejected() -> None:
         die_with_parent(0)
 
 
-def test_without_the_kernels_help_a_thread_looks_after_the_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_kernels_help_a_thread_watches_the_parent(monkeypatch: pytest.MonkeyPatch) -> None:
     parents = iter([41, 41, 1])
     killed: list[tuple[int, int]] = []
     monkeypatch.setattr(parent_death, "_POLL_S", 0)

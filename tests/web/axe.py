@@ -27,7 +27,7 @@ def serious_violations(page: Page) -> list[str]:
 
 
 def landmark_violations(page: Page) -> list[str]:
-    """Return what stands outside all landmarks, and landmarks that nobody can tell apart."""
+    """Return the elements outside all landmarks, and landmarks without distinct names."""
     _bring(page)
     return _violations(page, list(LANDMARKS))
 
@@ -35,11 +35,11 @@ def landmark_violations(page: Page) -> list[str]:
 def serious_violations_in_both_themes(page: Page) -> list[str]:
     """Return the same for the dark theme, and what is too faint in the light one; themes differ in colours only."""
     page.emulate_media(color_scheme="dark")
-    found = serious_violations(page)
+    violations = serious_violations(page)
     page.emulate_media(color_scheme="light")
-    found += [f"light: {violation}" for violation in _violations(page, ["color-contrast"])]
+    violations += [f"light: {violation}" for violation in _violations(page, ["color-contrast"])]
     page.emulate_media(color_scheme="dark")
-    return found
+    return violations
 
 
 def _bring(page: Page) -> None:
@@ -49,5 +49,5 @@ def _bring(page: Page) -> None:
 
 
 def _violations(page: Page, only: list[str] | None) -> list[str]:
-    found = page.evaluate(RUN, only)
-    return [item["text"] for item in found if item["impact"] in SERIOUS or item["id"] in LANDMARKS]
+    violations = page.evaluate(RUN, only)
+    return [item["text"] for item in violations if item["impact"] in SERIOUS or item["id"] in LANDMARKS]

@@ -24,7 +24,7 @@ if __name__ == "__main__":
 
 NAME, PASSWORD = "op", "op-password"
 VIEWER = "viewer"
-"""Who may look and steer nothing; has the same password."""
+"""A person who may read and change nothing; has the same password."""
 HISTORY_S = 300
 PERIOD_S = 0.5
 HOUR_S = 3600
@@ -60,8 +60,8 @@ def prepare(arguments: argparse.Namespace) -> None:
         )
     pools = {pool.slug: pool for pool in Pool.objects.all()}
     Engine.objects.bulk_create(
-        Engine(engine_id=each.engine_id, name=each.name, pool=pools[each.pool_id], url=url, connect_url=url)
-        for number, each in enumerate((without_last(sample) if arguments.removed_ago else sample).engines)
+        Engine(engine_id=engine.engine_id, name=engine.name, pool=pools[engine.pool_id], url=url, connect_url=url)
+        for number, engine in enumerate((without_last(sample) if arguments.removed_ago else sample).engines)
         for url in [f"http://127.0.0.1:{20_000 + number}"]
     )
 

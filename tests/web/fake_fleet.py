@@ -22,8 +22,8 @@ PUBLISH_AT = 224.0
 
 def smooth(low: float, high: float, value: float) -> float:
     """Rise from 0 at `low` to 1 at `high`."""
-    place = max(0.0, min(1.0, (value - low) / (high - low)))
-    return place * place * (3 - 2 * place)
+    share = max(0.0, min(1.0, (value - low) / (high - low)))
+    return share * share * (3 - 2 * share)
 
 
 @dataclass(slots=True)
@@ -66,14 +66,14 @@ class FakeFleet:
         step = 0.5 if self._last_t is None else max(0.01, t - self._last_t)
         self._last_t = t
         self._seq += 1
-        for place, engine in enumerate(self.engines):
+        for index, engine in enumerate(self.engines):
             self._wander(engine, step)
-            engine.tokens = self._load(place, engine, t)
+            engine.tokens = self._load(index, engine, t)
             prompt = int(engine.base * step * self._rng.uniform(0.6, 1.4))
             engine.prompt_total += prompt
-            engine.cached_total += int(prompt * (0.71 + 0.06 * math.sin(t / 23 + place)))
-            engine.predicted_total += int(prompt * (0.73 + 0.05 * math.sin(t / 23 + place)))
-        samples = tuple(self._engine(place, engine, t, start) for place, engine in enumerate(self.engines))
+            engine.cached_total += int(prompt * (0.71 + 0.06 * math.sin(t / 23 + index)))
+            engine.predicted_total += int(prompt * (0.73 + 0.05 * math.sin(t / 23 + index)))
+        samples = tuple(self._engine(index, engine, t, start) for index, engine in enumerate(self.engines))
         return FleetSample(
             seq=self._seq,
             at=start + t,
@@ -90,35 +90,35 @@ class FakeFleet:
         if self._rng.random() < step * 0.018:
             engine.burst += self._rng.random() * 22_000
 
-    def _load(self, place: int, engine: FakeEngine, t: float) -> float:
+    def _load(self, index: int, engine: FakeEngine, t: float) -> float:
         tokens = engine.base * (0.5 if engine.pool else 1.0) * math.exp(0.6 * engine.level - 0.2) + engine.burst
         if not self.events:
             return tokens
         heat = smooth(HOT_AT, HOT_PEAK, t) * (1 - smooth(HOT_PEAK + 30, HOT_OVER, t))
-        if place == self._hot:
+        if index == self._hot:
             return tokens * (1 - 0.6 * heat) + 124_000 * heat**1.4
-        if place == self._lost and LOST_AT <= t < self._lost_until:
+        if index == self._lost and LOST_AT <= t < self._lost_until:
             return 0.0
-        if place == self._drain and t >= DRAIN_AT:
+        if index == self._drain and t >= DRAIN_AT:
             left = math.exp(-(t - DRAIN_AT) / 20)
             return tokens * left if left > 0.06 else 0.0
         return tokens
 
-    def _state(self, place: int, engine: FakeEngine, t: float) -> tuple[str, str, float]:
+    def _state(self, index: int, engine: FakeEngine, t: float) -> tuple[str, str, float]:
         if self.events:
-            if place == self._lost and LOST_AT <= t < self._lost_until:
+            if index == self._lost and LOST_AT <= t < self._lost_until:
                 return "lost", "3 connects rejected; a direct probe runs every second", LOST_AT
-            if place == self._lost and self._lost_until <= t < self._lost_until + 20:
+            if index == self._lost and self._lost_until <= t < self._lost_until + 20:
                 return "starting", "answers again; warming up", self._lost_until
-            if place == self._drain and t >= DRAIN_AT:
+            if index == self._drain and t >= DRAIN_AT:
                 return "draining", "drained by an operator", DRAIN_AT
-            if place == self._hot and engine.tokens > 42_000:
+            if index == self._hot and engine.tokens > 42_000:
                 reason = "71 % of the prefill bound here shares one prefix that only this engine holds"
                 return "hot", reason, HOT_AT + 40
         return "serving", "", 0.0
 
-    def _engine(self, place: int, engine: FakeEngine, t: float, start: float) -> EngineSample:
-        state, reason, since = self._state(place, engine, t)
+    def _engine(self, index: int, engine: FakeEngine, t: float, start: float) -> EngineSample:
+        state, reason, since = self._state(index, engine, t)
         lost = state == "lost"
         wait_s = engine.tokens / PREFILL_TOKENS_PER_S
         if state == "starting":

@@ -44,13 +44,13 @@ console.log(JSON.stringify({
 
 @pytest.fixture(scope="module")
 def node() -> str:
-    found = shutil.which("node")
-    if found is None:
+    path = shutil.which("node")
+    if path is None:
         reason = "no Node: install nodejs 20 or newer to run the console's own tests"
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)
-    return found
+    return path
 
 
 def run(node: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,1 +1,1 @@
-"""The Access, Audit and login pages, and what is noted of sessions."""
+"""The Access, Audit and login pages, and the record of sessions."""

@@ -35,14 +35,14 @@ _LABELS = {"request": "request id", "since": "from", "until": "to"}
 
 @require_safe
 def audit(request: HttpRequest) -> HttpResponse:
-    """Show a page of events, and the one that is opened with its before and after."""
+    """Show a page of events, and the opened event with its values before and after."""
     now, begin_s = timezone.now(), perf_counter()
     actor, wanted = console_actor(request), AuditFilter.of(request.GET)
     problem, events, older, newer, total = "", [], None, None, 0
     try:
-        found = search(actor, wanted)
-        total = found[: COUNT_LIMIT + 1].count()
-        events, newer, older = _page(found, request.GET)
+        matches = search(actor, wanted)
+        total = matches[: COUNT_LIMIT + 1].count()
+        events, newer, older = _page(matches, request.GET)
     except UnreadableFilterError as error:
         problem = str(error)
     took_s = perf_counter() - begin_s
@@ -85,24 +85,26 @@ def audit_download(request: HttpRequest) -> HttpResponse:
     return answer
 
 
-def _page(found: QuerySet[AuditEvent], asked: Any) -> tuple[list[AuditEvent], int | None, int | None]:
-    """Return the events of one page, and the ids from which a newer and an older page go on."""
+def _page(rows: QuerySet[AuditEvent], asked: Any) -> tuple[list[AuditEvent], int | None, int | None]:
+    """Return the events of one page, and the ids at which the newer and the older page begin."""
     before, after = _event_at(asked.get("before")), _event_at(asked.get("after"))
     if after is not None:
         later = Q(at__gt=after.at) | Q(at=after.at, pk__gt=after.pk)
-        near = list(found.filter(later).order_by("at", "id")[: PAGE_ROWS + 1])
+        near = list(rows.filter(later).order_by("at", "id")[: PAGE_ROWS + 1])
         events = near[:PAGE_ROWS][::-1]
         return events, events[0].pk if len(near) > PAGE_ROWS else None, events[-1].pk if events else None
     if before is not None:
-        found = found.filter(Q(at__lt=before.at) | Q(at=before.at, pk__lt=before.pk))
-    near = list(found[: PAGE_ROWS + 1])
+        rows = rows.filter(Q(at__lt=before.at) | Q(at=before.at, pk__lt=before.pk))
+    near = list(rows[: PAGE_ROWS + 1])
     events = near[:PAGE_ROWS]
     more = len(near) > PAGE_ROWS
     return events, events[0].pk if before is not None and events else None, events[-1].pk if more else None
 
 
 def _event_at(text: str | None) -> AuditEvent | None:
-    """Return where a page goes on; only its time and id are used, so it may be an event that the asker may not see."""
+    """Return the event at which a page begins; only its time and id are used, so the actor need not be allowed to see
+    it.
+    """
     number = row_number(text)
     return None if number is None else AuditEvent.objects.only("at", "pk").filter(pk=number).first()
 
@@ -122,7 +124,7 @@ def _opened(actor: Actor, text: str, now: datetime, wanted: AuditFilter) -> dict
 
 
 def _runs(event: AuditEvent) -> tuple[DiffRun, ...]:
-    """Return what differs; nothing where the event has no values."""
+    """Return the differences; empty where the event has no values."""
     if event.before is None and event.after is None:
         return ()
     return diff_runs(*(ABSENT if item is None else item for item in (event.before, event.after)))
@@ -142,8 +144,8 @@ def _row(event: AuditEvent, now: datetime, wanted: AuditFilter) -> dict[str, Any
 
 
 def _name(event: AuditEvent) -> str:
-    """Return by what people know the object: its name where it is not its id."""
-    for told in (event.after, event.before):
-        if isinstance(told, dict) and isinstance(told.get("name"), str) and event.object_kind in NAMED_KINDS:
-            return str(told["name"])
+    """Return the object's name where it differs from its id."""
+    for values in (event.after, event.before):
+        if isinstance(values, dict) and isinstance(values.get("name"), str) and event.object_kind in NAMED_KINDS:
+            return str(values["name"])
     return event.object_id

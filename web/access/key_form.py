@@ -1,4 +1,4 @@
-"""The fields of an API key, and what they say when they are sent."""
+"""The fields of an API key, and the values that a sent form gives them."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def typed_changes(sent: QueryDict, problems: list[FieldProblem], role: str) -> d
 
 
 def typed_values(sent: QueryDict, problems: list[FieldProblem]) -> dict[str, Any]:
-    """Return what create_api_key wants from a sent form; adds to `problems` what cannot be read."""
+    """Return the arguments of create_api_key from a sent form; adds to `problems` what cannot be read."""
     days = sent.get("expires", "")
     if days not in EXPIRY_DAYS:
         problems.append(FieldProblem("expires", "Choose one of the times."))
@@ -145,14 +145,14 @@ def typed_values(sent: QueryDict, problems: list[FieldProblem]) -> dict[str, Any
 
 
 def _pools(kept: Iterable[str] = ()) -> FormField:
-    """Return the choice of pools; those that a key names and that are gone can still be unticked."""
+    """Return the choice of pools; deleted pools that a key still names can be unticked."""
     known = dict(Pool.objects.order_by("slug").values_list("slug", "name")[:MAX_POOLS])
     gone = {slug: "deleted" for slug in kept if slug not in known and slug != ALL_POOLS}
     return replace(_POOLS, options=pool_options(known | gone))
 
 
 def pool_options(pools: Mapping[str, str]) -> tuple[FieldOption, ...]:
-    """Return the choice of all pools, and then of these (name by slug)."""
+    """Return the choice of all pools, followed by these (name by slug)."""
     every = FieldOption(ALL_POOLS, "All pools", "Those created later included")
     return (every, *(FieldOption(slug, slug, name) for slug, name in pools.items()))
 

@@ -100,7 +100,7 @@ def _create(request: HttpRequest) -> HttpResponse:
 def _sent_once(request: HttpRequest) -> Iterator[None]:
     """Raise InvalidFieldsError for a form that was sent before.
 
-    A page that is sent twice (reload, double click) must not leave a second key that nobody has seen.
+    A page that is sent twice (reload, double click) must not leave a second key whose text was never shown.
     """
     form_id = request.POST.get("form_id", "")[:64] or get_random_string(24)
     name = f"key-form:{request.user.pk}:{form_id}"
@@ -126,7 +126,7 @@ def _page(
 ) -> HttpResponse:
     now = timezone.now()
     wanted, state = asked(request, "q", 120), request.GET.get("state", "")
-    page = listed(request, _found(wanted, state, now), PAGE_ROWS)
+    page = listed(request, _matching(wanted, state, now), PAGE_ROWS)
     if opened is None and request.method != "POST" and (key_id := asked(request, "key")):
         opened = ApiKey.objects.select_related("tenant").filter(key_id=key_id).first()
     creating = creating or (request.method != "POST" and "new" in request.GET)
@@ -185,7 +185,7 @@ def state_of(key: ApiKey, now: datetime) -> str:
 
 
 def _finding(now: datetime) -> str:
-    """Return how many keys are in force, and what wants attention."""
+    """Return how many keys are in force, and which need attention."""
     valid = Q(expires_at=None) | Q(expires_at__gt=now)
     in_force = ApiKey.objects.filter(revoked_at=None)
     if unstored := bus_revocations().waiting():
@@ -203,7 +203,7 @@ def _finding(now: datetime) -> str:
     return f"{', '.join(parts)}. Only hashes are stored."
 
 
-def _found(wanted: str, state: str, now: datetime) -> QuerySet[ApiKey]:
+def _matching(wanted: str, state: str, now: datetime) -> QuerySet[ApiKey]:
     keys = ApiKey.objects.select_related("tenant").order_by("revoked_at", "tenant__slug", "-created_at")
     if wanted:
         keys = keys.filter(Q(name__icontains=wanted) | Q(prefix__startswith=wanted) | Q(tenant__slug__icontains=wanted))

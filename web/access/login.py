@@ -68,7 +68,7 @@ def _form(request: HttpRequest, target: str, name: str = "", error: str = "", st
 
 
 def _safe_next(request: HttpRequest) -> str:
-    """Return the wanted page if it lies on this site, else the Fleet page."""
+    """Return the wanted page if it belongs to this site, else the Fleet page."""
     wanted = request.POST.get("next") or request.GET.get("next") or ""
     allowed = url_has_allowed_host_and_scheme(
         wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()

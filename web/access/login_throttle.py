@@ -1,8 +1,8 @@
-"""Slows down password guessing: each attempt is paid for before the password is looked at, in three buckets.
+"""Slows down password guessing: each attempt is charged to three buckets before the password is checked.
 
-Half a minute gives five attempts at one name from one address, and twenty from one address (of IPv6: one /64
-network) at any names. Five minutes give twenty at one name from addresses at which that person has never signed
-in: guesses from everywhere cannot lock somebody out at the usual place. Buckets fill up evenly.
+Half a minute gives five attempts at one name from one address, and twenty from one address (of IPv6: one /64 network)
+at any names. Five minutes give twenty at one name from addresses at which that person has never signed in, so that
+guesses from elsewhere cannot lock people out at their usual address. Buckets refill evenly.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ MAX_ADDRESSES_OF_PERSON = 100
 MAX_FORGOTTEN = 500
 MAX_COUNTED_HERE = 10_000
 OF_ADDRESS = 1
-"""Which of the buckets counts attempts at any name."""
+"""Index of the bucket that counts attempts at any name."""
 
 _hashing = threading.BoundedSemaphore(max(1, (os.cpu_count() or 1) // 2))
 
 
 class LoginThrottle:
-    """Gives attempts and takes them back; `clock` gives unix seconds."""
+    """Grants attempts and takes them back; `clock` gives unix seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
 
     def attempt(self, name: str, address: str) -> int:
-        """Take one attempt and return 0, or take none and return the whole seconds until there is one.
+        """Take one attempt and return 0, or take none and return the whole seconds until the next one.
 
-        While the database cannot be written, this process counts for itself.
+        While the database is not writable, this process keeps its own counts.
         """
         now_s = self._clock()
         try:
@@ -59,7 +59,7 @@ class LoginThrottle:
             return math.ceil(_counted_here.attempt(_buckets(name, address), now_s))
 
     def succeeded(self, name: str, address: str) -> None:
-        """Give the name's attempts back, and that one of the address: whoever knows the password is no guesser."""
+        """Return the attempts at the name, and the last one at the address: a correct password is no guess."""
         with database_writes().attempted():
             for number, (key, most, window_s) in enumerate(_buckets(name, address)):
                 allowance = LoginAllowance.objects.select_for_update().filter(key=key).first()
@@ -73,14 +73,14 @@ class LoginThrottle:
 
 
 class CountedHere:
-    """Attempts while the database cannot be written. Thread-safe. Mutable state: when each bucket is full again."""
+    """Attempts while the database is not writable. Thread-safe. Mutable state: when each bucket is full again."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._full_at_s: OrderedDict[str, float] = OrderedDict()
 
     def attempt(self, buckets: Sequence[tuple[str, int, float]], now_s: float) -> float:
-        """Take one attempt and return 0, or take none and return the seconds until there is one."""
+        """Take one attempt and return 0, or take none and return the seconds until the next one."""
         with self._lock:
             after = [
                 (key, _after_one(self._full_at_s.get(key, now_s), most, window_s, now_s), window_s)
@@ -111,7 +111,7 @@ def _attempt(name: str, address: str, now_s: float) -> float:
 
 @contextmanager
 def hashing() -> Iterator[bool]:
-    """Hold one of few places for hashing a password, which takes a core; False where none got free in time."""
+    """Hold one of few slots for hashing a password, which takes a core; False where none was free in time."""
     got = _hashing.acquire(timeout=MAX_HASH_WAIT_S)
     try:
         yield got
@@ -121,10 +121,10 @@ def hashing() -> Iterator[bool]:
 
 
 def _take(key: str, most: int, window_s: float, now_s: float) -> tuple[float, LoginAllowance]:
-    """Return how long the bucket has nothing, and the bucket after one more attempt; locks its row."""
+    """Return how long the bucket stays empty, and the bucket after one more attempt; locks its row."""
     allowance = None
     while allowance is None:
-        # Another transaction may delete the row that was in the way.
+        # Another transaction may delete the conflicting row.
         with suppress(IntegrityError):
             rows = LoginAllowance.objects.select_for_update()
             allowance, _ = rows.get_or_create(key=key, defaults={"full_at_s": now_s})
@@ -134,19 +134,19 @@ def _take(key: str, most: int, window_s: float, now_s: float) -> tuple[float, Lo
 
 def _after_one(full_at_s: float, most: int, window_s: float, now_s: float) -> float:
     """Return when a bucket is full again after one more attempt."""
-    # A clock that went back would otherwise hold people up for as long.
+    # A clock that was set back would otherwise lock people out for as long.
     return min(max(full_at_s, now_s), now_s + window_s) + window_s / most
 
 
 def _forget_full(now_s: float) -> None:
-    """Delete buckets that are full again; in a transaction of its own, so that it waits for nobody's rows."""
+    """Delete buckets that are full again, in a transaction of its own, so that it waits for no other row."""
     with transaction.atomic():
         full = LoginAllowance.objects.select_for_update(skip_locked=True).filter(full_at_s__lt=now_s)
         LoginAllowance.objects.filter(key__in=[item.key for item in full[:MAX_FORGOTTEN]]).delete()
 
 
 def _buckets(name: str, address: str) -> list[tuple[str, int, float]]:
-    """Return key, attempts and window of the buckets, always in this order: rows are locked in it."""
+    """Return key, attempts and window of each bucket, always in this order, in which their rows are locked."""
     typed, source = name.casefold(), source_of(address) or address
     buckets = [
         (_key("both", typed, source), MAX_PER_NAME_AND_ADDRESS, WINDOW_S),

@@ -1,4 +1,4 @@
-"""What the pages under Access share: tabs, and who may open them."""
+"""The tabs of the Access pages, and who may open them."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ SAID = {
     "tenant-deleted": "Tenant deleted.",
     "nothing": "No changes.",
 }
-"""What the page after a change says; the address carries the code."""
+"""Message after each change, by the code in the address."""
 
 
 def admins_only(view: no_role.View) -> no_role.View:
-    """Show a page to admins alone; others read which role they would need."""
+    """Show a page to admins only; others read which role it requires."""
 
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -59,7 +59,7 @@ def admins_only(view: no_role.View) -> no_role.View:
 
 
 def rejected(request: HttpRequest, why: str) -> HttpResponse:
-    """Return the page that says what is missing."""
+    """Return the page that names the missing role."""
     return no_role.rejected(request, "Access", why, "access/rejected.html")
 
 

@@ -1,4 +1,4 @@
-"""The people: who may do what where, and whether they may sign in."""
+"""The people: their roles per pool, and whether they may sign in."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ Change = Callable[[HttpRequest, User], str]
 
 
 def on_person(change: Change) -> Callable[[HttpRequest, int], HttpResponse]:
-    """Let a change have its person and return the code of what the page says afterwards; 422 where a field is wrong."""
+    """Pass the person to a change, and return the code of the message that follows; 422 where a field is wrong."""
 
     @require_POST
     @admins_only
@@ -132,11 +132,11 @@ def _page(
     status: int = 200,
 ) -> HttpResponse:
     now = timezone.now()
-    found = _people().order_by("-is_active", "username")
+    people = _people().order_by("-is_active", "username")
     wanted = asked(request, "q", 150)
     if wanted:
-        found = found.filter(username__icontains=wanted)
-    page = listed(request, found, PAGE_ROWS)
+        people = people.filter(username__icontains=wanted)
+    page = listed(request, people, PAGE_ROWS)
     if opened is None and (name := asked(request, "person")):
         opened = _people().filter(username=name).first()
     elif opened is not None:
@@ -213,7 +213,7 @@ def _pools(slugs: Sequence[str]) -> list[Pool]:
 
 
 def _pool(request: HttpRequest) -> Pool | None:
-    """Return the pool that was chosen; None: all of them. Raises InvalidFieldsError where nothing was chosen."""
+    """Return the chosen pool; None: all pools. Raises InvalidFieldsError where nothing was chosen."""
     slug = sent(request, "pool")
     if not slug:
         raise problem("", "Choose where the role counts.")

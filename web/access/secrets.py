@@ -1,4 +1,4 @@
-"""The secrets: which process uses which one, and what still needs the one that is rotated out."""
+"""The secrets: which process uses which version, and what still needs the version that is rotated out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notes who signs in and out, and when a session was last used; written once a minute at most."""
+"""Records sign-ins and sign-outs, and when a session was last used; writes once a minute at most."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _LAST_LOGIN = "update_last_login"
 
 
 class SeenSessions:
-    """When this process last wrote of a session, so that most requests write nothing.
+    """When this process last wrote each session, so that most requests write nothing.
 
-    Mutable state: one table of session keys, the oldest leaves first.
+    Mutable state: one table of session keys; the oldest are dropped first.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -33,7 +33,7 @@ class SeenSessions:
         self._written_s: OrderedDict[str, float] = OrderedDict()
 
     def is_due(self, session_key: str) -> bool:
-        """Return whether a minute has passed since the last time this said so, or `wrote` was told."""
+        """Return whether a minute has passed since the last call that returned True, or since `wrote`."""
         last_s = self._written_s.get(session_key)
         if last_s is not None and self._clock() - last_s < SEEN_EVERY.total_seconds():
             return False
@@ -41,7 +41,7 @@ class SeenSessions:
         return True
 
     def wrote(self, session_key: str) -> None:
-        """Remember that the session was written just now."""
+        """Record that the session was just written."""
         self._written_s[session_key] = self._clock()
         self._written_s.move_to_end(session_key)
         if len(self._written_s) > MAX_KNOWN:
@@ -52,7 +52,7 @@ _seen = SeenSessions()
 
 
 def note_sessions(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
-    """Return the middleware; it stands behind those of sessions and authentication."""
+    """Return the middleware; it belongs after those of sessions and authentication."""
 
     def respond(request: HttpRequest) -> HttpResponse:
         response = get_response(request)
@@ -68,15 +68,15 @@ def note_sessions(get_response: Callable[[HttpRequest], HttpResponse]) -> Callab
 
 
 def listen() -> None:
-    """Hear of people who sign in and out; called once when the app is ready."""
-    # In the place of Django's own receiver, whichever comes first: it lets no one in while the database is full.
+    """Subscribe to sign-ins and sign-outs; called once when the app is ready."""
+    # Replaces Django's own receiver, whichever came first: that one blocks sign-ins while the database is full.
     user_logged_in.disconnect(dispatch_uid=_LAST_LOGIN)
     user_logged_in.connect(_signed_in, dispatch_uid=_LAST_LOGIN)
     user_logged_out.connect(_signed_out, dispatch_uid="web.access.session_record")
 
 
 def keep_signed_in(request: HttpRequest, user: User) -> None:
-    """Carry the session over a change of its own person's password; its cookie gets another secret."""
+    """Keep the session across a change of its own person's password; its cookie gets another secret."""
     before = request.session.session_key
     update_session_auth_hash(request, user)
     after = request.session.session_key

@@ -1,4 +1,4 @@
-"""The sessions: who is signed in from where, and how to end that."""
+"""The sessions: who is signed in and from which address, and how to end a session."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SYSTEMS = ("Android", "iPhone", "iPad", "Windows", "Mac OS X", "Linux")
 @require_safe
 @admins_only
 def sessions(request: HttpRequest) -> HttpResponse:
-    """List the open sessions, the last seen first."""
+    """List the open sessions, the most recently used first."""
     now = timezone.now()
     page = listed(request, open_sessions(), PAGE_ROWS)
     return access_page(
@@ -41,7 +41,7 @@ def sessions(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def end_session(request: HttpRequest, session_id: str) -> HttpResponse:
-    """End one session: everybody their own, admins all."""
+    """End one session: people their own, admins any."""
     session = get_object_or_404(ConsoleSession.objects.select_related("user"), session_id=session_id)
     back = ADDRESS if request.POST.get("back") != "you" else "/access/you"
     try:
@@ -54,7 +54,7 @@ def end_session(request: HttpRequest, session_id: str) -> HttpResponse:
 @require_POST
 @admins_only
 def end_all_sessions(request: HttpRequest) -> HttpResponse:
-    """End all sessions but the asker's own."""
+    """End all sessions except the actor's current one."""
     ended = sign_out_everybody(
         actor=console_actor(request),
         keep_session=request.session.session_key or "",
@@ -75,11 +75,11 @@ def session_row(session: ConsoleSession, now: datetime, request: HttpRequest) ->
 
 
 def browser(agent: str) -> str:
-    """Return a browser's name in short, as it calls itself: Firefox 140, Linux."""
-    found = _BROWSERS.search(agent)
+    """Return a browser's short name, as it identifies itself: Firefox 140, Linux."""
+    match = _BROWSERS.search(agent)
     system = next((name for name in _SYSTEMS if name in agent), "")
-    if found is None:
+    if match is None:
         return agent.split("/", maxsplit=1)[0][:40] or "unknown"
-    name = _NAMES.get(found[1], found[1])
+    name = _NAMES.get(match[1], match[1])
     system = {"Mac OS X": "macOS"}.get(system, system)
-    return f"{name} {found[2]}, {system}" if system else f"{name} {found[2]}"
+    return f"{name} {match[2]}, {system}" if system else f"{name} {match[2]}"

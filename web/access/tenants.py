@@ -1,4 +1,4 @@
-"""The tenants: whoever owns API keys."""
+"""The tenants, which own API keys."""
 
 from __future__ import annotations
 
@@ -90,11 +90,11 @@ def _page(
     keep_typed: bool = True,
     status: int = 200,
 ) -> HttpResponse:
-    found = _counted().order_by("slug")
+    tenants = _counted().order_by("slug")
     wanted = asked(request, "q", 120)
     if wanted:
-        found = found.filter(Q(slug__icontains=wanted) | Q(name__icontains=wanted))
-    page = listed(request, found, PAGE_ROWS)
+        tenants = tenants.filter(Q(slug__icontains=wanted) | Q(name__icontains=wanted))
+    page = listed(request, tenants, PAGE_ROWS)
     slug = opened.slug if opened else asked(request, "tenant")
     shown = _counted().filter(slug=slug).first() if slug else None
     creating = creating or (request.method != "POST" and "new" in request.GET)

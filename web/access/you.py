@@ -1,4 +1,4 @@
-"""Your own account: roles, password, sessions. Everybody has this page."""
+"""The person's own account: roles, password, sessions. Everyone has this page."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ _FIELDS = (
 
 @require_safe
 def access(request: HttpRequest) -> HttpResponse:
-    """Open Access: the API keys for admins, the own account for everybody else."""
+    """Open Access: the API keys for admins, the own account for everyone else."""
     return keys(request) if role_in(request.user) == Role.ADMIN else _page(request)
 
 
 @require_safe
 def you(request: HttpRequest) -> HttpResponse:
-    """Show the own account."""
+    """Show the person's own account."""
     return _page(request)
 
 
 @sensitive_post_parameters("old", "password")
 @require_POST
 def change_own_password(request: HttpRequest) -> HttpResponse:
-    """Set the own password, which ends the other sessions; guesses at the old one are throttled as at the login."""
+    """Set the person's password and end their other sessions; guesses at the old one are throttled as at the login."""
     user = cast("User", request.user)
     throttle, address = LoginThrottle(), client_address(request)
     try:
@@ -78,7 +78,7 @@ def change_own_password(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def end_other_sessions(request: HttpRequest) -> HttpResponse:
-    """End the own sessions elsewhere."""
+    """End the person's sessions in other browsers."""
     user, own = cast("User", request.user), request.session.session_key or ""
     ended = sign_out_everywhere(user, actor=console_actor(request), keep_session=own)
     return go(ADDRESS, said="signed-out" if ended else "nothing")

@@ -35,7 +35,7 @@ def order_row(
         "state": "Waiting for you" if asks else word,
         "shape": "hot" if asks else "degraded" if failing else shape,
         "open": is_open,
-        # Where it stands or hangs, with the countdown of a drain.
+        # Its state or what blocks it, with the countdown of a drain.
         "says": says or sentence(order.says),
         "tries": order.attempts if failing else 0,
         "retry": f"again in {span((order.next_try_at - now).total_seconds())}" if failing else "",
@@ -47,7 +47,7 @@ def order_row(
 
 
 def drain_words(progress: DrainProgress | None, sample: EngineSample | None) -> str:
-    """Return how far a drain is; empty where nobody knows."""
+    """Return how far a drain is; empty where that is unknown."""
     if progress is not None and progress.left:
         rest = "no estimate yet" if progress.about_s is None else f"about {roughly(progress.about_s)} to go"
         return f"{count(progress.left, 'request')} left, {rest}."

@@ -1,4 +1,4 @@
-"""The verbs of the Automation page: each form calls one service and goes back to the pool."""
+"""The actions of the Automation page: each form calls one service and returns to the pool."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from web.shell.form_field import whole_number
 from web.shell.seen_pools import seen_pool
 
 Verb = Callable[[HttpRequest, Pool, Actor, datetime, str], str]
-"""Does it to what is named (an order, an engine, or nothing), and returns the code of what the page says afterwards."""
+"""Applies the action to its object (an order, an engine, or none) and returns the code of the message that follows."""
 
 
 @require_POST
 def change_automation(request: HttpRequest, slug: str, do: str, key: str = "", engine_id: str = "") -> HttpResponse:
-    """Do what a question of the page asks, to the pool, to an order, to an engine or to an automation's advice."""
+    """Carry out the action of a question on the pool, an order, an engine, or an automation's advice."""
     job = sent(request, "job", 64) if do == "follow" else ""
     about = {name: which for name, which in (("order", key), ("engine", engine_id), ("job", job)) if which}
     return _done(request, slug, do, VERBS[do], about)
 
 
 def _switch(turn: Callable[..., object], said: str) -> Verb:
-    """Return a verb that turns one of the pool's switches, which needs nothing but a reason."""
+    """Return the action that turns one of the pool's switches, which needs nothing but a reason."""
 
     def verb(request: HttpRequest, pool: Pool, actor: Actor, _now: datetime, _about: str) -> str:
         turn(pool, actor=actor, expected=row_number(request.POST.get("revision")), why=why(request))
@@ -59,7 +59,7 @@ def _override(request: HttpRequest, pool: Pool, actor: Actor, now: datetime, _ab
         problems.append(FieldProblem("length_s", "Choose a duration, seven days at most."))
     if problems or length_s is None:
         raise InvalidFieldsError(problems)
-    # A minute less than the longest, which the service measures with a clock read a moment later.
+    # One minute below the longest, since the service measures it with a slightly later clock.
     until = now + min(timedelta(seconds=length_s), switches.LONGEST_OVERRIDE - timedelta(minutes=1))
     known = {"expected": row_number(request.POST.get("revision")), "why": why(request)}
     switches.take_over(pool, until=until, actor=actor, engines=engines, prefill=prefill, **known)
@@ -73,7 +73,7 @@ def _follow(request: HttpRequest, pool: Pool, actor: Actor, now: datetime, job: 
 
 
 def _answer(answer: Callable[..., object], said: str) -> Verb:
-    """Return a verb that answers one order of the pool."""
+    """Return the action that answers one order of the pool."""
 
     def verb(request: HttpRequest, pool: Pool, actor: Actor, _now: datetime, key: str) -> str:
         order = get_object_or_404(EngineAction.objects.select_related("pool"), pool=pool, key=key)
@@ -84,7 +84,7 @@ def _answer(answer: Callable[..., object], said: str) -> Verb:
 
 
 def _judge(judge: Callable[..., bool], said: str) -> Verb:
-    """Return a verb that puts a person's verdict on one engine of the pool into force."""
+    """Return the action that puts a person's verdict on one engine of the pool into force."""
 
     def verb(request: HttpRequest, pool: Pool, actor: Actor, now: datetime, engine_id: str) -> str:
         engine = get_object_or_404(Engine.objects.select_related("pool"), pool=pool, engine_id=engine_id)
@@ -107,12 +107,12 @@ VERBS: dict[str, Verb] = {
 
 
 def _done(request: HttpRequest, slug: str, do: str, verb: Verb, about: dict[str, str]) -> HttpResponse:
-    """Do it and go back to the pool; what is rejected shows its question again, with the reason."""
+    """Apply the action and return to the pool; a rejected one shows its question again, with the reason."""
     actor, now = console_actor(request), timezone.now()
     pool = seen_pool(actor, slug)
     problems: list[FieldProblem] = []
     try:
-        # Who may not steer hears that first, whatever else is wrong with the form.
+        # A missing role is reported before any other problem of the form.
         require(actor, Role.OPERATOR, pool)
         said = verb(request, pool, actor, now, "".join(about.values()))
     except InvalidFieldsError as error:

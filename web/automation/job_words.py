@@ -1,4 +1,4 @@
-"""How runs of jobs read: names, states, progress, what they did and what bears it out."""
+"""How runs of jobs read: names, states, progress, outcome and evidence."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def run_row(run: JobRun, now: datetime) -> dict[str, Any]:
 
 
 def _rest(run: JobRun, now: datetime) -> str:
-    """Return when a run that nobody holds ran last, and who held it as far as is known."""
+    """Return when a run without a holder last ran, and its last holder where that is known."""
     if run.lease_until is None:
         return "no holder yet"
     ago = duration(max(0.0, (now - run.lease_until).total_seconds()))
@@ -72,14 +72,14 @@ def _rest(run: JobRun, now: datetime) -> str:
 
 
 def _about(run: JobRun) -> str:
-    """Return which of the job's subjects the run is about; empty for a job that has one only."""
+    """Return which of the job's subjects the run is about; empty for a job with a single one."""
     if isinstance(run.inputs, Mapping) and run.inputs.get("engine"):
         return str(run.inputs["engine"])
     return f"shard {run.shard}" if run.shard else ""
 
 
 def state_words(run: JobRun, now: datetime) -> str:
-    """Return where the run stands: running, idle between two rounds, waiting for its first, ending, or how it ended."""
+    """Return the run's state: running, idle between two rounds, waiting for its first, ending, or how it ended."""
     if run.state != JobState.ACTIVE:
         return str(run.state)
     if run.cancel_requested_at is not None:
@@ -119,7 +119,7 @@ def progress_words(progress: Any) -> str:
 
 
 def outcome_words(run: JobRun) -> str:
-    """Return what came of the run in one line."""
+    """Return the outcome of the run in one line."""
     outcome = run.outcome if isinstance(run.outcome, Mapping) else {}
     for name in ("reason", "error", "summary", "remark"):
         if outcome.get(name):
@@ -131,7 +131,7 @@ def outcome_words(run: JobRun) -> str:
 
 
 def evidence(run: JobRun, events: Sequence[AuditEvent], now: datetime) -> list[dict[str, Any]]:
-    """Return what is known of the run's course, oldest first."""
+    """Return the recorded course of the run, oldest first."""
     facts = [
         _fact(
             run.started_at,
@@ -141,10 +141,10 @@ def evidence(run: JobRun, events: Sequence[AuditEvent], now: datetime) -> list[d
     ]
     if run.cancel_requested_at is not None:
         facts.append(_fact(run.cancel_requested_at, now, f"{run.cancel_requested_by} requested cancellation"))
-    told = {"job.cancel": "Cancel", "job.retry": "Retry"}
+    verbs = {"job.cancel": "Cancel", "job.retry": "Retry"}
     for event in events:
         why = f": {event.why}" if event.why else ""
-        facts.append(_fact(event.at, now, f"{told.get(event.verb, event.verb)} by {event.actor_name}{why}", event))
+        facts.append(_fact(event.at, now, f"{verbs.get(event.verb, event.verb)} by {event.actor_name}{why}", event))
     if run.finished_at is not None:
         facts.append(_fact(run.finished_at, now, f"Ended: {run.state}"))
     return sorted(facts, key=lambda fact: fact["when"])

@@ -38,7 +38,7 @@ SAID = {
 
 @require_safe
 def jobs(request: HttpRequest) -> HttpResponse:
-    """Show running runs first, then those that ended, and the one that is opened."""
+    """Show running runs first, then those that ended, and the opened run."""
     return _page(request)
 
 
@@ -55,7 +55,7 @@ def retry_run(request: HttpRequest, run_id: int) -> HttpResponse:
 
 
 def _control(request: HttpRequest, run_id: int, verb: Callable[..., JobRun]) -> HttpResponse:
-    """Do it, and show the run that it led to."""
+    """Carry out the action, and show the run that it led to."""
     actor = console_actor(request)
     run = get_object_or_404(visible_runs(actor), pk=run_id)
     try:
@@ -117,7 +117,7 @@ def _opened(actor: Actor, run: JobRun) -> dict[str, Any]:
 
 
 def _fragment(request: HttpRequest, opened: JobRun | None) -> str:
-    """Return the address from which the page fetches its own news."""
+    """Return the address from which the page refreshes itself."""
     kept = {name: request.GET[name] for name in ("job", "failed", "page", "run") if name in request.GET}
     if opened is not None:
         kept["run"] = str(opened.pk)

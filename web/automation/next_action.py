@@ -1,6 +1,6 @@
-"""When an automation may change something next: pauses and cool-downs that are left, in words.
+"""When an automation may next change something: the remaining pauses and cool-downs, in words.
 
-Pure: what the automation remembers, its settings and the moment in; a sentence out.
+Pure: takes the automation's memory, its settings and the moment; returns a sentence.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ANY_TIME = "At any time."
 def next_change(
     job: str, settings: AutomationPolicy, plan: Mapping[str, Any], memory: Mapping[str, Any], now_s: float
 ) -> str:
-    """Return from when the automation could change something, were there a reason to; `now_s` in unix seconds."""
+    """Return when the automation could next change something, given a reason; `now_s` in unix seconds."""
     if job == "scaling":
         return _scaling(settings.scaling, memory, now_s)
     if job == "prefill_decode":

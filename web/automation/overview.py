@@ -1,4 +1,4 @@
-"""One row per pool: its size, who steers it, and what each automation may do."""
+"""One row per pool: its size, who controls it, and what each automation may do."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from web.automation.words import MODES, TITLES, change_words
 
 
 def overview_rows(pools: Sequence[Pool], now: datetime) -> list[dict[str, Any]]:
-    """Return the rows in the order of the pools; as many queries for many pools as for one."""
-    found = Engine.objects.filter(pool__in=pools).values_list("pool", "engine_id", "name", "role", "desired_state")
+    """Return the rows in the order of the pools; the number of queries does not depend on theirs."""
+    rows = Engine.objects.filter(pool__in=pools).values_list("pool", "engine_id", "name", "role", "desired_state")
     engines: dict[int, list[tuple[str, str, str, str]]] = {}
-    for pool_id, *engine in found:
+    for pool_id, *engine in rows:
         engines.setdefault(pool_id, []).append((engine[0], engine[1], engine[2], engine[3]))
     orders = Counter(EngineAction.objects.filter(pool__in=pools, state__in=OPEN_STATES).values_list("pool", flat=True))
     out = Counter(
@@ -69,7 +69,7 @@ def _automations(
     pool: Pool, roles: set[str], names: dict[str, str], plans: dict[tuple[int, str], JobRun]
 ) -> list[dict[str, str]]:
     documents = pool_policy(pool).automation
-    found = []
+    automations = []
     for job, part in DOCUMENTS.items():
         if job == "prefill_decode" and not roles - {"mixed"}:
             continue
@@ -77,7 +77,7 @@ def _automations(
         run = plans.get((pool.pk, job))
         wants = change_words(job, run.plan, names) if run is not None else ""
         reason = str(run.outcome.get("reason", "")) if run is not None else ""
-        found.append(
+        automations.append(
             {
                 "title": TITLES[job],
                 "mode": word,
@@ -86,4 +86,4 @@ def _automations(
                 "reason": sentence(reason),
             }
         )
-    return found
+    return automations

@@ -1,4 +1,4 @@
-"""The Automation pages: how each pool steers itself, why it does what it does, and the hand at the wheel."""
+"""The Automation pages: how each pool scales and repairs itself, why, and what people may override."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SAID = {
 
 @require_safe
 def automation(request: HttpRequest) -> HttpResponse:
-    """Show one row per pool: who steers it, and what its automations make of it."""
+    """Show one row per pool: who controls it, and what its automations do."""
     now = timezone.now()
     pools = seen_pools(console_actor(request))
     context = shell_context(request, page="Automation", rows=overview_rows(pools, now), at=moment(now, now))
@@ -71,7 +71,9 @@ def pool_response(
     status: int = 200,
     trouble: str = "",
 ) -> HttpResponse:
-    """Render the page of one pool; `?fragment` the changing parts alone. `trouble` is said where no question is."""
+    """Render the page of one pool; with `?fragment` only the parts that change. `trouble` is shown where no question
+    is.
+    """
     address = reverse("automation-pool", args=[pool.slug])
     asked_for = request.POST if request.method == "POST" else request.GET
     kept = {name: asked_for[name][:24] for name in ("range", "end") if asked_for.get(name)}
@@ -98,12 +100,12 @@ def pool_response(
 
 @require_safe
 def automation_timeline(request: HttpRequest, slug: str) -> HttpResponse:
-    """Answer what the charts draw as JSON: `range` 5m, 1h or 24h, `end` unix seconds (none: now)."""
+    """Return the data of the charts as JSON: `range` 5m, 1h or 24h, `end` unix seconds (none: now)."""
     pool = seen_pool(console_actor(request), slug)
     now = timezone.now()
     try:
         stretch = stretch_of(request.GET.get("range", "1h"), request.GET.get("end", ""), now.timestamp())
     except BadRangeError as error:
         return JsonResponse({"error": str(error)}, status=400)
-    told = automation_past(pool, stretch, fleet_feed(), now)
-    return HttpResponse(msgspec.json.encode(told), content_type="application/json")
+    charts = automation_past(pool, stretch, fleet_feed(), now)
+    return HttpResponse(msgspec.json.encode(charts), content_type="application/json")

@@ -1,4 +1,4 @@
-"""A pool's steering over a stretch of time: engines, objective, work, roles, and what was planned when and why."""
+"""A pool's automation over a stretch of time: engines, objective, work, roles, and what was planned when and why."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from web.history.past_range import Stretch
 from web.live.feed import FleetFeed
 
 MAX_PLANS = 4000
-"""Of one automation in one answer; of more, the newest."""
+"""Limit for one automation in one answer; the newest are kept."""
 MAX_MARKS = 240
 _AUDITED = {
     "pool.freeze": ("freeze", "frozen"),
@@ -38,7 +38,7 @@ Point = list[float | int | None]
 
 
 def automation_past(pool: Pool, stretch: Stretch, feed: FleetFeed, now: datetime) -> dict[str, Any]:
-    """Return what the charts draw: series as lists of [unix s, value, …], None for unknown; marks oldest first."""
+    """Return the data of the charts: series as lists of [unix s, value, …], None for unknown; marks oldest first."""
     settings = pool_policy(pool).automation
     from_s = float(stretch.first * stretch.range.column_s)
     to_s = min(stretch.end, now.timestamp()) if stretch.live else stretch.end
@@ -47,9 +47,7 @@ def automation_past(pool: Pool, stretch: Stretch, feed: FleetFeed, now: datetime
     sizes = _sizes(pool, from_s, to_s)
     ratio = _figures(pool, "prefill_decode", _ROLES, from_s, to_s)
     if stretch.live:
-        rounds = {
-            automation_standing.job: automation_standing for automation_standing in automation_statuses(pool, now)
-        }
+        rounds = {automation.job: automation for automation in automation_statuses(pool, now)}
         sizes += _newest_size(rounds["scaling"])
         ratio += _newest(rounds["prefill_decode"].plan, _ROLES)
     out = _figures(pool, "engine_health", ("quarantined",), from_s, to_s)
@@ -73,7 +71,7 @@ def automation_past(pool: Pool, stretch: Stretch, feed: FleetFeed, now: datetime
 
 
 def _counts(pool: str, stretch: Stretch, feed: FleetFeed) -> list[PoolCounts]:
-    """Return stored intervals, and behind the newest of them what only this process has heard."""
+    """Return the stored intervals, followed by the newer ones that only this process has received."""
     seconds = stretch.range.column_s
     stored = stored_counts(pool, seconds, stretch.first, stretch.last)
     after_s = stored[-1].at_s + seconds if stored else float(stretch.first * seconds)
@@ -90,9 +88,9 @@ def _counts(pool: str, stretch: Stretch, feed: FleetFeed) -> list[PoolCounts]:
 def _figures(
     pool: Pool, job: str, names: Sequence[str], from_s: float, to_s: float, *, acting: bool = False
 ) -> list[Point]:
-    """Return [unix s, figures…] of the kept plans of the time, and of the last one before it, which still holds.
+    """Return [unix s, figures…] of the kept plans in the range, and of the last one before it, which still holds.
 
-    With `acting` each ends with 1 where the automation was acting, with 0 where not.
+    With `acting`, each point ends with 1 where the automation was acting, with 0 where not.
     """
     plans = PlanRecord.objects.filter(pool=pool.slug, job=job)
     begin = datetime.fromtimestamp(from_s, UTC)
@@ -106,27 +104,27 @@ def _figures(
 
 
 def _sizes(pool: Pool, from_s: float, to_s: float) -> list[Point]:
-    """Return [unix s, engines, desired, demand, demand ahead]; what is only advised is not desired."""
+    """Return [unix s, engines, desired, demand, demand ahead]; a size that is only advised is not desired."""
     rows = _figures(pool, "scaling", _SIZE, from_s, to_s, acting=True)
     return [[at, engines, target if acts else engines, *rest] for at, engines, target, *rest, acts in rows]
 
 
-def _newest_size(standing: AutomationStanding) -> list[Point]:
-    plan = standing.plan
+def _newest_size(automation: AutomationStanding) -> list[Point]:
+    plan = automation.plan
     ahead = (plan.get("forecast") or {}).get("ahead")
-    desired = plan.get("target") if standing.in_force in _ACTING else plan.get("engines")
-    told = {**plan, "target": desired, "demand_ahead": ahead}
-    return _newest(told, _SIZE)
+    desired = plan.get("target") if automation.in_force in _ACTING else plan.get("engines")
+    figures = {**plan, "target": desired, "demand_ahead": ahead}
+    return _newest(figures, _SIZE)
 
 
 def _newest(plan: dict[str, Any], names: Sequence[str]) -> list[Point]:
-    """Return the point of the last round, which is seldom kept; empty before the first one."""
+    """Return the point of the last round, which is rarely kept; empty before the first one."""
     at_s = _number(plan.get("at_s"))
     return [] if at_s is None else [[at_s, *(_number(plan.get(name)) for name in names)]]
 
 
 def _forecast(sizes: Iterable[Point], settings: ScalingDocument) -> list[Point]:
-    """Return each forecast at the end of the time that it was made for, so that it stands over what came."""
+    """Return each forecast at the end of its horizon, so that the chart shows it above the actual value."""
     ahead_s = settings.warm_up_s + settings.window_s
     return [[(point[0] or 0.0) + ahead_s, point[4]] for point in sizes]
 
@@ -148,9 +146,9 @@ def _marks(pool: Pool, names: dict[str, str], from_s: float, to_s: float) -> lis
 def _plan_mark(record: PlanRecord, names: dict[str, str]) -> dict[str, Any] | None:
     words = change_words(record.job, record.plan, names)
     if record.job == "engine_health":
-        # Suspicions come and go; what takes an engine out or lets it back is what a chart should tell.
-        told = [item for item in record.plan.get("verdicts", ()) if item.get("engine_id") in record.plan["changed"]]
-        grave = [item for item in told if item.get("state") in ("quarantined", "probation")]
+        # Suspicions are transient; the chart marks only verdicts that take an engine out or return it.
+        verdicts = [item for item in record.plan.get("verdicts", ()) if item.get("engine_id") in record.plan["changed"]]
+        grave = [item for item in verdicts if item.get("state") in ("quarantined", "probation")]
         if not grave:
             return None
         words = ", ".join(f"{names.get(item['engine_id'], item['engine_id'])} {item['state']}" for item in grave[:4])

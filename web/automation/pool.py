@@ -33,26 +33,26 @@ UNKNOWN = "—"
 
 
 def pool_page(pool: Pool, actor: Actor, now: datetime) -> dict[str, Any]:
-    """Return the context of the page's changing parts."""
-    standing = pool_state(pool, fleet_observation(), now)
+    """Return the context of the parts that change."""
+    state = pool_state(pool, fleet_observation(), now)
     policy = pool_policy(pool)
     engines = list(Engine.objects.filter(pool=pool).only("pk", "engine_id", "name", "role", "desired_state"))
     names = {engine.engine_id: engine.name for engine in engines}
-    told = {**ordered_names(pool), **names}
-    seen, heard, window_s = _seen(pool, now)
+    all_names = {**ordered_names(pool), **names}
+    seen, sample, window_s = _seen(pool, now)
     watch = drain_watch()
     drains = {name: progress for name in names if (progress := watch.progress(name)) is not None}
     ended = EngineAction.objects.filter(pool=pool).exclude(finished_at=None).select_related("pool", "engine")
-    cards = automation_cards(standing.automations, policy.automation, last_changes(pool), told, now)
+    cards = automation_cards(state.automations, policy.automation, last_changes(pool), all_names, now)
     roles = sorted({engine.role for engine in engines} - {"mixed"})
     return {
         "pool": pool,
-        "standing": standing,
-        "verdict": verdict(pool, standing, cards, now),
-        "override": override_words(standing, policy.automation.scaling, now),
+        "pool_state": state,
+        "verdict": verdict(pool, state, cards, now),
+        "override": override_words(state, policy.automation.scaling, now),
         "cards": [card for card in cards if roles or card.job != "prefill_decode" or card.mode == "Overridden"],
-        "tiles": tiles(standing, heard, window_s, policy.automation.scaling),
-        "orders": [order_row(order, drains, seen, now) for order in standing.orders[:SHOWN_OPEN]],
+        "tiles": tiles(state, sample, window_s, policy.automation.scaling),
+        "orders": [order_row(order, drains, seen, now) for order in state.orders[:SHOWN_OPEN]],
         "ended": [order_row(item, {}, seen, now) for item in ended.order_by("-finished_at")[:SHOWN_ENDED]],
         "watched": watched({engine.pk: engine for engine in engines}, seen, now),
         "plans": [_plan_row(record, now) for record in _plans(pool)],
@@ -66,12 +66,12 @@ def pool_page(pool: Pool, actor: Actor, now: datetime) -> dict[str, Any]:
 
 
 def tiles(
-    standing: PoolAutomationState, heard: PoolSample | None, window_s: float, settings: ScalingDocument
+    state: PoolAutomationState, sample: PoolSample | None, window_s: float, settings: ScalingDocument
 ) -> list[dict[str, str]]:
     """Return the key figures: label, figure, unit, a line of context, and the shape of a broken limit."""
-    counts = standing.engines
-    scaling = next((automation.plan for automation in standing.automations if automation.job == "scaling"), {})
-    share = heard.on_time_share if heard is not None else None
+    counts = state.engines
+    scaling = next((automation.plan for automation in state.automations if automation.job == "scaling"), {})
+    share = sample.on_time_share if sample is not None else None
     demand, hours = scaling.get("demand"), scaling.get("engine_h_today")
     ahead = (scaling.get("forecast") or {}).get("ahead")
     ahead_s = settings.warm_up_s + settings.window_s
@@ -103,21 +103,21 @@ def tiles(
     ]
 
 
-def override_words(standing: PoolAutomationState, settings: ScalingDocument, now: datetime) -> str:
-    """Return what an operator holds the pool at; empty where nobody does."""
-    until = moment(standing.override_until, now)
+def override_words(state: PoolAutomationState, settings: ScalingDocument, now: datetime) -> str:
+    """Return the size at which an operator holds the pool; empty where no override is in force."""
+    until = moment(state.override_until, now)
     if until is None:
         return ""
     held = []
-    if standing.override_engines is not None:
-        asked = standing.override_engines
+    if state.override_engines is not None:
+        asked = state.override_engines
         bound = min(max(asked, settings.min_engines), settings.max_engines)
         held.append(
             count(bound, "engine") + (f" (requested: {asked}, beyond the policy's bounds)" if bound != asked else "")
         )
-    if standing.override_prefill is not None:
-        held.append(f"{standing.override_prefill} prefill")
-    return f"Fixed at {', '.join(held)} until {until.clock} UTC ({until.ago}) by {standing.changed_by}"
+    if state.override_prefill is not None:
+        held.append(f"{state.override_prefill} prefill")
+    return f"Fixed at {', '.join(held)} until {until.clock} UTC ({until.ago}) by {state.changed_by}"
 
 
 def _tile(label: str, figure: str, unit: str, note: str, shape: str = "") -> dict[str, str]:
@@ -125,7 +125,9 @@ def _tile(label: str, figure: str, unit: str, note: str, shape: str = "") -> dic
 
 
 def _seen(pool: Pool, now: datetime) -> tuple[dict[str, EngineSample], PoolSample | None, float]:
-    """Return the pool's engines and itself in the newest sample, and its window; nothing where that is old."""
+    """Return the pool's engines and the pool itself in the newest sample, and its window; nothing where the sample is
+    old.
+    """
     sample = fleet_feed().latest
     if sample is None or now.timestamp() - sample.at > FRESH_S:
         return {}, None, 0.0
@@ -134,7 +136,7 @@ def _seen(pool: Pool, now: datetime) -> tuple[dict[str, EngineSample], PoolSampl
 
 
 def _plans(pool: Pool) -> list[PlanRecord]:
-    """Return the newest plans that wanted something done."""
+    """Return the newest plans that wanted an action."""
     plans = PlanRecord.objects.filter(pool=pool.slug, changes=True).defer("plan", "figures")
     return list(plans.order_by("-at", "-pk")[:SHOWN_PLANS])
 

@@ -1,4 +1,4 @@
-"""The drawer in which a person decides: what a verb will do, what it needs to know, and its one button."""
+"""The drawer in which a person decides: what an action will do, which input it needs, and its one button."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LENGTHS = (
 
 @dataclass(frozen=True, slots=True)
 class AutomationQuestion:
-    """One question. `action` is where its form goes."""
+    """One question. `action` is the address of its form."""
 
     title: str
     button: str
@@ -41,18 +41,18 @@ class AutomationQuestion:
     hidden: tuple[tuple[str, str], ...] = ()
     problem: str = ""
     preview: Mapping[str, int] = field(default_factory=dict)
-    """How many engines there are, and the least and most that may be asked for; the page says what a number does."""
+    """Engines at present, and the smallest and largest allowed number; the page explains the effect of a number."""
 
     def rejected(
         self, problems: Sequence[FieldProblem], typed: Mapping[str, Sequence[str]], more: str = ""
     ) -> AutomationQuestion:
-        """Return the question again with what was typed and what is wrong with it."""
+        """Return the question again with the typed values and their problems."""
         fields = tuple(filled(self.fields, typed, problems))
         return replace(self, fields=fields, problem=more or general_problem(fields, problems))
 
 
 def ask(pool: Pool, do: str, query: Mapping[str, str], now: datetime) -> AutomationQuestion | None:
-    """Return the question that an address asks; None where there is nothing to ask."""
+    """Return the question that an address names; None where it names none."""
     simple = {"freeze": _freeze, "unfreeze": _unfreeze, "override": _override, "end-override": _end_override}
     if do in simple:
         return simple[do](pool)
@@ -152,20 +152,18 @@ def _end_override(pool: Pool) -> AutomationQuestion:
 def _follow(pool: Pool, job: str, now: datetime) -> AutomationQuestion | None:
     if job not in ADVISING:
         return None
-    standing = next(
-        automation_standing for automation_standing in automation_statuses(pool, now) if automation_standing.job == job
-    )
-    key = advice_key(job, standing.plan)
-    if not key or standing.in_force != "advise":
+    advising = next(automation for automation in automation_statuses(pool, now) if automation.job == job)
+    key = advice_key(job, advising.plan)
+    if not key or advising.in_force != "advise":
         return None
     names = dict(Engine.objects.filter(pool=pool).values_list("engine_id", "name"))
-    reasons = tuple(("Because", sentence(item["text"])) for item in standing.plan.get("reasons", ())[:3])
+    reasons = tuple(("Because", sentence(item["text"])) for item in advising.plan.get("reasons", ())[:3])
     return AutomationQuestion(
         f"Follow this advice ({TITLES[job]}) now?",
         "Do it now",
         reverse("automation-follow", args=[pool.slug]),
         (
-            ("Advice", sentence(change_words(job, standing.plan, names))),
+            ("Advice", sentence(change_words(job, advising.plan, names))),
             *reasons,
             ("Actuator", f"{ActuatorKind(pool.actuator).label.lower()}"),
             ("Undo", "cancel its actions while they are pending"),

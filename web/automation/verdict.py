@@ -1,4 +1,4 @@
-"""The one sentence above a pool's Automation page: who steers it, and what that means at this moment."""
+"""The one sentence above a pool's Automation page: who controls it, and what that means at this moment."""
 
 from __future__ import annotations
 
@@ -12,33 +12,31 @@ from web.automation.cards import AutomationCard
 from web.automation.words import order_words
 
 
-def verdict(
-    pool: Pool, standing: PoolAutomationState, cards: Sequence[AutomationCard], now: datetime
-) -> tuple[str, str]:
-    """Return what matters most about how the pool steers itself: words in strong ink, then the others."""
-    if standing.frozen:
-        since = moment(standing.changed_at, now)
-        when = f" by {standing.changed_by}, {since.ago}" if since is not None else ""
-        why = f": {standing.why}" if standing.why else ""
+def verdict(pool: Pool, state: PoolAutomationState, cards: Sequence[AutomationCard], now: datetime) -> tuple[str, str]:
+    """Return the most important fact about the pool's automation: words in strong ink, then the others."""
+    if state.frozen:
+        since = moment(state.changed_at, now)
+        when = f" by {state.changed_by}, {since.ago}" if since is not None else ""
+        why = f": {state.why}" if state.why else ""
         return ("Frozen.", f"No automation of {pool.name} acts. Frozen{when}{why}.")
-    if standing.engines["failed"]:
-        failed = count(standing.engines["failed"], "engine")
-        return (f"{failed} failed.", _sizes(standing))
-    if standing.override_until is not None:
-        return ("Engine count fixed.", _sizes(standing))
-    if standing.orders:
-        first = standing.orders[0]
+    if state.engines["failed"]:
+        failed = count(state.engines["failed"], "engine")
+        return (f"{failed} failed.", _sizes(state))
+    if state.override_until is not None:
+        return ("Engine count fixed.", _sizes(state))
+    if state.orders:
+        first = state.orders[0]
         does = order_words(first.kind, first.role if first.role != "mixed" else "", first.engine_name)
-        more = f" and {count(len(standing.orders) - 1, 'more action')}" if len(standing.orders) > 1 else ""
-        return ("Changing.", f"{does}{more}. {_sizes(standing)}")
+        more = f" and {count(len(state.orders) - 1, 'more action')}" if len(state.orders) > 1 else ""
+        return ("Changing.", f"{does}{more}. {_sizes(state)}")
     advice = [card for card in cards if card.mode == "Advises" and not card.idle]
     if advice:
         return (f"{advice[0].title}:", advice[0].state[0].lower() + advice[0].state[1:])
     acting = [card.title.lower() for card in cards if card.mode == "Acts"]
     steered = f"Automatic: {', '.join(acting)}." if acting else "No automation acts."
-    return ("Steady.", f"{_sizes(standing)} {steered}")
+    return ("Steady.", f"{_sizes(state)} {steered}")
 
 
-def _sizes(standing: PoolAutomationState) -> str:
-    counts = standing.engines
+def _sizes(state: PoolAutomationState) -> str:
+    counts = state.engines
     return f"{counts['running']} of {count(counts['desired'], 'desired engine')} running."

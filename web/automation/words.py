@@ -32,7 +32,7 @@ ORDER_STATES = {
 }
 
 _NAMED = 4
-"""Engines that a sentence names before it counts the rest."""
+"""Engines that a sentence names before it counts the others."""
 _VERDICT_VERBS = {
     "quarantined": "quarantine",
     "probation": "return",
@@ -42,7 +42,7 @@ _VERDICT_VERBS = {
 
 
 def change_words(job: str, plan: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    """Return what a plan wants done, as the second half of a sentence; empty where it wants nothing."""
+    """Return the action that a plan wants, as the second half of a sentence; empty where it wants none."""
     if job == "scaling":
         return _scaling_words(plan, names)
     if job == "prefill_decode":
@@ -60,8 +60,8 @@ def _scaling_words(plan: Mapping[str, Any], names: Mapping[str, str]) -> str:
     parts = []
     if add:
         roles = sorted({role for role in add if role != "mixed"})
-        each = ", ".join(f"{sum(role == one for role in add)} {one}" for one in roles)
-        parts.append(f"add {count(len(add), 'engine')}{f' ({each})' if each else ''}")
+        per_role = ", ".join(f"{sum(role == one for role in add)} {one}" for one in roles)
+        parts.append(f"add {count(len(add), 'engine')}{f' ({per_role})' if per_role else ''}")
     if drain:
         parts.append(f"drain {some_names([names.get(item, item) for item in drain], _NAMED)}")
     return " and ".join(parts)
@@ -80,15 +80,15 @@ def _rebalance_words(plan: Mapping[str, Any]) -> str:
 
 def _health_words(plan: Mapping[str, Any], names: Mapping[str, str]) -> str:
     states = {item.get("engine_id"): item.get("state") for item in plan.get("verdicts", ())}
-    found: dict[str, list[str]] = {}
+    engine_names: dict[str, list[str]] = {}
     for engine_id in plan.get("changed", ()):
-        found.setdefault(states.get(engine_id, "healthy"), []).append(names.get(engine_id, engine_id))
-    told = [(verb, found[state]) for state, verb in _VERDICT_VERBS.items() if state in found]
-    return " and ".join(f"{verb} {some_names(engines, _NAMED)}" for verb, engines in told)
+        engine_names.setdefault(states.get(engine_id, "healthy"), []).append(names.get(engine_id, engine_id))
+    parts = [(verb, engine_names[state]) for state, verb in _VERDICT_VERBS.items() if state in engine_names]
+    return " and ".join(f"{verb} {some_names(engines, _NAMED)}" for verb, engines in parts)
 
 
 def order_words(kind: str, role: str, name: str) -> str:
-    """Return what an order wants."""
+    """Return the action that an order asks for."""
     if kind == ActionKind.START:
         return f"Start {name}" if name else f"Start {_an(role)} engine"
     if kind == ActionKind.STOP:
@@ -97,7 +97,7 @@ def order_words(kind: str, role: str, name: str) -> str:
 
 
 def remap_words(plan: Mapping[str, Any]) -> str:
-    """Return what a change of the pool's size moves on hash rings; empty where nothing."""
+    """Return how much of the hash rings a change of the pool's size moves; empty where nothing moves."""
     remap = plan.get("remap")
     if not isinstance(remap, Mapping) or not isinstance(remap.get("share"), int | float):
         return ""

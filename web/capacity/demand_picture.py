@@ -1,4 +1,4 @@
-"""Demand per region and of all together over time, in percent of the picture's width and height."""
+"""Demand per region and of all regions over time, in percent of the picture's width and height."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from routing.values.counted import count
 from web.shell.chart import LEFT, RIGHT, Tick, place, point, ticks, x, y
 
 MOST_LINES = 5
-"""Regions with lines of their own: those with the highest peaks."""
+"""Regions with their own line: those with the highest peaks."""
 MOST_POINTS = 200
 _WORDS = 6
 
 
-def demand_picture(found: InstallationPlan, utilization: float) -> dict[str, Any]:
+def demand_picture(installation: InstallationPlan, utilization: float) -> dict[str, Any]:
     """Return the picture of a plan's demand in planned engines."""
-    plan, present = found.plan, sum(found.present.values())
+    plan, present = installation.plan, sum(installation.present.values())
     top = 1.05 * max(plan.own_peaks, float(present), 0.001)
     names = sorted(plan.regions, key=lambda name: (-plan.regions[name].own, name))[:MOST_LINES]
-    demand = {name: [value / utilization for value in found.demand.regions[name]] for name in names}
-    total = [sum(step) / utilization for step in zip(*found.demand.regions.values(), strict=True)]
+    demand = {name: [value / utilization for value in installation.demand.regions[name]] for name in names}
+    total = [sum(step) / utilization for step in zip(*installation.demand.regions.values(), strict=True)]
     lines = [(name, f"s{number}", _points(demand[name], top)) for number, name in enumerate(names, 1)]
     return {
         # Name, series (which is its colour) and points.
         "lines": [*lines, ("all", "all", _points(total, top))],
         "up": [Tick(place(y(value / top)), f"{value:g}") for value in ticks(top)],
-        "across": _moments(found.demand.since, len(total)),
+        "across": _moments(installation.demand.since, len(total)),
         "own": place(y(plan.own_peaks / top)),
         "present": place(y(present / top)),
         "summary": f"{count(present, 'engine')}; own peaks {plan.own_peaks:.1f}, shared peak {plan.shared_peak:.1f}",
@@ -37,11 +37,11 @@ def demand_picture(found: InstallationPlan, utilization: float) -> dict[str, Any
 
 
 def _points(values: Sequence[float], top: float) -> str:
-    each = -(-len(values) // MOST_POINTS)
-    # The highest of several, so that no peak is lost.
-    highest = [max(values[at : at + each]) for at in range(0, len(values), each)]
+    step = -(-len(values) // MOST_POINTS)
+    # Each point is the highest of several, so that no peak is lost.
+    highest = [max(values[at : at + step]) for at in range(0, len(values), step)]
     last = max(1, len(highest) - 1)
-    return " ".join(point(x(place_ / last), value / top) for place_, value in enumerate(highest))
+    return " ".join(point(x(index / last), value / top) for index, value in enumerate(highest))
 
 
 def _moments(since: float, steps: int) -> tuple[Tick, ...]:

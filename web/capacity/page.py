@@ -1,4 +1,4 @@
-"""The capacity plan: sum of own peaks against the shared peak, costs, and how sure the saving is."""
+"""The capacity plan: sum of the regional peaks against the shared peak, costs, and how certain the saving is."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ _FIELDS = (
 @require_safe
 @needs_all_pools(PAGE, "A capacity plan is of all pools; seeing it")
 def capacity(request: HttpRequest) -> HttpResponse:
-    """Show the plan to whoever has a role everywhere."""
+    """Show the plan to people with a role in all pools."""
     fields = [_field(request, *item) for item in _FIELDS]
     wrong = any(field.error for field in fields)
-    found = None
+    plan = None
     if not wrong:
         days, reserved, on_demand, utilization = (float(field.value) for field in fields)
-        found = installation_plan(time.time(), Prices(reserved, on_demand, utilization, days))
+        plan = installation_plan(time.time(), Prices(reserved, on_demand, utilization, days))
     context = shell_context(
-        request, page=PAGE, fields=fields, wrong=wrong, **(_plan(found, utilization) if found else {})
+        request, page=PAGE, fields=fields, wrong=wrong, **(_plan(plan, utilization) if plan else {})
     )
     return render(request, "capacity/page.html", context, status=422 if wrong else 200)
 
@@ -64,18 +64,18 @@ def _field(request: HttpRequest, name: str, label: str, default: float, most: fl
     return FormField(name, label, help=hint, chosen=(text,), error=error)
 
 
-def _plan(found: InstallationPlan, utilization: float) -> dict[str, Any]:
-    plan = found.plan
+def _plan(installation: InstallationPlan, utilization: float) -> dict[str, Any]:
+    plan = installation.plan
     return {
         "plan": plan,
         "saving": f"{100 * plan.saving:.1f}%",
         "range": range_words(plan.range),
-        "caveat": found.caveat,
-        "picture": demand_picture(found, utilization),
-        "present": sum(found.present.values()),
-        "requests": found.demand.requests,
-        "hours": f"{found.span_s / 3600:.1f}",
-        "rows": [(region, found.present.get(region, 0), peak) for region, peak in plan.regions.items()],
+        "caveat": installation.caveat,
+        "picture": demand_picture(installation, utilization),
+        "present": sum(installation.present.values()),
+        "requests": installation.demand.requests,
+        "hours": f"{installation.span_s / 3600:.1f}",
+        "rows": [(region, installation.present.get(region, 0), peak) for region, peak in plan.regions.items()],
         "costs": [
             ("Reserved for own peaks", plan.own_cost, ""),
             ("Reserved for the shared peak", plan.shared_cost, ""),

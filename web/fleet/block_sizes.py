@@ -10,6 +10,6 @@ from gateway.contracts.fleet_sample import FleetSample
 
 
 def seen_block_size_problems(pools: Iterable[Pool], sample: FleetSample | None) -> list[BlockSizeProblem]:
-    """Return what the newest sample says about these pools; nothing without a sample."""
+    """Return the problems that the newest sample reports for these pools; none without a sample."""
     engines = sample.engines if sample else ()
     return block_size_problems(pools, ((engine.pool_id, engine.name, engine.block_tokens) for engine in engines))

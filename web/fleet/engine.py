@@ -1,4 +1,4 @@
-"""What the engine drawer of the Fleet page asks for, and the verbs it offers."""
+"""The data of the engine drawer on the Fleet page, and its actions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _DONE = {
 
 @require_safe
 def card(request: HttpRequest, engine_id: str) -> HttpResponse:
-    """Answer the engine's card as JSON."""
+    """Return the engine's card as JSON."""
     actor = console_actor(request)
     engine = _engine(engine_id, actor)
     seen = sample_of(fleet_feed().latest, engine_id, time.time())
@@ -44,26 +44,26 @@ def card(request: HttpRequest, engine_id: str) -> HttpResponse:
 
 @require_safe
 def decision(request: HttpRequest, decision_id: str) -> HttpResponse:
-    """Answer why a request went where it went, as JSON in the words of the gateway's explain API."""
-    found = find_decision(console_actor(request), decision_id)
-    if found is None or found.record is None:
+    """Return why a request was placed where it was, as JSON in the terms of the gateway's explain API."""
+    match = find_decision(console_actor(request), decision_id)
+    if match is None or match.record is None:
         raise Http404("decision")
-    made = found.record.decision
+    made = match.record.decision
     ids = [made.engine_id, made.pair.engine_id if made.pair is not None else ""]
     names = dict(Engine.objects.filter(engine_id__in=ids).values_list("engine_id", "name"))
-    return HttpResponse(msgspec.json.encode(explanation(found.record, names)), content_type=JSON)
+    return HttpResponse(msgspec.json.encode(explanation(match.record, names)), content_type=JSON)
 
 
 @require_POST
 def set_state(request: HttpRequest, engine_id: str) -> HttpResponse:
-    """Change what is wanted of the engine: form fields `state`, `why` and `revision` (as the drawer saw it).
+    """Change the engine's desired state: form fields `state`, `why` and `revision` (as the drawer showed it).
 
-    Answers JSON to a script and goes back to the drawer otherwise.
+    Returns JSON to a script and redirects to the drawer otherwise.
     """
     actor = console_actor(request)
     engine = _engine(engine_id, actor)
     try:
-        # Who may not steer hears that first, whatever else is wrong with the form.
+        # A missing role is reported before any other problem of the form.
         require(actor, Role.OPERATOR, engine.pool)
         state, expected, why = _form(request)
         set_desired_state(engine, state, actor=actor, expected=expected, why=why)
@@ -81,7 +81,7 @@ def set_state(request: HttpRequest, engine_id: str) -> HttpResponse:
 
 
 class _BadFormError(ValueError):
-    """A field of the form cannot be; the message says which and why."""
+    """A field of the form is invalid; the message says which and why."""
 
 
 def _form(request: HttpRequest) -> tuple[DesiredState, int | None, str]:

@@ -1,4 +1,4 @@
-"""The Fleet page: the server says how things stand, the live feed draws the rest."""
+"""The Fleet page: the server renders the verdict, and the live feed draws the rest."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ TILES = ("On time", "TTFT p50, p90", "Hit rate, reported", "Load CV", "Requests"
 
 
 RANGES = (("5m", "5 min", "1"), ("1h", "1 h", "2"), ("24h", "24 h", "3"))
-"""Name in the address, words and key of the time control's choices."""
+"""Name in the address, label, and key of each choice of the time control."""
 
 
 PAST = FleetVerdict("quiet", "Past data.", "Loading history.", shape="unknown")
-"""First paint of an address that names one; the page then says what was, or why that cannot be told."""
+"""First paint of an address in the past; the page then shows that past, or why it cannot."""
 
 
 @require_safe
@@ -50,7 +50,7 @@ def fleet(request: HttpRequest) -> HttpResponse:
         page="Fleet",
         tiles=TILES,
         ranges=RANGES,
-        # The live sentence must not stand over a past that is still to come, or that there is not.
+        # The live sentence must not appear above a past that is still loading or does not exist.
         verdict=PAST if request.GET.get("end") else feed.verdict(scope),
         region=region,
         cv_limits=json.dumps(limits),
@@ -62,12 +62,12 @@ def fleet(request: HttpRequest) -> HttpResponse:
 
 
 def _is_empty(sample: FleetSample | None) -> bool:
-    """Return whether no engine is registered; the database is asked only where the gateway sees none."""
+    """Return whether no engine is registered; queries the database only where the gateway sees no engine."""
     return sample is not None and not sample.engines and not Engine.objects.exists()
 
 
 def _cv_limit(pool: Pool) -> float | None:
-    """Return the load CV from which the pool's live policy calls it uneven; None where that cannot be read."""
+    """Return the load CV from which the pool's live policy calls the load uneven; None where that cannot be read."""
     try:
         return pool_policy(pool).automation.rebalance.cv_high
     except (SchemaError, msgspec.ValidationError):
@@ -75,6 +75,6 @@ def _cv_limit(pool: Pool) -> float | None:
 
 
 def _region_words(sample: FleetSample | None) -> str:
-    """Return what stands before the pool in the scope; the live feed writes the same words."""
+    """Return the words before the pool in the scope; the live feed writes the same ones."""
     regions = sorted({pool.region for pool in sample.pools}) if sample else []
     return regions[0] if len(regions) == 1 else "All regions" if regions else "Fleet"

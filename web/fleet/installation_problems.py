@@ -20,7 +20,7 @@ from routing.values.counted import count
 
 @dataclass(frozen=True, slots=True)
 class InstallationProblem:
-    """One line of the banner; `shape` stands before it."""
+    """One line of the banner; `shape` is the symbol before it."""
 
     shape: str
     sentence: str
@@ -31,7 +31,7 @@ _UNWRITABLE = {
     Cause.FULL: "The database cannot be written: its disk is full.",
     Cause.READ_ONLY: "The database cannot be written: it is read-only.",
 }
-"""Of the causes that last."""
+"""Sentences for the causes that last."""
 _READ_ONLY = (
     "You can sign in, read, and revoke API keys; other changes are rejected. No restart is needed once it is writable."
 )
@@ -39,7 +39,7 @@ _LATER = "The jobs store it when the database can be written."
 
 
 def installation_problems(actor: Actor) -> list[InstallationProblem]:
-    """Return what people with a role in all pools should know of the installation, the most urgent first."""
+    """Return the problems of the installation for people with a role in all pools, the most urgent first."""
     return list(_problems()) if may(actor, Role.VIEWER) else []
 
 
@@ -59,8 +59,8 @@ def _disk(state_dir: Path) -> Iterator[InstallationProblem]:
     except OSError as error:
         yield InstallationProblem("lost", f"The state directory’s disk cannot be read: {error.strerror}.", "Check it.")
         return
-    # With room, nothing can be wrong that pages would have to ask the database for.
+    # With free space, no problem is possible that would cost a query.
     if space.free_bytes >= usual_reserve(space.total_bytes):
         return
-    if (found := state_disk_problem(space)) is not None:
-        yield InstallationProblem("lost" if found.is_full else "hot", found.sentence, found.remedy)
+    if (problem := state_disk_problem(space)) is not None:
+        yield InstallationProblem("lost" if problem.is_full else "hot", problem.sentence, problem.remedy)

@@ -1,4 +1,4 @@
-"""The Cache locality pages: which prompts go where in a pool, which engines hold what, and how exact the index is."""
+"""The Cache locality pages: which prompts a pool sends where, which engines hold what, and how exact the index is."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ DEFAULTS = {"window": "5"}
 
 @require_safe
 def cache_locality(request: HttpRequest) -> HttpResponse:
-    """Show one row per pool: its placement, its hottest prefix, and how far its engines' indices are right."""
-    now, hearing = time.time(), cache_locality_intake()
-    rows = [_row(pool, hearing.of(pool.slug, now)) for pool in seen_pools(console_actor(request))]
+    """Show one row per pool: its placement, its hottest prefix, and how accurate the indices of its engines are."""
+    now, intake = time.time(), cache_locality_intake()
+    rows = [_row(pool, intake.of(pool.slug, now)) for pool in seen_pools(console_actor(request))]
     return render(request, "history/cache_locality.html", shell_context(request, page="Cache locality", rows=rows))
 
 
 @require_safe
 def cache_locality_pool(request: HttpRequest, slug: str) -> HttpResponse:
-    """Show one pool's rings, prefixes, parts of TTFT and hits; `?fragment` the changing parts alone."""
+    """Show one pool's rings, prefixes, parts of TTFT and hits; with `?fragment` only the parts that change."""
     actor = console_actor(request)
     pool, now = seen_pool(actor, slug), time.time()
     asked_for = {name: asked(request, name, 64) for name in ("without", "prefix", "window")}
@@ -46,7 +46,7 @@ def cache_locality_pool(request: HttpRequest, slug: str) -> HttpResponse:
     chosen = {name: value for name, value in asked_for.items() if value != DEFAULTS.get(name)}
 
     def link(**changes: str) -> str:
-        """Return the page's address in another state: a picture changes its part of the query, and keeps the rest."""
+        """Return the page's address with parts of its query changed and the others kept."""
         return with_query(here, **dict(sorted({**chosen, **changes}.items())))
 
     context = shell_context(
@@ -64,31 +64,35 @@ def cache_locality_pool(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def pool_pictures(word: PoolWord, asked_for: dict[str, str], link: Link, now: float) -> dict[str, Any]:
-    """Return the context of the page's changing parts."""
-    told = word.pool
-    gone = engine_id_of(told, asked_for["without"])
-    rings = rings_picture(word, gone if gone in told.accepting and told.rings is not None else "", link)
+    """Return the context of the parts that change."""
+    locality = word.pool
+    gone = engine_id_of(locality, asked_for["without"])
+    rings = rings_picture(word, gone if gone in locality.accepting and locality.rings is not None else "", link)
     return {
-        "finding": " ".join(filter(None, (hits_finding(told), prefix_finding(told), rings["finding"]))),
-        "seen": f"{count(told.requests, 'request')} of the last {span(told.span_s)}"
-        + (f", one in {round(told.requests / told.sampled)} sampled" if told.requests > 1.5 * told.sampled else ""),
+        "finding": " ".join(filter(None, (hits_finding(locality), prefix_finding(locality), rings["finding"]))),
+        "seen": f"{count(locality.requests, 'request')} of the last {span(locality.span_s)}"
+        + (
+            f", one in {round(locality.requests / locality.sampled)} sampled"
+            if locality.requests > 1.5 * locality.sampled
+            else ""
+        ),
         "rings": rings,
-        "prefixes": prefix_picture(told, asked_for["prefix"], link),
-        "ttft": ttft_picture(told, asked_for["window"], link),
-        "hits": hits_picture(told, now),
+        "prefixes": prefix_picture(locality, asked_for["prefix"], link),
+        "ttft": ttft_picture(locality, asked_for["window"], link),
+        "hits": hits_picture(locality, now),
     }
 
 
 def _row(pool: Pool, word: PoolWord | None) -> dict[str, Any]:
     if word is None:
-        return {"pool": pool, "told": None}
-    told = word.pool
+        return {"pool": pool, "locality": None}
+    locality = word.pool
     hottest = max(
-        (prefix for prefix in told.prefixes), key=lambda each_: (each_.level == 0, each_.requests), default=None
+        (prefix for prefix in locality.prefixes), key=lambda item: (item.level == 0, item.requests), default=None
     )
     return {
         "pool": pool,
-        "told": told,
+        "locality": locality,
         "hottest": hottest,
-        "hits": pool_hits(told),
+        "hits": pool_hits(locality),
     }

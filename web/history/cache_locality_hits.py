@@ -16,15 +16,15 @@ _TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _TRUSTS = {"exact": "Exact", "degraded": "Degraded", "blind": "Blind"}
 
 
-def hits_picture(told: PoolCacheLocality, now: float) -> dict[str, Any]:
+def hits_picture(locality: PoolCacheLocality, now: float) -> dict[str, Any]:
     """Return what the panels show; `now` is unix seconds."""
-    points = [(engine, point) for engine in told.engines for point in engine.points]
-    top = max([told.block_tokens, *(max(point.believed_tokens, point.reported_tokens) for _, point in points)])
+    points = [(engine, point) for engine in locality.engines for point in engine.points]
+    top = max([locality.block_tokens, *(max(point.believed_tokens, point.reported_tokens) for _, point in points)])
     points.sort(key=lambda item: (item[1].age_s, item[0].name))
     differing = sum(point.differs for _, point in points)
     return {
-        "pool": pool_hits(told),
-        "rows": [_row(told, engine, now) for engine in told.engines if engine.compared or engine.accepts],
+        "pool": pool_hits(locality),
+        "rows": [_row(locality, engine, now) for engine in locality.engines if engine.compared or engine.accepts],
         "dots": [
             (place(x(_root(point.believed_tokens, top))), place(y(_root(point.reported_tokens, top))), point.differs)
             for _, point in sorted(points, key=lambda item: item[1].differs)
@@ -39,37 +39,37 @@ def hits_picture(told: PoolCacheLocality, now: float) -> dict[str, Any]:
     }
 
 
-def pool_hits(told: PoolCacheLocality) -> dict[str, Any]:
-    """Return the pool's predicted and reported tokens, and which engines are trusted less."""
+def pool_hits(locality: PoolCacheLocality) -> dict[str, Any]:
+    """Return the pool's predicted and reported tokens, and which engines have reduced trust."""
     sums = ("compared", "differing", "believed_tokens", "reported_tokens")
     return {
-        **{name: sum(getattr(engine, name) for engine in told.engines) for name in sums},
-        "doubted": sum(engine.trust not in ("exact", "") for engine in told.engines),
-        "causes": sorted({CAUSE_TITLES.get(engine.cause, engine.cause) for engine in told.engines if engine.cause}),
+        **{name: sum(getattr(engine, name) for engine in locality.engines) for name in sums},
+        "doubted": sum(engine.trust not in ("exact", "") for engine in locality.engines),
+        "causes": sorted({CAUSE_TITLES.get(engine.cause, engine.cause) for engine in locality.engines if engine.cause}),
     }
 
 
-def _row(told: PoolCacheLocality, engine: EngineCacheLocality, now: float) -> dict[str, Any]:
+def _row(locality: PoolCacheLocality, engine: EngineCacheLocality, now: float) -> dict[str, Any]:
     return {
         "engine": engine,
         "trust": _TRUSTS.get(engine.trust, "Unknown"),
         "cause": CAUSE_TITLES.get(engine.cause, engine.cause),
         "since": f"{span(now - engine.trust_since)} ago" if engine.trust_since is not None else "the gateway started",
-        "link": with_query("/decisions", pool=told.pool_id, engine=engine.name, mismatch=engine.cause),
+        "link": with_query("/decisions", pool=locality.pool_id, engine=engine.name, mismatch=engine.cause),
     }
 
 
-def hits_finding(told: PoolCacheLocality) -> str:
-    """Return what the hits say against an index; an index from our own dispatches is degraded by nature."""
-    doubted = [engine for engine in told.engines if engine.cause and engine.trust != "exact"]
+def hits_finding(locality: PoolCacheLocality) -> str:
+    """Return the evidence of the hits against an index; an index of our own dispatches is approximate by design."""
+    doubted = [engine for engine in locality.engines if engine.cause and engine.trust != "exact"]
     if not doubted:
         return ""
     worst = min(doubted, key=lambda item: (item.share if item.share is not None else 1.0, item.name))
     cause = CAUSE_TITLES.get(worst.cause, worst.cause)
-    found = f", {percent(worst.share)} of what was predicted" if worst.share is not None else ""
-    return f"The index of {worst.name} is {worst.trust}{found}: {cause}."
+    share = f", {percent(worst.share)} of what was predicted" if worst.share is not None else ""
+    return f"The index of {worst.name} is {worst.trust}{share}: {cause}."
 
 
 def _root(tokens: int, top: int) -> float:
-    """Return the place on a square-root scale, on which short hits are seen beside long ones."""
+    """Return the position on a square-root scale, on which short hits are visible next to long ones."""
     return math.sqrt(max(0, tokens) / top)

@@ -15,48 +15,51 @@ HASH_DIGITS = 6
 HOT = 0.25
 """Share of the requests from which the title names a prefix."""
 _STEPS = (1, 2, 3, 5, 6, 7, 8)
-"""Steps of the heat scale. The lowest would vanish on the panel; on the fourth words cannot be read in both themes."""
+"""Steps of the heat scale. The lowest would be invisible on the panel; on the fourth, words are unreadable in one
+theme.
+"""
 _WORDED, _HASHED = 10.0, 5.0
-"""Percent of the width from which a cell has words, and from which its hash."""
+"""Percent of the width from which a cell has words, and from which it has its hash."""
 
 
-def prefix_picture(told: PoolCacheLocality, wanted: str, link: Link) -> dict[str, Any]:
-    """Return what the panel shows; `wanted` is the key of the prefix that is chosen."""
-    names = {engine.engine_id: engine.name for engine in told.engines}
+def prefix_picture(locality: PoolCacheLocality, wanted: str, link: Link) -> dict[str, Any]:
+    """Return what the panel shows; `wanted` is the key of the chosen prefix."""
+    names = {engine.engine_id: engine.name for engine in locality.engines}
     cells = [
-        _cell(told, prefix, *place, names, wanted) for prefix, place in zip(told.prefixes, _places(told), strict=True)
+        _cell(locality, prefix, *span, names, wanted)
+        for prefix, span in zip(locality.prefixes, _spans(locality), strict=True)
     ]
     for cell in cells:
         cell["link"] = link(prefix="" if cell["chosen"] else cell["prefix"].key)
-    first = [item for item in told.prefixes if item.parent < 0]
-    shared = sum(item.requests for item in first) / told.requests if told.requests else 0.0
+    first = [item for item in locality.prefixes if item.parent < 0]
+    shared = sum(item.requests for item in first) / locality.requests if locality.requests else 0.0
     chosen = next((item for item in cells if item["chosen"]), cells[0] if cells else None)
     return {
         "cells": cells,
-        "height": ROW_PX * (1 + max((item.level for item in told.prefixes), default=0)),
+        "height": ROW_PX * (1 + max((item.level for item in locality.prefixes), default=0)),
         "readout": chosen["label"] if chosen is not None else "",
-        "summary": f"{count(len(cells), 'shared prefix', 'shared prefixes')} of {count(told.requests, 'request')}; "
+        "summary": f"{count(len(cells), 'shared prefix', 'shared prefixes')} of {count(locality.requests, 'request')}; "
         f"{percent(shared)} of requests start with one of them",
         "ticks": [(f"{share}%", str(share)) for share in (0, 25, 50, 75, 100)],
     }
 
 
-def _places(told: PoolCacheLocality) -> list[tuple[float, float]]:
+def _spans(locality: PoolCacheLocality) -> list[tuple[float, float]]:
     """Return (begin, width) of each prefix as shares of the width: children side by side below their parent."""
-    places: list[tuple[float, float]] = []
+    spans: list[tuple[float, float]] = []
     used: dict[int, float] = {}
-    for prefix in told.prefixes:
-        begin = used.get(prefix.parent, places[prefix.parent][0] if prefix.parent >= 0 else 0.0)
-        width = prefix.requests / told.requests if told.requests else 0.0
-        places.append((begin, width))
+    for prefix in locality.prefixes:
+        begin = used.get(prefix.parent, spans[prefix.parent][0] if prefix.parent >= 0 else 0.0)
+        width = prefix.requests / locality.requests if locality.requests else 0.0
+        spans.append((begin, width))
         used[prefix.parent] = begin + width
-    return places
+    return spans
 
 
 def _cell(
-    told: PoolCacheLocality, prefix: SharedPrefix, begin: float, width: float, names: dict[str, str], wanted: str
+    locality: PoolCacheLocality, prefix: SharedPrefix, begin: float, width: float, names: dict[str, str], wanted: str
 ) -> dict[str, Any]:
-    """Return one prefix: its place in percent of the width and px, and what it says."""
+    """Return one prefix: its position in percent of the width and px, and its words."""
     holders = [names.get(holder, holder) for holder in prefix.holders]
     short = prefix.key[:HASH_DIGITS]
     length = prefix.last_block - prefix.first_block + 1
@@ -69,19 +72,19 @@ def _cell(
         "at": f"{100 * begin:.3f}%",
         "width": f"{wide:.3f}%",
         "y": ROW_PX * prefix.level,
-        # Of the heat scale by holders; -1: nobody holds it.
-        "step": _step(len(holders), len(told.accepting)),
+        # Step of the heat scale by holders; -1: no engine holds it.
+        "step": _step(len(holders), len(locality.accepting)),
         "words": f"{short}, {length} blk" if wide >= _WORDED else short if wide >= _HASHED else "",
-        "label": _label(told, prefix, short, holders),
+        "label": _label(locality, prefix, short, holders),
     }
 
 
-def _label(told: PoolCacheLocality, prefix: SharedPrefix, short: str, holders: list[str]) -> str:
-    share = percent(prefix.requests / told.requests) if told.requests else "—"
+def _label(locality: PoolCacheLocality, prefix: SharedPrefix, short: str, holders: list[str]) -> str:
+    share = percent(prefix.requests / locality.requests) if locality.requests else "—"
     length = prefix.last_block - prefix.first_block + 1
     words = (
         f"{short}, {length} blk: blocks {prefix.first_block} to {prefix.last_block}, "
-        f"{count(prefix.last_block * told.block_tokens, 'token')} from the start; "
+        f"{count(prefix.last_block * locality.block_tokens, 'token')} from the start; "
         f"{count(prefix.requests, 'request')}, {share}; held by {some_names(holders, 6) if holders else 'no engine'}"
     )
     return f"{words}; a key of {count(prefix.key_blocks, 'block')} ends here" if prefix.key_blocks else words
@@ -93,19 +96,19 @@ def _step(holders: int, engines: int) -> int:
     return _STEPS[min(len(_STEPS) - 1, (holders - 1) * len(_STEPS) // max(1, engines))]
 
 
-def prefix_finding(told: PoolCacheLocality) -> str:
+def prefix_finding(locality: PoolCacheLocality) -> str:
     """Return a sentence on the longest prefix that much of the traffic shares; empty where there is none."""
     hot = [
-        (each.last_block, at)
-        for at, each in enumerate(told.prefixes)
-        if told.requests and each.requests >= HOT * told.requests
+        (item.last_block, at)
+        for at, item in enumerate(locality.prefixes)
+        if locality.requests and item.requests >= HOT * locality.requests
     ]
     if not hot:
         return ""
     blocks, at = max(hot)
-    prefix = told.prefixes[at]
-    share = "All" if prefix.requests == told.requests else f"{percent(prefix.requests / told.requests)} of the"
-    holders, engines = len(prefix.holders), len(told.accepting)
+    prefix = locality.prefixes[at]
+    share = "All" if prefix.requests == locality.requests else f"{percent(prefix.requests / locality.requests)} of the"
+    holders, engines = len(prefix.holders), len(locality.accepting)
     held = f"all {count(engines, 'engine')}" if holders == engines > 1 else f"{holders} of {count(engines, 'engine')}"
     said = f"which {held} hold" if holders else "which no engine holds"
-    return f"{share} requests share their first {count(blocks * told.block_tokens, 'token')}, {said}."
+    return f"{share} requests share their first {count(blocks * locality.block_tokens, 'token')}, {said}."

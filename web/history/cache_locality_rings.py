@@ -15,9 +15,9 @@ from web.history.cache_locality_prefixes import Link
 TURN = 10_000
 """Length of a drawn ring; arcs are whole numbers of it."""
 MAX_DRAWN = 32
-"""Engines up to which all arcs are drawn; of more only those of the chosen one."""
+"""Engines up to which all arcs are drawn; with more, only those of the chosen engine."""
 UNEVEN = 1.25
-"""Times the ideal share from which the title names an engine."""
+"""Multiple of the ideal share from which the title names an engine."""
 _STEPS = 8
 _RADII = (106, 84, 66, 50)
 _NAMES = ("Outer ring", "Inner ring")
@@ -25,22 +25,22 @@ _NAMES = ("Outer ring", "Inner ring")
 
 def rings_picture(word: PoolWord, without: str, link: Link) -> dict[str, Any]:
     """Return what the panel shows; `without` is the id of an engine on the rings, or empty."""
-    told, reading = word.pool, rings_reading(word, without)
+    locality, reading = word.pool, rings_reading(word, without)
     shares, lines = reading.shares, reading.lines
     chosen = next((line.name for line in lines if line.engine_id == without), "")
-    ideal = shares.ideal if shares is not None else 1 / max(1, len(told.accepting))
+    ideal = shares.ideal if shares is not None else 1 / max(1, len(locality.accepting))
     return {
         "rings": shares.rings if shares is not None else 0,
-        "drawn": _drawn(told, shares, without) if shares is not None else [],
+        "drawn": _drawn(locality, shares, without) if shares is not None else [],
         "ring_names": _NAMES[: shares.rings] if shares is not None and 1 < shares.rings <= len(_NAMES) else (),
         "rows": [_row(line, ideal, without, link) for line in lines],
         "ideal": ideal,
-        # What the whole width of a bar stands for.
+        # The value at the full width of a bar.
         "scale": 1.08 * max([ideal, *(_reach(line) if shares is not None else line.dispatched or 0.0 for line in lines)]),
         "without": chosen,
         "clear": link(without=""),
         "moves": _moves(shares, chosen) if shares is not None and chosen else "",
-        "sub": _sub(told),
+        "sub": _sub(locality),
         "summary": _summary(lines, shares, chosen),
         "finding": _finding(lines, ideal) if shares is not None else "",
     }
@@ -65,14 +65,14 @@ def _row(line: RingLine, ideal: float, without: str, link: Link) -> dict[str, An
     }
 
 
-def _drawn(told: PoolCacheLocality, shares: RingShares, without: str) -> list[tuple[int, list[dict[str, Any]]]]:
+def _drawn(locality: PoolCacheLocality, shares: RingShares, without: str) -> list[tuple[int, list[dict[str, Any]]]]:
     """Return the radius of each drawn ring, and each engine's arcs on it as the dashes of a circle."""
-    if told.rings is None:
+    if locality.rings is None:
         return []
     placed = {engine.engine_id: engine.share for engine in shares.engines}
-    names = {engine.engine_id: engine.name for engine in told.engines}
-    found = []
-    for radius, ring in zip(_RADII, told.rings.over(told.accepting), strict=False):
+    names = {engine.engine_id: engine.name for engine in locality.engines}
+    drawn = []
+    for radius, ring in zip(_RADII, locality.rings.over(locality.accepting), strict=False):
         arcs = [
             {
                 "name": names.get(engine_id, engine_id),
@@ -80,12 +80,12 @@ def _drawn(told: PoolCacheLocality, shares: RingShares, without: str) -> list[tu
                 "chosen": engine_id == without,
                 "dashes": dashes,
             }
-            for engine_id, dashes in zip(told.accepting, _dashes(ring), strict=True)
-            if len(told.accepting) <= MAX_DRAWN or engine_id == without
+            for engine_id, dashes in zip(locality.accepting, _dashes(ring), strict=True)
+            if len(locality.accepting) <= MAX_DRAWN or engine_id == without
         ]
-        # The chosen one last, so that nothing lies over its ends.
-        found.append((radius, sorted(arcs, key=lambda arc: arc["chosen"])))
-    return found
+        # The chosen one last, so that no other arc covers its ends.
+        drawn.append((radius, sorted(arcs, key=lambda arc: arc["chosen"])))
+    return drawn
 
 
 def _dashes(ring: HashRing) -> list[str]:
@@ -135,13 +135,15 @@ def _moves(shares: RingShares, name: str) -> str:
     return words
 
 
-def _sub(told: PoolCacheLocality) -> str:
-    if told.rings is None:
+def _sub(locality: PoolCacheLocality) -> str:
+    if locality.rings is None:
         return "shares of recent requests"
-    plan = told.rings
+    plan = locality.rings
     key = f"keys of {count(plan.key_blocks, 'block')}" + (", longer where a prefix is hot" if plan.adaptive else "")
     points = f"{count(plan.virtual_nodes, 'point')} per engine"
-    return f"{points}, {key}" + (f", {count(told.widened, 'prefix', 'prefixes')} widened" if told.widened else "")
+    return f"{points}, {key}" + (
+        f", {count(locality.widened, 'prefix', 'prefixes')} widened" if locality.widened else ""
+    )
 
 
 def _summary(lines: tuple[RingLine, ...], shares: RingShares | None, chosen: str) -> str:

@@ -1,4 +1,4 @@
-"""Where each engine's time to first token goes, as stacked bars: queue, transfer, prefill; mean and 90th percentile."""
+"""The parts of each engine's time to first token as stacked bars: queue, transfer, prefill; mean and P90."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ WINDOWS = {"1": 60.0, "5": 300.0, "15": 900.0}
 MAX_ROWS = 40
 
 
-def ttft_picture(told: PoolCacheLocality, window: str, link: Link) -> dict[str, Any]:
+def ttft_picture(locality: PoolCacheLocality, window: str, link: Link) -> dict[str, Any]:
     """Return the picture of a span of WINDOWS; engines without a request in it are left out."""
     spans = [
-        (engine, span) for engine in told.engines for span in engine.split if abs(span.span_s - WINDOWS[window]) < 1
+        (engine, span) for engine in locality.engines for span in engine.split if abs(span.span_s - WINDOWS[window]) < 1
     ]
     spans.sort(key=lambda item: (-_total(item[1].p90), item[0].name))
     end_s = 1.04 * max([0.001, *(max(_total(span.mean), _total(span.p90)) for _, span in spans)])
     rows = [
         {
             "name": engine.name,
-            "slow": with_query("/decisions", pool=told.pool_id, engine=engine.name, late=1),
+            "slow": with_query("/decisions", pool=locality.pool_id, engine=engine.name, late=1),
             "requests": span.requests,
             "mean": _side(span.mean, end_s),
             "p90": _side(span.p90, end_s),

@@ -1,4 +1,4 @@
-"""The past of the fleet for the Fleet page: `/fleet/history?range=1h&end=…` answers a binary keyframe."""
+"""The past of the fleet for the Fleet page: `/fleet/history?range=1h&end=…` returns a binary keyframe."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from web.shell.console_request import console_actor, row_number
 
 @require_safe
 def fleet_history(request: HttpRequest) -> HttpResponse:
-    """Answer a stretch of the past: `range` 5m, 1h or 24h, `end` unix seconds (none: now).
+    """Return a stretch of the past: `range` 5m, 1h or 24h, `end` unix seconds (none: now).
 
-    With `after` (a column's number) and `roster` (of the head of an earlier answer) only newer columns.
+    With `after` (a column's number) and `roster` (of the head of an earlier answer), return only newer columns.
     """
     query = request.GET
     try:

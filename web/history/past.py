@@ -1,4 +1,4 @@
-"""The stored past as a picture: columns of a stretch, put together from roll-ups and this process's live columns."""
+"""The stored past as a picture: the columns of a stretch, merged from roll-ups and this process's live columns."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from web.live.verdict import FleetVerdict
 
 MAX_MARKERS = 240
 TAIL_COLUMNS = 30
-"""At most so many long columns at the end are made of short ones: the job makes the rest soon."""
+"""Long columns at the end that are made of short ones, at most; the job stores the others soon."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastPicture:
-    """What a stretch shows; columns oldest first, None where nothing was recorded."""
+    """The content of a stretch; columns oldest first, None where nothing was recorded."""
 
     stretch: Stretch
     columns: list[Column | None]
@@ -39,11 +39,11 @@ class PastPicture:
     verdict: FleetVerdict | None
     """The sentence about it."""
     removed: frozenset[str]
-    """Ids of the engines that the fleet no longer has."""
+    """Ids of the engines that have left the fleet."""
 
 
 def read_picture(stretch: Stretch, feed: FleetFeed, scope: Scope = None) -> PastPicture:
-    """Read the stretch of the pools in scope: stored columns first, then what only this process has heard yet."""
+    """Read the stretch of the pools in scope: stored columns first, then those that only this process has received."""
     recent, newest = feed.recent(scope), feed.seen(scope)
     sample = newest if stretch.live else None
     if stretch.range.column_s == FINE_S:
@@ -70,7 +70,7 @@ def read_picture(stretch: Stretch, feed: FleetFeed, scope: Scope = None) -> Past
 
 
 def _fine(first: int, last: int, live: Sequence[Column], scope: Scope) -> Past:
-    """Return the columns of FINE_S seconds; those not stored yet come from this process."""
+    """Return the columns of FINE_S seconds; those that are not stored yet come from this process."""
     past = read_past(FINE_S, first, last, scope)
     stored = {column.index for column in past.columns}
     past.columns += [column for column in live if first <= column.index <= last and column.index not in stored]
@@ -81,7 +81,7 @@ def _fine(first: int, last: int, live: Sequence[Column], scope: Scope) -> Past:
 
 
 def _add_tail(past: Past, stretch: Stretch, live: Sequence[Column], scope: Scope) -> None:
-    """Add the long columns at the end that the job has not made yet."""
+    """Add the long columns at the end that the job has not stored yet."""
     newest = past.columns[-1].index if past.columns else stretch.first - 1
     first = max(newest + 1, stretch.last - TAIL_COLUMNS)
     if first > stretch.last:
@@ -93,7 +93,7 @@ def _add_tail(past: Past, stretch: Stretch, live: Sequence[Column], scope: Scope
 
 
 def _roster(columns: Sequence[Column], sample: FleetSample | None, pools: Sequence[str]) -> HistoryRoster:
-    """Return who the picture shows: today's engines as today, those that are gone behind them, pool by pool."""
+    """Return the engines of the picture: the present ones in their order, then the removed ones, pool by pool."""
     rosters = {id(column.roster): column.roster for column in columns}
     newest = columns[-1].roster if columns else NO_ENGINES
     last = roster_of(sample.engines) if sample is not None else newest
@@ -104,24 +104,24 @@ def _roster(columns: Sequence[Column], sample: FleetSample | None, pools: Sequen
 
 
 def _removed(roster: HistoryRoster, newest: FleetSample | None) -> frozenset[str]:
-    """Return who of the roster is gone; nobody, as far as is known, before the first sample."""
+    """Return the removed engines of the roster; none before the first sample, since nothing is known then."""
     if newest is None:
         return frozenset()
     return frozenset(roster.engine_ids) - {engine.engine_id for engine in newest.engines}
 
 
 def _on(columns: Sequence[Column], roster: HistoryRoster) -> list[Column]:
-    """Return the columns with this roster object where the engines are the same: then nothing moves."""
+    """Return the columns with this roster object where the engines are the same, so that no row moves."""
     rosters = {id(column.roster): column.roster for column in columns if column.roster is not roster}
-    same = {key for key, each in rosters.items() if each == roster}
+    same = {key for key, other in rosters.items() if other == roster}
     return [replace(column, roster=roster) if id(column.roster) in same else column for column in columns]
 
 
 def _ordered_pools(facts: dict[str, PoolHistoryFacts], sample: FleetSample | None) -> dict[str, PoolHistoryFacts]:
-    """Return the pools in today's order, those that are gone behind."""
+    """Return the pools in their present order, then the removed ones."""
     now = [pool.pool_id for pool in sample.pools] if sample else []
     order = [pool_id for pool_id in now if pool_id in facts]
-    order += sorted((fact for fact in facts if fact not in now), key=lambda each_: facts[each_].name)
+    order += sorted((fact for fact in facts if fact not in now), key=lambda key: facts[key].name)
     return {pool_id: facts[pool_id] for pool_id in order}
 
 
@@ -130,14 +130,14 @@ def _facts_of(pool: object) -> PoolHistoryFacts:
 
 
 def _markers(stored: list[Annotation], recent: Recent, stretch: Stretch) -> list[Annotation]:
-    """Return the markers of the stretch, numbered anew; what this process heard itself counts from there on."""
+    """Return the markers of the stretch, renumbered; from this process's first sample on, its own markers count."""
     all_of = [marker for marker in stored if marker.at < recent.since]
     all_of += [marker for marker in recent.markers if marker.at >= recent.since]
     start = stretch.first * stretch.range.column_s
     shown = [marker for marker in all_of if start <= marker.at < stretch.end][-MAX_MARKERS:]
     return [
-        Annotation(number, each.at, each.kind, each.label, each.text, each.pool_id, each.engine_id)
-        for number, each in enumerate(sorted(shown, key=lambda item: item.at), start=1)
+        Annotation(number, item_.at, item_.kind, item_.label, item_.text, item_.pool_id, item_.engine_id)
+        for number, item_ in enumerate(sorted(shown, key=lambda item: item.at), start=1)
     ]
 
 

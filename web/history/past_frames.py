@@ -1,4 +1,4 @@
-"""Encodes the past in the form of the live feed's keyframes, and the columns that follow one."""
+"""Encodes the past like the keyframes of the live feed, and the columns that follow one."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _NOW = [WIRE_FLOATS.index(name) for name in ("tokens", "seconds", "running", "bo
 def encode_past(picture: PastPicture, *, after: int | None = None, known: str = "") -> bytes:
     """Return a keyframe of the picture, or a `more` frame with the columns above `after`.
 
-    A `more` frame is understood by whoever holds a picture with the same engines and pools; `known` is the
-    `roster` of that picture's head, and with another one the answer is a keyframe.
+    A `more` frame requires a picture with the same engines and pools; `known` is the `roster` of that picture's head,
+    and with another one the answer is a keyframe.
     """
     roster = _digest(picture)
     stretch = picture.stretch
@@ -94,23 +94,23 @@ def _engines(picture: PastPicture) -> list[Head]:
 
 
 def _past_facts(picture: PastPicture, row: int) -> Head:
-    """Return what is known of an engine at the end of the picture: its state, and since when within it."""
+    """Return the facts of an engine at the end of the picture: its state, and since when within it."""
     roster, stretch = picture.roster, picture.stretch
     engine_id = roster.engine_ids[row]
     state, since = UNKNOWN_STATE, stretch.first * stretch.range.column_s
     left = False
-    for place in range(len(picture.columns) - 1, -1, -1):
-        here = _state(picture.columns[place], engine_id)
+    for index in range(len(picture.columns) - 1, -1, -1):
+        here = _state(picture.columns[index], engine_id)
         if here == UNKNOWN_BYTE:
-            left = left or picture.columns[place] is not None
+            left = left or picture.columns[index] is not None
             continue
         if left and state == UNKNOWN_STATE:
-            since = (stretch.first + place + 1) * stretch.range.column_s
+            since = (stretch.first + index + 1) * stretch.range.column_s
             return removed_facts(engine_id, roster.names[row], roster.pool_ids[row], since)
         if state == UNKNOWN_STATE:
             state = here
         if here != state or state == _SERVING:
-            since = (stretch.first + place + (here != state)) * stretch.range.column_s
+            since = (stretch.first + index + (here != state)) * stretch.range.column_s
             break
     facts = removed_facts(engine_id, roster.names[row], roster.pool_ids[row], since)
     return {**facts, "state": STATES[state], "removed": engine_id in picture.removed}
@@ -126,7 +126,7 @@ def _now(picture: PastPicture) -> list[Sequence[float]]:
     column = next((column for column in reversed(picture.columns) if column is not None), None)
     if column is None:
         return [[math.nan] * len(NOW_FLOATS) for _ in picture.roster.engine_ids]
-    floats = [column.floats_for(picture.roster, place) for place in _NOW]
+    floats = [column.floats_for(picture.roster, index) for index in _NOW]
     kv = column.codes_for(picture.roster, _KV)
     states = column.codes_for(picture.roster, 0)
     shares = [math.nan if kv[row] == UNKNOWN_BYTE or states[row] == LOST else kv[row] / 200 for row in range(len(kv))]

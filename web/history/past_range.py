@@ -1,4 +1,4 @@
-"""Which stretch of the past a viewer asks for."""
+"""The stretch of the past that a viewer asks for."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ WEEK_COLUMN_S = 840
 
 
 class BadRangeError(ValueError):
-    """The query names no range, or an end that cannot be; the message says what may be asked."""
+    """The query names no range, or an invalid end; the message lists what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """One choice of the time control; the strip below shows the longer stretch it may be moved in."""
+    """One choice of the time control; the strip below shows the longer stretch within which it can be moved."""
 
     name: str
     span_s: int
@@ -43,7 +43,7 @@ RANGES = {
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A range with its place in time; columns `first`..`last`, strip columns up to `strip_last`."""
+    """A range with its position in time; columns `first`..`last`, strip columns up to `strip_last`."""
 
     range: Range
     last: int

@@ -1,4 +1,4 @@
-"""Advisories as the page shows them: per pool what they brought or would bring, per source what became of them."""
+"""Advisories as the page shows them: their effect or possible effect per pool, their outcome per source."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _JUDGED = ("useful", "late", "overruled", "spurious")
 _NO_POOL = "sessions not known"
 
 
-def advisory_table(told: AdvisoryTotals, pools: Mapping[str, str], keys: Mapping[str, str]) -> dict[str, Any]:
-    """Return the table of these counts; `pools` and `keys` have the names of ids."""
-    sources = told.sources
+def advisory_table(totals: AdvisoryTotals, pools: Mapping[str, str], keys: Mapping[str, str]) -> dict[str, Any]:
+    """Return the table of these counts; `pools` and `keys` map ids to names."""
+    sources = totals.sources
     return {
-        "pools": [_pool(pool, pools[pool.pool_id]) for pool in told.pools if pool.pool_id in pools],
+        "pools": [_pool(pool, pools[pool.pool_id]) for pool in totals.pools if pool.pool_id in pools],
         "sources": [_source(source, pools, keys) for source in sources[:SHOWN]],
         "more": max(0, len(sources) - SHOWN),
     }

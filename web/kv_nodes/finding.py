@@ -1,4 +1,4 @@
-"""What the KV store page says first."""
+"""The first sentence of the KV store page."""
 
 from __future__ import annotations
 

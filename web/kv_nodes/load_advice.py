@@ -30,7 +30,7 @@ def load_advice(rows: Sequence[NodeRow]) -> list[dict[str, Any]]:
     learned: dict[int, list[LearnedCost]] = {}
     for object_ in LearnedCost.objects.filter(pool__in=homes).order_by("kind"):
         learned.setdefault(object_.pool_id, []).append(object_)
-    found = (
+    rows_by_pool = (
         _advice(
             pool,
             _cost(pool, learned.get(pool.pk, ())),
@@ -38,11 +38,11 @@ def load_advice(rows: Sequence[NodeRow]) -> list[dict[str, Any]]:
         )
         for pool in pools
     )
-    return [item for item in found if item is not None]
+    return [item for item in rows_by_pool if item is not None]
 
 
 def least_rate(cost: PrefillCost, bytes_per_token: float, tokens: int = TOKENS) -> float:
-    """Return the bytes per second from which loading so many tokens takes less time than computing them."""
+    """Return the bytes per second from which loading this many tokens takes less time than computing them."""
     saved_s = cost.seconds(tokens, 0) - cost.seconds(tokens, tokens)
     return tokens * bytes_per_token / saved_s if saved_s > 0 else float("inf")
 
@@ -75,7 +75,7 @@ def _verdict(slower: int, links: int) -> tuple[str, str]:
 
 
 def _cost(pool: Pool, learned: Sequence[LearnedCost]) -> PrefillCost | None:
-    """Return what a prefill takes: learned of the first kind, where that is better than what the policy says."""
+    """Return the cost of a prefill: the learned one of the first kind, where it is better than the policy's."""
     fitted = fitted_of(learned[0]) if learned else None
     if fitted is not None and fitted.better:
         return fitted.prefill

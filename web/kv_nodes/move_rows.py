@@ -1,4 +1,4 @@
-"""Orders that moved KV blocks, and what each was worth, as the page shows them."""
+"""Orders that moved KV blocks, and the worth of each, as the page shows them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLANNERS = {
     "replicate": ("Replication", "repeatedly loaded from another node"),
     "shrink": ("Cold copies", "a replica that no engine loads from"),
 }
-"""Name of each planner, and why it asks."""
+"""Name of each planner, and the reason for its orders."""
 _OUTCOMES = {
     "moved": "Moved",
     "missing": "Missing",
@@ -31,7 +31,7 @@ _WORTH_OF_SPACE = {"useful": "Not missed", "useless": "Missed: asked for again",
 
 
 def order_table(orders: QuerySet[KvMoveRecord], now: datetime) -> dict[str, Any]:
-    """Return the newest of these orders, and a line for each planner that asked for any."""
+    """Return the newest of these orders, and a line for each planner that sent any."""
     totals = list(
         orders.order_by("planner").values("planner").annotate(
             asked=Count("pk"),

@@ -31,13 +31,13 @@ class NodeRow:
     state: KvNodeState
     slot_bytes: int
     report: NodeReport = _UNTOLD
-    heard_at: datetime | None = None
+    reported_at: datetime | None = None
     unpin: tuple[Mapping[str, str], ...] = ()
     """Pins that operators have ended."""
 
     @property
     def shape(self) -> str:
-        """What stands before the word of its state."""
+        """The shape before the word of its state."""
         return SHAPES[self.state]
 
     @property
@@ -57,32 +57,34 @@ class NodeRow:
 
     @property
     def disk_is_full(self) -> bool:
-        """Whether a disk has no space for all of its tier."""
+        """Whether a disk lacks space for all of its tier."""
         return any(tier.withheld_slots for tier in self.report.tiers)
 
     @property
     def tiers(self) -> list[tuple[str, TierReport | None, int, int]]:
-        """Name, counts (None: it has no such tier), slots with space, and percent of them in use."""
-        told = {tier.medium: tier for tier in reversed(self.report.tiers) if tier.slots}
-        sizes = {medium: tier.slots - tier.withheld_slots for medium, tier in told.items()}
+        """Name, counts (None: no such tier), slots with space, and percent of them in use."""
+        reports = {tier.medium: tier for tier in reversed(self.report.tiers) if tier.slots}
+        sizes = {medium: tier.slots - tier.withheld_slots for medium, tier in reports.items()}
         return [
-            (name, told[medium], sizes[medium], round(100 * told[medium].used_slots / max(1, sizes[medium])))
-            if medium in told
+            (name, reports[medium], sizes[medium], round(100 * reports[medium].used_slots / max(1, sizes[medium])))
+            if medium in reports
             else (name, None, 0, 0)
             for medium, name in _MEDIA
         ]
 
     def age_s(self, now: datetime) -> float:
-        """Return how old its report is."""
-        return (now - self.heard_at).total_seconds() if self.heard_at is not None else 0.0
+        """Return the age of its report in seconds."""
+        return (now - self.reported_at).total_seconds() if self.reported_at is not None else 0.0
 
 
 def node_row(node: KvNode) -> NodeRow:
-    """Return a node's row; one that never reported, or in a form that this program does not read, has no counts."""
+    """Return a node's row; without counts where it never reported, or in a format that this program cannot read."""
     row = NodeRow(node.name, node.address, KvNodeState(node.state), node.slot_bytes)
-    told = getattr(node, "report", None)
+    report = getattr(node, "report", None)
     return (
-        row if told is None else replace(row, report=_report(told.content), heard_at=told.received_at, unpin=told.unpin)
+        row
+        if report is None
+        else replace(row, report=_report(report.content), reported_at=report.received_at, unpin=report.unpin)
     )
 
 

@@ -1,4 +1,4 @@
-"""The KV store page; `?fragment` its changing part alone."""
+"""The KV store page; with `?fragment` only the part that changes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SAID = {
 @require_safe
 @needs_all_pools(PAGE, "KV nodes belong to no pool; seeing them")
 def kv_store(request: HttpRequest) -> HttpResponse:
-    """Show every node manager to whoever has a role everywhere."""
+    """Show every node manager to people with a role in all pools."""
     return _page(request)
 
 
@@ -63,7 +63,7 @@ def forget_node(request: HttpRequest, name: str) -> HttpResponse:
 
 @require_POST
 def end_pin(request: HttpRequest, name: str) -> HttpResponse:
-    """Have a node keep a pinned prefix no longer than other blocks."""
+    """Stop a node from keeping a pinned prefix longer than other blocks."""
     actor = console_actor(request)
     node = get_object_or_404(visible_kv_nodes(actor), name=name)
     pin = sent(request, "pin", 64), sent(request, "tenant", 64)
@@ -113,9 +113,9 @@ def _page(request: HttpRequest, *, problem: str = "", status: int = 200) -> Http
 
 
 def _advisories() -> dict[str, Any]:
-    """Return what gateways count; names are looked up where there is anything to name."""
-    told = advised()
-    pools, sources = [pool.pool_id for pool in told.pools], [source.source for source in told.sources]
+    """Return the counts of the gateways; reads names only where there are counts to label."""
+    totals = advised()
+    pools, sources = [pool.pool_id for pool in totals.pools], [source.source for source in totals.sources]
     names = dict(Pool.objects.filter(slug__in=pools).values_list("slug", "name")) if pools else {}
     keys = dict(ApiKey.objects.filter(key_id__in=sources).values_list("key_id", "name")) if sources else {}
-    return advisory_table(told, names, keys)
+    return advisory_table(totals, names, keys)

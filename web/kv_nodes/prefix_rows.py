@@ -1,4 +1,4 @@
-"""The prefixes that most prompts share, and where copies of them lie (Mooncake Fig. 18). Hashes only."""
+"""The prefixes that most prompts share, and where their copies are (Mooncake Fig. 18). Hashes only."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class PrefixRow:
 
     @property
     def tokens(self) -> int:
-        """How many its prompts share."""
+        """Tokens that its prompts share."""
         return self.prefix.last_block * self.pool.block_tokens
 
     @property
     def copies(self) -> int:
-        """On nodes, whatever the tier."""
+        """Copies on nodes, in any tier."""
         return sum(map(bool, self.tiers.values()))
 
     @property
@@ -39,14 +39,14 @@ class PrefixRow:
 
 
 def prefix_rows(pools: Iterable[Pool], nodes: Sequence[str], now: float) -> list[PrefixRow]:
-    """Return the most frequent prefixes of these pools by what gateways said last; `now` is unix seconds."""
-    found = []
+    """Return the most frequent prefixes of these pools by the gateways' last reports; `now` is unix seconds."""
+    prefixes = []
     for pool in pools:
         word = cache_locality_intake().of(pool.slug, now)
         for prefix in word.pool.prefixes if word is not None else ():
             per_s = prefix.requests / word.pool.span_s if word.pool.span_s > 0 else 0.0
-            found.append(PrefixRow(pool, prefix, per_s, {node: _tier(prefix, node) for node in nodes}))
-    return sorted(found, key=lambda item: (-item.per_s, item.prefix.key))[:SHOWN]
+            prefixes.append(PrefixRow(pool, prefix, per_s, {node: _tier(prefix, node) for node in nodes}))
+    return sorted(prefixes, key=lambda item: (-item.per_s, item.prefix.key))[:SHOWN]
 
 
 def _tier(prefix: SharedPrefix, node: str) -> str:

@@ -1,4 +1,4 @@
-"""What nodes sent to engines and to each other, as a matrix of those that moved the most."""
+"""Bytes that nodes sent to engines and to each other, as a matrix of those that moved the most."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from web.kv_nodes.node_rows import NodeRow
 
 MAX_NODES, MAX_CLIENTS = 8, 24
 _LEVELS, _RANGE = 9, 1000.0
-"""Colors of the sequential map, and how much more the last stands for than the first."""
+"""Colors of the sequential map, and the ratio between its last and its first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class TransferLine:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Nodes in columns, clients in rows; both by name, at most so many of those with the most bytes."""
+    """Nodes in columns, clients in rows, both by name, limited to those with the most bytes."""
 
     nodes: tuple[str, ...]
     lines: tuple[TransferLine, ...]
@@ -36,7 +36,7 @@ class Matrix:
 
 
 def transfer_matrix(rows: Sequence[NodeRow], names: Mapping[str, str]) -> Matrix:
-    """Return the matrix; `names` says how clients that gave their address are called."""
+    """Return the matrix; `names` maps the addresses of clients to their names."""
     moving = [row for row in rows if row.report.links]
     most_first = sorted(moving, key=lambda row: (-_moved(row.report.links), row.name))
     nodes = sorted(most_first[:MAX_NODES], key=lambda row: row.name)

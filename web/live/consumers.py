@@ -1,4 +1,4 @@
-"""The websocket of the Fleet page; thin: who may watch what, and when the viewer is too slow."""
+"""The websocket of the Fleet page: who may watch which pools, and when a viewer is too slow."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ MAX_MESSAGE = 256
 
 
 class FleetConsumer(AsyncWebsocketConsumer):
-    """Sends a keyframe, then the newest column frame; hears `keyframe`, `pause` and `resume`.
+    """Sends a keyframe, then the newest column frame; receives `keyframe`, `pause` and `resume`.
 
-    Frames hold the pools that the person may see. Keyframes on request come at most once per second. Close codes: 4401
-    not signed in, or no longer; 4403 no role in any pool; 4409 other roles than before, connect again; 4400 a message
-    that is none of ours; 4408 nothing read for STALL_S seconds.
+    Frames hold the pools that the person may see. Keyframes on request are sent at most once per second. Close codes:
+    4401 not signed in, or no longer; 4403 no role in any pool; 4409 roles have changed, connect again; 4400 unknown
+    message; 4408 nothing read for STALL_S seconds.
     """
 
     stall_s = STALL_S
 
     async def connect(self) -> None:
-        """Accept, tell anonymous ones why they may not stay, and start sending to the others."""
+        """Accept; close anonymous connections with a code, and start sending to the others."""
         self._sender: asyncio.Task[None] | None = None
-        # Only an accepted socket can tell the browser why it is closed; before that it sees a bare 403.
+        # Only an accepted socket can send the browser a close code; before that the browser sees a bare 403.
         await self.accept()
         user, session = self.scope.get("user"), self.scope.get("session")
         if user is None or not user.is_authenticated or session is None or not session.session_key:
@@ -52,18 +52,18 @@ class FleetConsumer(AsyncWebsocketConsumer):
         self._viewer = self._feed.join(scope)
         self._watched = session_watch().join(session.session_key, user.pk, scope)
         self._sender = asyncio.create_task(self._send_frames())
-        self._guard = asyncio.create_task(self._show_out())
+        self._guard = asyncio.create_task(self._close_on_sign_out())
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        """Obey the viewer's three words."""
+        """Carry out one of the viewer's three commands."""
         if self._sender is None:
             return
-        verb = _verb(text_data)
-        if verb == "keyframe":
+        command = _command(text_data)
+        if command == "keyframe":
             self._viewer.ask_keyframe()
-        elif verb == "pause":
+        elif command == "pause":
             self._viewer.pause()
-        elif verb == "resume":
+        elif command == "resume":
             self._viewer.resume()
         else:
             await self.close(code=BAD_MESSAGE)
@@ -76,8 +76,8 @@ class FleetConsumer(AsyncWebsocketConsumer):
             self._sender.cancel()
             self._guard.cancel()
 
-    async def _show_out(self) -> None:
-        """Close when the session has ended or shows other pools; nothing is sent after that."""
+    async def _close_on_sign_out(self) -> None:
+        """Close once the session has ended or shows other pools; nothing is sent after that."""
         await self._watched.changed.wait()
         self._feed.leave(self._viewer)
         if self._sender is not None:
@@ -90,7 +90,7 @@ class FleetConsumer(AsyncWebsocketConsumer):
             if frame is None:
                 seq, frame = self._feed.keyframe(self._viewer.scope)
                 self._viewer.keyframe_sent(seq)
-            # A viewer that is gone meanwhile is forgotten by `disconnect`.
+            # `disconnect` removes a viewer that has left meanwhile.
             with contextlib.suppress(ClientDisconnected):
                 try:
                     async with asyncio.timeout(self.stall_s):
@@ -102,8 +102,8 @@ class FleetConsumer(AsyncWebsocketConsumer):
             return
 
 
-def _verb(text: str | None) -> Any:
-    """Return what the message asks for; None when it is none of ours."""
+def _command(text: str | None) -> Any:
+    """Return the command in the message; None where it is unknown."""
     if text is None or len(text) > MAX_MESSAGE:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What the drawer of an engine shows beside the live feed: its last decisions, and what may be done with it."""
+"""The engine drawer's facts besides the live feed: the engine's last decisions, and the allowed actions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ DECODE_REASONS = {
     "only_decoder": "only decode engine",
     "most_room": "most free memory",
 }
-"""Why a request is decoded where it is, when another engine computes its prompt."""
+"""Why a request is decoded on its engine, when another engine computes its prompt."""
 QUEUE_REASONS = {
     "arrived_first": "oldest",
     "earliest_deadline": "earliest deadline",
@@ -88,13 +88,13 @@ class DecisionLine(msgspec.Struct, frozen=True):
     predicted_tokens: int
     cached_tokens: int | None
     queued_s: float
-    """How long it waited at the gateway."""
+    """Seconds that it waited at the gateway."""
     queue_reason: str
-    """Why it was dispatched before the requests queued beside it; empty where it did not wait."""
+    """Why it was dispatched before the other queued requests; empty where it did not wait."""
     queue_words: str
     """The same as a sentence's second half."""
     overtook: int
-    """Requests that had waited longer and stayed behind."""
+    """Requests that had waited longer and were dispatched later."""
     ttft_s: float | None
     on_time: bool | None
     outcome: str
@@ -112,13 +112,13 @@ class EngineCard(msgspec.Struct, frozen=True):
     pool: str
     health: HealthLine
     below: str
-    """What it keeps below its memory, and what loading costs it, as a sentence; empty: nothing is known."""
+    """What it keeps in tiers below its memory, and the cost of loading it, as a sentence; empty: unknown."""
     decisions: list[DecisionLine] | None
-    """Newest first; None where no gateway answers."""
+    """Newest first; None where no gateway responds."""
 
 
 def engine_card(engine: Engine, actor: Actor, sample: EngineSample | None = None) -> EngineCard:
-    """Return the card of an engine as this actor may see it; `sample` is its newest look."""
+    """Return the card of an engine as this actor may see it; `sample` is its newest sample."""
     recent = recent_decisions().of_engine(engine.engine_id)
     return EngineCard(
         engine_id=engine.engine_id,
@@ -134,7 +134,7 @@ def engine_card(engine: Engine, actor: Actor, sample: EngineSample | None = None
 
 
 def below_memory(sample: EngineSample) -> str:
-    """Return what an engine keeps in its lower tiers, and what loading that or an adapter takes, as sentences."""
+    """Return what an engine keeps in its lower tiers, and the cost of loading that or an adapter, as sentences."""
     tiers = []
     for tier in sample.tiers:
         cost = f", {duration(1000 * tier.token_s)} per 1,000 tokens loaded" if tier.token_s is not None else ""
@@ -167,10 +167,10 @@ def _line(record: StoredDecision) -> DecisionLine:
 
 
 def reason_title(code: str) -> str:
-    """Return a reason code in the few words of a table cell."""
+    """Return a reason code as the short title of a table cell."""
     return REASONS.get(code, code.replace("_", " ").capitalize())
 
 
 def queue_title(code: str) -> str:
-    """Return a queue reason in the few words of a cell's second line."""
+    """Return a queue reason as the short second line of a cell."""
     return QUEUE_REASONS.get(code, code.replace("_", " "))

@@ -1,4 +1,4 @@
-"""Engines that engine health does not hold to be well, with the evidence and what a person may say to it."""
+"""Engines that health checks consider unhealthy, with the evidence and the possible overrides."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEVER_ANSWERED = ("Never answered", "unknown")
 
 @dataclass(frozen=True, slots=True)
 class HealthLine:
-    """What is held of one engine."""
+    """The health verdict on one engine."""
 
     engine_id: str
     name: str
@@ -40,11 +40,11 @@ class HealthLine:
     """Share of its usual load, as text; empty where it gets all of it."""
     evidence: str
     out: bool
-    """Whether it gets less than all: then somebody may trust it again."""
+    """Whether it gets less than its full load, so that an operator may return it to service."""
 
 
 def watched(engines: Mapping[int, Engine], seen: Mapping[str, EngineSample], now: datetime) -> list[HealthLine]:
-    """Return the engines (by primary key) about which there is something to say, the worst first; one query."""
+    """Return the engines (by primary key) that need attention, the worst first; one query."""
     order = [HealthState.QUARANTINED, HealthState.PROBATION, HealthState.SUSPECT, HealthState.HEALTHY]
     rows = [
         row
@@ -56,7 +56,7 @@ def watched(engines: Mapping[int, Engine], seen: Mapping[str, EngineSample], now
 
 
 def engine_health(engine: Engine, sample: EngineSample | None, now: datetime) -> HealthLine:
-    """Return what is held of an engine; costs a query unless `health` was read with it."""
+    """Return the health of an engine; costs a query unless `health` was prefetched."""
     seen = {} if sample is None else {engine.engine_id: sample}
     return health_line(engine, getattr(engine, "health", None), seen, now)
 
@@ -64,7 +64,7 @@ def engine_health(engine: Engine, sample: EngineSample | None, now: datetime) ->
 def health_line(
     engine: Engine, row: EngineHealth | None, seen: Mapping[str, EngineSample], now: datetime
 ) -> HealthLine:
-    """Return what is held of one engine; without a verdict it is healthy, once it has answered at all."""
+    """Return the health of one engine; without a verdict it is healthy, once it has answered at all."""
     state = row.state if row is not None else HealthState.HEALTHY.value
     sample = seen.get(engine.engine_id)
     silent = state == HealthState.HEALTHY and never_answered(sample)
@@ -88,7 +88,7 @@ def health_line(
 
 
 def never_answered(sample: EngineSample | None) -> bool:
-    """Return whether the gateway has asked the engine and never had an answer."""
+    """Return whether the gateway has contacted the engine and never received an answer."""
     return sample is not None and not sample.answered
 
 
@@ -119,7 +119,7 @@ def _ends(row: EngineHealth | None, now: datetime) -> str:
 
 
 def evidence(sample: EngineSample | None) -> str:
-    """Return the figures of the newest sample that a verdict rests on; empty where there are none."""
+    """Return the figures of the newest sample that support a verdict; empty where there are none."""
     if sample is None:
         return ""
     counts = sample.counts

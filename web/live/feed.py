@@ -28,26 +28,26 @@ logger = logging.getLogger(__name__)
 
 
 class HourSource(Protocol):
-    """The half of a bus that the feed needs."""
+    """The methods of a bus that the feed needs."""
 
     def subscribe(self, topic: str, callback: Callable[[str, bytes], None]) -> Callable[[], None]:
-        """Call `callback(topic, value)` for each value; return what ends it."""
+        """Call `callback(topic, value)` for each value; return the function that unsubscribes."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """What this process heard itself in the last five minutes, oldest first."""
+    """Samples that this process received in the last five minutes, oldest first."""
 
     columns: list[Column]
-    """Of FINE_S seconds."""
+    """Columns of FINE_S seconds."""
     markers: list[Annotation]
     since: float
-    """Unix seconds from which on it heard everything; infinite before the first sample."""
+    """Unix seconds since when nothing was missed; infinite before the first sample."""
 
 
 class FleetFeed:
-    """Turns fleet samples into frames. Thread-safe: samples come in the publisher's thread, viewers in theirs."""
+    """Turns fleet samples into frames. Thread-safe: samples arrive in the publisher's thread, viewers in theirs."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -55,7 +55,7 @@ class FleetFeed:
         self._viewers: set[Viewer] = set()
         self._seq = 0
         self._keyframes: dict[Scope, bytes] = {}
-        """Of the newest state, as far as somebody asked for them."""
+        """Keyframes of the newest state, encoded on demand."""
         self._verdicts: dict[Scope, SteadyVerdict] = {}
         self._started = False
         self._ends: list[Callable[[], None]] = []
@@ -72,7 +72,7 @@ class FleetFeed:
         ]
 
     def stop(self) -> None:
-        """Leave the bus; the history stays."""
+        """Unsubscribe; the history is kept."""
         with self._lock:
             self._started = False
             ends, self._ends = self._ends, []
@@ -114,7 +114,7 @@ class FleetFeed:
         return viewer
 
     def leave(self, viewer: Viewer) -> None:
-        """Forget the viewer; harmless when it left before."""
+        """Remove the viewer; harmless when it left before."""
         with self._lock:
             self._viewers.discard(viewer)
 
@@ -129,30 +129,30 @@ class FleetFeed:
         return self._history.latest
 
     def seen(self, scope: Scope) -> FleetSample | None:
-        """Return of the newest sample what the scope shows; None before the first."""
+        """Return the part of the newest sample that is in scope; None before the first."""
         return scoped_sample(self._history.latest, scope)
 
     def recent(self, scope: Scope = None) -> Recent:
-        """Return copies that stay as they are."""
+        """Return copies, which later samples do not change."""
         with self._lock:
-            heard = self._history.columns()
+            columns = self._history.columns()
             return Recent(
-                # A column changes by getting new arrays, so a shallow copy is enough.
+                # A column is changed by replacing its arrays, so a shallow copy is enough.
                 [
                     replace(column, pools=dict(column.pools), rejections=dict(column.rejections))
                     for column in (scoped_column(fine_column, scope) for fine_column in self._history.fine_columns())
                 ],
                 scoped_markers(self._history.markers.recent(), scope),
-                heard[0].index * COLUMN_S if heard else math.inf,
+                columns[0].index * COLUMN_S if columns else math.inf,
             )
 
     def verdict(self, scope: Scope = None) -> FleetVerdict:
-        """Return the sentence about what the scope shows of the newest sample."""
+        """Return the verdict on the part of the newest sample that is in scope."""
         with self._lock:
             return self._verdict(ScopedHistory(self._history, scope), scope)
 
     def _advance(self, sample: FleetSample) -> dict[Scope, bytes]:
-        """Return, by scope, the frame that leads from the last state to the one with `sample`; none if it came late."""
+        """Return, by scope, the frame from the previous state to the one with `sample`; none if it was too late."""
         before = self._history.latest
         last_marker = self._history.markers.last_number
         removed = self._history.removed()
@@ -161,8 +161,8 @@ class FleetFeed:
         self._seq += 1
         self._keyframes = {}
         scopes = self._scopes()
-        # Sentences of scopes that nobody watches any more must not pile up.
-        self._verdicts = {scope: each for scope, each in self._verdicts.items() if scope in scopes}
+        # Sentences of scopes without viewers must not accumulate.
+        self._verdicts = {scope: verdict for scope, verdict in self._verdicts.items() if scope in scopes}
         return {scope: self._next_frame(before, removed, last_marker, scope) for scope in scopes}
 
     def _scopes(self) -> frozenset[Scope]:
@@ -183,11 +183,11 @@ class FleetFeed:
         return self._keyframes[scope]
 
     def _verdict(self, seen: ScopedHistory, scope: Scope) -> FleetVerdict:
-        """Return the sentence that stands, the same for all who see the same pools."""
+        """Return the current sentence, the same for all viewers of the same pools."""
         if seen.latest is None:
             return judge(None)
         steady = self._verdicts.setdefault(scope, SteadyVerdict())
-        return steady.show(judge(seen.latest, seen.markers(), seen.look(), steady.shown), seen.latest.at)
+        return steady.show(judge(seen.latest, seen.markers(), seen.recent(), steady.shown), seen.latest.at)
 
 
 @cache

@@ -1,9 +1,9 @@
-"""The binary frames of the live feed; frontend/live/frame_reader.js reads what this writes.
+"""The binary frames of the live feed; frontend/live/frame_reader.js reads them.
 
-A frame is: uint32 length of the head, the head as JSON padded with spaces to a multiple of four, then
-little-endian arrays without gaps. C is the number of columns and S that of the hour strip, as the head
-says, both one in a column frame; E engines and P pools stand in the order of the last keyframe's head, the engines
-that were removed within the picture behind the others:
+A frame is: uint32 length of the head, the head as JSON padded with spaces to a multiple of four, then little-endian
+arrays without gaps. C is the number of columns and S that of the hour strip, as stated in the head, both one in a
+column frame; E engines and P pools are in the order of the last keyframe's head, the engines that were removed within
+the picture after the others:
 
     float32 now[E][NOW_FLOATS]
     float32 engines[WIRE_FLOATS][E][C]
@@ -11,10 +11,9 @@ that were removed within the picture behind the others:
     float32 hour[P][S]
     uint8   engines[ENGINE_BYTES][E][C]
 
-The head's `rejections` are [pool, column, {code: per second}] of the columns that have some, pool and column being
-places in the arrays. NaN and 255 stand for unknown. A column frame with sequence number n is understood by
-whoever holds the state of n − 1; anyone else asks for a keyframe. Keyframes of the past (web.history.past) have the
-same form.
+The head's `rejections` are [pool, column, {code: per second}] of the columns that have some; pool and column are
+indices of the arrays. NaN and 255 mean unknown. A column frame with sequence number n requires the state of n − 1; a
+client without it asks for a keyframe. Keyframes of the past (web.history.past) have the same form.
 """
 
 from __future__ import annotations
@@ -40,16 +39,16 @@ from web.live.verdict import FleetVerdict
 PROTOCOL = 3
 NOW_FLOATS = ("tokens", "seconds", "running", "bound", "kv", "report_age_s", "oldest_s")
 WIRE_FLOATS = ENGINE_FLOATS[:5]
-"""The mean of tokens is stored, not sent: it says the same as the mean of seconds."""
+"""The mean of tokens is stored but not sent, since it states the same as the mean of seconds."""
 
 REMOVED = "removed"
-"""State of an engine that is no longer in the fleet at the end of a picture; no sample has it."""
+"""State of an engine that has left the fleet by the end of a picture; no sample has it."""
 
 Head = dict[str, Any]
 
 
 def encode_keyframe(history: ScopedHistory, seq: int, verdict: FleetVerdict) -> bytes:
-    """Return everything a fresh viewer needs: topology, whole history, newest values."""
+    """Return everything that a new viewer needs: topology, whole history, newest values."""
     sample = history.latest
     newest = history.newest
     head: Head = {
@@ -79,7 +78,7 @@ def encode_column(
 ) -> bytes:
     """Return the newest column and what changed since `before`, the sample of frame seq − 1.
 
-    The history must hold a sample, and topology(before) and who is removed must be those of frame seq − 1.
+    The history must hold a sample; topology(before) and the removed engines must be those of frame seq − 1.
     """
     sample, newest = history.latest, history.newest
     if sample is None or newest is None:
@@ -100,7 +99,7 @@ def encode_column(
 
 
 def topology(sample: FleetSample | None) -> tuple[object, ...]:
-    """Return what decides the shape of the arrays and the pools' facts; a change needs a new keyframe."""
+    """Return what determines the shape of the arrays and the facts of the pools; a change needs a new keyframe."""
     if sample is None:
         return ()
     engines = tuple((engine.engine_id, engine.name, engine.pool_id) for engine in sample.engines)
@@ -108,7 +107,7 @@ def topology(sample: FleetSample | None) -> tuple[object, ...]:
 
 
 def engine_facts(engine: EngineSample) -> Head:
-    """Return the words about an engine that change seldom."""
+    """Return the facts of an engine that rarely change."""
     return {
         "id": engine.engine_id,
         "name": engine.name,
@@ -124,7 +123,7 @@ def engine_facts(engine: EngineSample) -> Head:
 
 
 def removed_facts(engine_id: str, name: str, pool_id: str, since: float) -> Head:
-    """Return the words about an engine that is no longer in the fleet at the end of a picture."""
+    """Return the facts of an engine that has left the fleet by the end of a picture."""
     return {
         "id": engine_id,
         "name": name,
@@ -145,7 +144,7 @@ def _removed_facts(engine: RemovedEngine) -> Head:
 
 
 def pool_facts(pool: PoolSample) -> Head:
-    """Return the words about a pool, which change only with topology or policy."""
+    """Return the facts of a pool, which change only with topology or policy."""
     return {
         "id": pool.pool_id,
         "name": pool.name,
@@ -162,7 +161,7 @@ def pool_facts(pool: PoolSample) -> Head:
 
 
 def plain(markers: Iterable[Annotation]) -> list[Head]:
-    """Return markers as the head carries them."""
+    """Return markers as the head holds them."""
     return [msgspec.to_builtins(marker) for marker in markers]
 
 
@@ -179,10 +178,10 @@ def pack(
     text = json.dumps(head, separators=(",", ":"), allow_nan=False).encode()
     text += b" " * (-len(text) % 4)
     parts = [struct.pack("<I", len(text)), text, _floats(now)]
-    parts += [_engine_floats(columns, roster, place) for place in range(len(WIRE_FLOATS))]
-    parts += [_pool_floats(pool_ids, columns, place) for place in range(len(POOL_FLOATS))]
+    parts += [_engine_floats(columns, roster, index) for index in range(len(WIRE_FLOATS))]
+    parts += [_pool_floats(pool_ids, columns, index) for index in range(len(POOL_FLOATS))]
     parts.append(_floats(hour))
-    parts += [_engine_bytes(columns, roster, place) for place in range(len(ENGINE_BYTES))]
+    parts += [_engine_bytes(columns, roster, index) for index in range(len(ENGINE_BYTES))]
     return b"".join(parts)
 
 
@@ -207,7 +206,7 @@ def _changed_facts(before: FleetSample | None, sample: FleetSample) -> list[tupl
 
 
 def _words(engine: EngineSample) -> tuple[object, ...]:
-    """Return what `engine_facts` says beyond id, name and pool."""
+    """Return the facts of `engine_facts` except id, name and pool."""
     trust = engine.index_trust, engine.index_trust_reason
     return engine.state, engine.reason, engine.since, engine.incarnation, *trust, engine.role
 
@@ -226,10 +225,10 @@ def _now(engine: EngineSample) -> list[float]:
 
 
 def _rejections(pool_ids: Sequence[str], columns: Sequence[Column | None]) -> list[tuple[int, int, dict[str, float]]]:
-    """Return the rejections by code of each pool and column that has some, to four digits: they are for reading."""
+    """Return the rejections by code of each pool and column that has some, to four digits, enough for display."""
     return [
-        (pool, place, {code: float(f"{rate:.4g}") for code, rate in sorted(column.rejections[pool_id].items())})
-        for place, column in enumerate(columns)
+        (pool, index, {code: float(f"{rate:.4g}") for code, rate in sorted(column.rejections[pool_id].items())})
+        for index, column in enumerate(columns)
         if column is not None and column.rejections
         for pool, pool_id in enumerate(pool_ids)
         if pool_id in column.rejections
@@ -249,12 +248,12 @@ def _little_endian(values: array[float]) -> bytes:
     return values.tobytes()
 
 
-def _engine_floats(columns: Sequence[Column | None], roster: HistoryRoster, place: int) -> bytes:
-    """Return a series engine by engine; columns are kept moment by moment, so it is turned round."""
+def _engine_floats(columns: Sequence[Column | None], roster: HistoryRoster, index: int) -> bytes:
+    """Return a series engine by engine; columns are stored by moment, so it is transposed."""
     unknown = array("f", [math.nan]) * len(roster)
     flat = array("f")
     for column in columns:
-        flat.extend(unknown if column is None else column.floats_for(roster, place))
+        flat.extend(unknown if column is None else column.floats_for(roster, index))
     if len(columns) == 1:
         return _little_endian(flat)
     turned = array("f")
@@ -263,17 +262,17 @@ def _engine_floats(columns: Sequence[Column | None], roster: HistoryRoster, plac
     return _little_endian(turned)
 
 
-def _engine_bytes(columns: Sequence[Column | None], roster: HistoryRoster, place: int) -> bytes:
+def _engine_bytes(columns: Sequence[Column | None], roster: HistoryRoster, index: int) -> bytes:
     unknown = bytes([UNKNOWN_BYTE]) * len(roster)
-    flat = b"".join(unknown if column is None else column.codes_for(roster, place) for column in columns)
+    flat = b"".join(unknown if column is None else column.codes_for(roster, index) for column in columns)
     if len(columns) == 1:
         return flat
     return b"".join(flat[row :: len(roster)] for row in range(len(roster)))
 
 
-def _pool_floats(pool_ids: Sequence[str], columns: Sequence[Column | None], place: int) -> bytes:
+def _pool_floats(pool_ids: Sequence[str], columns: Sequence[Column | None], index: int) -> bytes:
     def row(pool_id: str) -> list[float]:
         values = (column.pools.get(pool_id) if column else None for column in columns)
-        return [value[place] if value else math.nan for value in values]
+        return [value[index] if value else math.nan for value in values]
 
     return _floats(row(pool_id) for pool_id in pool_ids)

@@ -23,7 +23,7 @@ COLUMNS = 150
 
 @dataclass(frozen=True, slots=True, order=True)
 class RemovedEngine:
-    """An engine that the picture still holds and the newest sample does not."""
+    """An engine in the picture that the newest sample lacks."""
 
     pool_id: str
     name: str
@@ -33,21 +33,21 @@ class RemovedEngine:
 
 
 class FleetHistory:
-    """Five minutes of two-second columns and of stored length, one hour of coarse ones, and what changed in between.
+    """Five minutes of two-second columns and of stored length, one hour of coarse ones, and the changes in between.
 
     Not thread-safe: its owner holds the lock. A sample older than the newest column is dropped.
     """
 
     def __init__(self, columns: int = COLUMNS) -> None:
         self._window = FleetWindow(columns, COLUMN_S)
-        # Pictures of the past end with these. Folding each sample costs less than making them anew for each picture.
+        # Pictures of the past end with these. Folding each sample costs less than rebuilding them for each picture.
         self._fine = FleetWindow(round(columns * COLUMN_S / FINE_S) + 1, FINE_S)
         self.hour = HourStrip()
         self.lateness = LatenessWatch()
         self.markers = AnnotationLog(span_s=columns * COLUMN_S)
 
     def add(self, sample: FleetSample) -> bool:
-        """Fold the sample into the newest column; return False when it came too late to count."""
+        """Fold the sample into the newest column; return False when it arrived too late to count."""
         before = self._window.latest
         if not self._window.add(sample):
             return False
@@ -81,23 +81,23 @@ class FleetHistory:
         return self._fine.columns()
 
     def window(self) -> list[Column | None]:
-        """Return every column of the picture, oldest first; None where nothing was heard."""
+        """Return every column of the picture, oldest first; None where no sample was received."""
         return self._window.window()
 
     def removed(self) -> tuple[RemovedEngine, ...]:
-        """Return the engines that left within the picture, pool by pool, of pools that are still there."""
+        """Return the engines that left within the picture, pool by pool, of pools that still exist."""
         newest, latest = self.newest, self.latest
         if newest is None or latest is None:
             return ()
         last = {id(column.roster): column for column in self._window.columns() if column.roster is not newest.roster}
         pools = {pool.pool_id for pool in latest.pools}
-        found = {
+        left = {
             engine_id: RemovedEngine(pool_id, name, engine_id, (column.index + 1) * COLUMN_S)
             for column in last.values()
             for engine_id, name, pool_id in zip(*column.roster.rows, strict=True)
             if engine_id not in newest.roster.row_of and pool_id in pools
         }
-        return tuple(sorted(found.values()))
+        return tuple(sorted(left.values()))
 
 
 def scoped_removed(removed: tuple[RemovedEngine, ...], scope: Scope) -> tuple[RemovedEngine, ...]:
@@ -106,7 +106,7 @@ def scoped_removed(removed: tuple[RemovedEngine, ...], scope: Scope) -> tuple[Re
 
 
 class ScopedHistory:
-    """What people with one scope see of a history at this moment; its owner holds the history's lock."""
+    """The part of a history that one scope shows at this moment; its owner holds the history's lock."""
 
     def __init__(self, history: FleetHistory, scope: Scope) -> None:
         self._history = history
@@ -118,7 +118,7 @@ class ScopedHistory:
 
     @property
     def roster(self) -> HistoryRoster:
-        """Who the picture shows: the engines of the newest sample in its order, then the removed ones."""
+        """Engines of the picture: those of the newest sample in its order, then the removed ones."""
         newest = self.newest
         if newest is None or not self.removed:
             return NO_ENGINES if newest is None else newest.roster
@@ -132,21 +132,21 @@ class ScopedHistory:
         return None if newest is None else scoped_column(newest, self._scope)
 
     def window(self) -> list[Column | None]:
-        """Return every column of the picture, oldest first; None where nothing was heard."""
+        """Return every column of the picture, oldest first; None where no sample was received."""
         return [None if column is None else scoped_column(column, self._scope) for column in self._history.window()]
 
-    def look(self) -> RecentState:
-        """Return what the last columns say, for the sentence."""
+    def recent(self) -> RecentState:
+        """Return the state of the last columns, for the sentence."""
         columns = [scoped_column(column, self._scope) for column in self._history.columns()]
         at = self.latest.at if self.latest is not None else 0.0
-        look = recent_state(columns, COLUMN_S, self._history.lateness.recent(at))
-        if not look.nothing_s or self.latest is None:
-            return look
+        state = recent_state(columns, COLUMN_S, self._history.lateness.recent(at))
+        if not state.nothing_s or self.latest is None:
+            return state
         lacks = {}
         for engine in self.latest.engines:
-            word = cache_locality_intake().of(engine.pool_id, at) if engine.engine_id in look.nothing_s else None
+            word = cache_locality_intake().of(engine.pool_id, at) if engine.engine_id in state.nothing_s else None
             lacks[engine.engine_id] = missing_prefix(word.pool, engine.engine_id) if word is not None else ""
-        return replace(look, lacks=lacks)
+        return replace(state, lacks=lacks)
 
     def markers(self, after: int = 0) -> list[Annotation]:
         """Return the kept markers above number `after`, oldest first."""

@@ -1,4 +1,4 @@
-"""One hour of the fleet in coarse columns: the tallest queue of each pool, ten seconds by ten seconds."""
+"""One hour of the fleet in coarse columns: the tallest queue of each pool per ten seconds."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ STRIP_COLUMNS = 360
 class HourStrip:
     """Per pool, the peak in-flight seconds of any of its engines, per column of STRIP_COLUMN_S seconds.
 
-    What this process heard itself counts; stored peaks fill in what it did not hear, such as the time before
-    its start.
+    Peaks that this process received take precedence; stored peaks fill the gaps, such as the time before its start.
     """
 
     def __init__(self) -> None:
@@ -33,7 +32,7 @@ class HourStrip:
             peaks[engine.pool_id] = max(peaks.get(engine.pool_id, 0.0), engine.in_flight_s)
 
     def restore(self, stored: Mapping[str, Mapping[int, float]]) -> bool:
-        """Take in stored peaks (pool → column → seconds); tell whether they add something to the hour shown."""
+        """Add stored peaks (pool → column → seconds); return whether they change the hour shown."""
         known = {index for index, _ in self._columns} | {index for peaks in self._stored.values() for index in peaks}
         oldest = self.newest_index - STRIP_COLUMNS
         self._stored = stored
@@ -45,7 +44,7 @@ class HourStrip:
         return self._columns[-1][0] if self._columns else 0
 
     def series(self, pool_id: str, columns: int = STRIP_COLUMNS) -> list[float]:
-        """Return the pool's last `columns` peaks in seconds, oldest first; NaN where nothing was heard."""
+        """Return the pool's last `columns` peaks in seconds, oldest first; NaN where no sample was received."""
         first = self.newest_index - columns + 1
         stored = self._stored.get(pool_id, {})
         values = [stored.get(index, math.nan) for index in range(first, first + columns)]

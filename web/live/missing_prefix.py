@@ -1,11 +1,11 @@
-"""Which much used prefix an engine lacks that most others of its pool hold."""
+"""The frequently used prefix that an engine lacks and most others of its pool hold."""
 
 from __future__ import annotations
 
 from gateway.contracts.cache_locality_sample import PoolCacheLocality
 
 KEY_DIGITS = 6
-"""So many of a key's hex digits name it in a sentence, as on the Cache locality page."""
+"""Hex digits that name a key in a sentence, as on the Cache locality page."""
 
 
 def missing_prefix(pool: PoolCacheLocality, engine_id: str) -> str:

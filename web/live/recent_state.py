@@ -1,4 +1,4 @@
-"""What the sentence above the Fleet page knows beside the newest sample: means of the last seconds, and what lasts."""
+"""The input of the Fleet page's sentence besides the newest sample: means of the last seconds, and lasting states."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from controlplane.history.bucket import PEAK_FLOATS, POOL_FLOATS, Column
 from gateway.contracts.fleet_sample import FleetSample, Lateness
 
 MEAN_S = 15.0
-"""Work is judged by its mean over this time, that of the rates beside it; the browser's readout does the same."""
+"""Work is judged by its mean over this time, as are its rates; the browser's readout does the same."""
 NOTHING_FOR_S = 20.0
-"""An engine that has had nothing for so long, while requests waited in its pool, is worth a word."""
+"""Time without a request, while requests waited in its pool, after which an engine is mentioned."""
 
 _MEAN_S = len(PEAK_FLOATS)
 _RUNNING, _BOUND = PEAK_FLOATS.index("running"), PEAK_FLOATS.index("bound")
@@ -22,25 +22,25 @@ _WAITING = tuple(POOL_FLOATS.index(name) for name in ("unbound", "bound"))
 
 @dataclass(frozen=True, slots=True)
 class RecentState:
-    """Everything by engine or pool id; empty where nothing is known."""
+    """Recent values by engine or pool id; empty where nothing is known."""
 
     work_s: Mapping[str, float] = field(default_factory=dict)
     """Mean in-flight seconds over MEAN_S."""
     nothing_s: Mapping[str, float] = field(default_factory=dict)
-    """Since how many seconds an engine has had no request although some waited in its pool; others are left out."""
+    """Seconds for which an engine has had no request although some waited in its pool; other engines are left out."""
     lateness: Lateness | None = None
-    """When the gateway was late last, if that is so or was a moment ago."""
+    """The last episode of gateway lateness, if it goes on or ended a moment ago."""
     worst: Mapping[str, float] = field(default_factory=dict)
     """Lowest share of requests on time since then."""
     lacks: Mapping[str, str] = field(default_factory=dict)
-    """Start of the key of a much used prefix that such an engine, having had nothing, does not hold."""
+    """Start of the key of a frequently used prefix that such an idle engine lacks."""
 
 
-NO_LOOK = RecentState()
+NO_RECENT_STATE = RecentState()
 
 
 def recent_state(columns: Sequence[Column], column_s: float, lateness: Lateness | None) -> RecentState:
-    """Return what the columns (oldest first, the newest still filling) say; all on the newest one's roster."""
+    """Return the state of the columns (oldest first, the newest still filling), all on the newest one's roster."""
     if not columns:
         return RecentState(lateness=lateness)
     newest = columns[-1]
@@ -66,13 +66,13 @@ def _means(columns: Sequence[Column]) -> dict[str, float]:
 
 
 def _starved(columns: Sequence[Column], column_s: float) -> dict[str, float]:
-    """Return for how long engines have had nothing, where requests waited in their pool at least half of that time."""
-    roster, found = columns[-1].roster, {}
+    """Return how long engines have been idle, where requests waited in their pool at least half of that time."""
+    roster, starved_s = columns[-1].roster, {}
     lately = columns[-math.ceil(NOTHING_FOR_S / column_s) :]
     queued = {pool_id for column in lately for pool_id, values in column.pools.items() if _waits(values)}
     for row, engine_id in enumerate(roster.engine_ids):
         pool_id, spans, waited = roster.pool_ids[row], 0, 0
-        # Most engines are left at once: their pool has no queue, or they had work a moment ago.
+        # Most engines need no scan: their pool has no queue, or they had work a moment ago.
         for column in reversed(columns) if pool_id in queued else ():
             at = column.roster.row_of.get(engine_id)
             if at is None or column.floats[_RUNNING][at] or column.floats[_BOUND][at]:
@@ -81,18 +81,19 @@ def _starved(columns: Sequence[Column], column_s: float) -> dict[str, float]:
             spans += 1
             waited += values is not None and _waits(values)
         if spans * column_s >= NOTHING_FOR_S and 2 * waited >= spans:
-            found[engine_id] = spans * column_s
-    return found
+            starved_s[engine_id] = spans * column_s
+    return starved_s
 
 
 def _waits(values: Sequence[float]) -> bool:
-    return any(values[place] > 0 for place in _WAITING)
+    return any(values[index] > 0 for index in _WAITING)
 
 
 class LatenessWatch:
-    """Remembers when the gateway was late last. Mutable: that episode, and when it was seen last.
+    """Remembers when the gateway was last late. Mutable: that episode, and when it was last seen.
 
-    Where the gateway does not say so itself, samples that failed to come do; one that restarted counts anew.
+    Where the gateway does not report it, missing samples count as lateness; a gateway that restarts begins again at
+    zero.
     """
 
     def __init__(self, gap_s: float = 2.0, kept_s: float = 60.0) -> None:
@@ -102,7 +103,7 @@ class LatenessWatch:
         self._seen_at = -math.inf
 
     def follow(self, before: FleetSample | None, sample: FleetSample) -> None:
-        """Take in the sample that follows `before`."""
+        """Add the sample that follows `before`."""
         if sample.lateness is not None:
             self._episode, self._seen_at = sample.lateness, sample.at
         elif before is not None and sample.seq > before.seq and sample.at - before.at > self._gap_s:
@@ -117,5 +118,5 @@ class LatenessWatch:
             self._seen_at = sample.at
 
     def recent(self, at: float) -> Lateness | None:
-        """Return the episode that goes on at unix second `at` or ended within the time it is remembered."""
+        """Return the episode that goes on at unix second `at`, or ended recently enough to be remembered."""
         return self._episode if at - self._seen_at <= self._kept_s else None

@@ -1,4 +1,4 @@
-"""Why requests got no engine, in the few words of a tile (frontend/fleet/queue/queue_figures.js writes the same)."""
+"""Why requests were rejected, in the few words of a tile (frontend/fleet/queue/queue_figures.js writes the same)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORDS = {
 
 
 def rejection_word(code: str) -> str:
-    """Return a code in words; an unknown one says itself."""
+    """Return a code in words; an unknown code is returned as it is."""
     return _WORDS.get(code, code.replace("_", " "))
 
 

@@ -1,4 +1,4 @@
-"""What of the fleet a person may see: a set of pools, and samples, columns and markers cut down to it."""
+"""The part of the fleet that a person may see: a set of pools, and samples, columns and markers limited to it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from controlplane.platform.roles import may
 from gateway.contracts.fleet_sample import FleetSample
 
 Scope = frozenset[str] | None
-"""Slugs of the pools that somebody may see; None: all of them, those to come too."""
+"""Slugs of the pools that a person may see; None: all of them, future ones too."""
 NOTHING: Scope = frozenset()
 
 
@@ -53,8 +53,8 @@ def scoped_column(column: Column, scope: Scope) -> Column:
     return replace(
         column,
         roster=roster,
-        floats=[column.floats_for(roster, place) for place in range(len(column.floats))],
-        codes=[bytearray(column.codes_for(roster, place)) for place in range(len(column.codes))],
+        floats=[column.floats_for(roster, index) for index in range(len(column.floats))],
+        codes=[bytearray(column.codes_for(roster, index)) for index in range(len(column.codes))],
         pools={pool_id: values for pool_id, values in column.pools.items() if pool_id in scope},
         rejections={pool_id: rates for pool_id, rates in column.rejections.items() if pool_id in scope},
     )

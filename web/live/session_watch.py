@@ -1,4 +1,4 @@
-"""Notices that a viewer's session ended (signed out, expired, withdrawn, deactivated) or that its roles changed."""
+"""Detects that a viewer's session has ended (signed out, expired, withdrawn, deactivated) or that its roles changed."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from controlplane.access.models.role_grant import RoleGrant
 from web.live.scope import Scope
 from web.shell.session_store import held_sessions
 
-LOOK_S = 3.0
-"""One look for all viewers of this process; a session that ended is noticed within this time and a query."""
+CHECK_S = 3.0
+"""Interval of the checks, which cover all viewers of this process; an end is detected within this time and a query."""
 
 logger = logging.getLogger(__name__)
 
 Seat = tuple[str, int]
 """Session key and user id."""
-Look = Callable[[frozenset[Seat]], Awaitable[Mapping[Seat, Scope]]]
+Check = Callable[[frozenset[Seat]], Awaitable[Mapping[Seat, Scope]]]
 
 
 @dataclass(eq=False, slots=True)
 class WatchedViewer:
-    """One viewer's seat. Mutable: the watch sets `changed` once the session ended or its scope is another one."""
+    """One viewer's seat. Mutable: the watch sets `changed` once the session has ended or its scope has changed."""
 
     seat: Seat
     scope: Scope
@@ -39,20 +39,20 @@ class WatchedViewer:
 
 
 class SessionWatch:
-    """Asks for all viewers together whether their sessions go on and what they show: three queries per look.
+    """Checks for all viewers together whether their sessions continue and what they show: three queries per check.
 
-    Belongs to one event loop; the queries run off it. Mutable state: who watches, and the task that looks while
-    somebody does.
+    Belongs to one event loop; the queries run off it. Mutable state: the viewers, and the task that checks while there
+    are any.
     """
 
-    def __init__(self, look: Look | None = None, look_s: float = LOOK_S) -> None:
-        self._look = look or database_sync_to_async(scopes_of)
-        self._look_s = look_s
+    def __init__(self, check: Check | None = None, check_s: float = CHECK_S) -> None:
+        self._check = check or database_sync_to_async(scopes_of)
+        self._check_s = check_s
         self._watched: set[WatchedViewer] = set()
         self._task: asyncio.Task[None] | None = None
 
     def join(self, session_key: str, user_id: int, scope: Scope = None) -> WatchedViewer:
-        """Watch a session that may see `scope`."""
+        """Watch a session whose scope is `scope`."""
         watched = WatchedViewer((session_key, user_id), scope)
         self._watched.add(watched)
         if self._task is None or self._task.done():
@@ -60,17 +60,17 @@ class SessionWatch:
         return watched
 
     def leave(self, watched: WatchedViewer) -> None:
-        """Stop watching; harmless when it changed before."""
+        """Stop watching; harmless after a change."""
         self._watched.discard(watched)
 
     async def _watch(self) -> None:
         while self._watched:
-            await asyncio.sleep(self._look_s)
+            await asyncio.sleep(self._check_s)
             asked = frozenset(watched.seat for watched in self._watched)
             try:
-                scopes = await self._look(asked) if asked else {}
+                scopes = await self._check(asked) if asked else {}
             except DatabaseError as error:
-                # Who was let in stays while nobody can tell; the next look decides.
+                # Admitted viewers stay while nothing can be checked; the next check decides.
                 logger.warning("sessions cannot be checked now", extra={"error": type(error).__name__})
                 continue
             for watched in [item for item in self._watched if item.seat in asked]:
@@ -81,7 +81,7 @@ class SessionWatch:
 
 
 def scopes_of(seats: Iterable[Seat]) -> dict[Seat, Scope]:
-    """Return what each of them may see; left out: whose session is not stored, or whose person is inactive."""
+    """Return the scope of each seat; seats without a stored session or an active user are left out."""
     asked = frozenset(seats)
     keys = Session.objects.filter(session_key__in={key for key, _ in asked}, expire_date__gt=timezone.now())
     users = User.objects.filter(pk__in={user for _, user in asked}, is_active=True)

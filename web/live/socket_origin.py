@@ -1,4 +1,4 @@
-"""Lets only pages of this site open websockets; browsers send cookies along with those of any other."""
+"""Allows websockets only from pages of this site; browsers send their cookies from any site."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SocketApp(Protocol):
 
 
 class SameOrigin:
-    """Rejects a websocket whose Origin is neither the address that it asks for, port included, nor a trusted one."""
+    """Rejects a websocket whose Origin is neither its target address, port included, nor a trusted one."""
 
     def __init__(self, app: SocketApp, trusted: Collection[str] = ()) -> None:
         self._app = app

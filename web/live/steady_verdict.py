@@ -8,7 +8,7 @@ STAYS_S = 5.0
 
 
 class SteadyVerdict:
-    """Mutable: the sentence shown, and since when."""
+    """Mutable: the current sentence, and since when."""
 
     def __init__(self) -> None:
         self._shown: FleetVerdict | None = None
@@ -16,16 +16,16 @@ class SteadyVerdict:
 
     @property
     def shown(self) -> FleetVerdict | None:
-        """The sentence that stands at this moment."""
+        """The current sentence."""
         return self._shown
 
     def show(self, verdict: FleetVerdict, at: float) -> FleetVerdict:
-        """Return what is shown at unix second `at`: the new sentence once the one before has stood for STAYS_S.
+        """Return the sentence for unix second `at`: the new one once the previous one has been shown for STAYS_S.
 
-        That an engine is lost is said at once.
+        A lost engine is reported at once.
         """
-        stands = 0 <= at - self._at < STAYS_S and not (_is_lost(verdict) and not _is_lost(self._shown))
-        if self._shown is None or (verdict != self._shown and not stands):
+        keeps = 0 <= at - self._at < STAYS_S and not (_is_lost(verdict) and not _is_lost(self._shown))
+        if self._shown is None or (verdict != self._shown and not keeps):
             self._shown, self._at = verdict, at
         return self._shown
 

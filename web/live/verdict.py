@@ -1,4 +1,4 @@
-"""The one sentence above everything else: is anyone hurt, and is it getting better?"""
+"""The one sentence above everything else: are requests late or rejected, and is it getting better?"""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ from controlplane.history.annotation import Annotation
 from controlplane.platform.format import clock_time, count, duration, percent, rate, setting, some_names, span
 from controlplane.platform.live_fleet.deciding_alone import REMEDY, deciding_alone, named
 from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample, Lateness, PoolSample
-from web.live.recent_state import MEAN_S, NO_LOOK, RecentState
+from web.live.recent_state import MEAN_S, NO_RECENT_STATE, RecentState
 from web.live.rejection_words import rejected_words
 
 ON_TIME_TARGET = 0.90
 """Goodput is counted at this share of requests within the TTFT SLO; below it the fleet is in trouble."""
 QUIET = "All quiet."
 RECOVERED_FOR_S = 60.0
-"""So long after an engine's return the sentence still speaks of it."""
+"""Time after an engine's return during which the sentence still mentions it."""
 NAMED_ENGINES = 3
 NOTABLE_WAIT_S = 1.0
-"""An engine with less work than this is not worth a word, however idle the others are."""
+"""An engine with less work than this is not mentioned, however idle the others are."""
 NOTABLE_RATIO = 2.0
 STILL_NOTABLE = 0.7
-"""An engine that is spoken of as the busiest stays so until it falls below this share of both limits."""
+"""An engine named as the busiest stays named until it falls below this share of both limits."""
 BETTER_BY = 0.02
-"""A share of requests on time this far above its lowest is getting better."""
+"""A share of requests on time this far above its lowest is improving."""
 
 
 class FleetVerdict(msgspec.Struct, frozen=True, gc=False):
-    """Severity (ok, info, warn, bad or quiet), the finding in two words, the sentence, and whom it is about."""
+    """Severity (ok, info, warn, bad or quiet), the finding in two words, the sentence, and its subject."""
 
     severity: str
     lead: str
     text: str
     engine_id: str = ""
     shape: str = ""
-    """Engine state whose shape stands before the sentence; empty: the severity's own."""
+    """Engine state whose shape precedes the sentence; empty: the severity's own."""
     late_pool_id: str = ""
     """The pool whose requests are late; empty: it is not about late requests."""
     late_since: float = 0.0
-    """Unix second from which on they are looked for."""
+    """Unix second since which requests are late."""
 
 
 def judge(
     sample: FleetSample | None,
     markers: Sequence[Annotation] = (),
-    look: RecentState = NO_LOOK,
+    recent: RecentState = NO_RECENT_STATE,
     said: FleetVerdict | None = None,
 ) -> FleetVerdict:
     """Return the most pressing true statement about the sample.
 
-    `markers` are those of the last minutes, `look` is what the last seconds say, `said` the sentence that stands now.
+    `markers` are those of the last minutes, `recent` is the state of the last seconds, `said` the current sentence.
     """
     if sample is None:
         return FleetVerdict(
@@ -64,20 +64,20 @@ def judge(
         )
     findings = (
         _lost(sample),
-        _late(sample, look),
+        _late(sample, recent),
         _gateway_late(sample),
-        _troubled(sample, look),
-        _starved(sample, look),
+        _troubled(sample, recent),
+        _starved(sample, recent),
         _decided_alone(sample),
         _leaving(sample),
         _recovered(sample, markers),
     )
     finding = next((item for item in findings if item is not None), None)
-    return _with_observers(_with_lone_gateways(finding or _quiet(sample, look, said), sample), sample)
+    return _with_observers(_with_lone_gateways(finding or _quiet(sample, recent, said), sample), sample)
 
 
 def _with_lone_gateways(finding: FleetVerdict, sample: FleetSample) -> FleetVerdict:
-    """Return the finding; of late requests with the likely cause, where gateways decide alone about their pool."""
+    """Return the finding; for late requests with the likely cause, where gateways decide alone about their pool."""
     late = [pool for pool in sample.pools if pool.pool_id == finding.late_pool_id]
     if not late or not deciding_alone(late[0].roles, sample.at):
         return finding
@@ -85,7 +85,7 @@ def _with_lone_gateways(finding: FleetVerdict, sample: FleetSample) -> FleetVerd
 
 
 def _with_observers(finding: FleetVerdict, sample: FleetSample) -> FleetVerdict:
-    """Return the finding with what must be known to read it: in which pools others route."""
+    """Return the finding with its necessary context: in which pools others route."""
     names = [pool.name for pool in sample.pools if pool.observes]
     if not names:
         return finding
@@ -109,7 +109,7 @@ def _lost(sample: FleetSample) -> FleetVerdict | None:
     return FleetVerdict("bad", lead, text, first.engine_id, "lost")
 
 
-def _late(sample: FleetSample, look: RecentState) -> FleetVerdict | None:
+def _late(sample: FleetSample, recent: RecentState) -> FleetVerdict | None:
     worst = min(
         (pool for pool in sample.pools if pool.on_time_share is not None),
         key=lambda pool: (pool.on_time_share, pool.name),
@@ -122,14 +122,14 @@ def _late(sample: FleetSample, look: RecentState) -> FleetVerdict | None:
         f"{sample.window_s:.0f} s; {count(worst.late, 'request')} late, "
         f"{worst.unbound + (worst.bound or 0):,} waiting{_rejected([worst])}."
     )
-    since = look.lateness.since if look.lateness is not None else sample.at - sample.window_s
+    since = recent.lateness.since if recent.lateness is not None else sample.at - sample.window_s
     late = FleetVerdict("bad", "Requests are late.", text, shape="lost", late_pool_id=worst.pool_id, late_since=since)
-    if look.lateness is None:
+    if recent.lateness is None:
         return late
-    lowest = min(look.worst.get(worst.pool_id, 1.0), worst.on_time_share)
+    lowest = min(recent.worst.get(worst.pool_id, 1.0), worst.on_time_share)
     trend = " Getting better." if worst.on_time_share > lowest + BETTER_BY else ""
     lead = "Requests are late." if sample.lateness is None else "The gateway is late, and so are requests."
-    text = f"{_stood_still(look.lateness)}. {text[:-1]}; lowest {percent(lowest)}.{trend}"
+    text = f"{_stood_still(recent.lateness)}. {text[:-1]}; lowest {percent(lowest)}.{trend}"
     return msgspec.structs.replace(late, lead=lead, text=text)
 
 
@@ -156,26 +156,26 @@ def _stood_still(lateness: Lateness) -> str:
     return f"Since {clock_time(lateness.since)} the gateway stalled {times}, {duration(lateness.away_s)} in total"
 
 
-def _starved(sample: FleetSample, look: RecentState) -> FleetVerdict | None:
-    idle = [engine for engine in sample.engines if engine.engine_id in look.nothing_s and engine.state == "serving"]
+def _starved(sample: FleetSample, recent: RecentState) -> FleetVerdict | None:
+    idle = [engine for engine in sample.engines if engine.engine_id in recent.nothing_s and engine.state == "serving"]
     if not idle:
         return None
-    first = max(idle, key=lambda item: (look.nothing_s[item.engine_id], item.name))
+    first = max(idle, key=lambda item: (recent.nothing_s[item.engine_id], item.name))
     others = f" {_names(idle)} are idle." if len(idle) > 1 else ""
-    key = look.lacks.get(first.engine_id, "")
+    key = recent.lacks.get(first.engine_id, "")
     why = f"It no longer holds prefix {key}, which most other engines hold. " if key else ""
     text = f"{why}Other requests of its pool were queued.{others} {_on_time(sample)}."
-    lead = f"{first.name} has been idle for {span(look.nothing_s[first.engine_id])}."
+    lead = f"{first.name} has been idle for {span(recent.nothing_s[first.engine_id])}."
     return FleetVerdict("warn", lead, text, first.engine_id, "degraded")
 
 
-def _troubled(sample: FleetSample, look: RecentState) -> FleetVerdict | None:
+def _troubled(sample: FleetSample, recent: RecentState) -> FleetVerdict | None:
     for state in ("hot", "degraded", "quarantined"):
         engines = _in_state(sample, state)
         if not engines:
             continue
-        worst = max(engines, key=lambda engine: (_work_s(engine, look), engine.name))
-        load = f"holds {duration(_work_s(worst, look))} of work"
+        worst = max(engines, key=lambda engine: (_work_s(engine, recent), engine.name))
+        load = f"holds {duration(_work_s(worst, recent))} of work"
         if len(engines) == 1:
             why = _because(worst) if worst.reason else f"it {load}"
             text = f"Since {clock_time(worst.since)}: {why}. {_on_time(sample)}."
@@ -213,8 +213,8 @@ def _recovered(sample: FleetSample, markers: Sequence[Annotation]) -> FleetVerdi
     return None
 
 
-def _work_s(engine: EngineSample, look: RecentState) -> float:
-    return look.work_s.get(engine.engine_id, engine.in_flight_s)
+def _work_s(engine: EngineSample, recent: RecentState) -> float:
+    return recent.work_s.get(engine.engine_id, engine.in_flight_s)
 
 
 def handled_per_s(pool: PoolSample) -> float:
@@ -224,17 +224,17 @@ def handled_per_s(pool: PoolSample) -> float:
     return pool.dispatched_at_once_per_s + pool.dispatched_waited_per_s + sum((pool.rejections_per_s or {}).values())
 
 
-def _quiet(sample: FleetSample, look: RecentState, said: FleetVerdict | None) -> FleetVerdict:
+def _quiet(sample: FleetSample, recent: RecentState, said: FleetVerdict | None) -> FleetVerdict:
     requests_per_s = sum(handled_per_s(pool) for pool in sample.pools)
-    work_s = {engine.engine_id: _work_s(engine, look) for engine in sample.engines}
+    work_s = {engine.engine_id: _work_s(engine, recent) for engine in sample.engines}
     busiest = max(sample.engines, key=lambda engine: (work_s[engine.engine_id], engine.name))
     if requests_per_s == 0 and work_s[busiest.engine_id] == 0:
         text = f"{_serving(sample)}; no request in the last {sample.window_s:.0f} s."
         return FleetVerdict("ok", "Idle.", text)
     spoken_of = said.engine_id if said is not None and said.lead == QUIET else ""
     kept = (item for item in sample.engines if item.engine_id == spoken_of)
-    named = next((item for item in kept if _stands_out(item, sample, work_s, STILL_NOTABLE)), None)
-    if named is None and _stands_out(busiest, sample, work_s):
+    named = next((item for item in kept if _is_outlier(item, sample, work_s, STILL_NOTABLE)), None)
+    if named is None and _is_outlier(busiest, sample, work_s):
         named = busiest
     busiest = named or busiest
     most = duration(work_s[busiest.engine_id])
@@ -245,14 +245,14 @@ def _quiet(sample: FleetSample, look: RecentState, said: FleetVerdict | None) ->
     return FleetVerdict("ok", QUIET, text, named.engine_id if named else "")
 
 
-def _stands_out(engine: EngineSample, sample: FleetSample, work_s: Mapping[str, float], share: float = 1.0) -> bool:
-    """Return whether it holds much more than its pool's median; less is asked of one that is spoken of already."""
+def _is_outlier(engine: EngineSample, sample: FleetSample, work_s: Mapping[str, float], share: float = 1.0) -> bool:
+    """Return whether it holds much more than its pool's median; the limit is lower for one that is already named."""
     median_s = statistics.median(work_s[item.engine_id] for item in sample.engines if item.pool_id == engine.pool_id)
     return work_s[engine.engine_id] > share * max(NOTABLE_WAIT_S, NOTABLE_RATIO * median_s)
 
 
 def _rejected(pools: Sequence[PoolSample]) -> str:
-    """Return what a sentence adds where requests are rejected."""
+    """Return the clause about rejected requests."""
     rejections: dict[str, float] = {}
     for pool in pools:
         for code, per_s in (pool.rejections_per_s or {}).items():

@@ -1,4 +1,4 @@
-"""One browser that watches: a mailbox of length one between the feed's thread and the viewer's event loop."""
+"""One browser's connection: a mailbox of length one between the feed's thread and the viewer's event loop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from web.live.scope import Scope
 
 KEYFRAME_EVERY_S = 1.0
-"""A viewer is sent no two keyframes on request within this time: one is worth hundreds of times its request."""
+"""Minimum time between two keyframes on request: one is hundreds of times larger than its request."""
 
 
 class Viewer:
@@ -36,26 +36,28 @@ class Viewer:
         self._news.set()
 
     def offer(self, seq: int, frame: bytes) -> None:
-        """Put the frame into the mailbox, in place of the one that lies there."""
+        """Put the frame into the mailbox, in place of an unread one."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._take, seq, frame)
 
     def ask_keyframe(self) -> None:
-        """Let the next frame be a keyframe, once KEYFRAME_EVERY_S have passed since the last; repetitions are one."""
+        """Make the next frame a keyframe, once KEYFRAME_EVERY_S have passed since the last; repeated requests count as
+        one.
+        """
         self._wants_keyframe = True
         self._news.set()
 
     def pause(self) -> None:
-        """Send nothing until resume(); for a tab that nobody sees."""
+        """Send nothing until resume(), for a tab in the background."""
         self._paused = True
 
     def resume(self) -> None:
-        """Go on, from a keyframe."""
+        """Resume, starting with a keyframe."""
         self._paused = False
         self.ask_keyframe()
 
     async def next_frame(self) -> bytes | None:
-        """Wait for news and return the frame; None means that the viewer is owed a keyframe."""
+        """Wait for a frame and return it; None means that the viewer needs a keyframe."""
         while True:
             await self._news.wait()
             self._news.clear()
@@ -75,7 +77,7 @@ class Viewer:
                 return frame
 
     def keyframe_sent(self, seq: int) -> None:
-        """Note that the viewer holds the state of `seq`; older frames that are still under way are dropped."""
+        """Record that the viewer holds the state of `seq`; older frames in transit are dropped."""
         self._keyframe_seq = seq
 
     def _take(self, seq: int, frame: bytes) -> None:

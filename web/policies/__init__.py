@@ -1,1 +1,1 @@
-"""The Policies pages: list, comparison, publishing, and how a version stands."""
+"""The Policies pages: list, comparison, publishing, and the state of a version."""

@@ -1,4 +1,4 @@
-"""Who may open and change a policy in the console, and what everybody else is told."""
+"""Who may open and change a policy in the console, and the answer to everyone else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONFLICT = 409
 
 
 def opened(request: HttpRequest, slug: str) -> PolicyStanding:
-    """Return the policy; 404 where it does not exist or lies outside the person's pools."""
+    """Return the policy; 404 where it does not exist or is outside the person's pools."""
     try:
         return policy_of(console_actor(request), slug)
     except Policy.DoesNotExist as error:
@@ -27,24 +27,24 @@ def opened(request: HttpRequest, slug: str) -> PolicyStanding:
 
 
 def version_number(text: str | None) -> int | None:
-    """Return a version number from an address or a form; None where the text is none."""
+    """Return a version number from an address or a form; None where the text is not one."""
     return row_number(text, 9)
 
 
-def version_named(standing: PolicyStanding, text: str | None) -> PolicyVersion | None:
+def version_named(state: PolicyStanding, text: str | None) -> PolicyVersion | None:
     """Return the version that an address or a form names by its number; None where there is none."""
     number = version_number(text)
-    return version_of(standing.policy, number) if number is not None else None
+    return version_of(state.policy, number) if number is not None else None
 
 
-def known_version(standing: PolicyStanding, text: str | None) -> PolicyVersion:
+def known_version(state: PolicyStanding, text: str | None) -> PolicyVersion:
     """Return the version that an address or a form names by its number; 404 where there is none."""
-    version = version_named(standing, text)
+    version = version_named(state, text)
     if version is None:
         raise Http404("No such version.")
     return version
 
 
-def rejected(request: HttpRequest, standing: PolicyStanding, reason: str = NEEDS_OPERATOR) -> HttpResponse:
-    """Say with 403 what the person's role does not reach; nothing was changed."""
-    return lacks_role(request, "Policies", reason, reverse("policy", args=[standing.policy.slug]))
+def rejected(request: HttpRequest, state: PolicyStanding, reason: str = NEEDS_OPERATOR) -> HttpResponse:
+    """Return a 403 with the missing role; nothing was changed."""
+    return lacks_role(request, "Policies", reason, reverse("policy", args=[state.policy.slug]))

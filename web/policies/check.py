@@ -1,4 +1,4 @@
-"""What the editor's script asks while somebody types: a check with its diff, and how things stand."""
+"""The requests of the editor's script while a person types: a check with its diff, and the current state."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from web.policies.words import author_of
 
 @require_POST
 def check(request: HttpRequest, slug: str) -> HttpResponse:
-    """Return the summary and the diff of what was typed, as pieces of the page; nothing is stored."""
-    standing = opened(request, slug)
-    if not standing.may_draft:
-        return rejected(request, standing)
-    form = form_as_typed(standing.live, version_named(standing, request.POST.get("draft")), request.POST)
-    return render(request, "policies/check.html", {"form": form, "standing": standing})
+    """Return the summary and the diff of the typed document, as fragments of the page; nothing is stored."""
+    policy_state = opened(request, slug)
+    if not policy_state.may_draft:
+        return rejected(request, policy_state)
+    form = form_as_typed(policy_state.live, version_named(policy_state, request.POST.get("draft")), request.POST)
+    return render(request, "policies/check.html", {"form": form, "state": policy_state})
 
 
 @require_safe
 def state(request: HttpRequest, slug: str) -> JsonResponse:
     """Return which version is live, who published it, and how far the asked version has come."""
-    standing = opened(request, slug)
-    live = standing.live
+    policy_state = opened(request, slug)
+    live = policy_state.live
     number = version_number(request.GET.get("version"))
     return JsonResponse(
         {
-            "live": standing.live_number,
+            "live": policy_state.live_number,
             "author": author_of(live) if live else "",
             "ago": moment_of(live.published_at, timezone.now()).ago if live and live.published_at else "",
-            "reach": reach_of(standing, number) if number is not None else None,
+            "reach": reach_of(policy_state, number) if number is not None else None,
         }
     )

@@ -1,4 +1,4 @@
-"""Any two versions of a policy beside each other."""
+"""Two versions of a policy side by side."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from web.shell.frame import shell_context
 @require_safe
 def compare(request: HttpRequest, slug: str) -> HttpResponse:
     """Show the diff from version `from` to version `to`."""
-    standing = opened(request, slug)
-    old, new = known_version(standing, request.GET.get("from")), known_version(standing, request.GET.get("to"))
+    state = opened(request, slug)
+    old, new = known_version(state, request.GET.get("from")), known_version(state, request.GET.get("to"))
     now = timezone.now()
     before, after = completed(old.document), completed(new.document)
     context = shell_context(
         request,
         page="Policies",
-        standing=standing,
+        state=state,
         old=version_facts(old, now),
         new=version_facts(new, now),
         changes=change_lines(changes_between(before, after)),

@@ -1,4 +1,4 @@
-"""The answers about approvals and appointments: approve, withdraw, call off, and whether approval is asked for."""
+"""The forms for approvals and scheduled publishes: approve, withdraw, cancel, and whether approval is required."""
 
 from __future__ import annotations
 
@@ -25,44 +25,44 @@ from web.shell.console_request import console_actor, with_query
 
 @require_POST
 def give_approval(request: HttpRequest, slug: str) -> HttpResponse:
-    """Approve a version that somebody else wrote."""
+    """Approve a version that another person wrote."""
     return _decided(request, slug, approve)
 
 
 @require_POST
 def take_approval_back(request: HttpRequest, slug: str) -> HttpResponse:
-    """Withdraw one's own approval."""
+    """Withdraw the person's own approval."""
     return _decided(request, slug, withdraw_approval)
 
 
 @require_POST
 def cancel_publish(request: HttpRequest, slug: str) -> HttpResponse:
-    """Call the policy's appointment off."""
-    standing = opened(request, slug)
-    schedule = waiting_schedule(standing.policy)
-    if not standing.may_publish:
-        return rejected(request, standing)
+    """Cancel the policy's scheduled publish."""
+    state = opened(request, slug)
+    schedule = waiting_schedule(state.policy)
+    if not state.may_publish:
+        return rejected(request, state)
     if schedule is None:
-        return _said(request, standing, "Nothing is scheduled; there was nothing to cancel.", CONFLICT)
+        return _said(request, state, "Nothing is scheduled; there was nothing to cancel.", CONFLICT)
     try:
         cancel_schedule(schedule, actor=console_actor(request))
     except ScheduleError as error:
-        return _said(request, standing, str(error), CONFLICT)
+        return _said(request, state, str(error), CONFLICT)
     return redirect(with_query(reverse("policy", args=[slug]), draft=schedule.version.number))
 
 
 @require_POST
 def set_approval_rule(request: HttpRequest, slug: str) -> HttpResponse:
-    """Ask for a second person before versions go live, or give that up."""
-    standing = opened(request, slug)
+    """Require a second person before versions go live, or stop requiring one."""
+    state = opened(request, slug)
     wanted, revision = request.POST.get("needs_approval"), version_number(request.POST.get("revision"))
     if wanted not in ("on", "off") or revision is None:
         raise Http404("No such setting.")
     changes = {"needs_approval": wanted == "on"}
     try:
-        change_policy(standing.policy, changes, actor=console_actor(request), expected=revision)
+        change_policy(state.policy, changes, actor=console_actor(request), expected=revision)
     except NotAllowedError as error:
-        return rejected(request, standing, str(error))
+        return rejected(request, state, str(error))
     except StaleRevisionError:
         said = "The policy changed while this page was open. Nothing was changed; review it and repeat."
         return _said(request, opened(request, slug), said, PRECONDITION_FAILED)
@@ -70,18 +70,18 @@ def set_approval_rule(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _decided(request: HttpRequest, slug: str, decide: Callable[..., object]) -> HttpResponse:
-    standing = opened(request, slug)
-    version = known_version(standing, request.POST.get("version"))
-    if not standing.may_publish:
-        return rejected(request, standing)
+    state = opened(request, slug)
+    version = known_version(state, request.POST.get("version"))
+    if not state.may_publish:
+        return rejected(request, state)
     try:
         decide(version, actor=console_actor(request))
     except CannotApproveError as error:
-        return _said(request, standing, str(error), CONFLICT, version)
+        return _said(request, state, str(error), CONFLICT, version)
     return redirect(with_query(reverse("policy", args=[slug]), draft=version.number, ask=PUBLISH))
 
 
 def _said(
-    request: HttpRequest, standing: PolicyStanding, said: str, status: int, version: PolicyVersion | None = None
+    request: HttpRequest, state: PolicyStanding, said: str, status: int, version: PolicyVersion | None = None
 ) -> HttpResponse:
-    return render_editor(request, standing, form_of_version(standing.live, version), said=said, status=status)
+    return render_editor(request, state, form_of_version(state.live, version), said=said, status=status)

@@ -48,102 +48,102 @@ from web.shell.console_request import console_actor, with_query
 
 @require_POST
 def publish(request: HttpRequest, slug: str) -> HttpResponse:
-    """Make a draft live; 412 with the three-way view where somebody else published in the meantime."""
-    standing, version = _asked(request, slug)
-    if not standing.may_publish:
-        return rejected(request, standing)
-    if version.number == standing.live_number:
-        # The second click of a double click: what it asks for has happened.
+    """Make a draft live; 412 with the three-way view where another version was published in the meantime."""
+    state, version = _asked(request, slug)
+    if not state.may_publish:
+        return rejected(request, state)
+    if version.number == state.live_number:
+        # The second click of a double click: the version is already live.
         return _published(slug, version)
-    question = _as_answered(request, standing, version)
+    question = _as_answered(request, state, version)
     if problem := mistyped(question, request.POST.get("typed", "").strip()):
-        return _asked_again(request, standing, problem, UNPROCESSABLE)
-    return (_scheduled if question.when == LATER else _published_now)(request, standing, question)
+        return _asked_again(request, state, problem, UNPROCESSABLE)
+    return (_scheduled if question.when == LATER else _published_now)(request, state, question)
 
 
-def _published_now(request: HttpRequest, standing: PolicyStanding, question: ConfirmDialog) -> HttpResponse:
-    version, slug = question.version, standing.policy.slug
-    # The watch must hear the fleet before the version arrives, or nobody knows when it did.
+def _published_now(request: HttpRequest, state: PolicyStanding, question: ConfirmDialog) -> HttpResponse:
+    version, slug = question.version, state.policy.slug
+    # The watch must receive samples before the version arrives, or its time of arrival is unknown.
     version_watch()
     try:
-        # Only what the draft was written against may give way; anything newer is merged first.
+        # Only the version on which the draft is based may be replaced; a newer one is merged first.
         publish_version(version, instead_of=version.based_on, actor=console_actor(request), why=version.message)
     except NotApprovedError as error:
-        return _asked_again(request, standing, replace(question, rejection=str(error)), CONFLICT)
+        return _asked_again(request, state, replace(question, rejection=str(error)), CONFLICT)
     except (StalePolicyError, NotAllowedError, InvalidPolicyError) as error:
         return _not_published(request, slug, version, error)
     return _published(slug, version)
 
 
-def _as_answered(request: HttpRequest, standing: PolicyStanding, version: PolicyVersion) -> ConfirmDialog:
-    """Return the question with what was filled in."""
-    second = second_person(standing, version, console_actor(request))
-    question = publish_question(standing, version, second=second)
+def _as_answered(request: HttpRequest, state: PolicyStanding, version: PolicyVersion) -> ConfirmDialog:
+    """Return the question with the answers that were filled in."""
+    second = second_person(state, version, console_actor(request))
+    question = publish_question(state, version, second=second)
     when = LATER if request.POST.get("when") == LATER else NOW
     return replace(question, when=when, at=request.POST.get("at", question.at)[:40])
 
 
-def _scheduled(request: HttpRequest, standing: PolicyStanding, question: ConfirmDialog) -> HttpResponse:
-    """Store the appointment, and lead back to the draft, where the page tells of it."""
-    version, slug = question.version, standing.policy.slug
+def _scheduled(request: HttpRequest, state: PolicyStanding, question: ConfirmDialog) -> HttpResponse:
+    """Store the scheduled publish, and redirect to the draft, whose page shows it."""
+    version, slug = question.version, state.policy.slug
     at = read_moment(question.at)
     if at is None:
-        return _asked_again(request, standing, replace(question, at_problem=NO_TIME), UNPROCESSABLE)
+        return _asked_again(request, state, replace(question, at_problem=NO_TIME), UNPROCESSABLE)
     actor = console_actor(request)
     try:
         schedule_publish(version, at, instead_of=version.based_on, actor=actor, why=version.message)
     except InvalidFieldsError as error:
         problem = " ".join(item.message for item in error.problems)
-        return _asked_again(request, standing, replace(question, at_problem=problem), UNPROCESSABLE)
+        return _asked_again(request, state, replace(question, at_problem=problem), UNPROCESSABLE)
     except ScheduleError as error:
-        return _asked_again(request, standing, replace(question, rejection=str(error)), CONFLICT)
+        return _asked_again(request, state, replace(question, rejection=str(error)), CONFLICT)
     except (StalePolicyError, NotAllowedError, InvalidPolicyError) as error:
         return _not_published(request, slug, version, error)
     return redirect(with_query(reverse("policy", args=[slug]), draft=version.number))
 
 
-def _asked_again(request: HttpRequest, standing: PolicyStanding, question: ConfirmDialog, status: int) -> HttpResponse:
-    form = form_of_version(standing.live, question.version if question.kind == PUBLISH else None)
-    return render_editor(request, standing, form, question=question, status=status)
+def _asked_again(request: HttpRequest, state: PolicyStanding, question: ConfirmDialog, status: int) -> HttpResponse:
+    form = form_of_version(state.live, question.version if question.kind == PUBLISH else None)
+    return render_editor(request, state, form, question=question, status=status)
 
 
 @require_POST
 def go_back(request: HttpRequest, slug: str) -> HttpResponse:
-    """Publish a copy of an older version; 412 with the same question anew where another version is live by then."""
-    standing, version = _asked(request, slug)
-    if not standing.may_publish:
-        return rejected(request, standing)
+    """Publish a copy of an older version; 412 with the same question again where another version is live by then."""
+    state, version = _asked(request, slug)
+    if not state.may_publish:
+        return rejected(request, state)
     instead_of = version_number(request.POST.get("instead_of"))
-    live = standing.live
+    live = state.live
     if live and live.based_on == instead_of and completed(live.document) == completed(version.document):
         return _published(slug, live)
-    problem = mistyped(roll_back_question(standing, version), request.POST.get("typed", "").strip())
+    problem = mistyped(roll_back_question(state, version), request.POST.get("typed", "").strip())
     if problem:
-        return _asked_again(request, standing, problem, UNPROCESSABLE)
+        return _asked_again(request, state, problem, UNPROCESSABLE)
     version_watch()
     try:
-        copy = roll_back(standing.policy, version.number, instead_of=instead_of, actor=console_actor(request))
+        copy = roll_back(state.policy, version.number, instead_of=instead_of, actor=console_actor(request))
     except StalePolicyError as error:
-        standing = opened(request, slug)
+        state = opened(request, slug)
         who = f"{author_of(error.live)} published v{error.live.number}" if error.live else "Another version went live"
         said = f"{who} while this dialog was open. Nothing was rolled back; review the live version and decide again."
-        question = roll_back_question(standing, version) if version.number != standing.live_number else None
-        form = form_of_version(standing.live, None)
-        return render_editor(request, standing, form, question=question, said=said, status=PRECONDITION_FAILED)
+        question = roll_back_question(state, version) if version.number != state.live_number else None
+        form = form_of_version(state.live, None)
+        return render_editor(request, state, form, question=question, said=said, status=PRECONDITION_FAILED)
     except (NotAllowedError, InvalidPolicyError) as error:
         return _not_published(request, slug, version, error)
     return _published(slug, copy)
 
 
 def _not_published(request: HttpRequest, slug: str, version: PolicyVersion, error: Exception) -> HttpResponse:
-    """Say why the version did not go live, on the page where that can be dealt with."""
-    standing = opened(request, slug)
+    """Return the page that reports why the version did not go live and lets the person resolve it."""
+    state = opened(request, slug)
     if isinstance(error, InvalidPolicyError):
-        form = with_problems(form_of_version(standing.live, version), error.field_problems)
-        return render_editor(request, standing, form, status=UNPROCESSABLE)
+        form = with_problems(form_of_version(state.live, version), error.field_problems)
+        return render_editor(request, state, form, status=UNPROCESSABLE)
     if isinstance(error, StalePolicyError):
-        return render_merge(request, standing, version, status=PRECONDITION_FAILED)
-    return rejected(request, standing, str(error))
+        return render_merge(request, state, version, status=PRECONDITION_FAILED)
+    return rejected(request, state, str(error))
 
 
 def _published(slug: str, version: PolicyVersion) -> HttpResponse:
@@ -151,6 +151,6 @@ def _published(slug: str, version: PolicyVersion) -> HttpResponse:
 
 
 def _asked(request: HttpRequest, slug: str) -> tuple[PolicyStanding, PolicyVersion]:
-    """Return the policy and the version that the question was about."""
-    standing = opened(request, slug)
-    return standing, known_version(standing, request.POST.get("version"))
+    """Return the policy and the version of the question."""
+    state = opened(request, slug)
+    return state, known_version(state, request.POST.get("version"))

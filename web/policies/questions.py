@@ -1,4 +1,4 @@
-"""The questions before a policy goes live: what it would do, in numbers, and what must be typed."""
+"""The questions before a policy goes live: its effects in numbers, and the word to type."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ NOW, LATER = "now", "later"
 
 @dataclass(frozen=True, slots=True)
 class SecondPerson:
-    """What the question says about approvals."""
+    """The question's part on approvals."""
 
     needed: bool
-    """The policy asks for an approval, and none that counts is given."""
+    """Whether the policy requires an approval and no valid one is given."""
     words: str
     may_approve: bool
     own: bool
-    """Whoever looks has approved it."""
+    """Whether the viewer has approved it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfirmDialog:
-    """One dialog: its title asks, its effects tell, its button repeats the verb."""
+    """One dialog: its title is the question, its effects follow, its button repeats the verb."""
 
     kind: str
     version: PolicyVersion
@@ -53,43 +53,44 @@ class ConfirmDialog:
     typed: str = ""
     problem: str = ""
     verb: str = "publish"
-    """What typing the word does."""
+    """The action that typing the word confirms."""
     second: SecondPerson | None = None
-    """None: the policy asks for no approval and nobody gave one."""
+    """None: the policy requires no approval and none was given."""
     when: str = NOW
     at: str = ""
     """The value of the field for a later moment, in UTC."""
     at_problem: str = ""
     rejection: str = ""
-    """Why the answer was rejected, where no field is to blame."""
+    """Why the answer was rejected, where no field is at fault."""
 
 
-def word_to_type(standing: PolicyStanding, engines: int) -> str:
-    """Return what a person types to change what is live: the pool's slug, or the policy's where it rules several.
+def word_to_type(state: PolicyStanding, engines: int) -> str:
+    """Return the word that confirms a change of what is live: the pool's slug, or the policy's where it has several
+    pools.
 
-    Empty where none of the pools is marked production, and where there is no engine that could be harmed.
+    Empty where none of the pools is marked production, and where no engine could be harmed.
     """
-    if not engines or not any(pool.production for pool in standing.pools):
+    if not engines or not any(pool.production for pool in state.pools):
         return ""
-    return standing.pools[0].slug if len(standing.pools) == 1 else standing.policy.slug
+    return state.pools[0].slug if len(state.pools) == 1 else state.policy.slug
 
 
 def publish_question(
-    standing: PolicyStanding, version: PolicyVersion, *, second: SecondPerson | None = None
+    state: PolicyStanding, version: PolicyVersion, *, second: SecondPerson | None = None
 ) -> ConfirmDialog:
     """Return the question whether a draft should go live."""
-    engines = ready_engines(standing.pools)
-    word = word_to_type(standing, engines)
+    engines = ready_engines(state.pools)
+    word = word_to_type(state, engines)
     name = f"v{version.number}"
-    live = standing.live_number
+    live = state.live_number
     back = f"You can roll back to v{live} from the list of versions." if live else ""
     return ConfirmDialog(
         PUBLISH,
         version,
         live,
-        f"Publish {name} to {place_of(standing)}?",
-        (*_effects(standing, engines), *((back,) if back else ())),
-        _changes(standing, version),
+        f"Publish {name} to {reach_words(state)}?",
+        (*_effects(state, engines), *((back,) if back else ())),
+        _changes(state, version),
         word,
         f"Type {word} to publish {name} to {count(engines, 'engine')}",
         f"Publish {name}",
@@ -99,32 +100,32 @@ def publish_question(
     )
 
 
-def second_person(standing: PolicyStanding, version: PolicyVersion, actor: Actor) -> SecondPerson | None:
-    """Return what there is to say about approvals of the version; None where nobody asks and nobody gave one."""
+def second_person(state: PolicyStanding, version: PolicyVersion, actor: Actor) -> SecondPerson | None:
+    """Return the state of approvals of the version; None where none is required and none was given."""
     given = approvals_of([version])[version.pk]
-    needed = standing.policy.needs_approval and not given
+    needed = state.policy.needs_approval and not given
     if not needed and not given:
         return None
     names = ", ".join(item.person.get_username() for item in given)
     words = f"Approved by {names}." if given else f"Needs the approval of {who_may_approve(version)}."
     own = any(actor.user is not None and item.person_id == actor.user.pk for item in given)
-    may = not own and standing.may_publish and not why_not_approve(actor, version)
+    may = not own and state.may_publish and not why_not_approve(actor, version)
     return SecondPerson(needed, words, may, own)
 
 
-def roll_back_question(standing: PolicyStanding, version: PolicyVersion) -> ConfirmDialog:
+def roll_back_question(state: PolicyStanding, version: PolicyVersion) -> ConfirmDialog:
     """Return the question whether an older version should go live again, as a copy with a new number."""
-    engines = ready_engines(standing.pools)
-    word = word_to_type(standing, engines)
-    asked = "No approval needed." if standing.policy.needs_approval else ""
-    copy = f"A copy of v{version.number} becomes the newest version; v{standing.live_number} stays in the list."
+    engines = ready_engines(state.pools)
+    word = word_to_type(state, engines)
+    asked = "No approval needed." if state.policy.needs_approval else ""
+    copy = f"A copy of v{version.number} becomes the newest version; v{state.live_number} stays in the list."
     return ConfirmDialog(
         ROLL_BACK,
         version,
-        standing.live_number,
-        f"Roll {place_of(standing)} back to v{version.number}?",
-        (*_effects(standing, engines), copy, *((asked,) if asked else ())),
-        _changes(standing, version),
+        state.live_number,
+        f"Roll {reach_words(state)} back to v{version.number}?",
+        (*_effects(state, engines), copy, *((asked,) if asked else ())),
+        _changes(state, version),
         word,
         f"Type {word} to roll {count(engines, 'engine')} back to v{version.number}",
         f"Roll back to v{version.number}",
@@ -133,47 +134,47 @@ def roll_back_question(standing: PolicyStanding, version: PolicyVersion) -> Conf
 
 
 def wrong_word(word: str, typed: str, verb: str) -> str:
-    """Return what is wrong with what was typed to confirm a verb; empty where it is the word, or none is asked for."""
+    """Return the problem of the typed word; empty where it is right, or none is required."""
     if not word or typed == word:
         return ""
-    found = f'"{typed[:64]}" does not match.' if typed else "nothing was typed."
-    return f"Type {word} to {verb}: {found}"
+    mismatch = f'"{typed[:64]}" does not match.' if typed else "nothing was typed."
+    return f"Type {word} to {verb}: {mismatch}"
 
 
 def mistyped(question: ConfirmDialog, typed: str) -> ConfirmDialog | None:
-    """Return the question with what is wrong with the typed word; None where it is right."""
+    """Return the question with the problem of the typed word; None where it is right."""
     problem = wrong_word(question.word, typed, question.verb)
     return replace(question, typed=typed[:64], problem=problem) if problem else None
 
 
-def place_of(standing: PolicyStanding) -> str:
+def reach_words(state: PolicyStanding) -> str:
     """Return where the policy is in force: its pool, or how many of them."""
-    if len(standing.pools) == 1:
-        return standing.pools[0].name
-    return f"{standing.policy.name}, {count(len(standing.pools), 'pool')}"
+    if len(state.pools) == 1:
+        return state.pools[0].name
+    return f"{state.policy.name}, {count(len(state.pools), 'pool')}"
 
 
-def traffic_words(standing: PolicyStanding, engines: int) -> str:
-    """Return what the policy steers: 8 engines, 9.4 requests/s."""
+def traffic_words(state: PolicyStanding, engines: int) -> str:
+    """Return the traffic that the policy routes: 8 engines, 9.4 requests/s."""
     sample = fleet_feed().latest
-    requests = _requests_per_s(standing, sample)
-    told = f"{rate(requests)} requests/s" if requests is not None else "traffic not reported yet"
-    return f"{count(engines, 'engine')}, {told}"
+    requests = _requests_per_s(state, sample)
+    traffic = f"{rate(requests)} requests/s" if requests is not None else "traffic not reported yet"
+    return f"{count(engines, 'engine')}, {traffic}"
 
 
-def _effects(standing: PolicyStanding, engines: int) -> tuple[str, ...]:
+def _effects(state: PolicyStanding, engines: int) -> tuple[str, ...]:
     return (
-        f"{traffic_words(standing, engines)}; takes effect in about 2{NARROW_SPACE}s.",
+        f"{traffic_words(state, engines)}; takes effect in about 2{NARROW_SPACE}s.",
         "Requests already decided keep their version.",
     )
 
 
-def _requests_per_s(standing: PolicyStanding, sample: FleetSample | None) -> float | None:
-    slugs = {pool.slug for pool in standing.pools}
-    found = [pool.requests_per_s for pool in sample.pools if pool.pool_id in slugs] if sample else []
-    return sum(found) if found else None
+def _requests_per_s(state: PolicyStanding, sample: FleetSample | None) -> float | None:
+    slugs = {pool.slug for pool in state.pools}
+    rates = [pool.requests_per_s for pool in sample.pools if pool.pool_id in slugs] if sample else []
+    return sum(rates) if rates else None
 
 
-def _changes(standing: PolicyStanding, version: PolicyVersion) -> tuple[ChangeLine, ...]:
-    live = completed(standing.live.document if standing.live else {})
+def _changes(state: PolicyStanding, version: PolicyVersion) -> tuple[ChangeLine, ...]:
+    live = completed(state.live.document if state.live else {})
     return tuple(change_lines(changes_between(live, completed(version.document))))

@@ -45,14 +45,14 @@ STARTS = {
     SHADOW: ("shadow-link", "Start a shadow", "Compare this draft's choices with the live policy's", "shadows"),
     CANARY: ("canary-link", "Start a canary", "Let this draft place a share of sessions", "canaries"),
 }
-"""Where each way of trying a version out begins: id, words and hint of the link, and the name of its address."""
+"""Start of each way to try a version: id, words and hint of the link, and the name of its address."""
 AGAIN = "Run again"
-"""What the link says where the way was gone before."""
+"""Label of the link where this trial was run before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The link that begins one way of trying a draft out."""
+    """The link that starts one way of trying a draft."""
 
     link_id: str
     words: str
@@ -62,7 +62,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class ShownStep:
-    """One step; `href` leads to what is known about it, `action` says where that is something to do."""
+    """One step; `href` leads to its result, `action` is the label where it can be started."""
 
     step: str
     title: str
@@ -72,53 +72,53 @@ class ShownStep:
     href: str = ""
     action: str = ""
     against: bool = False
-    """What was found speaks against the draft."""
+    """Whether the result speaks against the draft."""
     start: Start | None = None
 
 
 def strip_of(
     release_timeline: Sequence[TimelineStep],
-    standing: PolicyStanding,
+    state: PolicyStanding,
     number: int,
     now: datetime,
     *,
     canary_runs: bool = False,
 ) -> tuple[ShownStep, ...]:
-    """Return the steps between validated and live of a draft; those that nobody asks for are left out."""
+    """Return the steps of a draft between validated and live; steps that are not required are left out."""
     shown = []
     for step in release_timeline:
         optional = step.step in (APPROVED, SCHEDULED) and step.state == SKIPPED and not step.words.startswith("went")
         if step.step not in (*TRIALS, APPROVED, SCHEDULED) or (optional and not step.at):
             continue
         if step.step in STARTS:
-            shown.append(_trial(step, standing, number, now, canary_runs))
-        elif step.state == NEXT and step.step == APPROVED and standing.may_publish:
-            href = f"{reverse('policy', args=[standing.policy.slug])}?draft={number}&ask=publish"
+            shown.append(_trial(step, state, number, now, canary_runs))
+        elif step.state == NEXT and step.step == APPROVED and state.may_publish:
+            href = f"{reverse('policy', args=[state.policy.slug])}?draft={number}&ask=publish"
             shown.append(_shown(replace(step, words=""), now, href, step.words))
         else:
             shown.append(_shown(step, now, step.address, ""))
     return tuple(shown)
 
 
-def _trial(step: TimelineStep, standing: PolicyStanding, number: int, now: datetime, canary_runs: bool) -> ShownStep:
-    """Return a way of trying the draft out, with the link that begins it where that is possible now."""
+def _trial(step: TimelineStep, state: PolicyStanding, number: int, now: datetime, canary_runs: bool) -> ShownStep:
+    """Return a way of trying the draft, with the link that starts it where that is possible now."""
     shown = _shown(step, now, step.address, "")
     possible = {
         WHAT_IF: True,
         SHADOW: step.state != NOW,
-        CANARY: standing.may_publish and standing.live is not None and not canary_runs,
+        CANARY: state.may_publish and state.live is not None and not canary_runs,
     }
-    if not (possible[step.step] and standing.operated):
+    if not (possible[step.step] and state.operated):
         return shown
     link_id, words, hint, name = STARTS[step.step]
-    by_pool = f"pool={standing.operated[0].slug}&draft={number}"
-    about = f"policy={standing.policy.slug}&version={number}" if step.step == CANARY else by_pool
+    by_pool = f"pool={state.operated[0].slug}&draft={number}"
+    about = f"policy={state.policy.slug}&version={number}" if step.step == CANARY else by_pool
     start = Start(link_id, words if step.at is None else AGAIN, hint, f"{reverse(name)}?new&{about}")
     return replace(shown, words="" if step.state == NEXT else shown.words, start=start)
 
 
 def line_of(release_timeline: Sequence[TimelineStep], now: datetime) -> tuple[ShownStep, ...]:
-    """Return what has happened to a version, in its order, for one line."""
+    """Return the events of a version in order, for one line."""
     return tuple(_shown(step, now, step.address, "") for step in release_timeline if step.state not in (SKIPPED, NEXT))
 
 

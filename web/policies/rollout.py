@@ -1,4 +1,4 @@
-"""How far a published version has come: which version each gateway runs for a pool, and since when."""
+"""How far a published version has spread: which version each gateway runs for a pool, and since when."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.contracts.fleet_sample import FleetSample
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Where a version runs. `after_s` is the time from `published_at` to the last gateway; None: not known."""
+    """The spread of a version. `after_s` is the time from `published_at` to the last gateway; None: not known."""
 
     gateways: int
     """Gateways that have reported a pool of the policy."""
@@ -26,7 +26,7 @@ class Reach:
 
     @property
     def everywhere(self) -> bool:
-        """Whether every gateway that we hear runs the version."""
+        """Whether every gateway that reports runs the version."""
         return self.gateways > 0 and self.reached == self.gateways
 
 
@@ -38,28 +38,28 @@ class VersionWatch:
         self._running: dict[str, dict[str, tuple[int, float | None]]] = {}
 
     def take(self, gateway: str, sample: FleetSample) -> None:
-        """Note the versions that a gateway runs."""
+        """Record the versions that a gateway runs."""
         with self._lock:
             known = self._running.get(gateway)
             seen: dict[str, tuple[int, float | None]] = {}
             for pool in sample.pools:
                 version, since = (known or {}).get(pool.pool_id, (None, None))
                 if version != pool.policy_version:
-                    # The first sample of a gateway tells what runs, not since when.
+                    # The first sample of a gateway states what runs, but not since when.
                     since = sample.at if known is not None else None
                 seen[pool.pool_id] = (pool.policy_version, since)
             self._running[gateway] = seen
 
     def reach(self, pool_ids: Sequence[str], version: int, published_at: float) -> Reach:
-        """Return how far the version has come in the pools; `published_at` is unix seconds."""
+        """Return how far the version has spread in the pools; `published_at` is unix seconds."""
         with self._lock:
             running = [[pools[pool_id] for pool_id in pool_ids if pool_id in pools] for pools in self._running.values()]
-        heard = [item for item in running if item]
-        reached = [item for item in heard if all(number == version for number, _ in item)]
+        reported = [item for item in running if item]
+        reached = [item for item in reported if all(number == version for number, _ in item)]
         moments = [since for item in reached for _, since in item]
         known = [since for since in moments if since is not None and since >= published_at]
         complete = bool(known) and len(known) == len(moments)
-        return Reach(len(heard), len(reached), max(known) - published_at if complete else None)
+        return Reach(len(reported), len(reached), max(known) - published_at if complete else None)
 
 
 @cache
@@ -70,15 +70,15 @@ def version_watch() -> VersionWatch:
     return watch
 
 
-def reach_of(standing: PolicyStanding, number: int) -> dict[str, Any] | None:
+def reach_of(state: PolicyStanding, number: int) -> dict[str, Any] | None:
     """Return whether version `number` runs everywhere, and the sentence about it; None where it never was live."""
-    version = standing.live if standing.live_number == number else version_of(standing.policy, number)
+    version = state.live if state.live_number == number else version_of(state.policy, number)
     if version is None or version.published_at is None:
         return None
-    if standing.live_number != number:
-        live = f"v{standing.live_number}" if standing.live_number else "no version"
+    if state.live_number != number:
+        live = f"v{state.live_number}" if state.live_number else "no version"
         return {"number": number, "done": True, "overtaken": True, "words": f"v{number} is not live: {live} is."}
-    slugs = [pool.slug for pool in standing.pools]
+    slugs = [pool.slug for pool in state.pools]
     reach = version_watch().reach(slugs, number, version.published_at.timestamp())
     return {"number": number, "done": reach.everywhere, "overtaken": False, "words": _words(number, reach, bool(slugs))}
 

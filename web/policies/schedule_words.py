@@ -1,4 +1,4 @@
-"""A publish at a chosen moment in words: its field, and what the page tells of it. Times are in UTC, as everywhere."""
+"""A scheduled publish in words: its field, and the page's line about it. Times are in UTC, as everywhere."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from controlplane.policies.models.scheduled_publish import ScheduledPublish, Sch
 from controlplane.policies.reading import PolicyStanding
 
 NO_TIME = "Enter date and time in UTC, for example 2027-01-31T09:00."
-TOLD_FOR = timedelta(days=2)
-"""For so long the page tells that an appointment failed."""
+SHOWN_FOR = timedelta(days=2)
+"""How long the page reports a scheduled publish that failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleLine:
-    """What the page says about the policy's newest appointment."""
+    """The page's line about the policy's newest scheduled publish."""
 
     number: int
     iso: str
@@ -37,17 +37,17 @@ def read_moment(text: str) -> datetime | None:
 
 
 def suggested(now: datetime) -> str:
-    """Return the next full hour that is not too near, as a datetime-local field writes it."""
+    """Return the next full hour that is not too soon, as a datetime-local field writes it."""
     return f"{(now + timedelta(minutes=75)).astimezone(UTC).replace(minute=0):%Y-%m-%dT%H:%M}"
 
 
-def schedule_line(schedule: ScheduledPublish | None, standing: PolicyStanding, now: datetime) -> ScheduleLine | None:
-    """Return what there is to tell: what waits, and for a while what could not go live."""
+def schedule_line(schedule: ScheduledPublish | None, state: PolicyStanding, now: datetime) -> ScheduleLine | None:
+    """Return the pending publish, and for a while one that failed; None where there is neither."""
     if schedule is None:
         return None
     waiting = schedule.state == ScheduleState.WAITING
-    number, live = schedule.version.number, standing.live_number
-    failed = schedule.state == ScheduleState.FAILED and schedule.ended_at and now - schedule.ended_at < TOLD_FOR
+    number, live = schedule.version.number, state.live_number
+    failed = schedule.state == ScheduleState.FAILED and schedule.ended_at and now - schedule.ended_at < SHOWN_FOR
     if not waiting and (not failed or live == number):
         return None
     at = schedule.at.astimezone(UTC)

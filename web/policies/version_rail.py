@@ -1,4 +1,4 @@
-"""The history of a policy beside its editor: every version with what it changed and what can be done with it."""
+"""The history of a policy next to its editor: every version with its changes and its actions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIVE, PUBLISHED, DRAFT, PASSED = "live", "published", "draft", "passed"
 
 
 def rail_of(
-    standing: PolicyStanding, versions: Sequence[PolicyVersion], now: datetime, *, opened: int | None = None
+    state: PolicyStanding, versions: Sequence[PolicyVersion], now: datetime, *, opened: int | None = None
 ) -> dict[str, Any]:
     """Return the rail of these versions, which come newest first."""
     shown = versions[:RAIL_LENGTH]
@@ -28,8 +28,8 @@ def rail_of(
         entries.append(
             {
                 **version_facts(version, now),
-                "state": _state(version, standing.live_number),
-                # Against the version it was based on; empty where that is not on this page.
+                "state": _state(version, state.live_number),
+                # Against its base version; empty where that is not on this page.
                 "changes": "" if base is None else change_summary(changes_between(base, documents[version.number])),
                 "open": version.number == opened,
             }
@@ -45,7 +45,7 @@ def rail_of(
 
 
 def _suggested(entries: Sequence[Mapping[str, Any]], opened: int | None) -> tuple[int | None, int | None]:
-    """Return what a comparison most likely wants: from what is live to what is open, or from what was live before."""
+    """Return the most likely comparison: from the live version to the opened one, or from the previously live one."""
     live = next((entry["number"] for entry in entries if entry["state"] == LIVE), None)
     to = opened if opened is not None else live if live is not None else (entries[0]["number"] if entries else None)
     before = [entry["number"] for entry in entries if entry["state"] == PUBLISHED and entry["number"] != to]

@@ -25,10 +25,10 @@ from controlplane.policies.document.text import value_text
 from controlplane.policies.models.policy_version import PolicyVersion
 
 PROGRAM = "Headway"
-"""The author of versions that the program itself made."""
+"""The author of versions that the program itself created."""
 
 _LISTED_CHANGES = 3
-"""Changes that a line names before it counts the rest."""
+"""Changes that a line names before it counts the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def author_of(version: PolicyVersion) -> str:
 
 
 def version_facts(version: PolicyVersion | None, now: datetime) -> dict[str, Any] | None:
-    """Return what pages say of a version: who made it when, and of what; None for none."""
+    """Return the page's facts on a version: author, time, and base; None for none."""
     if version is None:
         return None
     return {
@@ -61,24 +61,24 @@ def version_facts(version: PolicyVersion | None, now: datetime) -> dict[str, Any
     }
 
 
-def change_lines(places: Iterable[MergedPlace]) -> list[ChangeLine]:
-    """Return each change with its title, what it was and what it becomes."""
+def change_lines(changes: Iterable[MergedPlace]) -> list[ChangeLine]:
+    """Return each change with its title, its old value and its new one."""
     lines = []
-    for place in places:
-        title, unit = title_and_unit(place.path)
+    for change in changes:
+        title, unit = title_and_unit(change.path)
         lines.append(
-            ChangeLine(path_text(place.path), title, value_words(place.base, unit), value_words(place.mine, unit))
+            ChangeLine(path_text(change.path), title, value_words(change.base, unit), value_words(change.mine, unit))
         )
     return lines
 
 
-def change_summary(places: Iterable[MergedPlace]) -> str:
+def change_summary(changes: Iterable[MergedPlace]) -> str:
     """Return changes in one line: TTFT objective 5 → 2, Queue order fifo → late_last and 2 more."""
-    return some_names([f"{line.title} {line.was} → {line.now}" for line in change_lines(places)], _LISTED_CHANGES)
+    return some_names([f"{line.title} {line.was} → {line.now}" for line in change_lines(changes)], _LISTED_CHANGES)
 
 
 def title_and_unit(path: Path) -> tuple[str, str]:
-    """Return what the form calls the place and its unit; the path itself where the form has no such place."""
+    """Return the form's title of the place and its unit; the path itself where the form has no such place."""
     node: Node = policy_schema()
     for depth, name in enumerate(path):
         if isinstance(node, StageSchema):
@@ -103,12 +103,14 @@ def value_words(value: Any, unit: str = "") -> str:
     if not isinstance(name, str):
         return f"{value_text(value)}{_gap(unit)}{unit}" if unit else value_text(value)
     params = value_at(value, ("params",))
-    told = ", ".join(f"{each} {value_text(item)}" for each, item in params.items()) if isinstance(params, dict) else ""
-    return f"{name} ({told})" if told else name
+    settings = (
+        ", ".join(f"{key} {value_text(item)}" for key, item in params.items()) if isinstance(params, dict) else ""
+    )
+    return f"{name} ({settings})" if settings else name
 
 
 def _gap(unit: str) -> str:
-    """Return what stands before a unit: a symbol comes close to its number, a word does not."""
+    """Return the space before a unit: a symbol follows its number directly, a word does not."""
     return NARROW_SPACE if len(unit) <= len("ms") else NO_BREAK_SPACE
 
 
@@ -116,7 +118,7 @@ def _title_in_stage(stage: StageSchema, rest: Path) -> tuple[str, str]:
     """Return the words for a rule's name or one of its parameters."""
     parameter = rest[1] if len(rest) == 2 and rest[0] == "params" else ""
     for rule in stage.rules.values():
-        found = rule.members.get(parameter)
-        if found is not None:
-            return found.title, found.unit if isinstance(found, SettingSchema) else ""
+        member = rule.members.get(parameter)
+        if member is not None:
+            return member.title, member.unit if isinstance(member, SettingSchema) else ""
     return (stage.title if rest == ("name",) else path_text((*stage.path, *rest))), ""

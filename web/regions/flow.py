@@ -1,4 +1,4 @@
-"""The picture of the flow: arrives left, served right, one row per region, width is the rate on one scale."""
+"""The picture of the flow: arrivals on the left, serving on the right, one row per region; width is the rate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _THINNEST = 1.5
 
 
 def flow(rows: Sequence[RegionRow]) -> dict[str, Any]:
-    """Return everything that the template draws of these rows, in their order; words have their places before them."""
+    """Return the shapes that the template draws for these rows, in their order; each text follows its position."""
     most = max((max(row.arriving_per_s, row.served_per_s) for row in rows), default=0.0)
     scale = _THICKEST / most if most else 0.0
     middles = {row.name: TOP + at * ROW + ROW / 2 for at, row in enumerate(rows)}
@@ -29,16 +29,16 @@ def flow(rows: Sequence[RegionRow]) -> dict[str, Any]:
         for x, tops, per_s in ((LEFT, leaves, row.arriving_per_s), (RIGHT - BAR, lands, row.served_per_s))
     ]
     shares = [(LEFT + BAR + 12, leaves[row.name] + row.local_per_s * scale / 2 + 4, _local(row)) for row in staying]
-    told = [f"{name} forwards {rate:.1f} requests per second to {region}" for name, region, rate in forwarded]
+    sentences = [f"{name} forwards {rate:.1f} requests per second to {region}" for name, region, rate in forwarded]
     notes = [(14, middles[row.name] + 16 * line, words) for row in rows for line, words in enumerate(_notes(row))]
     return {
         "height": TOP + ROW * len(rows),
         "bars": bars,
         "names": [(x, middles[row.name] - 18, row.name) for row in rows for x in (14, RIGHT + 14)],
-        # What arrives in each region and where it goes, and what is served there.
+        # The arrivals of each region, their destinations, and the requests that it serves.
         "notes": [*notes, *((RIGHT + 14, middles[row.name], f"{row.served_per_s:.1f}/s served") for row in rows)],
         "shares": shares,
-        # Paths, and whether each crosses; drawing one moves on where the next leaves and lands.
+        # Paths, and whether each crosses; drawing one advances the start of the next.
         "ribbons": [
             *(_ribbon(leaves, lands, row.name, row.name, row.local_per_s * scale) for row in staying),
             *(
@@ -47,7 +47,7 @@ def flow(rows: Sequence[RegionRow]) -> dict[str, Any]:
                 if region in lands
             ),
         ],
-        "words": "; ".join(told) or "No region forwards requests",
+        "words": "; ".join(sentences) or "No region forwards requests",
     }
 
 
@@ -66,7 +66,7 @@ def _notes(row: RegionRow) -> list[str]:
 def _ribbon(
     leaves: dict[str, float], lands: dict[str, float], origin: str, region: str, thick: float
 ) -> tuple[str, bool]:
-    """Return one ribbon, and move on where the next one leaves and lands."""
+    """Return one ribbon, and advance to the start of the next at both ends."""
     y0, y1 = leaves[origin], lands[region]
     leaves[origin], lands[region] = y0 + thick, y1 + thick
     x0, x1 = LEFT + BAR + 1, RIGHT - BAR - 1

@@ -1,4 +1,4 @@
-"""One row per region: what arrives, what it serves, its engines and queue, and who serves its engines."""
+"""One row per region: arrivals, served requests, engines, queue, and which gateways serve its engines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.contracts.region_sample import RegionLink, RegionSample
 from web.fleet.topology.words import owner_words
 
 FULL_QUEUE = 4
-"""A region whose queue is longer takes nothing from others (gateway.regions)."""
+"""Queue length above which a region accepts no forwarded requests (gateway.regions)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,23 +33,23 @@ class RegionRow:
     served_by: str
     """The region whose gateway serves its engines, where that is another."""
     owners: list[tuple[str, str]]
-    """Names of its pools, and which gateway decides for each, where its gateways say."""
+    """Names of its pools, and the gateway that decides for each, where its gateways report one."""
     links: list[RegionLink]
 
     @property
     def arriving_per_s(self) -> float:
-        """What clients send to its gateways."""
+        """Requests that clients send to its gateways."""
         return self.local_per_s + sum(self.forwarded_per_s.values())
 
     @property
     def forwarded_share(self) -> float:
-        """Share of what arrives that other regions serve, 0..1."""
+        """Share of its arrivals that other regions serve, 0..1."""
         arriving = self.arriving_per_s
         return sum(self.forwarded_per_s.values()) / arriving if arriving else 0.0
 
 
 def region_rows(sample: FleetSample) -> list[RegionRow]:
-    """Return the rows of all regions that a gateway is of, or knows of, in the order of their names."""
+    """Return the rows of all regions that gateways belong to or report, by name."""
     names = {region.region for region in sample.regions} | {
         link.region for region in sample.regions for link in region.links
     }
@@ -106,7 +106,7 @@ def _state(own: Sequence[RegionSample], served_by: str, queued: int, available: 
 
 
 def _links(name: str, own: Sequence[RegionSample]) -> list[RegionLink]:
-    """Return one per other region: the best of the links to its gateways."""
+    """Return one link per other region: the best of those to its gateways."""
     best: dict[str, RegionLink] = {}
     for link in (link for item in own for link in item.links):
         known = best.get(link.region)

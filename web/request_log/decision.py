@@ -1,4 +1,4 @@
-"""The page of one decision: the finding, why, what happened, what to do, and the figures behind it."""
+"""The page of one decision: the finding, why, what happened, the advice, and the figures."""
 
 from __future__ import annotations
 
@@ -35,37 +35,37 @@ JSON = "application/json"
 def decision(request: HttpRequest, decision_id: str) -> HttpResponse:
     """Show one decision, stored or still in a gateway's memory; 404 where it is unknown or another's."""
     actor = console_actor(request)
-    found = find_decision(actor, decision_id)
-    if found is None:
+    match = find_decision(actor, decision_id)
+    if match is None:
         context = shell_context(request, page="Decisions", decision_id=decision_id[:64], missing=True)
         return render(request, "request_log/decision_missing.html", context, status=404)
-    if found.record is None:
-        context = shell_context(request, page="Decisions", decision_id=decision_id, gone=found.gone, row=found.row)
+    if match.record is None:
+        context = shell_context(request, page="Decisions", decision_id=decision_id, gone=match.gone, row=match.row)
         return render(request, "request_log/decision_missing.html", context, status=410)
-    context = shell_context(request, page="Decisions", **_context(actor, found, found.record))
+    context = shell_context(request, page="Decisions", **_context(actor, match, match.record))
     return render(request, "request_log/decision.html", context)
 
 
 @require_safe
 def decision_json(request: HttpRequest, decision_id: str) -> HttpResponse:
-    """Return the record and its story as the API does."""
-    found = find_decision(console_actor(request), decision_id)
-    if found is None or found.record is None:
+    """Return the record and its timeline as the API does."""
+    match = find_decision(console_actor(request), decision_id)
+    if match is None or match.record is None:
         raise Http404("decision")
-    document = msgspec.json.encode(detail(found.record, stored=found.row is not None))
+    document = msgspec.json.encode(detail(match.record, stored=match.row is not None))
     return HttpResponse(msgspec.json.format(document, indent=2), content_type=JSON)
 
 
-def _context(actor: Actor, found: FoundDecision, record: StoredDecision) -> dict[str, Any]:
+def _context(actor: Actor, match: FoundDecision, record: StoredDecision) -> dict[str, Any]:
     story, firm, beta = story_of(record), firmness(record), beta_of(record)
     made, regret = record.decision, record.regret
     at = datetime.fromtimestamp(record.arrived_at, UTC)
-    older, newer = _neighbours(actor, found.row)
+    older, newer = _neighbours(actor, match.row)
     pool = Pool.objects.filter(slug=made.pool_id).select_related("policy").first()
     return {
         "decision_id": made.decision_id,
         "record": record,
-        "row": found.row,
+        "row": match.row,
         "story": story,
         "tone": _tone(record),
         "at": moment(at, timezone.now()),
@@ -100,7 +100,7 @@ def _context(actor: Actor, found: FoundDecision, record: StoredDecision) -> dict
 
 
 def _tone(record: StoredDecision) -> str:
-    """Return which state's pill the verdict wears."""
+    """Return the state whose pill the verdict uses."""
     if record.outcome == RUNNING:
         return "starting"
     if record.late:

@@ -18,13 +18,13 @@ from web.shell.chart import bars, place, ticks
 
 MAX_CELLS = 48
 _SLO_WITHIN = 2.5
-"""Times the first token's time up to which the objective is drawn."""
+"""Multiple of the time to first token up to which the objective is drawn."""
 _NAMES_APART = 9.0
-"""Percent of the height that names beside each other need."""
+"""Percent of the height that adjacent names need."""
 
 
 def timeline(stored: StoredDecision) -> dict[str, Any] | None:
-    """Return estimated, actual and what the best other candidate would have given, from the request's arrival."""
+    """Return estimated, actual, and the best other candidate's times, from the request's arrival."""
     decision, ttft_s, regret = stored.decision, stored.first_token_after_s, stored.regret
     if not decision.candidates or ttft_s is None:
         return None
@@ -36,7 +36,7 @@ def timeline(stored: StoredDecision) -> dict[str, Any] | None:
         None,
     )
     best_s = regret.best_ttft_s if regret is not None and best is not None else 0.0
-    # An objective far beyond would press all that happened into a corner.
+    # An objective far beyond would squeeze everything else into a corner.
     slo_s = stored.ttft_slo_s if stored.ttft_slo_s <= _SLO_WITHIN * ttft_s else 0.0
     end_s = 1.06 * max(estimate_s, ttft_s, best_s, slo_s, 0.001)
     dispatched_s = min(max(before_s, decision.queued_s), ttft_s)
@@ -48,7 +48,7 @@ def timeline(stored: StoredDecision) -> dict[str, Any] | None:
     ]
     instead = []
     if best is not None:
-        # Hindsight takes away what admission took, and nothing else of what came before the choice.
+        # Hindsight removes the time of admission, and nothing else before the decision.
         first_s = min(best_s, regret.gateway_s if regret is not None and regret.admission_s else before_s)
         queue_s = max(0.0, best_s - first_s - best.compute_s)
         instead = bars([("before", first_s), ("queue", queue_s), ("prefill", best.compute_s)], end_s)
@@ -74,9 +74,9 @@ def timeline(stored: StoredDecision) -> dict[str, Any] | None:
 
 
 def _on_engines(stored: StoredDecision, dispatched_s: float, ttft_s: float) -> list[tuple[str, float]]:
-    """Return what passed between dispatch and first token.
+    """Return the phases between dispatch and first token.
 
-    Loads and the hand-over to a decode engine are timed: an estimate is no part of what happened.
+    Loads and the hand-over to a decode engine are measured: an estimate is no part of what happened.
     """
     handed_s = stored.handed_over_after_s if stored.decision.pair is not None else None
     transfer_s = min(ttft_s - dispatched_s, max(0.0, ttft_s - handed_s)) if handed_s is not None else 0.0
@@ -86,7 +86,7 @@ def _on_engines(stored: StoredDecision, dispatched_s: float, ttft_s: float) -> l
 
 
 def _estimated(stored: StoredDecision, chosen: Candidate) -> list[tuple[str, float]]:
-    """Return the loads, from a node and of the engine's own, and the prefill that the choice counted on."""
+    """Return the loads, from a node and of the engine itself, and the prefill that the decision assumed."""
     fetch = stored.decision.fetch
     load_s = (fetch.seconds if fetch is not None and fetch.node else 0.0) + _own_s(chosen)
     load_s = min(load_s, chosen.compute_s)
@@ -94,34 +94,34 @@ def _estimated(stored: StoredDecision, chosen: Candidate) -> list[tuple[str, flo
 
 
 def candidates(stored: StoredDecision) -> list[dict[str, Any]]:
-    """Return the candidates with their terms stacked, as shares of the dearest one."""
+    """Return the candidates with their terms stacked, as shares of the most expensive one."""
     decision, beta = stored.decision, beta_of(stored)
     known = {item.engine_id: item for item in stored.known}
     dearest = max((_shown_cost(candidate, beta) for candidate in decision.candidates), default=0.0) or 1.0
     rows = []
-    for number, each in enumerate(decision.candidates):
-        then = known.get(each.engine_id)
-        weight, own_s = beta or 1.0, min(_own_s(each), each.compute_s)
+    for number, option in enumerate(decision.candidates):
+        then = known.get(option.engine_id)
+        weight, own_s = beta or 1.0, min(_own_s(option), option.compute_s)
         terms = [
-            ("queue", each.wait_s),
+            ("queue", option.wait_s),
             ("transfer", weight * own_s),
-            ("prefill", weight * (each.compute_s - own_s)),
-            ("decode", each.sharing_s),
+            ("prefill", weight * (option.compute_s - own_s)),
+            ("decode", option.sharing_s),
         ]
         rows.append(
             {
-                "name": name_of(stored, each.engine_id),
-                "engine_id": each.engine_id,
+                "name": name_of(stored, option.engine_id),
+                "engine_id": option.engine_id,
                 "chosen": number == 0 and bool(decision.engine_id),
-                "note": _note(stored, each, number),
-                "hit": whole(each.hit_tokens),
-                "hit_share": place(100 * each.hit_tokens / max(1, decision.prompt_tokens)),
-                "wait": duration(each.wait_s),
-                "prefill": duration(each.compute_s),
-                "sharing": duration(each.sharing_s),
-                "sharing_words": _sharing_words(each),
+                "note": _note(stored, option, number),
+                "hit": whole(option.hit_tokens),
+                "hit_share": place(100 * option.hit_tokens / max(1, decision.prompt_tokens)),
+                "wait": duration(option.wait_s),
+                "prefill": duration(option.compute_s),
+                "sharing": duration(option.sharing_s),
+                "sharing_words": _sharing_words(option),
                 "bars": bars(terms, dearest * 1.02),
-                "cost": plain(each.cost),
+                "cost": plain(option.cost),
                 "trust": then.trust if then else "",
                 "age": duration(then.report_age_s if then else None),
             }
@@ -138,7 +138,7 @@ def _shown_cost(candidate: Candidate, beta: float | None) -> float:
 
 
 def _sharing_words(candidate: Candidate) -> str:
-    """Return what the cost of answers that share the engine is made of."""
+    """Return the parts of the cost of other answers that share the engine."""
     parts = (
         ("longer decode steps", candidate.decode_s),
         ("late tokens", candidate.late_s),
@@ -147,25 +147,30 @@ def _sharing_words(candidate: Candidate) -> str:
     return ", ".join(f"{words} {duration(seconds)}" for words, seconds in parts if seconds >= 0.0005)
 
 
-def _note(stored: StoredDecision, each: Candidate, place: int) -> str:
+def _note(stored: StoredDecision, candidate: Candidate, rank: int) -> str:
     everyone = stored.decision.candidates
     notes = []
-    if each.hit_tokens and each.hit_tokens == max(other.hit_tokens for other in everyone):
+    if candidate.hit_tokens and candidate.hit_tokens == max(other.hit_tokens for other in everyone):
         notes.append("longest match")
-    elif each.hit_tokens:
+    elif candidate.hit_tokens:
         notes.append("partial match")
-    if loads := own_load(each):
+    if loads := own_load(candidate):
         notes.append(loads)
-    if each.wait_s == min(other.wait_s for other in everyone):
+    if candidate.wait_s == min(other.wait_s for other in everyone):
         notes.append("shortest wait")
-    if place and stored.regret is not None and stored.regret.cause and stored.regret.best_engine_id == each.engine_id:
+    if (
+        rank
+        and stored.regret is not None
+        and stored.regret.cause
+        and stored.regret.best_engine_id == candidate.engine_id
+    ):
         notes.append("best in hindsight")
     words = ", ".join(notes)
     return words[:1].upper() + words[1:]
 
 
 def firm_lines(stored: StoredDecision, firm: Firmness) -> dict[str, Any]:
-    """Return the candidates' costs as lines over β, from 0 to beyond both the β of then and the crossing."""
+    """Return the candidates' costs as lines over β, from 0 to beyond both the β of the decision and the crossing."""
     most = ticks(1.75 * max(firm.beta, min(firm.beta_at or 0.0, 4 * firm.beta)))[-1]
     top = max(fixed_s(candidate) + most * candidate.compute_s for candidate in stored.decision.candidates) * 1.04 or 1.0
 
@@ -173,19 +178,19 @@ def firm_lines(stored: StoredDecision, firm: Firmness) -> dict[str, Any]:
         return place(100 - 100 * cost / top)
 
     chosen = stored.decision.candidates[0]
-    # Where names would lie upon each other, that of the chosen one is written, then the rival's.
+    # Where names would overlap, the chosen one's is written, then the rival's.
     ranked = sorted(stored.decision.candidates[1:], key=lambda candidate: candidate.engine_id != firm.rival)
     lines: list[dict[str, str]] = []
     named: list[float] = []
-    for number, each in enumerate((chosen, *ranked)):
-        end = fixed_s(each) + most * each.compute_s
+    for number, item in enumerate((chosen, *ranked)):
+        end = fixed_s(item) + most * item.compute_s
         free = all(abs(end - other) > top * _NAMES_APART / 100 for other in named)
         named += [end] if free else []
         lines.append(
             {
-                "name": name_of(stored, each.engine_id) if free else "",
-                "kind": "chosen" if number == 0 else "rival" if each.engine_id == firm.rival else "other",
-                "begin": high(fixed_s(each)),
+                "name": name_of(stored, item.engine_id) if free else "",
+                "kind": "chosen" if number == 0 else "rival" if item.engine_id == firm.rival else "other",
+                "begin": high(fixed_s(item)),
                 "end": high(end),
             }
         )
@@ -204,7 +209,7 @@ def firm_lines(stored: StoredDecision, firm: Firmness) -> dict[str, Any]:
 
 
 def regret_rows(stored: StoredDecision) -> list[dict[str, Any]]:
-    """Return the causes with their parts, the largest as the whole width."""
+    """Return the causes with their parts, the largest at full width."""
     regret = stored.regret
     if regret is None:
         return []
@@ -223,7 +228,7 @@ def regret_rows(stored: StoredDecision) -> list[dict[str, Any]]:
 def block_cells(stored: StoredDecision) -> list[str]:
     """Return the prompt's blocks, several to a cell where there are many: found, missing or neither.
 
-    Where the engine reported nothing, what was predicted is neither found nor missing, but believed.
+    Where the engine reported nothing, predicted blocks are neither found nor missing, but assumed.
     """
     prompt = stored.decision.prompt_tokens
     blocks = max(1, prompt // max(1, stored.block_tokens))
@@ -237,7 +242,7 @@ def block_cells(stored: StoredDecision) -> list[str]:
 
 
 def inputs(stored: StoredDecision) -> list[tuple[str, str, str]]:
-    """Return what was known when it was decided: (what, value, how old)."""
+    """Return the inputs of the decision: (what, value, age)."""
     first = stored.known[0] if stored.known else None
     if first is None:
         return []
@@ -257,7 +262,7 @@ def facts(stored: StoredDecision) -> list[tuple[str, str]]:
     """Return the request's own facts."""
     decision = stored.decision
     output = f", {whole(stored.output_tokens)} tok" if stored.output_tokens is not None else ""
-    found = [
+    rows = [
         ("Prompt, output", f"{whole(decision.prompt_tokens)} tok{output}"),
         ("Deadline", duration(stored.ttft_slo_s)),
         ("Placement, order", f"{decision.placement}, {decision.order}"),
@@ -265,27 +270,27 @@ def facts(stored: StoredDecision) -> list[tuple[str, str]]:
         ("Migrated", "yes" if decision.migrated_s else "no"),
     ]
     named = (("Model asked for", stored.asked_model), ("X-Request-Id", stored.client_request_id))
-    found += [item for item in named if item[1]]
+    rows += [item for item in named if item[1]]
     if decision.decided_by:
-        found.append(("Decided by", "its gateway alone" if decision.decided_by == ALONE else decision.decided_by))
+        rows.append(("Decided by", "its gateway alone" if decision.decided_by == ALONE else decision.decided_by))
     if decision.arm:
-        found.append(("Version group", f"{decision.arm}, v{decision.policy_version}"))
+        rows.append(("Version group", f"{decision.arm}, v{decision.policy_version}"))
     if stored.slo_class or stored.priority:
-        found.append(("Class, priority", f"{stored.slo_class or 'none'}, {stored.priority}"))
+        rows.append(("Class, priority", f"{stored.slo_class or 'none'}, {stored.priority}"))
     if decision.queue_reason:
-        found.append(("Dispatched because", reasons.words(decision.queue_reason)))
+        rows.append(("Dispatched because", reasons.words(decision.queue_reason)))
     if decision.pair is not None:
         why = DECODE_REASONS.get(decision.pair.reason, "")
         on = stored.decode_engine_name or decision.pair.engine_id
-        found.append(("Decode engine", f"{on}, {why}" if why else on))
-    found.append(("Advisory", advisory_fact(stored)))
+        rows.append(("Decode engine", f"{on}, {why}" if why else on))
+    rows.append(("Advisory", advisory_fact(stored)))
     if loaded := load_fact(stored):
-        found.append(("Loaded", loaded))
+        rows.append(("Loaded", loaded))
     if len(stored.attempts) > 1:
-        found.append(("Attempts", f"{len(stored.attempts)}, on {', '.join(stored.attempts)}"))
+        rows.append(("Attempts", f"{len(stored.attempts)}, on {', '.join(stored.attempts)}"))
     if stored.finished_after_s is not None:
-        found.append(("Outcome", f"{stored.outcome}, {duration(stored.finished_after_s)}{_pace(stored)}"))
-    return found
+        rows.append(("Outcome", f"{stored.outcome}, {duration(stored.finished_after_s)}{_pace(stored)}"))
+    return rows
 
 
 def _pace(stored: StoredDecision) -> str:

@@ -25,9 +25,9 @@ BARS = 150
 MAX_SPAN_MS = 3_600_000
 """The strip shows an hour at most."""
 RUNNING_MS = 60_000
-"""Many requests that arrived within this time still run, and only ended ones are counted."""
+"""Many requests that arrived within this time still run, and only finished ones are counted."""
 _FULL_REGRET_MS = 2000
-"""Regret from which its bar is full."""
+"""Regret at which its bar is full."""
 SHAPES = {
     "completed": ("serving", "On time"),
     "failed": ("lost", "Failed"),
@@ -54,7 +54,7 @@ class Span:
 
 
 def lines(rows: Sequence[DecisionIndex]) -> list[dict[str, Any]]:
-    """Return rows with everything that the table shows."""
+    """Return rows with all columns of the table."""
     names = dict(
         Engine.objects.filter(engine_id__in={row.engine for row in rows if row.engine}).values_list("engine_id", "name")
     )
@@ -88,8 +88,10 @@ def _line(row: DecisionIndex, engine: str) -> dict[str, Any]:
 
 
 def strip(rows: QuerySet[DecisionIndex], span: Span, now_ms: int) -> dict[str, Any]:
-    """Return decisions per second as bars with the late ones marked, in percent; sampled ones count for their like."""
-    stands_for = Sum(Value(1.0) / F("share"), output_field=FloatField())
+    """Return decisions per second as bars with the late ones marked, in percent; sampled ones are weighted by their
+    share.
+    """
+    weight = Sum(Value(1.0) / F("share"), output_field=FloatField())
     grouped = (
         narrowed(rows, span.begin_ms, span.end_ms)
         .order_by()
@@ -97,7 +99,7 @@ def strip(rows: QuerySet[DecisionIndex], span: Span, now_ms: int) -> dict[str, A
             bar=Cast((F("at_ms") - span.begin_ms) / span.bar_ms, output_field=DecisionIndex._meta.get_field("at_ms"))
         )
         .values("bar")
-        .annotate(count=stands_for, late=Count("pk", filter=Q(late=True)))
+        .annotate(count=weight, late=Count("pk", filter=Q(late=True)))
     )
     bar_s = span.bar_ms / 1000
     counts = [(int(item["bar"]), item["count"] / bar_s, item["late"] / bar_s) for item in grouped]
@@ -118,7 +120,7 @@ def strip(rows: QuerySet[DecisionIndex], span: Span, now_ms: int) -> dict[str, A
 
 
 def _percent_of_running(span: Span, now_ms: int) -> str:
-    """Return where the part of the strip begins in which many requests still run; empty where it shows none."""
+    """Return where the part of the strip begins in which many requests still run; empty where there is none."""
     begin_ms = max(span.begin_ms, now_ms - RUNNING_MS)
     return place(100 * (begin_ms - span.begin_ms) / (span.end_ms - span.begin_ms)) if begin_ms < span.end_ms else ""
 

@@ -1,4 +1,4 @@
-"""The Decisions page: what was decided, found by what people look for, and as it comes."""
+"""The Decisions page: recorded decisions, filtered, and updated live."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ PAGE_ROWS = 50
 TAP_ROWS = 100
 MAX_POOLS = 1000
 SHOWN_S = 900
-"""Without times the strip shows the last quarter of an hour."""
+"""Without times, the strip shows the last quarter of an hour."""
 _LABELS = {"since": "from", "until": "to", "late": "late", "cause": "regret", "mismatch": "hit mismatch"}
 
 
 @require_safe
 def decisions(request: HttpRequest) -> HttpResponse:
-    """Show a page of decisions under the strip of their rate; an id that names one leads to it."""
+    """Show a page of decisions under the strip of their rate; a search for one id redirects to it."""
     begin_s, actor = perf_counter(), console_actor(request)
     wanted = DecisionFilter.of(request.GET)
     problem, rows, older, shown = "", [], "", None
     try:
-        found = search(actor, wanted)
-        if wanted.id and (one := _only(found)):
+        matches = search(actor, wanted)
+        if wanted.id and (one := _only(matches)):
             return HttpResponseRedirect(reverse("decision", args=[one]))
-        rows, older = _page(found, wanted, request.GET.get("before", ""))
-        shown = strip(found, span_of(wanted, time()), int(time() * 1000))
+        rows, older = _page(matches, wanted, request.GET.get("before", ""))
+        shown = strip(matches, span_of(wanted, time()), int(time() * 1000))
     except UnreadableFilterError as error:
         problem = str(error)
     newest = DecisionIndex.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
@@ -75,15 +75,15 @@ def decisions(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def decisions_tap(request: HttpRequest) -> HttpResponse:
-    """Answer what was stored after a row, newest first, as the table's lines; with `strip` the strip too."""
+    """Return the rows stored after a given one, newest first, as lines of the table; with `strip` the strip too."""
     after = row_number(request.GET.get("after"), 18)
     if after is None:
         return JsonResponse({"error": "after must be the number of a row."}, status=400)
     wanted = DecisionFilter.of(request.GET)
     try:
-        found = search(console_actor(request), wanted)
-        fresh = list(found.filter(pk__gt=after).order_by("-pk")[:TAP_ROWS])
-        shown = strip(found, span_of(wanted, time()), int(time() * 1000)) if "strip" in request.GET else None
+        matches = search(console_actor(request), wanted)
+        fresh = list(matches.filter(pk__gt=after).order_by("-pk")[:TAP_ROWS])
+        shown = strip(matches, span_of(wanted, time()), int(time() * 1000)) if "strip" in request.GET else None
     except UnreadableFilterError as error:
         return JsonResponse({"error": str(error)}, status=400)
     fresh.sort(key=lambda row: (-row.at_ms, -row.pk))
@@ -98,7 +98,7 @@ def decisions_tap(request: HttpRequest) -> HttpResponse:
 
 
 def span_of(wanted: DecisionFilter, now: float) -> Span:
-    """Return what the strip shows: between the filter's times, an hour at most, else the last SHOWN_S seconds."""
+    """Return the span of the strip: between the filter's times, an hour at most, else the last SHOWN_S seconds."""
     end_ms = unix_ms("until", wanted.until) if wanted.until else int(now) * 1000 + 1000
     begin_ms = unix_ms("since", wanted.since) if wanted.since else end_ms - SHOWN_S * 1000
     if begin_ms >= end_ms:
@@ -106,24 +106,24 @@ def span_of(wanted: DecisionFilter, now: float) -> Span:
     return Span(max(begin_ms, end_ms - MAX_SPAN_MS), end_ms)
 
 
-def _only(found: QuerySet[DecisionIndex]) -> str:
-    """Return the id of the only decision found, empty where there are none or several."""
-    names = list(found.values_list("decision_id", flat=True)[:2])
+def _only(rows: QuerySet[DecisionIndex]) -> str:
+    """Return the id of the only matching decision; empty where there are none or several."""
+    names = list(rows.values_list("decision_id", flat=True)[:2])
     return names[0] if len(names) == 1 else ""
 
 
 def _known_engine(actor: Actor, name: str) -> bool:
-    """Tell whether a pool that the actor may see has an engine of this name or id."""
+    """Return whether a pool that the actor may see has an engine of this name or id."""
     engines = Engine.objects.filter(pool__in=visible_pools(actor))
     return engines.filter(Q(name=name) | Q(engine_id=name)).exists()
 
 
-def _page(found: QuerySet[DecisionIndex], wanted: DecisionFilter, before: str) -> tuple[list[DecisionIndex], str]:
+def _page(matches: QuerySet[DecisionIndex], wanted: DecisionFilter, before: str) -> tuple[list[DecisionIndex], str]:
     """Return the rows of one page and the address of older ones."""
     at, _, pk = before.partition(".")
     if at.isdecimal() and pk.isdecimal() and len(before) < 36:
-        found = found.filter(Q(at_ms__lt=int(at)) | Q(at_ms=int(at), pk__lt=int(pk)))
-    near = list(found[: PAGE_ROWS + 1])
+        matches = matches.filter(Q(at_ms__lt=int(at)) | Q(at_ms=int(at), pk__lt=int(pk)))
+    near = list(matches[: PAGE_ROWS + 1])
     rows = near[:PAGE_ROWS]
     if len(near) <= PAGE_ROWS:
         return rows, ""

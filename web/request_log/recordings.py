@@ -1,4 +1,4 @@
-"""The recordings under Trials: those that are kept, a window to keep, a trace to upload."""
+"""The recordings under Trials: the stored ones, a window to keep, a trace to upload."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def recordings(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def delete(request: HttpRequest, recording_id: int) -> HttpResponse:
-    """Delete one."""
+    """Delete a recording."""
     actor = console_actor(request)
-    found = get_object_or_404(visible_recordings(actor), pk=recording_id)
-    done = attempted(lambda: delete_recording(found, actor=actor, why=sent(request, "why")))
+    recording = get_object_or_404(visible_recordings(actor), pk=recording_id)
+    done = attempted(lambda: delete_recording(recording, actor=actor, why=sent(request, "why")))
     if isinstance(done, FormRejection):
         return _page(request, done)
     return go(ADDRESS, said="deleted")
@@ -69,10 +69,10 @@ def delete(request: HttpRequest, recording_id: int) -> HttpResponse:
 
 @require_safe
 def download(request: HttpRequest, recording_id: int) -> HttpResponse:
-    """Return its trace."""
-    found = get_object_or_404(visible_recordings(console_actor(request)), pk=recording_id)
+    """Return the recording's trace."""
+    recording = get_object_or_404(visible_recordings(console_actor(request)), pk=recording_id)
     try:
-        return packed_trace(found, recording_store().packed(found.key))
+        return packed_trace(recording, recording_store().packed(recording.key))
     except RecordingGoneError as error:
         raise Http404(str(error)) from error
 
@@ -88,7 +88,7 @@ def _made(request: HttpRequest, kind: str, actor: Actor) -> Recording:
         try:
             return upload_recording(pool, file, actor=actor, name=name or str(file.name or "")[:MAX_NAME], why=why)
         except BadTraceError as error:
-            raise InvalidFieldsError(_told(error)) from error
+            raise InvalidFieldsError(_field_problems(error)) from error
     return record_window(pool, _time(request, "begins_at"), _time(request, "ends_at"), actor=actor, name=name, why=why)
 
 
@@ -100,7 +100,7 @@ def _time(request: HttpRequest, name: str) -> Any:
     return timezone.datetime.fromtimestamp(ms / 1000, timezone.get_default_timezone())
 
 
-def _told(error: BadTraceError) -> list[FieldProblem]:
+def _field_problems(error: BadTraceError) -> list[FieldProblem]:
     lines = "; ".join(f"{item.path}: {item.message}" if item.path else item.message for item in error.problems[:10])
     return [FieldProblem("trace", f"{error} {lines}")]
 
@@ -162,18 +162,18 @@ def _fields(actor: Actor, kind: str, now: Any) -> list[FormField]:
 
 
 def _row(recording: Recording, now: Any) -> dict[str, Any]:
-    told = recording.statistics
-    p90, hits = told.get("ttft_p90_s"), told.get("hit_rate")
+    statistics = recording.statistics
+    p90, hits = statistics.get("ttft_p90_s"), statistics.get("hit_rate")
     return {
         "recording": recording,
         "at": moment(recording.created_at, now),
         "origin": "window of traffic" if recording.origin == Origin.WINDOW else "uploaded",
         "author": recording.author.get_username() if recording.author else "the API",
-        "span": duration(float(told.get("span_s") or 0)),
+        "span": duration(float(statistics.get("span_s") or 0)),
         "requests": f"{recording.requests:,}",
-        **{name: f"{told.get(name) or 0:,}" for name in ("sessions", "tenants", "prompt_tokens", "late")},
-        "versions": ", ".join(f"v{item}" for item in told.get("policy_versions") or []),
-        "engines": told.get("engines") or 0,
+        **{name: f"{statistics.get(name) or 0:,}" for name in ("sessions", "tenants", "prompt_tokens", "late")},
+        "versions": ", ".join(f"v{item}" for item in statistics.get("policy_versions") or []),
+        "engines": statistics.get("engines") or 0,
         "p90": _UNKNOWN if p90 is None else duration(p90),
         "hits": _UNKNOWN if hits is None else percent(hits),
         "size": byte_size(recording.file_bytes),

@@ -1,4 +1,4 @@
-"""Places of what pictures show, in percent of their width and height, which templates draw as SVG."""
+"""Positions in pictures, in percent of their width and height, which templates draw as SVG."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Bar:
 
 
 def place(value: float, digits: int = 2) -> str:
-    """Return a place or length as SVG has it; none is below 0."""
+    """Return a position or length in SVG's form, never below 0."""
     return f"{max(0.0, value):.{digits}f}%"
 
 
 def x(share: float) -> float:
-    """Return the place of a share of the plot's width, 0..1 from the left."""
+    """Return the position of a share of the plot's width, 0..1 from the left."""
     return LEFT + share * (RIGHT - LEFT)
 
 
@@ -57,15 +57,15 @@ def point(across: float, share: float) -> str:
 
 def bars(parts: Iterable[tuple[str, float]], whole: float, *, worded: bool = False) -> tuple[Bar, ...]:
     """Return parts (term, seconds) one after the other as bars of a scale that ends at `whole`."""
-    found, at = [], 0.0
+    pieces, at = [], 0.0
     for term, length in parts:
         if length <= 0:
             continue
         wide = 100 * length / whole
         words = duration(length) if worded and wide >= _LEAST_WORDED else ""
-        found.append(Bar(term, place(at), place(wide), place(at + wide / 2), words))
+        pieces.append(Bar(term, place(at), place(wide), place(at + wide / 2), words))
         at += wide
-    return tuple(found)
+    return tuple(pieces)
 
 
 def ticks(end: float) -> list[float]:

@@ -1,4 +1,4 @@
-"""From where a request came."""
+"""The address from which a request came."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ UNKNOWN = ""
 
 
 def client_address(request: HttpRequest) -> str:
-    """Return the client's IP address; behind our TLS proxy the one that the proxy saw, which is the last it added."""
+    """Return the client's IP address; behind our TLS proxy, the last one in the header, which the proxy added."""
     if settings.SECURE_PROXY_SSL_HEADER:
         forwarded = request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip()
         if _is_address(forwarded):

@@ -1,4 +1,4 @@
-"""What a request to the console asks and sends, who asks, and the way on after a change."""
+"""The actor, query and form fields of a console request, and the redirect after a change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Listed = TypeVar("Listed", bound=Model)
 
 
 def console_actor(request: HttpRequest) -> Actor:
-    """Return who asks."""
+    """Return the actor of the request."""
     return actor_of(request, CONSOLE)
 
 
@@ -37,7 +37,7 @@ def with_query(address: str, **parameters: object) -> str:
 
 
 def kept(**parameters: object) -> str:
-    """Return the parameters that are set as the start of a query, to which a link adds its own."""
+    """Return the given parameters as the start of a query, to which a link adds its own."""
     query = urlencode({name: value for name, value in parameters.items() if value not in (None, "")})
     return f"{query}&" if query else ""
 
@@ -62,7 +62,7 @@ def asked(request: HttpRequest, name: str, limit: int = 200) -> str:
 
 
 def sent(request: HttpRequest, name: str, limit: int = 400) -> str:
-    """Return a field of a form as one line; longer than `limit` it is cut, and the field's own limit says so."""
+    """Return a field of a form as one line, cut to `limit`; the field's own limit reports the length."""
     return one_line(request.POST.get(name, ""))[:limit]
 
 
@@ -72,20 +72,20 @@ def sent_or_asked(request: HttpRequest, name: str) -> str:
 
 
 def why(request: HttpRequest) -> str:
-    """Return the reason that was typed for the audit."""
+    """Return the typed reason for the audit log."""
     return sent(request, "why", 200)
 
 
 def typed_fields(request: HttpRequest) -> dict[str, list[str]]:
-    """Return all values of each field of the form that was sent."""
+    """Return all values of each field of the sent form."""
     return {name: request.POST.getlist(name) for name in request.POST}
 
 
 def row_number(text: str | None, digits: int = 17) -> int | None:
-    """Return the number that is written; None where it is none, or has more digits than a row's can have."""
+    """Return the number in the text; None where it is not one, or has more digits than a row's can have."""
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) <= digits else None
 
 
-def listed(request: HttpRequest, found: QuerySet[Listed], rows: int = 40) -> Page[Listed]:
+def listed(request: HttpRequest, matches: QuerySet[Listed], rows: int = 40) -> Page[Listed]:
     """Return the page of a list that the address names."""
-    return Paginator(found, rows).get_page(request.GET.get("page"))
+    return Paginator(matches, rows).get_page(request.GET.get("page"))

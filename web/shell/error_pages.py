@@ -1,4 +1,4 @@
-"""Pages that say what went wrong with an address, in the console's shell and theme, with a way back."""
+"""Error pages in the console's shell and theme, with a way back."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _NO_PATH = (
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer 400."""
+    """Return a 400."""
     return _page(request, 400, "Invalid request", "The address or the data sent is malformed.")
 
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer 403."""
+    """Return a 403."""
     return _page(request, 403, "Not allowed for your role", str(exception) or "Ask an admin for a role, under Access.")
 
 
-def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer 404; a program that asks gets JSON in the shape of the inference API."""
+def missing_page(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Return a 404; API clients get JSON in the shape of the inference API."""
     if request.method not in ("GET", "HEAD") or "text/html" not in request.headers.get("accept", ""):
         return HttpResponse(error_body(404, _NO_PATH, "not_found"), content_type="application/json", status=404)
     sentence = "This page does not exist, was deleted, or belongs to a pool that you cannot see."
@@ -48,7 +48,9 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Answer 500, or 503 where the database is away; renders no session and no row, since either may be what failed."""
+    """Return a 500, or a 503 where the database is unavailable; uses no session and no row, since either may have
+    failed.
+    """
     error = sys.exc_info()[1]
     if error is not None and (cause := cause_of(error)) is not None:
         database_writes().failed(error)
@@ -87,7 +89,7 @@ _SAID = {
 
 
 def _free_words() -> str:
-    """Return how much is free where the database is, if that is here."""
+    """Return the free space on the database's disk, if that is local."""
     if connection.vendor != "sqlite":
         return ""
     try:
@@ -100,7 +102,7 @@ def _free_words() -> str:
 
 
 def _database_away(request: HttpRequest, cause: Cause) -> HttpResponse:
-    """Answer 503 with a remedy, to the API as a problem; a page that was only looked at loads itself again."""
+    """Return a 503 with a remedy, to the API as a problem; a page requested by GET reloads itself."""
     if request.path.startswith(_API):
         problem = database_away(cause)
         body = json.dumps(problem.body(request_id_of(request)))
@@ -117,13 +119,13 @@ def _database_away(request: HttpRequest, cause: Cause) -> HttpResponse:
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """Answer 403 to a form without a valid token."""
+    """Return a 403 for a form without a valid token."""
     sentence = "The form was open for too long or came from another site. Go back, reload the page, and send it again."
     return _page(request, 403, "This form has expired", sentence)
 
 
 def show_wrong_methods(get_response: Handler) -> Handler:
-    """Middleware that gives a page to whoever opens an address that only takes forms."""
+    """Middleware that shows a page for a GET of an address that accepts only forms."""
 
     def respond(request: HttpRequest) -> HttpResponse:
         response = get_response(request)
@@ -149,6 +151,6 @@ def _words(request: HttpRequest, status: int, title: str, sentence: str) -> dict
 
 
 def _nearest(path: str) -> NavigationItem:
-    """Return the page of the navigation that the address stands under; Fleet where there is none."""
+    """Return the page of the navigation to which the address belongs; Fleet where there is none."""
     pages = [item for group in NAVIGATION for item in group]
     return next((item for item in pages if item.address != "/" and path.startswith(item.address)), pages[0])

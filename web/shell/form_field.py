@@ -1,4 +1,4 @@
-"""One field of a form: what the template needs to draw it, with what was typed and what is wrong with it."""
+"""One field of a form: its rendering, the typed value and its problem."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class FieldOption:
 
 @dataclass(frozen=True, slots=True)
 class FormField:
-    """One field. `chosen` are the values that are typed or ticked; most kinds have one."""
+    """One field. `chosen` are the typed or ticked values; most kinds have one."""
 
     name: str
     label: str
@@ -44,7 +44,7 @@ class FormField:
 def filled(
     fields: Iterable[FormField], typed: Mapping[str, Sequence[str]], problems: Iterable[FieldProblem] = ()
 ) -> list[FormField]:
-    """Return the fields with what was typed (passwords excepted) and the problems that belong to them."""
+    """Return the fields with the typed values (passwords excepted) and their problems."""
     wrong: dict[str, list[str]] = {}
     for problem in problems:
         wrong.setdefault(problem.path, []).append(problem.message)
@@ -59,7 +59,7 @@ def filled(
 
 
 def general_problem(fields: Iterable[FormField], problems: Iterable[FieldProblem]) -> str:
-    """Return in one line what is wrong with no field that is shown."""
+    """Return in one line the problems that belong to no shown field."""
     shown = {field.name for field in fields}
     return " ".join(
         f"{problem.path}: {problem.message}" if problem.path else problem.message
@@ -69,7 +69,7 @@ def general_problem(fields: Iterable[FormField], problems: Iterable[FieldProblem
 
 
 def whole_number(name: str, text: str, problems: list[FieldProblem]) -> int | None:
-    """Return the typed number, None where nothing was typed; adds to `problems` what is no number."""
+    """Return the typed number, None where nothing was typed; adds to `problems` what is not a number."""
     text = text.strip()
     if not text:
         return None

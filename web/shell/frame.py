@@ -1,4 +1,4 @@
-"""What every page of the console shares: theme, navigation, version."""
+"""The parts that every page of the console has: theme, navigation, version."""
 
 from __future__ import annotations
 
@@ -70,5 +70,5 @@ def program_version() -> str:
 
 
 def console_is_built() -> bool:
-    """Tell whether `npm run build` has made the scripts and styles that the pages load."""
+    """Return whether `npm run build` has built the scripts and styles that the pages load."""
     return settings.STATIC_ROOT is not None or finders.find(SCRIPT) is not None

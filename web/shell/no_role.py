@@ -1,4 +1,4 @@
-"""Whoever lacks a role is told which, and whom to ask; without any role in any pool, in place of every page."""
+"""Pages for people who lack a role: which one, and whom to ask; without any role they replace every page."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from web.shell.frame import shell_context
 ONES_OWN = frozenset(
     {"login", "logout", "access", "access-you", "access-own-password", "access-end-others", "access-session-end"}
 )
-"""Names of the addresses that everybody has: the log-in, the own account and its sessions."""
+"""Names of the addresses that everyone has: the login, the own account and its sessions."""
 MAX_NAMED = 5
 View = Callable[..., HttpResponse]
 
 
 class NoRoleMiddleware:
-    """Answers 403 with a page that names the admins, before any view of the console looks something up."""
+    """Returns a 403 page that names the admins, before any view of the console runs a query."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Go on; `process_view` decides, when the address has been resolved."""
+        """Pass the request on; `process_view` decides once the address is resolved."""
         return self._get_response(request)
 
     def process_view(self, request: HttpRequest, _view: Any, _args: Any, _kwargs: Any) -> HttpResponse | None:
-        """Reject, unless the person has a role somewhere or the page is their own; the API rejects by itself."""
+        """Reject, unless the person has a role in some pool or the page is their own; the API rejects by itself."""
         match = request.resolver_match
         if match is None or match.route.startswith("api/") or match.url_name in ONES_OWN:
             return None
@@ -46,18 +46,18 @@ class NoRoleMiddleware:
 
 
 def lacks_role(request: HttpRequest, page: str, needed: str, back: str) -> HttpResponse:
-    """Say with 403 which role a form or a verb needs, instead of showing it; `back` is an address of the console."""
+    """Return a 403 that names the role a form or an action requires; `back` is an address of the console."""
     context = shell_context(request, page=page, needed=needed, back=back, admins=_admins())
     return render(request, "shell/no_role.html", context, status=403)
 
 
 def rejected(request: HttpRequest, page: str, why: str, template: str = "shell/rejected.html") -> HttpResponse:
-    """Say with 403 what a whole page is missing."""
+    """Return a 403 for a whole page."""
     return render(request, template, shell_context(request, page=page, why=why), status=403)
 
 
 def needs_all_pools(page: str, why: str) -> Callable[[View], View]:
-    """Show a view to those who have a role in all pools; others read `why` they would need one."""
+    """Show a view to people with a role in all pools; others read `why` they need one."""
 
     def guard(view: View) -> View:
         @wraps(view)
@@ -72,7 +72,7 @@ def needs_all_pools(page: str, why: str) -> Callable[[View], View]:
 
 
 def _admins() -> list[str]:
-    """Return the names of people who can give a role."""
+    """Return the names of people who can grant a role."""
     admins = User.objects.filter(
         Q(is_superuser=True) | Q(role_grants__role=Role.ADMIN, role_grants__pool=None), is_active=True
     )

@@ -1,4 +1,4 @@
-"""Verbs of pages that may be rejected, and how the rejection is shown."""
+"""Actions of pages that may be rejected, and how the rejection is shown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, slots=True)
 class FormRejection:
-    """Why a verb did nothing, and with which status its page is shown again."""
+    """Why an action was rejected, and the status with which its page is shown again."""
 
     problems: tuple[FieldProblem, ...]
     status: int
@@ -22,12 +22,12 @@ class FormRejection:
 
     @property
     def words(self) -> str:
-        """All of it in one line."""
+        """All problems in one line."""
         return " ".join(problem.message for problem in self.problems)
 
 
 def attempted(act: Callable[[], Made], *conflicts: type[Exception]) -> Made | FormRejection:
-    """Return what `act` returns, or the rejection; `conflicts` are the errors that time or room may heal."""
+    """Return the result of `act`, or the rejection; `conflicts` are the errors that time or room may heal."""
     try:
         return act()
     except InvalidFieldsError as error:

@@ -16,19 +16,19 @@ MAX_POOLS = 200
 
 
 def seen_pools(actor: Actor) -> list[Pool]:
-    """Return the pools that the person may see, by region and name, with what steers them."""
+    """Return the pools that the person may see, by region and name, with their automation settings."""
     pools = visible_pools(actor).select_related("region", "policy__live_version", "automation")
     return list(pools.order_by("region__slug", "slug")[:MAX_POOLS])
 
 
 def seen_pool(actor: Actor, slug: str) -> Pool:
-    """Return one of them; 404 otherwise."""
+    """Return one visible pool; 404 otherwise."""
     pools = visible_pools(actor).select_related("region", "policy__live_version", "automation")
     return get_object_or_404(pools, slug=slug)
 
 
 def chosen_pool(actor: Actor, slug: str) -> Pool | None:
-    """Return the visible pool of that name, without one the first in which the actor may start trials."""
+    """Return the visible pool of that name; without a name, the first in which the actor may start trials."""
     pools = visible_pools(actor).select_related("policy__live_version").order_by("slug")
     return pools.filter(slug=slug).first() if slug else next(iter(operated_pools(actor)), None)
 
@@ -40,7 +40,7 @@ def operated_pools(actor: Actor) -> list[Pool]:
 
 
 def needed_role(request: HttpRequest, actor: Actor) -> str:
-    """Return which role the form of the asked pool needs; empty where the actor has it."""
+    """Return the role that the form of the requested pool requires; empty where the actor has it."""
     slug = sent_or_asked(request, "pool")
     pool = visible_pools(actor).filter(slug=slug).first() if slug else None
     allowed = may(actor, Role.OPERATOR, pool) if pool else may_somewhere(actor, Role.OPERATOR)

@@ -1,7 +1,7 @@
-"""Console sessions: in the database, and in memory those that begin while the database cannot be written.
+"""Console sessions: in the database, and in memory those that begin while the database is not writable.
 
-A session in memory is known to this process alone, for HELD_S. Its next request that finds the database writable moves
-it there. So people can sign in, read, and revoke keys while a disk is full.
+A session in memory exists in this process only, for HELD_S. Its next request with a writable database moves it there.
+So people can sign in, read, and revoke keys while a disk is full.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_HELD = 1000
 
 
 class HeldSessions:
-    """Encoded sessions by their keys. Thread-safe. Mutable state: one table, of which the oldest leave first."""
+    """Encoded sessions by their keys. Thread-safe. Mutable state: one table; the oldest are dropped first."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._lock = clock, threading.Lock()
@@ -34,12 +34,12 @@ class HeldSessions:
         return isinstance(key, str) and self.get(key) is not None
 
     def get(self, key: str) -> str | None:
-        """Return a session; None: it is not here, or its time is over."""
+        """Return a session; None: it is not here, or has expired."""
         since_s, data = self._held.get(key, (0.0, None))
         return data if data is not None and self._clock() - since_s < HELD_S else None
 
     def put(self, key: str, data: str) -> None:
-        """Hold a session; its time goes on from its first moment here."""
+        """Hold a session; its expiry counts from its first moment here."""
         with self._lock:
             since_s, _ = self._held.get(key, (self._clock(), ""))
             self._held[key] = (since_s, data)
@@ -47,7 +47,7 @@ class HeldSessions:
                 self._held.popitem(last=False)
 
     def drop(self, key: str) -> None:
-        """Hold a session no longer; harmless where it is not here."""
+        """Drop a session; harmless where it is not here."""
         with self._lock:
             self._held.pop(key, None)
 
@@ -56,7 +56,7 @@ held_sessions = HeldSessions()
 
 
 class SessionStore(StoredSession):
-    """In the database, except while that cannot be written: then a new session is held, and changes are lost."""
+    """Sessions in the database; while that is not writable, a new session is held in memory, and changes are lost."""
 
     @override
     def load(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class SessionStore(StoredSession):
         data = held_sessions.get(self.session_key or "")
         if data is None:
             return super().load()
-        # It is written with the answer, where the database takes it.
+        # It is written with the response, once the database is writable.
         self.modified = True
         return under_key_in_use(self.decode(data))
 
@@ -80,11 +80,11 @@ class SessionStore(StoredSession):
         try:
             super().save(must_create=must_create or held)
         except CreateError:
-            # Another request has moved it.
+            # Another request has moved it to the database.
             if not held:
                 raise
         except UpdateError as error:
-            # Django says by the same error that the session was ended.
+            # Django raises the same error where the session was ended.
             failure = error.__context__
             if failure is None or cause_of(failure) is None:
                 raise

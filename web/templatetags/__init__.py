@@ -1,1 +1,1 @@
-"""What templates may call: words for numbers and times."""
+"""Template filters and tags: words for numbers and times."""

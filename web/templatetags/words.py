@@ -1,4 +1,4 @@
-"""What templates share: words for numbers, shares, times and moments as filters, and tags for shapes and moments."""
+"""Filters that write numbers, shares, times and moments as words, and tags for shapes and moments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from web.shell.chart import place
 register = template.Library()
 _HIDDEN = mark_safe(' aria-hidden="true"')
 _UNTOLD = (None, "")
-"""Templates write what an object that is not there would say as an empty text."""
+"""Values that mean a missing object: Templates render its attributes as an empty text."""
 
 for item in (
     words.byte_rate,
@@ -40,7 +40,7 @@ def counted(number: int, noun: str) -> str:
 
 @register.filter
 def over(part: float, whole: float) -> float | None:
-    """Return the ratio; None, which reads as a dash, where there is nothing to divide by."""
+    """Return the ratio; None, which renders as a dash, where the divisor is zero."""
     return part / whole if whole and part not in _UNTOLD else None
 
 
@@ -52,19 +52,19 @@ def times(value: float | None, factor: float) -> float:
 
 @register.filter
 def in_percent(share: float | None) -> str:
-    """Return a share 0..1 in percent without the unit, which the head of its column has."""
+    """Return a share 0..1 in percent without the unit, which is in the head of its column."""
     return words.UNKNOWN if share in _UNTOLD else f"{100 * share:.1f}"
 
 
 @register.filter
 def width(share: float | None, digits: int = 2) -> str:
-    """Return a share 0..1 as a length in SVG; none where it is not known, all where it is more."""
+    """Return a share 0..1 as a length in SVG; zero where it is unknown, full where it is larger."""
     return place(100 * min(1.0, share or 0.0), digits)
 
 
 @register.simple_tag
 def shape(name: str, more: str = "", *, hidden: bool = False) -> SafeString:
-    """Return the shape of a state, with `more` classes; `hidden` from readers where a word beside it says the same."""
+    """Return the shape of a state, with `more` classes; `hidden` from screen readers where a word states the same."""
     return format_html(
         '<svg class="icon shape shape-{}{}"{}><use href="#s-{}"/></svg>',
         name,
@@ -76,7 +76,7 @@ def shape(name: str, more: str = "", *, hidden: bool = False) -> SafeString:
 
 @register.simple_tag
 def ago(at: Moment | None, *, utc: bool = False, exact: bool = False) -> SafeString:
-    """Return how long ago a moment was, with its time as the title: the clock, or date and time to the second."""
+    """Return the age of a moment, with its time as the title: the clock, or date and time to the second."""
     if at is None:
         return SafeString()
     title = at.exact if exact else f"{at.clock} UTC" if utc else at.clock

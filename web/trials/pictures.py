@@ -14,7 +14,7 @@ _APART = 7.5
 """Percent of the width that two words on the axis need."""
 
 Axis = Callable[[float], float]
-"""From a value to its place, percent of the width."""
+"""From a value to its position, percent of the width."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Lines of both sides, and of what really happened."""
+    """Lines of both sides, and of the actual run."""
 
     across: tuple[Tick, ...]
     up: tuple[Tick, ...]
@@ -46,12 +46,12 @@ def ttft_picture(
     summary: str,
     slo_s: float | None = None,
 ) -> Picture:
-    """Return which share of the requests had its first token after how long, on a logarithmic axis.
+    """Return the cumulative distribution of TTFT, on a logarithmic axis.
 
-    `times_s` are those that the axis has room for; `lines` draws the sides on it.
+    `times_s` are the times that must fit on the axis; `lines` draws the sides on it.
     """
     low_s = max([item for item in _MOMENTS if item <= min(times_s)] or [_MOMENTS[0]])
-    # The objective's word stands under its line, and needs room to the right.
+    # The objective's word is below its line, and needs space on the right.
     high_s = max(max(times_s) * 1.05, (slo_s or 0.0) * 1.3, low_s * 2)
 
     def x(seconds: float) -> float:
@@ -68,15 +68,15 @@ def ttft_picture(
 
 
 def share_ticks(shares: Iterable[float], at: Callable[[float], str]) -> tuple[Tick, ...]:
-    """Return the ticks of an axis of shares; only the whole has its unit."""
+    """Return the ticks of an axis of shares; only 100 % has its unit."""
     return tuple(Tick(at(share), f"{share * 100:.0f}{f'{NARROW_SPACE}%' if share == 1 else ''}") for share in shares)
 
 
-def _spaced(places: Iterable[tuple[float, float]], taken: float | None) -> tuple[Tick, ...]:
-    """Return the moments that find room on the axis beside the objective's word."""
+def _spaced(marks: Iterable[tuple[float, float]], taken: float | None) -> tuple[Tick, ...]:
+    """Return the moments that fit on the axis next to the objective's word."""
     ticks: list[Tick] = []
     last = -_APART
-    for at, seconds in places:
+    for at, seconds in marks:
         if at - last >= _APART and (taken is None or abs(at - taken) >= _APART * 1.3):
             ticks.append(Tick(place(at), setting(seconds)))
             last = at

@@ -1,4 +1,4 @@
-"""What the pages of all trials share: lists, the drawer that starts one, result pages, and rejected verbs."""
+"""The base of the pages of all trials: lists, the drawer that starts one, result pages, and rejected actions."""
 
 from __future__ import annotations
 
@@ -33,49 +33,49 @@ _LISTED_POOLS = 20
 
 
 class TrialPages(ABC):
-    """The pages of one kind of trial: the list with the form that starts one, the page of each, and its verbs."""
+    """The pages of one kind of trial: the list with the form that starts one, the page of each, and its actions."""
 
     name: ClassVar[str]
     plural: ClassVar[str]
     address: ClassVar[str]
-    verb: ClassVar[str] = "Start"
-    """What the button that starts one says before its name."""
-    place: ClassVar[str] = "a pool"
-    """Where starting one needs the role operator."""
+    action: ClassVar[str] = "Start"
+    """The action on the button that starts one, before its name."""
+    needs_role_in: ClassVar[str] = "a pool"
+    """Where starting one requires the role operator."""
     id_field: ClassVar[str] = "pk"
-    """The field that addresses and audit name one by."""
+    """The field that identifies one in addresses and in the audit log."""
     page: ClassVar[str] = "trials/page.html"
     conflicts: ClassVar[tuple[type[Exception], ...]] = (ConflictError,)
-    """Errors of verbs that time or room may heal."""
+    """Errors of actions that time or room may heal."""
 
     @abstractmethod
     def visible(self, actor: Actor) -> QuerySet[Any]:
-        """Return those that the actor may see."""
+        """Return the trials that the actor may see."""
 
     @abstractmethod
-    def rows(self, found: list[Any], actor: Actor, now: datetime) -> dict[str, Any]:
-        """Return what the list shows of one page of them, with `rows` for each."""
+    def rows(self, trials: list[Any], actor: Actor, now: datetime) -> dict[str, Any]:
+        """Return the list's context for one page of trials, with `rows` for each."""
 
     @abstractmethod
     def fields(self, request: HttpRequest, owner: Any, actor: Actor) -> Sequence[FormField]:
-        """Return the form that starts one of the owner: a pool, or a policy's standing."""
+        """Return the form that starts a trial of the owner: a pool, or a policy."""
 
     @abstractmethod
     def start(self, request: HttpRequest, actor: Actor) -> Model:
-        """Start what the form asks for; raises InvalidFieldsError, NotAllowedError and `conflicts`."""
+        """Start the trial of the sent form; raises InvalidFieldsError, NotAllowedError and `conflicts`."""
 
     @abstractmethod
     def shown(
-        self, request: HttpRequest, found: Any, actor: Actor, now: datetime, rejection: FormRejection | None
+        self, request: HttpRequest, trial: Any, actor: Actor, now: datetime, rejection: FormRejection | None
     ) -> dict[str, Any]:
-        """Return what the page of one shows; with its `title`, `running`, and a line `about` it."""
+        """Return the context of a trial's page, with its `title`, `running`, and a line `about` it."""
 
     @abstractmethod
-    def turn(self, request: HttpRequest, found: Any, verb: str, actor: Actor) -> object:
-        """Carry out a verb of its page; raises as `start` does."""
+    def turn(self, request: HttpRequest, trial: Any, action: str, actor: Actor) -> object:
+        """Carry out an action of its page; raises as `start` does."""
 
     def form(self, request: HttpRequest, actor: Actor) -> dict[str, Any]:
-        """Return what the form is of: `chosen`, the pool or policy, `picks` to choose from, and the fields."""
+        """Return the form's context: `chosen`, the pool or policy, `picks` to choose from, and the fields."""
         pool, picks = chosen_pool(actor, sent_or_asked(request, "pool")), operated_pools(actor)[:_LISTED_POOLS]
         return {
             "pool": pool,
@@ -85,52 +85,52 @@ class TrialPages(ABC):
         }
 
     def form_needs(self, request: HttpRequest, actor: Actor) -> str:
-        """Return which role the form needs; empty where the actor has it."""
+        """Return the role that the form requires; empty where the actor has it."""
         return needed_role(request, actor)
 
-    def page_needs(self, request: HttpRequest, found: Any, actor: Actor) -> str:
-        """Return which role what is asked of its page needs; empty where the actor has it."""
+    def page_needs(self, request: HttpRequest, trial: Any, actor: Actor) -> str:
+        """Return the role that the request to its page requires; empty where the actor has it."""
         return ""
 
     @property
     def key(self) -> str:
-        """Name of its page's address, and of its folder of templates."""
+        """Name of its page's address, and of its template folder."""
         return self.name.replace("-", "")
 
     @property
     def start_name(self) -> str:
-        """Name of the address that starts one."""
+        """Name of the address that starts a trial."""
         return f"{self.key}-start"
 
     @method_decorator(require_safe)
     def list_view(self, request: HttpRequest) -> HttpResponse:
-        """List them; with `new` beside the form that starts one."""
+        """List the trials; with `new` next to the form that starts one."""
         return self._list(request)
 
     @method_decorator(require_POST)
     def start_view(self, request: HttpRequest) -> HttpResponse:
-        """Start one and lead to its page."""
+        """Start a trial and redirect to its page."""
         made = attempted(lambda: self.start(request, console_actor(request)), *self.conflicts)
         return self._list(request, made) if isinstance(made, FormRejection) else redirect(self._address(made))
 
     @method_decorator(require_safe)
     def page_view(self, request: HttpRequest, **ids: object) -> HttpResponse:
-        """Show one; with `fragment` only the part that changes while it runs."""
+        """Show a trial; with `fragment` only the part that changes while it runs."""
         return self._page(request, ids)
 
     @method_decorator(require_POST)
-    def turn_view(self, request: HttpRequest, *, verb: str, **ids: object) -> HttpResponse:
-        """Carry out one of its verbs and lead back to its page."""
-        found, actor = self._found(request, ids), console_actor(request)
-        done = attempted(lambda: self.turn(request, found, verb, actor), *self.conflicts)
-        return self._page(request, ids, done) if isinstance(done, FormRejection) else redirect(self._address(found))
+    def action_view(self, request: HttpRequest, *, action: str, **ids: object) -> HttpResponse:
+        """Carry out one of its actions and redirect to its page."""
+        trial, actor = self._trial(request, ids), console_actor(request)
+        done = attempted(lambda: self.turn(request, trial, action, actor), *self.conflicts)
+        return self._page(request, ids, done) if isinstance(done, FormRejection) else redirect(self._address(trial))
 
-    def _found(self, request: HttpRequest, ids: Mapping[str, object]) -> Any:
+    def _trial(self, request: HttpRequest, ids: Mapping[str, object]) -> Any:
         (wanted,) = ids.values()
         return get_object_or_404(self.visible(console_actor(request)), **{self.id_field: wanted})
 
-    def _address(self, found: Model) -> str:
-        return reverse(self.key, args=[getattr(found, self.id_field)])
+    def _address(self, trial: Model) -> str:
+        return reverse(self.key, args=[getattr(trial, self.id_field)])
 
     def _list(self, request: HttpRequest, rejection: FormRejection | None = None) -> HttpResponse:
         actor, creating = console_actor(request), request.method == "POST" or "new" in request.GET
@@ -150,25 +150,25 @@ class TrialPages(ABC):
     def _page(
         self, request: HttpRequest, ids: Mapping[str, object], rejection: FormRejection | None = None
     ) -> HttpResponse:
-        actor, found = console_actor(request), self._found(request, ids)
-        if needed := self.page_needs(request, found, actor):
-            return lacks_role(request, "Trials", needed, self._address(found))
+        actor, trial = console_actor(request), self._trial(request, ids)
+        if needed := self.page_needs(request, trial, actor):
+            return lacks_role(request, "Trials", needed, self._address(trial))
         context = shell_context(
             request,
             page="Trials",
             kind=self,
-            refresh=f"{self._address(found)}?fragment",
+            refresh=f"{self._address(trial)}?fragment",
             live=f"trials/{self.key}/live.html",
             problem=rejection.words if rejection else "",
-            **{self.key: found},
-            **self.shown(request, found, actor, timezone.now(), rejection),
+            **{self.key: trial},
+            **self.shown(request, trial, actor, timezone.now(), rejection),
         )
         part = context["live"] if "fragment" in request.GET else self.page
         return render(request, part, context, status=rejection.status if rejection else 200)
 
 
 def sent_pool(request: HttpRequest, actor: Actor) -> Pool:
-    """Return the pool of the form that was sent; raises InvalidFieldsError."""
+    """Return the pool of the sent form; raises InvalidFieldsError."""
     pool = chosen_pool(actor, sent(request, "pool"))
     if pool is None:
         raise problem("", "No such pool.")

@@ -19,7 +19,7 @@ def listed_versions(policy: Policy) -> list[PolicyVersion]:
 
 
 def drafts_of(policy: Policy) -> list[PolicyVersion]:
-    """Return those of them that are not live."""
+    """Return the listed versions that are not live."""
     return [listed_version for listed_version in listed_versions(policy) if listed_version.pk != policy.live_version_id]
 
 
@@ -39,7 +39,7 @@ def version_field(
 
 
 def version_words(version: PolicyVersion) -> str:
-    """Return what a version is: v3 draft, and its message."""
+    """Return a version's label: v3 draft, and its message."""
     live = version.policy.live_version_id
     kind = "live" if version.pk == live else "draft" if version.published_at is None else "earlier"
     return f"v{version.number} {kind}{f': {version.message[:60]}' if version.message else ''}"
@@ -48,7 +48,7 @@ def version_words(version: PolicyVersion) -> str:
 def version_of(policy: Policy, name: str, text: str) -> PolicyVersion:
     """Return the version that a form names; raises InvalidFieldsError at the field `name`."""
     number = row_number(text, 9)
-    found = None if number is None else policy.versions.filter(number=number).first()
-    if found is None:
+    version = None if number is None else policy.versions.filter(number=number).first()
+    if version is None:
         raise problem(name, "No such version; save a draft of the policy first.")
-    return found
+    return version

@@ -1,1 +1,1 @@
-"""What answers look like in each API, and the text in them."""
+"""The form of answers in each API, and their text."""

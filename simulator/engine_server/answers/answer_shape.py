@@ -1,4 +1,4 @@
-"""What one request's answer looks like, whichever API was asked."""
+"""The form of one request's answer, for any API."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ encode = msgspec.json.Encoder().encode
 
 
 class WholeAnswer(msgspec.Struct, frozen=True, gc=False):
-    """An answer that is complete; `reason` is OpenAI's word for why it ended, `usage` its usage object."""
+    """A complete answer; `reason` is OpenAI's finish reason, `usage` its usage object."""
 
     text: str
     reason: str
     usage: dict[str, Any]
     transfer: dict[str, Any] | None = None
-    """Goes out as its kv_transfer_params."""
+    """Sent as its kv_transfer_params."""
 
     @property
     def more(self) -> dict[str, Any]:
-        """The fields that only answers with kv_transfer_params have."""
+        """Fields of answers with kv_transfer_params only."""
         return {} if self.transfer is None else {"kv_transfer_params": self.transfer}
 
 
@@ -29,19 +29,19 @@ class AnswerShape(ABC):
     """Builds the body of one answer, or the chunks of its stream."""
 
     content_type = b"application/json"
-    """Of an answer that is not streamed."""
+    """Content type of an answer that is not streamed."""
 
     @abstractmethod
     def whole(self, answer: WholeAnswer) -> bytes:
         """Return the body of an answer that is not streamed."""
 
     def preamble(self) -> bytes:
-        """Return what a stream begins with before the engine has begun; nothing in most APIs."""
+        """Return the beginning of a stream before the engine has started; empty in most APIs."""
         return b""
 
     @abstractmethod
     def opening(self) -> bytes:
-        """Return what comes before the first text, together with it."""
+        """Return the part before the first text, which is sent together with it."""
 
     @abstractmethod
     def piece(self, text: str) -> bytes:
@@ -49,7 +49,7 @@ class AnswerShape(ABC):
 
     @abstractmethod
     def ending(self, text: str, answer: WholeAnswer, *, with_usage: bool) -> bytes:
-        """Return the last text, and what ends the stream; only OpenAI's streams can be without usage."""
+        """Return the last text and the end of the stream; only OpenAI's streams can lack usage."""
 
 
 def usage(prompt_tokens: int, output_tokens: int, cached_tokens: int) -> dict[str, Any]:
@@ -63,5 +63,5 @@ def usage(prompt_tokens: int, output_tokens: int, cached_tokens: int) -> dict[st
 
 
 def typed_event(kind: str, fields: dict[str, Any]) -> bytes:
-    """Return an event of a stream that names the type of each."""
+    """Return an event of a stream whose events state their type."""
     return b"event: " + kind.encode() + b"\ndata: " + encode({"type": kind, **fields}) + b"\n\n"

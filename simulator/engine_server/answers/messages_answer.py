@@ -12,7 +12,7 @@ _REASONS = {"length": "max_tokens", "stop": "end_turn"}
 
 
 class MessagesAnswer(AnswerShape):
-    """One request's answer. A stream's events tell its usage in any case."""
+    """One request's answer. A stream's events always state its usage."""
 
     def __init__(self, answer_id: str, model: str, prompt_tokens: int) -> None:
         self._head = {"id": answer_id, "type": "message", "role": "assistant", "model": model}
@@ -46,7 +46,7 @@ def _end(answer: WholeAnswer) -> dict[str, str | None]:
 
 
 def _usage(answer: WholeAnswer) -> dict[str, int]:
-    """Return the counts as Anthropic writes them: what was cached is no input."""
+    """Return the counts in Anthropic's form, in which cached tokens are not input."""
     cached = answer.usage["prompt_tokens_details"]["cached_tokens"]
     return {
         "input_tokens": answer.usage["prompt_tokens"] - cached,

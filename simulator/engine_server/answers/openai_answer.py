@@ -1,7 +1,6 @@
 """Builds the bodies and stream chunks of completions and chat completions, byte by byte where it is hot.
 
-A stream chunk differs from its neighbours in its text only, so everything around it is encoded once
-per request.
+Only the text differs between the chunks of a stream, so everything around it is encoded once per request.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ DONE = b"data: [DONE]\n\n"
 
 
 class Answer(AnswerShape):
-    """The shape of one request's answer; `answer_id` carries the prefix cmpl- or chatcmpl- already."""
+    """The form of one request's answer; `answer_id` already has its prefix cmpl- or chatcmpl-."""
 
     def __init__(self, answer_id: str, model: str, created: int, *, chat: bool) -> None:
         self._chat = chat
         self._head: dict[str, Any] = {"id": answer_id, "created": created, "model": model}
         self._object = "chat.completion" if chat else "text_completion"
         self._chunk_object = "chat.completion.chunk" if chat else "text_completion"
-        # The text comes after everything that a caller may have named, so the last mark is ours.
+        # The text follows everything that a client may name, so the last mark is ours.
         self._before, _, self._after = _event(self._chunk(_MARK, None)).rpartition(_MARK_JSON)
 
     @override
@@ -37,7 +36,7 @@ class Answer(AnswerShape):
 
     @override
     def opening(self) -> bytes:
-        """Return the chunk that comes before the first text: the role, for chat only."""
+        """Return the chunk before the first text: the role, for chat only."""
         if not self._chat:
             return b""
         choice = {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
@@ -49,7 +48,7 @@ class Answer(AnswerShape):
 
     @override
     def ending(self, text: str, answer: WholeAnswer, *, with_usage: bool) -> bytes:
-        """Return the last text with why it ended, the usage where it was asked for, and the mark of the end."""
+        """Return the last text with the finish reason, the usage where requested, and the end marker."""
         last = _event({**self._chunk(text, answer.reason), **answer.more})
         counted = {**self._head, "object": self._chunk_object, "choices": [], "usage": answer.usage}
         return last + (_event(counted) if with_usage else b"") + DONE

@@ -1,4 +1,4 @@
-"""What a simulated engine says: words of four bytes, one per token, the same for the same prompt."""
+"""The output of a simulated engine: words of four bytes, one per token, the same for the same prompt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WORDS = (
 )
 _TOKENS = tuple(f"{word:<4}" for word in _WORDS.split() if len(word) <= 3)
 _PERIOD = 1021
-"""A prime above any token table, so that neighbouring prompts do not speak in step."""
+"""A prime above any token table, so that consecutive prompts do not produce the same words in step."""
 _SCRIPT = tuple(random.Random(20).choices(_TOKENS, k=_PERIOD))
 _MEDIAN_TOKENS = 350.0
 _SPREAD = 0.6
@@ -24,6 +24,6 @@ def answer_text(seed: int, first: int, end: int) -> str:
 
 
 def natural_tokens(seed: int) -> int:
-    """Return how long the answer named by `seed` is when nobody limits it (log-normal, median 350 tokens)."""
+    """Return the length of the answer named by `seed` without a limit (log-normal, median 350 tokens)."""
     drawn = random.Random(seed).lognormvariate(math.log(_MEDIAN_TOKENS), _SPREAD)
     return max(_MIN_TOKENS, min(_MAX_TOKENS, round(drawn)))

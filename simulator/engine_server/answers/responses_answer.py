@@ -1,4 +1,4 @@
-"""The shape of an answer of `/v1/responses`: one message, and the typed events of its stream."""
+"""The form of an answer of `/v1/responses`: one message, and the typed events of its stream."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing_extensions import override
 
 from simulator.engine_server.answers.answer_shape import AnswerShape, WholeAnswer, encode, typed_event
 
-_PLACE = {"output_index": 0, "content_index": 0}
+_INDEX = {"output_index": 0, "content_index": 0}
 
 
 class ResponsesAnswer(AnswerShape):
-    """One request's answer; a stream's events tell its usage in any case. Mutable: the number of the next event."""
+    """One request's answer; a stream's events always state its usage. Mutable: the number of the next event."""
 
     def __init__(self, answer_id: str, model: str, created: int) -> None:
         self._head = {"id": answer_id, "object": "response", "created_at": created, "model": model}
@@ -25,7 +25,7 @@ class ResponsesAnswer(AnswerShape):
 
     @override
     def preamble(self) -> bytes:
-        """Return the events that come before the engine has begun."""
+        """Return the events before the engine has started."""
         response = {**self._head, "status": "in_progress", "output": [], "usage": None, **_FIXED}
         return b"".join(self._event(kind, response=response) for kind in ("response.created", "response.in_progress"))
 
@@ -33,15 +33,15 @@ class ResponsesAnswer(AnswerShape):
     def opening(self) -> bytes:
         item = {**self._item(""), "status": "in_progress", "content": []}
         added = self._event("response.output_item.added", output_index=0, item=item)
-        return added + self._event("response.content_part.added", item_id=self._item_id, part=_part(""), **_PLACE)
+        return added + self._event("response.content_part.added", item_id=self._item_id, part=_part(""), **_INDEX)
 
     @override
     def piece(self, text: str) -> bytes:
-        return self._event("response.output_text.delta", item_id=self._item_id, delta=text, logprobs=[], **_PLACE)
+        return self._event("response.output_text.delta", item_id=self._item_id, delta=text, logprobs=[], **_INDEX)
 
     @override
     def ending(self, text: str, answer: WholeAnswer, *, with_usage: bool) -> bytes:
-        names = {"item_id": self._item_id, **_PLACE}
+        names = {"item_id": self._item_id, **_INDEX}
         response = {**self._response(answer), **answer.more}
         end = "response.completed" if response["status"] == "completed" else "response.incomplete"
         return b"".join(

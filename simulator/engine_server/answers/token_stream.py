@@ -1,4 +1,4 @@
-"""The output of one request on its way from the engine to its HTTP answer."""
+"""The output of one request between the engine and its HTTP answer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class TokenStream:
-    """Counts what the engine made and wakes the one reader when a burst is worth sending.
+    """Counts generated tokens and wakes the one reader when a burst is worth sending.
 
     The first token and the end are passed on at once, others every `interval` tokens.
     """
@@ -19,7 +19,7 @@ class TokenStream:
         self.generated = 0
         self.finished = False
         self.broken = False
-        """The engine stops or the client left: nothing more comes."""
+        """Whether the stream ended early, because the engine stops or the client left."""
         self._interval = interval
         self._taken = 0
         self._waiter: asyncio.Future[None] | None = None
@@ -31,17 +31,17 @@ class TokenStream:
             self._wake()
 
     def finish(self) -> None:
-        """No token follows."""
+        """Mark the last token as sent."""
         self.finished = True
         self._wake()
 
     def break_off(self) -> None:
-        """End the stream without its end."""
+        """End the stream early."""
         self.broken = True
         self._wake()
 
     async def burst(self) -> tuple[int, int] | None:
-        """Wait for new tokens and return their range [first, end); None after the last or when broken off."""
+        """Wait for new tokens and return their range [first, end); None after the last or an early end."""
         while not self._ready():
             if self.finished or self.broken:
                 return None

@@ -1,1 +1,1 @@
-"""What a simulated engine keeps on its node manager, and loads from there and from others."""
+"""The blocks that a simulated engine stores on its node manager, and loads from there and from others."""

@@ -1,4 +1,4 @@
-"""Puts the blocks that prefills have made on the engine's node, in the background."""
+"""Stores computed blocks on the engine's node, in the background."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ComputedBlocks(msgspec.Struct, frozen=True, gc=False):
 
 
 class SaveCounts(msgspec.Struct):
-    """Mutable, by the saver alone: blocks by what became of them."""
+    """Mutable, by the saver alone: blocks by outcome."""
 
     saved: int = 0
     rejected: int = 0
@@ -40,7 +40,7 @@ class SaveCounts(msgspec.Struct):
 
 
 class SimulatedBlockSaver:
-    """One thread and a bounded queue; where it is full the oldest prefill's blocks are not kept.
+    """One thread and a bounded queue; where it is full, the oldest prefill's blocks are dropped.
 
     Mutable state: `_waiting` and `counts`, guarded by `_changed`.
     """
@@ -55,7 +55,7 @@ class SimulatedBlockSaver:
         self._thread.start()
 
     def add(self, stored: ComputedBlocks) -> None:
-        """Queue blocks; an ephemeral prompt's are not kept below engine memory (Mooncake §5.2)."""
+        """Queue blocks; those of an ephemeral prompt are not stored below engine memory (Mooncake §5.2)."""
         if stored.order.hint == "ephemeral":
             return
         with self._changed:
@@ -66,12 +66,12 @@ class SimulatedBlockSaver:
             self._changed.notify_all()
 
     def settled(self, timeout_s: float) -> bool:
-        """Wait until nothing waits; False where time ran out."""
+        """Wait until the queue is empty; False where time ran out."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._waiting and not self._busy, timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """End after what is under way, and keep nothing more."""
+        """Stop after the current blocks, and store nothing more."""
         with self._changed:
             self._closed = True
             self._waiting.clear()
@@ -103,7 +103,7 @@ class SimulatedBlockSaver:
             try:
                 done = isinstance(self._client.put(self._node, whole, hint, pin_s, FlowPriority.REPLICATION), Done)
             except (PeerError, TimeoutError):
-                # A node that is away for a while costs hits, no answers.
+                # An unavailable node costs hits, but no answers.
                 with self._changed:
                     self.counts.failed += len(blocks) - begin
                 return

@@ -1,4 +1,4 @@
-"""One engine's node manager as its event loop uses it: blocks go there in the background, and come in time or not."""
+"""One engine's node manager as its event loop uses it: stores in the background, loads with a deadline."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from simulator.engine_server.node_store.scaled_link import ScaledLink
 
 _THREADS = 4
 _SILENCE_S = 2.0
-"""A node that says nothing for so long is given up."""
+"""Time after which a silent node is given up."""
 _GRACE_S = 0.05
-"""A load that does not end by itself is left to its thread so long after its time."""
+"""Time past its deadline after which a load is left to its thread."""
 _CLOSE_S = 1.0
 
 
 class NodeStoreSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the engine's node is, and how large the payloads are."""
+    """The engine's node, and the size of the payloads."""
 
     node: str
     """host:port of the engine's node manager."""
     keyring: Keyring | None
     name: str
-    """What nodes call the engine in their counts."""
+    """Name of the engine in the nodes' counts."""
     bytes_per_token: int = 1024
     link_bytes_per_s: float = 0.0
     """Scaled rate towards other nodes; 0: the machine's."""
 
 
 class NodeStore:
-    """For one event loop; closing it leaves nothing running but a transfer that a silent node holds up."""
+    """For one event loop; after closing, only a transfer that a silent node holds up may still run."""
 
     def __init__(self, settings: NodeStoreSettings, model: str, block_tokens: int) -> None:
         self._node = settings.node
@@ -58,22 +58,22 @@ class NodeStore:
 
     @property
     def saves(self) -> SaveCounts:
-        """Blocks by what became of them."""
+        """Blocks by outcome."""
         return self._saver.counts
 
     @property
     def loads(self) -> LoadCounts:
-        """Blocks by what became of them."""
+        """Blocks by outcome."""
         return self._loader.counts
 
     def save(self, tokens: array[int], first: int, end: int, salt: str, order: LoadInstruction | None) -> None:
-        """Have blocks `first` … `end` of a prompt kept; returns at once."""
+        """Store blocks `first` … `end` of a prompt; returns at once."""
         self._saver.add(ComputedBlocks(tokens, first, end, salt, order or LoadInstruction()))
 
     async def load(
         self, tokens: array[int], held: int, salt: str, order: LoadInstruction, budget_s: float
     ) -> KvOutcome:
-        """Load what the order allows behind the blocks that are held, or give up after `budget_s` seconds."""
+        """Load the blocks that the instruction allows after the held ones, or give up after `budget_s` seconds."""
         holders = [holder for holder in order.holders if self._may_reach(holder)]
         if order.load_blocks <= held:
             return KvOutcome()
@@ -98,18 +98,18 @@ class NodeStore:
         )
 
     def settled(self, timeout_s: float) -> bool:
-        """Wait until all blocks are kept that were to be; False where time ran out. Blocks its caller."""
+        """Wait until all queued blocks are stored; False where time ran out. Blocks its caller."""
         return self._saver.settled(timeout_s)
 
     def close(self) -> None:
-        """End; blocks that wait are not kept."""
+        """Stop; waiting blocks are dropped."""
         self._loader.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._saver.close(_CLOSE_S)
         self._client.close()
 
     def _may_reach(self, holder: str) -> bool:
-        """Return whether an address that came in a request is one of ours: the node's host, or loopback."""
+        """Return whether an address in a request is one of ours: the node's host, or loopback."""
         try:
             host, _ = split_address(holder)
             return host == self._own_host or ip_address(host).is_loopback

@@ -1,7 +1,7 @@
-"""The KV that a simulated engine would have: bytes that follow from the tokens, so that a wrong one is found.
+"""The simulated engine's KV: bytes derived from the tokens, so that a wrong block is detected.
 
-A block's hash is SHA-256 over the hash before it and its own tokens, as vLLM chains them. Its payload is the hash,
-followed by a fixed pad of pseudo-random bytes that is turned by the hash; a payload is made by copying alone.
+A block's hash is SHA-256 over the previous hash and its own tokens, as vLLM chains them. Its payload is the hash,
+followed by a fixed pad of pseudo-random bytes that is rotated by the hash; a payload is made by copying alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ROOT = hashlib.sha256(b"headway simulated KV 1").digest()
 
 
 def chain_hashes(tokens: array[int], block_tokens: int, blocks: int) -> list[bytes]:
-    """Return the hashes of so many leading full blocks."""
+    """Return the hashes of the first `blocks` full blocks."""
     view = memoryview(pack_tokens(tokens[: blocks * block_tokens]))
     width = block_tokens * TOKEN_BYTES
     hashes, parent = [], _ROOT
@@ -42,7 +42,7 @@ class Payloads:
         return memoryview((chain_hash + self._pad[turn:] + self._pad[:turn])[: self.block_bytes])
 
     def _keys(self, salt: str) -> PayloadKeys:
-        """Return what names the blocks of an isolation domain."""
+        """Return the block names of an isolation domain."""
         return PayloadKeys(
             PayloadFormat(
                 model=self._model,

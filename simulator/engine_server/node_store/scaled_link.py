@@ -1,4 +1,4 @@
-"""A link that carries as many bytes per second as the real one would, scaled as the payloads are."""
+"""A link with the bytes per second of the real one, scaled like the payloads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from threading import Lock
 
 
 class ScaledLink:
-    """Transfers from one holder go one after another. Mutable state: `_free_at`, when each holder's way is free."""
+    """Runs transfers from one holder one after another. Mutable state: `_free_at`, when each holder's link is free."""
 
     def __init__(self, bytes_per_s: float, latency_s: float = 0.0) -> None:
         """`bytes_per_s` of 0 or less: no limit but the machine's."""
@@ -15,7 +15,7 @@ class ScaledLink:
         self._lock = Lock()
 
     def transfer(self, holder: str, size: int, now: float) -> float:
-        """Return the seconds from `now` until so many bytes have come from the holder."""
+        """Return the seconds from `now` until `size` bytes have arrived from the holder."""
         if self._bytes_per_s <= 0:
             return 0.0
         with self._lock:

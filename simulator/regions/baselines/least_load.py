@@ -1,4 +1,4 @@
-"""Least load: the engine with the fewest requests in flight, the first of them on a tie (SkyWalker §5.1, LL)."""
+"""Least load: the engine with the fewest requests in flight, the first on a tie (SkyWalker §5.1, LL)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from routing.regions.region_view import WAIT, RegionChoice, RegionView
 
 
 class LeastLoad(msgspec.Struct, frozen=True):
-    """Knows no prefix and no other region."""
+    """Uses neither prefixes nor other regions."""
 
     lookahead: int = 1
 

@@ -1,4 +1,4 @@
-"""SGLang's router as SkyWalker's baseline has it (§5.1, §5.2, SGL): a tree per engine, ties to the first engine."""
+"""SGLang's router as SkyWalker's baseline (§5.1, §5.2, SGL): a tree per engine, ties to the first engine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from routing.regions.region_view import WAIT, RegionChoice, RegionEngineLoad, Re
 
 
 class SglangCacheAwareRegions(msgspec.Struct, frozen=True):
-    """The longest match above `cache_threshold`, else the smallest tree; the fewest requests where loads lie apart."""
+    """The longest match above `cache_threshold`, else the smallest tree; the fewest requests if loads are far apart."""
 
     cache_threshold: float = 0.5
     balance_abs_threshold: int = 32
@@ -16,7 +16,7 @@ class SglangCacheAwareRegions(msgspec.Struct, frozen=True):
     lookahead: int = 1
 
     def choose(self, view: RegionView) -> RegionChoice:
-        """Return the engine that the published rule takes among those with room."""
+        """Return the choice of the published rule among engines with room."""
         free = [(at, engine) for at, engine in enumerate(view.engines) if engine.has_room]
         if not free:
             return WAIT
@@ -32,5 +32,5 @@ class SglangCacheAwareRegions(msgspec.Struct, frozen=True):
         return most - least > self.balance_abs_threshold and most > self.balance_rel_threshold * least
 
 
-def _tree_size(each: tuple[int, RegionEngineLoad]) -> tuple[int, int]:
-    return each[1].indexed_tokens, each[0]
+def _tree_size(indexed: tuple[int, RegionEngineLoad]) -> tuple[int, int]:
+    return indexed[1].indexed_tokens, indexed[0]

@@ -106,7 +106,7 @@ FAULTS: list[tuple[FaultKind, float]] = [("hang", 14.0), ("lie", 14.0), ("stop",
 
 
 @pytest.mark.parametrize(("fault", "within_s"), FAULTS)
-def test_a_sick_engine_is_quarantined_and_nobody_without_a_token_is_lost(fault: FaultKind, within_s: float) -> None:
+def test_a_sick_engine_is_quarantined_and_no_request_without_a_token_is_lost(fault: FaultKind, within_s: float) -> None:
     simulation = fleet(rows([(4.0, 80.0)]), 4, faulty=True)
     automation = FleetAutomation(replace(OFF, health=HealthDocument(mode="act", slow_start_s=5.0)), PROFILE)
     automation.attach(simulation)
@@ -136,7 +136,7 @@ def slow_for(seconds: float, fault: FaultKind = "hang") -> FleetSimulation:
     return simulation
 
 
-def test_an_engine_that_stands_still_keeps_its_requests_until_it_goes_on() -> None:
+def test_a_paused_engine_keeps_its_requests_until_it_resumes() -> None:
     simulation = slow_for(100.0)
     waited = [item for item in simulation.history if (item.ttft_s or 0.0) > 90.0]
     assert waited
@@ -199,8 +199,8 @@ def test_healthy_engines_are_left_alone_in_bursts_that_they_cannot_serve() -> No
 
 def test_a_hot_prefix_gets_more_engines_and_gives_them_back() -> None:
     hot = [
-        replace(each, hash_ids=(*range(8), *each.hash_ids[:6])) if at % 2 and each.timestamp < 60_000 else each
-        for at, each in enumerate(rows([(16.0, 60.0), (4.0, 150.0)], tokens=7168, answer=5))
+        replace(row, hash_ids=(*range(8), *row.hash_ids[:6])) if at % 2 and row.timestamp < 60_000 else row
+        for at, row in enumerate(rows([(16.0, 60.0), (4.0, 150.0)], tokens=7168, answer=5))
     ]
     source = FixedArrivals(Workload(hot).arrivals(None, 5.0))
     steered = evaluation_policy(Stage(name="dual_map", params={"adaptive_key": False}), Stage(name="fifo"))

@@ -67,7 +67,7 @@ def test_seeds_run_in_children_and_give_means(trace: Path) -> None:
     assert means["ttft_mean_s"] == pytest.approx(sum(seed["ttft_mean_s"] for seed in means["seeds"]) / 2)
 
 
-def test_all_faults_are_told_at_once(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_faults_are_reported_together(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = [
         "--placement",
         "nearest",
@@ -81,9 +81,9 @@ def test_all_faults_are_told_at_once(trace: Path, capsys: pytest.CaptureFixture[
         "vllm",
     ]
     assert main([str(trace), *options]) == 2
-    told = capsys.readouterr().err
+    errors = capsys.readouterr().err
     for word in ("nearest", "--engines", "--qps", "KEY=VALUE", "vllm"):
-        assert word in told
+        assert word in errors
 
 
 @pytest.mark.parametrize(

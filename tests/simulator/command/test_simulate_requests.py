@@ -27,9 +27,9 @@ def report(tmp_path: Path, *options: str) -> dict:
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_every_generated_workload_can_be_simulated(name: str, tmp_path: Path) -> None:
-    found = report(tmp_path, name, "--qps", "2", "--max-input", "20480")
-    assert found["requests"] == 40
-    assert found["detail"]["finished_per_s"] > 0
+    result = report(tmp_path, name, "--qps", "2", "--max-input", "20480")
+    assert result["requests"] == 40
+    assert result["detail"]["finished_per_s"] > 0
 
 
 def test_settings_of_a_workload_reach_it(tmp_path: Path) -> None:

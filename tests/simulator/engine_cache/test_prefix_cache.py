@@ -96,7 +96,7 @@ def test_unpinning_what_is_not_pinned_is_an_error() -> None:
 
 
 class PlainLeafLru:
-    """The rule in its plainest form: on each eviction look at every leaf and take the longest unused."""
+    """The rule in its plainest form: each eviction scans every leaf and takes the least recently used."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity

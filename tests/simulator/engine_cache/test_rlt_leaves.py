@@ -28,7 +28,7 @@ def rlt(seed: int) -> EvictionRule:
 
 
 class PlainRlt:
-    """Algorithm 1 as it is written, over sets; it is told what was drawn and says whether that could be."""
+    """Algorithm 1 as it is written, over sets; it receives the drawn leaves and checks that each was possible."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -175,7 +175,7 @@ def test_on_theorem_8s_distribution_every_rule_misses_about_h_times_as_often_as_
     paths = [(*range(length - 1), length + rng.randrange(tails)) for _ in range(queries)]
     optimum = misses(paths, capacity, partial(BeladyLeaves, paths=paths)) - capacity
     ours = misses(paths, capacity, rule) - capacity
-    # One path of all is not held, whoever chooses which: eq. 18. The deviation is that of a draw per query.
+    # One path of all is not held, whichever it is: eq. 18. The deviation is that of a draw per query.
     expected = (queries - tails) / tails
     assert abs(ours - expected) < 4 * expected**0.5
     assert ours >= 0.8 * harmonic(tails) * optimum

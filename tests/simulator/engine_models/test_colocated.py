@@ -51,7 +51,7 @@ def test_a_request_larger_than_the_device_is_rejected() -> None:
         colocated(EngineProfile(device_tokens=100)).submit(PromptSequence("a", (), 90, 11), 0.0)
 
 
-def test_an_arrival_in_the_middle_of_many_steps_is_looked_at_after_the_running_one() -> None:
+def test_an_arrival_in_the_middle_of_many_steps_is_seen_after_the_running_one() -> None:
     profile = EngineProfile(step_per_context_token_s=0.0, step_per_sequence_s=0.0, step_base_s=0.02)
     for advanced in (True, False):
         engine = colocated(profile)

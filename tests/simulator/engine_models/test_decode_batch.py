@@ -40,7 +40,7 @@ def test_a_member_that_left_is_never_due() -> None:
     assert batch.context == 5
 
 
-def test_nobody_can_be_due_in_the_past() -> None:
+def test_no_member_can_be_due_in_the_past() -> None:
     batch = _batch(5)
     with pytest.raises(ValueError, match="due in 0"):
         batch.rearm("0", 0)

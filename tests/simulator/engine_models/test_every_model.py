@@ -27,7 +27,7 @@ def _arrivals() -> list[tuple[float, PromptSequence]]:
     arrivals, now = [], 0.0
     for number in range(120):
         now += rng.expovariate(2.0)
-        own = tuple(1000 * (number + 1) + place for place in range(rng.randint(1, 12)))
+        own = tuple(1000 * (number + 1) + index for index in range(rng.randint(1, 12)))
         keys = (*range(rng.choice((0, 4, 8))), *own)
         tokens = len(keys) * 512 - rng.randint(0, 511)
         arrivals.append((now, PromptSequence(f"r{number}", keys, tokens, rng.randint(1, 300))))

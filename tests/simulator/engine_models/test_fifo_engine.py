@@ -89,7 +89,7 @@ def test_a_late_call_does_not_let_a_request_jump_into_the_past() -> None:
     assert starts == ["a", "b", "urgent"]
 
 
-def test_hits_are_looked_up_at_the_start_and_blocks_stored_at_the_end() -> None:
+def test_hits_are_matched_at_the_start_and_blocks_stored_at_the_end() -> None:
     model = EngineModel(EngineProfile())
     keys = (1, 2, 3)
     model.submit(_sequence("a", keys, 1536), 0.0)
@@ -352,14 +352,14 @@ def test_a_window_keeps_what_is_before_the_ends_of_prompts_and_evicts_by_itself(
         return _of(events, PrefillStarted)[0].cached_tokens // 4, change
 
     hit, change = run("a", (1, 2, 3, 4, 5, 6), 0.0)
-    assert (hit, change.first_block, change.places, change.removed) == (0, 0, (4, 5), ())
+    assert (hit, change.first_block, change.positions, change.removed) == (0, 0, (4, 5), ())
     # Full attention has three blocks, of which the window is kept from now on.
     hit, change = run("b", (1, 2, 3, 7, 8, 9), 10.0)
-    assert (hit, change.first_block, change.places, change.removed) == (0, 0, (1, 2, 4, 5), (6,))
+    assert (hit, change.first_block, change.positions, change.removed) == (0, 0, (1, 2, 4, 5), (6,))
     hit, change = run("c", (1, 2, 3, 10), 20.0)
-    assert (hit, change.first_block, change.places, change.removed) == (3, 3, (3,), (5,))
+    assert (hit, change.first_block, change.positions, change.removed) == (3, 3, (3,), (5,))
     # Its last block has left the window, and full attention has all of them.
     hit, change = run("d", (1, 2, 3, 4, 5, 6), 30.0)
-    assert (hit, change.first_block, change.places, change.removed) == (3, 3, (4, 5), (9, 8))
+    assert (hit, change.first_block, change.positions, change.removed) == (3, 3, (4, 5), (9, 8))
     assert engine.reset_cache()
     assert run("e", (1, 2, 3, 4, 5, 6), 40.0)[0] == 0

@@ -39,15 +39,15 @@ def test_one_stage_and_one_chunk_is_the_reference() -> None:
 
 def test_a_long_prompt_is_faster_by_nearly_the_number_of_stages_and_a_short_one_no_slower() -> None:
     """128k tokens in 63 chunks over 4 stages: the pipeline is full but for its ends."""
-    found = {}
+    seconds = {}
     for stages in (1, 4):
         engine = PipelinedEngine(EngineProfile(max_batched_tokens=2048, pipeline_stages=stages))
         engine.submit(prompt("long", 131_072), 0.0)
         long_s = first_tokens(engine)["long"]
         engine.submit(prompt("short", 1024, 5000), 1000.0)
-        found[stages] = long_s, first_tokens(engine)["short"] - 1000.0
-    assert found[1][0] / found[4][0] > 3.5
-    assert found[4][1] == pytest.approx(found[1][1])
+        seconds[stages] = long_s, first_tokens(engine)["short"] - 1000.0
+    assert seconds[1][0] / seconds[4][0] > 3.5
+    assert seconds[4][1] == pytest.approx(seconds[1][1])
 
 
 def test_prompts_follow_each_other_through_the_pipeline() -> None:

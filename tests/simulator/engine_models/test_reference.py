@@ -27,7 +27,7 @@ def test_a_cold_prompt_takes_what_the_study_says() -> None:
     assert first.at_s == pytest.approx(1.0 + 0.010 + 0.08e-3 * 9585 + 2e-9 * 9585 * 9585 / 2)
 
 
-def test_hits_are_looked_up_at_the_start_and_blocks_stored_at_the_end() -> None:
+def test_hits_are_matched_at_the_start_and_blocks_stored_at_the_end() -> None:
     engine = ReferenceEngine(EngineProfile())
     engine.submit(PromptSequence("a", (1, 2), 1024), 0.0)
     engine.advance(0.05)

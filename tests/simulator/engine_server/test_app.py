@@ -75,7 +75,7 @@ async def test_health_is_empty_and_200(engine: RunningEngine) -> None:
         assert (response.status, await response.read()) == (200, b"")
 
 
-async def test_version_and_event_sources_are_told(start_engine: StartEngine) -> None:
+async def test_version_and_event_sources_are_reported(start_engine: StartEngine) -> None:
     events, replay = free_port(), free_port()
     engine = await start_engine(kv_events_port=events, kv_replay_port=replay)
     assert (await _json(engine, "GET", "/version"))[1]["version"].startswith("0.32.0")

@@ -82,8 +82,8 @@ def test_an_engine_imports_neither_django_nor_openai_nor_numpy() -> None:
         "import sys, simulator.engine_server.command_line; "
         "print([name for name in ('django', 'openai', 'numpy', 'aiohttp', 'pydantic') if name in sys.modules])"
     )
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=PATIENCE_S, check=True)
-    assert found.stdout.strip() == b"[]"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=PATIENCE_S, check=True)
+    assert result.stdout.strip() == b"[]"
 
 
 @pytest.mark.parametrize(

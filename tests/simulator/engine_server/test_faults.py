@@ -1,4 +1,4 @@
-"""Faults on purpose: the engine stands or crawls or lies while /health says 200, and is well again when it is told."""
+"""Deliberate faults: the engine hangs, crawls or lies while /health answers 200, and recovers when it is healed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from simulator.engine_server import engine_runtime
-from simulator.engine_server.faults import CRAWL_FACTOR, ToldMetrics, rate_under
+from simulator.engine_server.faults import CRAWL_FACTOR, ReportedMetrics, rate_under
 from simulator.engine_server.model_clock import ModelClock
 from tests.simulator.conftest import RunningEngine, StartEngine
 
@@ -32,7 +32,7 @@ async def _complete(engine: RunningEngine) -> int:
 
 
 @pytest.mark.parametrize("fault", ["hang", "lie", "idle", "sleep", "compile"])
-async def test_an_engine_that_stands_is_well_by_its_health_and_goes_on_when_healed(
+async def test_a_hanging_engine_is_well_by_its_health_and_resumes_when_healed(
     start_engine: StartEngine, fault: str
 ) -> None:
     engine = await start_engine(faults=True)
@@ -82,36 +82,36 @@ async def test_an_unknown_fault_is_rejected(start_engine: StartEngine) -> None:
 
 
 def test_metrics_say_what_the_fault_makes_them_say() -> None:
-    told = ToldMetrics()
-    assert (told.text(TRUE), told.load(4)) == (TRUE, 4)
-    told.begin("idle")
-    assert b"running{" in told.text(TRUE)
-    assert (b"} 3.0" in told.text(TRUE), told.load(4)) == (False, 0)
-    told.begin("garbage")
-    assert told.text(TRUE).count(b"} NaN") == 2
-    told.begin("sleep")
-    assert told.text(TRUE) == TRUE + b'vllm:engine_sleep_state{engine="0",sleep_state="awake"} 0.0\n'
+    reported = ReportedMetrics()
+    assert (reported.text(TRUE), reported.load(4)) == (TRUE, 4)
+    reported.begin("idle")
+    assert b"running{" in reported.text(TRUE)
+    assert (b"} 3.0" in reported.text(TRUE), reported.load(4)) == (False, 0)
+    reported.begin("garbage")
+    assert reported.text(TRUE).count(b"} NaN") == 2
+    reported.begin("sleep")
+    assert reported.text(TRUE) == TRUE + b'vllm:engine_sleep_state{engine="0",sleep_state="awake"} 0.0\n'
 
 
 def test_frozen_metrics_stay_what_they_were() -> None:
-    told = ToldMetrics()
-    told.begin("frozen")
-    assert told.text(TRUE) == TRUE
-    assert told.text(b"later") == TRUE
-    told.begin("")
-    assert told.text(b"later") == b"later"
+    reported = ReportedMetrics()
+    reported.begin("frozen")
+    assert reported.text(TRUE) == TRUE
+    assert reported.text(b"later") == TRUE
+    reported.begin("")
+    assert reported.text(b"later") == b"later"
 
 
 def test_lying_counters_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     now: Any = iter([10.0, 12.0])
     monkeypatch.setattr("simulator.engine_server.faults.time.monotonic", lambda: next(now))
-    told = ToldMetrics()
-    told.begin("lie")
-    assert b"generation_tokens_total" in (said := told.text(TRUE))
+    reported = ReportedMetrics()
+    reported.begin("lie")
+    assert b"generation_tokens_total" in (said := reported.text(TRUE))
     assert b"} 900.0" in said
 
 
-def test_time_stands_crawls_and_goes_on_without_a_jump(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_stops_crawls_and_resumes_without_a_jump(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("simulator.engine_server.model_clock.time.monotonic", lambda: now[0])
     clock = ModelClock(2.0)

@@ -92,7 +92,7 @@ async def test_the_request_id_names_the_answer(engine: RunningEngine) -> None:
     assert plain["id"] == 'cmpl-abc"1'
 
 
-async def test_the_same_request_id_twice_at_once_disturbs_nobody(engine: RunningEngine) -> None:
+async def test_the_same_request_id_twice_at_once_disturbs_no_request(engine: RunningEngine) -> None:
     headers = {"X-Request-Id": "twin"}
     answers = await asyncio.gather(
         *[_post(engine, "/v1/completions", headers, prompt="x", max_tokens=5) for _ in range(4)]

@@ -75,14 +75,14 @@ async def test_a_name_of_any_signs_is_found_again(start_engine: StartEngine) -> 
     assert (await post(second, prompt=PROMPT, max_tokens=2, kv_transfer_params=params))[0] == 200
 
 
-async def test_a_prompt_that_nobody_fetches_is_given_up(start_engine: StartEngine) -> None:
+async def test_a_prompt_that_is_not_fetched_is_given_up(start_engine: StartEngine) -> None:
     first, _ = await pair(start_engine, hold_s=0.05)
     await prefill(first)
     await until(lambda: not first.server.runtime.model.kv_usage)
     assert await metric(first, "vllm:nixl_num_kv_expired_reqs_total") == 1
 
 
-async def test_held_prompts_give_way_before_an_idle_engine_stands_still(start_engine: StartEngine) -> None:
+async def test_held_prompts_are_released_before_an_idle_engine_blocks(start_engine: StartEngine) -> None:
     engine = await start_engine(profile=PROFILE, role="prefill")
     async with asyncio.timeout(PATIENCE_S):
         for number in range(8):

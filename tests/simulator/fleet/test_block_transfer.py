@@ -63,9 +63,9 @@ def test_one_senders_transfers_go_one_after_another() -> None:
 
 
 def test_landed_blocks_are_in_the_receivers_cache_and_announced() -> None:
-    told: list[EngineEvent] = []
+    published: list[EngineEvent] = []
     receiver = station("receiver", *ASKED.keys[:1])
-    moved = land(receiver, ASKED, 3, 2.0, lambda _, events: told.extend(events))
+    moved = land(receiver, ASKED, 3, 2.0, lambda _, events: published.extend(events))
     assert moved == 2 * 512
     assert receiver.engine.cached_blocks == 3
-    assert len(told) == 1
+    assert len(published) == 1

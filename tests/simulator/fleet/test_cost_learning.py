@@ -25,12 +25,12 @@ def policy(cost: str, written: PrefillCostDocument | None = None) -> RoutingPoli
 
 def runs(*policies: RoutingPolicy) -> list[tuple[FleetSimulation, float]]:
     workload = Workload(generate_workload("toolagent_like", seed=7, rows=1200), max_input=20_480)
-    found = []
+    results = []
     for item in policies:
         spec = RunSpec(policy=item, engines=4, qps=12.5, warmup=300)
         simulation = run(spec, workload)
-        found.append((simulation, report_of(spec, workload, simulation, 0.0).slo_share))
-    return found
+        results.append((simulation, report_of(spec, workload, simulation, 0.0).slo_share))
+    return results
 
 
 def test_where_the_written_costs_are_wrong_what_is_learned_keeps_requests_on_time() -> None:
@@ -84,7 +84,7 @@ def test_it_is_published_in_steps_and_only_while_the_policy_wants_it() -> None:
     assert not learning.due(1000.0)
 
 
-def test_other_written_costs_begin_the_learning_anew() -> None:
+def test_other_written_costs_restart_the_learning() -> None:
     learning = CostLearning(policy("fitted", FLAT))
     facts = [EngineFacts("e-1", 1, True)]
     learning.facts(facts)

@@ -94,7 +94,7 @@ def test_a_prompt_over_the_cache_fails_and_holds_nothing_up() -> None:
     assert [record.status for record in simulation.history] == [FAILED, FINISHED]
 
 
-def test_requests_of_an_engine_that_dies_are_placed_anew() -> None:
+def test_requests_of_an_engine_that_dies_are_placed_again() -> None:
     rows = [row(0, (number, number + 1)) for number in range(0, 12, 2)]
     simulation, _ = simulated(rows, changes=[EngineDies(0.05, "e-001")])
     assert all(record.status == FINISHED for record in simulation.history)
@@ -177,8 +177,8 @@ def test_fetched_blocks_land_before_the_prefill_and_stay() -> None:
 def test_engines_that_cannot_transfer_are_asked_to_compute_as_in_a_live_pool() -> None:
     rows = [row(0, range(40)), *(row(10, (*range(40), 100 + number)) for number in range(8))]
     runs = [simulated(rows, spec(name, engines=4))[0].history for name in ("mooncake", "min_ttft")]
-    told = [[(item.engine_id, item.ttft_s, item.transferred_tokens) for item in run] for run in runs]
-    assert told[0] == told[1]
+    results = [[(item.engine_id, item.ttft_s, item.transferred_tokens) for item in run] for run in runs]
+    assert results[0] == results[1]
 
 
 @given(seed=st.integers(0, 2**32))

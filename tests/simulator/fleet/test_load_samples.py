@@ -35,7 +35,7 @@ def test_it_is_the_load_cv_that_the_gateway_shows() -> None:
     loads = [[8_000, 0, 500, 0], [0, 9_000, 500, 0], [4_000, 4_000, 0, 0]]
     smoother, shown = LoadSmoother(), []
     for second, pending in enumerate(loads):
-        shown.append(load_cv(smoother.update({str(at): float(each) for at, each in enumerate(pending)}, second)))
+        shown.append(load_cv(smoother.update({str(at): float(tokens) for at, tokens in enumerate(pending)}, second)))
     assert sampled(*loads, every_s=1.0).mean_cv == pytest.approx(sum(shown) / 3)
 
 

@@ -62,7 +62,7 @@ def test_the_same_seed_gives_the_same_ends(owner: bool) -> None:
         ["--gateways", "2", "--prefill", "2", "--decode", "2"],
     ],
 )
-def test_options_that_do_not_go_together_are_told(options: list[str], tmp_path: Path) -> None:
+def test_incompatible_options_are_reported(options: list[str], tmp_path: Path) -> None:
     trace = tmp_path / "trace.jsonl"
     write_trace(trace, [TraceRow(0, 5, 1, ())])
     parser = argparse.ArgumentParser()

@@ -87,7 +87,7 @@ def test_ssd_has_a_price_of_its_own() -> None:
     assert all(nodes.ledger.ssd_rate(node).s_per_byte > 1 / 2e9 for node in read)
 
 
-def test_orders_bring_documents_to_the_own_node_and_tell_what_that_saved() -> None:
+def test_orders_bring_documents_to_the_engines_node_and_report_what_that_saved() -> None:
     nodes = nodes_of(ran(SPEC))
     worth = nodes.worth
     assert worth.prefetches + worth.replicas > 0

@@ -36,16 +36,16 @@ def test_ephemeral_blocks_are_not_kept_and_context_caches_outlast_others() -> No
     assert cache.holds([2, 3]).blocks == 0
 
 
-def test_what_is_told_adds_up_to_what_is_held() -> None:
-    random, cache, told = Random(3), NodeCache(16, 40), dict[int, tuple[bool, bool]]()
+def test_reported_changes_add_up_to_what_is_held() -> None:
+    random, cache, reported = Random(3), NodeCache(16, 40), dict[int, tuple[bool, bool]]()
     for now in range(400):
         prompt = [100 * random.randrange(12) + block for block in range(random.randrange(1, 6))]
         if random.random() < 0.6:
             cache.put(prompt, float(now))
         else:
             cache.read(prompt, float(now))
-        told.update(cache.take_changed())
+        reported.update(cache.take_changed())
         cache.check()
-    held = {key: state for key, state in told.items() if state[0]}
+    held = {key: state for key, state in reported.items() if state[0]}
     assert len(held) == len(cache.catalog)
     assert sum(dram for _, dram in held.values()) <= 16

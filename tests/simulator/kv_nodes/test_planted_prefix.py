@@ -58,9 +58,9 @@ def fleet(
 
 def p90_ttft_s(simulation: FleetSimulation, rows: list[TraceRow]) -> float:
     hot = [
-        each.ttft_s
-        for each, row in zip(simulation.history[1:], sorted(rows, key=lambda row: row.timestamp), strict=True)
-        if row.hash_ids[0] == BASE and each.ttft_s is not None
+        record.ttft_s
+        for record, row in zip(simulation.history[1:], sorted(rows, key=lambda row: row.timestamp), strict=True)
+        if row.hash_ids[0] == BASE and record.ttft_s is not None
     ]
     assert len(hot) >= SECONDS
     return sorted(hot)[int(0.9 * len(hot))]

@@ -1,4 +1,4 @@
-"""Documents that one node alone has, asked for faster than they are served: prefetch makes nobody wait longer.
+"""Documents on one node only, requested faster than they are served: prefetch makes no request wait longer.
 
 It is what `bench.kv.live --parts prefetch` sends to live processes, under the virtual clock.
 """
@@ -42,13 +42,13 @@ def served(link_bytes_per_s: float, *, orders: bool) -> FleetSimulation:
 
 
 def mean_ttft_s(simulation: FleetSimulation) -> float:
-    found = [item.ttft_s for item in simulation.history[16:] if item.ttft_s is not None]
-    assert len(found) == 16
-    return sum(found) / len(found)
+    times_s = [item.ttft_s for item in simulation.history[16:] if item.ttft_s is not None]
+    assert len(times_s) == 16
+    return sum(times_s) / len(times_s)
 
 
 @pytest.mark.parametrize(("link_bytes_per_s", "ratio"), [(12.5e9, 1.0), (3.125e9, 0.9), (1e9, 1.02)])
-def test_a_prefetch_makes_nobody_wait_longer(link_bytes_per_s: float, ratio: float) -> None:
+def test_a_prefetch_makes_no_request_wait_longer(link_bytes_per_s: float, ratio: float) -> None:
     with_it, without = served(link_bytes_per_s, orders=True), served(link_bytes_per_s, orders=False)
     assert with_it.nodes is not None
     assert with_it.nodes.worth.prefetches > 0

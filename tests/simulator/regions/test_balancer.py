@@ -29,10 +29,10 @@ class Regions:
             balancer.join(BatchEngine("e", balancer.region, self.clock, memory, BatchEngineProfile(), balancer.ended))
             balancer.meet(other)
 
-    def say_pending(self, pending: int, *places: int) -> None:
-        """Let balancers have heard from probes that requests are pending at their engine."""
-        for place in places:
-            self.balancers[place].engines[0].pending = pending
+    def say_pending(self, pending: int, *indices: int) -> None:
+        """Let the probes of these balancers report pending requests at their engine."""
+        for index in indices:
+            self.balancers[index].engines[0].pending = pending
 
 
 def test_the_head_blocks_the_queue_of_skywalker_and_others_pass_it_in_ours() -> None:
@@ -52,7 +52,7 @@ def test_the_head_blocks_the_queue_of_skywalker_and_others_pass_it_in_ours() -> 
         assert len(us.queue) == left
 
 
-def test_a_full_region_forwards_once_it_has_heard_that_another_has_room() -> None:
+def test_a_full_region_forwards_once_another_reports_room() -> None:
     regions = Regions(SkyWalkerRegions())
     us, eu = regions.balancers
     regions.say_pending(1, 0)

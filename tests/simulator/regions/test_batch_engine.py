@@ -9,7 +9,7 @@ from simulator.virtual_clock import VirtualClock
 
 
 def request(*segments: tuple[int, int], output: int = 10, key: int = 900) -> RegionRequest:
-    prompt: Prompt = EMPTY.then(*[PromptSegment(each, tokens) for each, tokens in segments])
+    prompt: Prompt = EMPTY.then(*[PromptSegment(name, tokens) for name, tokens in segments])
     return RegionRequest(prompt, PromptSegment(key, output), 1, "us")
 
 
@@ -20,7 +20,9 @@ class Bench:
         self.clock, self.memory = VirtualClock(), KvMemory(kv_tokens)
         self.ended: list[RegionRequest] = []
         profile = BatchEngineProfile(speed=speed)
-        self.engine = BatchEngine("e", "us", self.clock, self.memory, profile, lambda each, _: self.ended.append(each))
+        self.engine = BatchEngine(
+            "e", "us", self.clock, self.memory, profile, lambda ended, _: self.ended.append(ended)
+        )
 
     def run(self, *requests: RegionRequest, until: float = 600.0) -> None:
         for item in requests:

@@ -9,7 +9,7 @@ from simulator.regions.region_run import RegionRun, RegionSpec
 from simulator.regions.workloads import WORKLOADS
 
 SHORT = RegionSpec("tot", "ours", seed=7, clients=(8, 3, 3), replicas=(1, 1, 1), duration_s=40.0, warmup_s=5.0)
-each_policy = pytest.mark.parametrize("policy", POLICIES)
+every_policy = pytest.mark.parametrize("policy", POLICIES)
 
 
 def drained(spec: RegionSpec) -> RegionRun:
@@ -22,7 +22,7 @@ def drained(spec: RegionSpec) -> RegionRun:
     return run
 
 
-@each_policy
+@every_policy
 def test_the_same_seed_gives_the_same_numbers(policy: str) -> None:
     spec = replace(SHORT, policy=policy)
     assert RegionRun(spec).run() == RegionRun(spec).run()
@@ -32,7 +32,7 @@ def test_another_seed_gives_other_numbers() -> None:
     assert RegionRun(SHORT).run().tokens_per_s != RegionRun(replace(SHORT, seed=8)).run().tokens_per_s
 
 
-@each_policy
+@every_policy
 def test_no_request_is_lost_and_nothing_stays_counted(policy: str) -> None:
     run = drained(replace(SHORT, policy=policy, workload="arena", kv_tokens=8_000))
     assert run.requests
@@ -46,7 +46,7 @@ def test_no_request_is_lost_and_nothing_stays_counted(policy: str) -> None:
         assert all(known.in_flight == 0 for known in balancer.engines)
 
 
-@each_policy
+@every_policy
 def test_no_first_token_comes_before_its_way_and_its_prefill(policy: str) -> None:
     run = RegionRun(replace(SHORT, policy=policy))
     run.run()
@@ -81,7 +81,7 @@ def test_all_policies_are_asked_the_same_requests(workload: str) -> None:
         run = RegionRun(replace(SHORT, workload=workload, policy=policy))
         run.run()
         mine = [request for request in run.requests if request.client == 0]
-        asked.append({(item.session_key, item.place): (item.prompt.tokens, item.output.tokens) for item in mine})
+        asked.append({(item.session_key, item.position): (item.prompt.tokens, item.output.tokens) for item in mine})
     both = asked[0].keys() & asked[1].keys()
     assert both
     assert all(asked[0][name] == asked[1][name] for name in both)

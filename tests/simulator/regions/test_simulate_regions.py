@@ -58,7 +58,7 @@ def test_a_wrong_option_is_rejected_with_its_reason(
     assert says in capsys.readouterr().err
 
 
-def test_replicas_can_be_told_per_region(capsys: pytest.CaptureFixture[str]) -> None:
+def test_replicas_can_be_given_per_region(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tot", "--policy", "ours", "--replicas", "2:0:0", *SHORT]) == 0
     assert main(["tot", "--policy", "ours", "--replicas", "4", *SHORT]) == 0
     assert " 0.0%" in capsys.readouterr().out

@@ -15,7 +15,7 @@ def test_no_rules_cost_nothing() -> None:
     assert cost.free.crossed_share > 0
 
 
-def test_rules_that_keep_everything_at_home_cost_throughput_and_the_rule_to_blame_is_told() -> None:
+def test_rules_that_keep_everything_at_home_cost_throughput_and_the_rule_to_blame_is_named() -> None:
     harmless = SovereigntyRule("clinic may", tenants=("clinic",))
     cost = cost_of(CostQuestion(SovereigntyDocument(rules=(harmless, NOTHING_LEAVES)), {"eu": 1, "us": 1}))
     assert cost.ruled.over_free < 1.0

@@ -52,8 +52,8 @@ def document(rng: Random, regions: tuple[str, ...]) -> SovereigntyDocument:
         return tuple(rng.sample(names, rng.randint(1, len(names)))) if rng.random() < 0.6 else ()
 
     rules = [
-        SovereigntyRule(f"rule {place}", some(TENANTS[1:]), some(regions), some(regions), rng.random() < 0.5)
-        for place in range(rng.randint(0, 6))
+        SovereigntyRule(f"rule {number}", some(TENANTS[1:]), some(regions), some(regions), rng.random() < 0.5)
+        for number in range(rng.randint(0, 6))
     ]
     return SovereigntyDocument(default=rng.choice(("allow", "deny")), rules=tuple(rules))
 

@@ -57,7 +57,7 @@ async def test_qps_and_speed_set_the_pace(engine: RunningEngine) -> None:
     assert 0.29 <= time.monotonic() - started < 5, "6 rows at 2 × 10 per second span 0.3 s, not 5"
 
 
-async def test_in_flight_is_bounded_and_the_lag_is_told(start_engine: StartEngine) -> None:
+async def test_in_flight_is_bounded_and_the_lag_is_reported(start_engine: StartEngine) -> None:
     engine = await start_engine(time_scale=2.0)
     most = 0
 

@@ -17,7 +17,7 @@ SCALING = ScalingDocument(
 POLICY = AutomationPolicy(scaling=SCALING)
 
 
-def test_a_run_tells_what_its_automations_planned_and_why() -> None:
+def test_a_run_reports_what_its_automations_planned_and_why() -> None:
     simulation, automation = run_automated(spec(engines=1, qps=4.0), chat(120), POLICY)
     plans = plan_rows(automation)
     assert [plan.automation for plan in plans if plan.what == "1 to 5 engines"] == ["scaling"]

@@ -44,8 +44,8 @@ def test_a_run_is_cut_short_only_where_it_must_fail(qps: float, order: str) -> N
 def test_goodput_counts_the_rate_that_holds_and_not_the_next() -> None:
     workload, run_spec = chat(250), spec("least_cost", "fifo", warmup=20)
     tried: dict[float, bool] = {}
-    found = find_goodput(run_spec, workload, tried.__setitem__)
-    assert found.by_both <= found.by_requests
-    assert tried[found.by_requests]
-    assert not any(tried.get(round(found.by_requests + beyond / 10, 1), True) for beyond in (1, 2, 3))
-    assert found.runs == len(tried)
+    goodput = find_goodput(run_spec, workload, tried.__setitem__)
+    assert goodput.by_both <= goodput.by_requests
+    assert tried[goodput.by_requests]
+    assert not any(tried.get(round(goodput.by_requests + beyond / 10, 1), True) for beyond in (1, 2, 3))
+    assert goodput.runs == len(tried)

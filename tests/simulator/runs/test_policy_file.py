@@ -34,9 +34,9 @@ def written(tmp_path: Path, content: object) -> Path:
 
 def test_a_whole_policy_is_read_in_both_halves(tmp_path: Path) -> None:
     document = {**msgspec.to_builtins(ROUTING), "automation": msgspec.to_builtins(AUTOMATION)}
-    found = read_policy(written(tmp_path, document))
-    assert type(found.routing) is RoutingPolicy
-    assert found == PolicyDocuments(routing=ROUTING, automation=AUTOMATION)
+    documents = read_policy(written(tmp_path, document))
+    assert type(documents.routing) is RoutingPolicy
+    assert documents == PolicyDocuments(routing=ROUTING, automation=AUTOMATION)
 
 
 def test_a_routing_policy_alone_steers_nothing(tmp_path: Path) -> None:
@@ -105,10 +105,10 @@ def before(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_policy_of_the_schema_before_is_upgraded_in_both_halves_and_that_is_said(tmp_path: Path) -> None:
     old = {"schema_version": 0, "slo_ms": 2500, "automation": {"schema_version": 0, "engines": 3}}
     path = written(tmp_path, old)
-    found = read_policy(path)
-    assert found.routing == RoutingPolicy(ttft_slo_s=2.5)
-    assert found.automation == AutomationPolicy(scaling=ScalingDocument(min_engines=3))
-    assert found.notes == (
+    documents = read_policy(path)
+    assert documents.routing == RoutingPolicy(ttft_slo_s=2.5)
+    assert documents.automation == AutomationPolicy(scaling=ScalingDocument(min_engines=3))
+    assert documents.notes == (
         f"{path} is of schema 0; it was read as schema 1, and the file left as it is",
         f"{path}: automation is of schema 0; it was read as schema 1, and the file left as it is",
     )

@@ -61,7 +61,7 @@ def test_a_slow_answer_is_late_where_the_time_between_tokens_has_an_objective() 
     assert free["e2e_p90_s"] == pytest.approx(free["ttft_p50_s"] + 19 * free["itl_p90_s"], rel=0.1)
 
 
-def test_bands_tell_who_pays() -> None:
+def test_bands_show_which_lengths_pay() -> None:
     rows = [row(0, range(number * 40, number * 40 + number + 1)) for number in range(20)]
     bands = reported(spec(engines=1), Workload(rows))["detail"]["bands"]
     assert [band["requests"] for band in bands] == [5, 5, 5, 5, 2]

@@ -55,7 +55,7 @@ def test_it_ends_at_its_limit(recording: Path) -> None:
         run_in_child(task(recording, RoutingPolicy()), max_s=0.0)
 
 
-def test_a_bad_recording_policy_or_model_is_told(recording: Path, tmp_path: Path) -> None:
+def test_a_bad_recording_policy_or_model_is_reported(recording: Path, tmp_path: Path) -> None:
     with pytest.raises(WhatIfError, match="no such file"):
         run_in_child(task(tmp_path / "none.jsonl", RoutingPolicy()))
     with pytest.raises(WhatIfError, match=r"placement\.name: 'nearest'"):

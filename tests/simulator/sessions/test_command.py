@@ -22,7 +22,7 @@ def test_it_writes_one_row_per_system_and_seed(tmp_path: Path, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "told"),
+    ("option", "value", "message"),
     [
         ("--system", "fastest", "ondemand"),
         ("--users", "0", "whole number"),
@@ -33,7 +33,7 @@ def test_it_writes_one_row_per_system_and_seed(tmp_path: Path, capsys: pytest.Ca
         ("--hbm-tokens", "5", "--hbm-tokens"),
     ],
 )
-def test_a_wrong_option_is_told(option: str, value: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_option_is_reported(option: str, value: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     given = {"--system": "ours", "--users": "8"} | {option: value}
     assert main(["chat", *(word for pair in given.items() for word in pair)]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err

@@ -77,7 +77,7 @@ def test_sums_hold_under_any_operations() -> None:
         host.check()
 
 
-def test_check_tells_wrong_sums() -> None:
+def test_check_reports_wrong_sums() -> None:
     host = HostMemory(100)
     host.used_tokens = 1
     with pytest.raises(ValueError, match="host memory"):

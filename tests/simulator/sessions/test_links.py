@@ -17,8 +17,8 @@ def link(clock: VirtualClock) -> SessionLink:
 
 
 def landing(clock: VirtualClock, ends: list[tuple[str, float]], name: str):
-    def landed(each: SessionTransfer) -> None:
-        if each.done:
+    def landed(transfer: SessionTransfer) -> None:
+        if transfer.done:
             ends.append((name, clock.now))
 
     return landed
@@ -92,7 +92,7 @@ def test_the_wait_is_the_backlog_of_ones_own_class_and_above(clock: VirtualClock
     assert link.wait_s(urgent=False) == pytest.approx(1.0)
 
 
-def test_a_link_that_carried_too_much_is_told(clock: VirtualClock, link: SessionLink) -> None:
+def test_a_link_that_carried_too_much_is_reported(clock: VirtualClock, link: SessionLink) -> None:
     clock.run(1.0)
     link.carried_bytes = 5 * GB
     with pytest.raises(OverbookedSessionLinkError):

@@ -116,7 +116,7 @@ def test_a_request_leaves_at_the_end_of_a_step_with_the_tokens_it_lacks() -> Non
     bench = Bench()
     turn = bench.turn(100, 100)
     left: list[tuple[bool, int]] = []
-    leave: Callable[[Turn, bool], None] = lambda each, gone: left.append((gone, bench.engine.tokens_left(each)))  # noqa: E731
+    leave: Callable[[Turn, bool], None] = lambda moved, gone: left.append((gone, bench.engine.tokens_left(moved)))  # noqa: E731
     bench.clock.at(prefill_step_s(100) + 0.030, lambda: bench.engine.leave(turn, leave))
     bench.clock.run(10.0)
     assert left == [(True, 96)]

@@ -56,7 +56,7 @@ def test_ours_without_any_advisory_is_on_demand() -> None:
     assert ours == msgspec.structs.replace(ondemand, system="ours")
 
 
-def test_prefetches_for_nobody_are_wasted() -> None:
+def test_prefetches_without_a_request_are_wasted() -> None:
     assert run_sessions(small(spurious=1.0)).wasted_bytes > run_sessions(SMALL).wasted_bytes
     assert run_sessions(small(system="ondemand", spurious=1.0)).wasted_bytes == 0.0
 
@@ -66,7 +66,7 @@ def test_caches_that_are_kept_beat_recomputing_where_contexts_are_long() -> None
     assert run_sessions(loaded).norm_ms_per_token < run_sessions(small(users=160, system="recompute")).norm_ms_per_token
 
 
-def test_an_unknown_system_is_told_with_those_there_are() -> None:
+def test_an_unknown_system_is_reported_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match="ondemand"):
         system_named("fastest")
 

@@ -12,7 +12,7 @@ def infinite_reuse(rows: Sequence[TraceRow]) -> tuple[float, float]:
     seen: set[int] = set()
     hits, halves = 0, 0
     for row in rows:
-        depth = next((place for place, block in enumerate(row.hash_ids) if block not in seen), len(row.hash_ids))
+        depth = next((index for index, block in enumerate(row.hash_ids) if block not in seen), len(row.hash_ids))
         seen.update(row.hash_ids)
         hit = min(depth * BLOCK_TOKENS, row.input_length)
         hits += hit

@@ -12,9 +12,9 @@ def test_a_closed_loop_has_no_more_requests_than_clients_and_is_sampled_while_al
     workload = chat(60)
     asked = spec(arrivals=ArrivalPattern(kind="closed", clients=3), warmup=10)
     simulation = simulation_of(asked, workload)
-    standing: list[int] = []
-    simulation.run(lambda running: standing.append(running.unfinished) or False)
-    assert max(standing) == 3
+    waiting: list[int] = []
+    simulation.run(lambda running: waiting.append(running.unfinished) or False)
+    assert max(waiting) == 3
     assert {record.status for record in simulation.history} == {"finished"}
     assert simulation.samples.mean_cv > 0
 

@@ -71,9 +71,9 @@ def test_a_fleet_never_has_more_requests_than_there_are_clients_and_serves_them_
     policy = evaluation_policy(Stage(name="least_cost"), Stage(name="fifo"))
     loop = ClosedLoop(workload.arrivals(None, 5.0), clients=5, think_s=0.5, seed=3)
     simulation = simulation_of(RunSpec(policy=policy, engines=2, engine_model="chunked"), workload, source=loop)
-    standing: list[int] = []
-    simulation.run(lambda running: standing.append(running.unfinished) or False)
-    assert 2 <= max(standing) <= 5
+    in_flight: list[int] = []
+    simulation.run(lambda running: in_flight.append(running.unfinished) or False)
+    assert 2 <= max(in_flight) <= 5
     assert {record.status for record in simulation.history} == {"finished"}
     assert len(simulation.history) == 120
     turns: dict[str, list[tuple[float, float]]] = {}

@@ -15,7 +15,7 @@ def _reuse(rows: list[TraceRow]) -> tuple[float, float, float]:
     seen: set[int] = set()
     hits, halves, shallow = 0, 0, 0
     for row in rows:
-        depth = next((place for place, block in enumerate(row.hash_ids) if block not in seen), len(row.hash_ids))
+        depth = next((index for index, block in enumerate(row.hash_ids) if block not in seen), len(row.hash_ids))
         seen.update(row.hash_ids)
         hit = min(depth * BLOCK_TOKENS, row.input_length)
         hits += hit
@@ -53,7 +53,7 @@ def test_requests_arrive_at_the_published_rate(rows: list[TraceRow]) -> None:
     assert len(rows) / (rows[-1].timestamp / 1000) == pytest.approx(3.4, rel=0.08)
 
 
-def test_ids_stand_for_prefixes_and_fill_the_prompt(rows: list[TraceRow]) -> None:
+def test_ids_name_prefixes_and_fill_the_prompt(rows: list[TraceRow]) -> None:
     before: dict[int, int] = {}
     for row in rows:
         assert len(row.hash_ids) == -(-row.input_length // BLOCK_TOKENS)

@@ -27,7 +27,7 @@ def test_the_papers_setting_has_4096_requests_of_five_lengths() -> None:
 def test_a_group_shares_the_whole_blocks_of_its_prefix(ratio: float, blocks: tuple[int, ...]) -> None:
     shape = SharedPrefixShape(ratio=ratio)
     rows = list(shared_prefix(1, shape))
-    saved = sum((26 if place < 3 else 25) * 31 * count * BLOCK_TOKENS for place, count in enumerate(blocks))
+    saved = sum((26 if index < 3 else 25) * 31 * count * BLOCK_TOKENS for index, count in enumerate(blocks))
     assert infinite_reuse(rows)[0] == pytest.approx(saved / sum(row.input_length for row in rows))
 
 

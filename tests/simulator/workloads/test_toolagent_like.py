@@ -48,7 +48,7 @@ def test_rows_come_by_arrival_at_the_published_rate(rows: list[TraceRow]) -> Non
     assert len(rows) / (times[-1] / 1000) == pytest.approx(6.56, rel=0.05)
 
 
-def test_ids_stand_for_prefixes_and_fill_the_prompt(rows: list[TraceRow]) -> None:
+def test_ids_name_prefixes_and_fill_the_prompt(rows: list[TraceRow]) -> None:
     before: dict[int, int] = {}
     for row in rows:
         assert len(row.hash_ids) == -(-row.input_length // BLOCK_TOKENS)

@@ -178,7 +178,7 @@ def test_all_others_are_signed_out(admin: Client) -> None:
     assert admin.get("/access/sessions").status_code == 200
 
 
-def test_nobody_ends_the_session_of_somebody_else(admin: Client) -> None:
+def test_people_cannot_end_the_sessions_of_others(admin: Client) -> None:
     viewer = client_of(make_person("viewer"))
     session = ConsoleSession.objects.get(user__username="admin")
     assert viewer.post(f"/access/sessions/{session.session_id}/end").status_code == 403

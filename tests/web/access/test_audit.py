@@ -1,4 +1,4 @@
-"""The Audit page: every change, found again by whoever may see it."""
+"""The Audit page: every change is listed for the people who may see it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def show(client: Client, query: str = "") -> str:
 
 
 @pytest.mark.parametrize(
-    ("query", "found"),
+    ("query", "shown"),
     [
         ("", 4),
         ("person=op", 3),
@@ -85,15 +85,15 @@ def show(client: Client, query: str = "") -> str:
         ("person=op&verb=engine.ready&pool=chat", 1),
     ],
 )
-def test_each_filter_finds_what_it_says(viewer: Client, query: str, found: int) -> None:
+def test_each_filter_finds_what_it_says(viewer: Client, query: str, shown: int) -> None:
     event()
     event(object_id="e-18", request_id="r-1")
     event("engine.ready")
     event("policy.publish", actor_name="other", object_kind="policy", object_id="p", pool_slug="")
     page = show(viewer, f"?{query}")
-    assert len(rows(page)) == found
+    assert len(rows(page)) == shown
     download = json.loads(viewer.get(f"/audit/events.json?{query}").content)
-    assert len(download["events"]) == found
+    assert len(download["events"]) == shown
 
 
 @pytest.mark.parametrize("wanted", ["e-31", "engine:e-31", "e-13", "0199-made-up", "engine:0199-made-up"])
@@ -141,19 +141,19 @@ def test_pages_follow_each_other_without_gap_or_repetition(viewer: Client) -> No
 
 
 def test_an_event_shows_what_differed(viewer: Client) -> None:
-    told = event(
+    changed = event(
         before={"state": "ready", "speed": 1.0, "url": "http://a"},
         after={"state": "draining", "speed": 1.0, "url": "http://a"},
         why="kernel update",
         request_id="0199f3c2",
     )
-    page = show(viewer, f"?event={told.pk}")
+    page = show(viewer, f"?event={changed.pk}")
     for kind, state in (("removed", "ready"), ("added", "draining")):
         name = '<span class="name">"state"</span>'
         assert f"{kind}: </span>  {name}: &quot;<mark>{state}</mark>&quot;," in page
     assert "kernel update" in page
     assert 'href="/audit?request=0199f3c2"' in page
-    assert f'id="row-{told.pk}"' in page
+    assert f'id="row-{changed.pk}"' in page
 
 
 @pytest.mark.parametrize("text", ["x", "-1", "99999999999999999999", "٣"])
@@ -194,11 +194,11 @@ def test_the_download_is_bounded_and_says_so(viewer: Client) -> None:
 
 
 def test_only_reading_is_possible(viewer: Client) -> None:
-    told = event()
+    change = event()
     for address in ("/audit", "/audit/events.json"):
         assert viewer.post(address).status_code == 405
         assert viewer.delete(address).status_code == 405
-    assert AuditEvent.objects.get() == told
+    assert AuditEvent.objects.get() == change
 
 
 def test_a_thousand_events_cost_as_many_queries_as_one(

@@ -1,4 +1,4 @@
-"""API keys in the console: shown once, limited, revoked, and never told."""
+"""API keys in the console: shown once, limited, revoked, and never logged."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_the_slower_of_two_editors_loses_nothing_of_the_faster(admin: Client, te
     assert key.name == "theirs"
 
 
-def test_states_of_keys_are_told_apart(admin: Client, tenant: Tenant) -> None:
+def test_states_of_keys_are_distinguished(admin: Client, tenant: Tenant) -> None:
     now = timezone.now()
     new_key(tenant, "long", expires_at=now + timedelta(days=90))
     new_key(tenant, "soon", expires_at=now + timedelta(days=2))

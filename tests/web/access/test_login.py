@@ -32,7 +32,7 @@ WRONG = {"username": "op", "password": "guess"}
 
 
 class Clock:
-    """A clock that stands where the test puts it."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -43,9 +43,9 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    stands = Clock()
-    monkeypatch.setattr("web.access.login.LoginThrottle", lambda: LoginThrottle(stands))
-    return stands
+    fixed = Clock()
+    monkeypatch.setattr("web.access.login.LoginThrottle", lambda: LoginThrottle(fixed))
+    return fixed
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_the_login_form_is_guarded_against_forgery(feed: FleetFeed) -> None:
     assert Client(enforce_csrf_checks=True).post("/login", RIGHT).status_code == 403
 
 
-def test_whoever_is_signed_in_needs_no_form(client: Client) -> None:
+def test_signed_in_people_need_no_form(client: Client) -> None:
     client.post("/login", RIGHT)
     assert client.get("/login")["Location"] == "/"
 
@@ -173,7 +173,7 @@ def test_guesses_from_everywhere_slow_a_name_down_but_not_at_its_usual_address(
     assert throttle.attempt("op", "10.0.3.1") == 0
 
 
-def test_a_clock_that_goes_back_holds_nobody_up_for_as_long(clock: Clock, throttle: LoginThrottle) -> None:
+def test_a_clock_that_is_set_back_does_not_lock_people_out(clock: Clock, throttle: LoginThrottle) -> None:
     for _ in range(5):
         throttle.attempt("op", "10.0.0.1")
     clock.now -= 3600
@@ -189,11 +189,11 @@ def test_buckets_that_are_full_again_leave_no_row(clock: Clock, throttle: LoginT
 
 
 @pytest.mark.django_db(transaction=True)
-def test_guesses_that_arrive_together_are_counted_before_they_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked_at: list[str] = []
+def test_concurrent_guesses_are_counted_before_they_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[str] = []
 
     def slow(_request: object, *, username: str, password: str) -> None:
-        looked_at.append(password)
+        checked.append(password)
         time.sleep(0.05)
 
     monkeypatch.setattr("web.access.login.authenticate", slow)
@@ -207,7 +207,7 @@ def test_guesses_that_arrive_together_are_counted_before_they_are_looked_at(monk
     with ThreadPoolExecutor(12) as pool:
         statuses = sorted(pool.map(guess, range(12)))
     assert statuses == [200] * 5 + [429] * 7
-    assert len(looked_at) == 5
+    assert len(checked) == 5
 
 
 def test_only_so_many_passwords_are_hashed_at_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

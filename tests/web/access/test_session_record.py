@@ -13,7 +13,7 @@ from web.shell.client_address import client_address
 
 
 class Clock:
-    """A clock that stands where the test puts it."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -68,7 +68,7 @@ def test_a_job_between_two_rounds_is_idle_and_says_when_it_ran_and_where(operato
     assert "waiting" not in page
 
 
-def test_a_job_that_nobody_took_yet_waits(operator: Client) -> None:
+def test_an_unclaimed_job_waits(operator: Client) -> None:
     JobRun.objects.create(job="replication", started_at=timezone.now())
     page = show(operator)
     assert "waiting" in page

@@ -217,13 +217,13 @@ def test_orders_of_a_manual_pool_ask_for_a_person(operator: Client, pool: Pool) 
     page = show(operator)
     assert "Waiting for you" in page
     assert "Start an engine: done?" in show(operator, "?do=confirm&order=order-1")
-    assert send(operator, "orders/order-1/confirm", why="done").status_code == 303
+    assert send(operator, "actions/order-1/confirm", why="done").status_code == 303
     assert EngineAction.objects.get().told["confirmed_by"] == "operator"
-    assert send(operator, "orders/order-1/withdraw").status_code == 303
-    assert send(operator, "orders/order-1/withdraw").status_code == 409
+    assert send(operator, "actions/order-1/withdraw").status_code == 303
+    assert send(operator, "actions/order-1/withdraw").status_code == 409
 
 
-def test_orders_tell_errors_and_retries(operator: Client, pool: Pool) -> None:
+def test_orders_show_errors_and_retries(operator: Client, pool: Pool) -> None:
     now = timezone.now()
     order_of(pool, attempts=4, says="the webhook answered 503", next_try_at=now + timedelta(hours=2, minutes=10))
     order_of(pool, "failed", key="order-2", says="gave up after 15 min", finished_at=now)
@@ -326,8 +326,8 @@ def test_many_engines_cost_as_many_queries_as_few(
 def timeline(client: Client, query: str = "range=1h") -> dict[str, Any]:
     answer = client.get(f"/automation/chat/timeline?{query}")
     assert answer.status_code == 200, answer.content
-    told: dict[str, Any] = answer.json()
-    return told
+    charts: dict[str, Any] = answer.json()
+    return charts
 
 
 def plan(at: datetime, mode: str = "act", **fields: Any) -> PlanRecord:
@@ -338,43 +338,43 @@ def plan(at: datetime, mode: str = "act", **fields: Any) -> PlanRecord:
     )
 
 
-def test_the_timeline_tells_sizes_forecast_and_why(operator: Client, pool: Pool) -> None:
+def test_the_timeline_shows_sizes_forecast_and_reasons(operator: Client, pool: Pool) -> None:
     at = timezone.now() - timedelta(minutes=10)
     plan(at)
     plan(at + timedelta(minutes=1), mode="advise")
-    told = timeline(operator)
-    assert [point[1] for point in told["desired"]] == [4, 2]
-    assert told["demand"][0] == [at.timestamp(), 2.5]
-    assert told["forecast"][0] == [at.timestamp() + 60, 3.5]
-    assert (told["target"], told["band"][1], told["roles"]) == (0.9, 1.2, [])
-    first, second = told["marks"]
+    charts = timeline(operator)
+    assert [point[1] for point in charts["desired"]] == [4, 2]
+    assert charts["demand"][0] == [at.timestamp(), 2.5]
+    assert charts["forecast"][0] == [at.timestamp() + 60, 3.5]
+    assert (charts["target"], charts["band"][1], charts["roles"]) == (0.9, 1.2, [])
+    first, second = charts["marks"]
     assert first["text"] == "Scaling: Add 2 engines. 71 % of 240 requests were on time."
     assert (first["kind"], first["label"], second["kind"]) == ("scaling", "+2", "advice")
 
 
-def test_what_people_did_stands_on_the_timeline(operator: Client, pool: Pool) -> None:
+def test_the_timeline_shows_what_people_did(operator: Client, pool: Pool) -> None:
     send(operator, "freeze", why="a move")
     (mark,) = timeline(operator)["marks"]
     assert (mark["kind"], mark["text"]) == ("freeze", "Frozen by operator: a move.")
 
 
-def test_a_flip_and_its_loads_stand_on_the_timeline(operator: Client, pool: Pool) -> None:
+def test_the_timeline_shows_a_role_change_and_its_loads(operator: Client, pool: Pool) -> None:
     figures = {"prefill": 1, "decode": 2, "prefill_load": 0.9, "decode_load": 0.2, "imbalance": 0.63}
     flips = {"flips": [{"engine_id": "chat-1", "before": "decode", "after": "prefill"}], "reasons": []}
     plan(timezone.now() - timedelta(minutes=1), job="prefill_decode", figures=figures, plan=flips)
-    told = timeline(operator, "range=5m")
-    assert told["roles"][0][1:] == [1, 2, 0.9, 0.2, 0.63]
-    assert told["marks"][0]["label"] == "1 to prefill"
-    assert "change e-0001 to prefill" in told["marks"][0]["text"].lower()
+    charts = timeline(operator, "range=5m")
+    assert charts["roles"][0][1:] == [1, 2, 0.9, 0.2, 0.63]
+    assert charts["marks"][0]["label"] == "1 to prefill"
+    assert "change e-0001 to prefill" in charts["marks"][0]["text"].lower()
 
 
 def test_the_past_ends_where_it_is_asked_to(operator: Client, pool: Pool) -> None:
     old = timezone.now() - timedelta(hours=3)
     plan(old - timedelta(minutes=20))
     plan(timezone.now())
-    told = timeline(operator, f"range=1h&end={old.timestamp()}")
-    assert told["live"] is False
-    assert len(told["desired"]) == len(told["marks"]) == 1
+    charts = timeline(operator, f"range=1h&end={old.timestamp()}")
+    assert charts["live"] is False
+    assert len(charts["desired"]) == len(charts["marks"]) == 1
 
 
 @pytest.mark.parametrize("query", ["range=1y", "range=1h&end=x", "range=1h&end=12"])

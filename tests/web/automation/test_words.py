@@ -34,7 +34,7 @@ def next_words(job: str, plan: dict[str, Any] | None = None, **memory: Any) -> s
         ({"calm_since_s": NOW_S - 500}, "Adding: at any time. Draining: at any time."),
     ],
 )
-def test_scaling_tells_what_is_left_of_its_pauses(memory: dict[str, float], words: str) -> None:
+def test_scaling_shows_what_is_left_of_its_pauses(memory: dict[str, float], words: str) -> None:
     assert next_words("scaling", **memory) == words
 
 
@@ -50,11 +50,11 @@ def test_scaling_tells_what_is_left_of_its_pauses(memory: dict[str, float], word
         ),
     ],
 )
-def test_the_ratio_tells_what_it_waits_for(memory: dict[str, float], words: str) -> None:
+def test_the_ratio_shows_what_it_waits_for(memory: dict[str, float], words: str) -> None:
     assert next_words("prefill_decode", **memory) == words
 
 
-def test_rebalancing_and_health_tell_when_they_may_let_go() -> None:
+def test_rebalancing_and_health_show_when_they_may_release() -> None:
     widened = {"k": {"d": 3, "since_s": NOW_S - 10, "needed_s": NOW_S}}
     assert next_words("rebalance") == "At any time."
     assert next_words("rebalance", widened=widened) == "Widening: at any time. Narrowing: in 50 s at the earliest."

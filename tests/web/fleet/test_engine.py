@@ -116,7 +116,7 @@ def test_a_verb_changes_the_engine_and_the_audit_has_its_reason(engine: Engine, 
     assert Engine.objects.get().desired_state == DesiredState.READY
 
 
-def test_whoever_was_slower_is_told_and_nothing_changes(engine: Engine, gateway: FakeGateway) -> None:
+def test_a_stale_revision_is_rejected_and_nothing_changes(engine: Engine, gateway: FakeGateway) -> None:
     client = operator(engine)
     ask(client, state="maintenance", revision="1")
     status, answer = ask(client, state="draining", revision="1")
@@ -156,7 +156,7 @@ def test_a_forged_form_changes_nothing(engine: Engine, gateway: FakeGateway) -> 
     assert Engine.objects.get().desired_state == DesiredState.READY
 
 
-def test_a_decision_tells_its_candidates_in_words_and_no_prompt(engine: Engine, gateway: FakeGateway) -> None:
+def test_a_decision_shows_its_candidates_in_words_and_no_prompt(engine: Engine, gateway: FakeGateway) -> None:
     (newest, *_) = gateway.of_engine(ENGINE)
     client = client_of(make_person("viewer"))
     answer = client.get(f"/fleet/decisions/{newest.decision.decision_id}").json()

@@ -1,4 +1,4 @@
-"""What a gateway would tell of a pool's cache locality, for tests of its pages."""
+"""Sample reports of a pool's cache locality, for tests of its pages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pool_cache_locality(
 ) -> PoolCacheLocality:
     """Return the word on a pool: 100 requests, of which 60 share 6 blocks, and one engine that is not believed."""
     ids = tuple(engine.engine_id for engine in made_of)
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "pool_id": made_of[0].pool.slug, "placement": "dual_map" if rings else "least_cost", "policy_version": 7,
         "block_tokens": 16, "requests": 100, "sampled": 50, "span_s": 62.0, "accepting": ids, "rings": rings,
         "keys": {"000000000000a11c": 60, "00000000000000b0": 40},
@@ -41,7 +41,7 @@ def pool_cache_locality(
             SharedPrefix("cc34000000000000", -1, 0, 1, 2, 20, ids, 2),
         ),
     }  # fmt: skip
-    return PoolCacheLocality(**(told | changes))
+    return PoolCacheLocality(**(fields | changes))
 
 
 def engine_cache_locality(engine: Engine, number: int) -> EngineCacheLocality:
@@ -61,8 +61,8 @@ def engine_cache_locality(engine: Engine, number: int) -> EngineCacheLocality:
     )  # fmt: skip
 
 
-def hearing_of(*pools: PoolCacheLocality) -> CacheLocalityIntake:
-    """Return a hearing that was just told this."""
+def intake_of(*pools: PoolCacheLocality) -> CacheLocalityIntake:
+    """Return an intake that has just received these reports."""
     bus = InProcessBus()
     bus.publish(TOPIC, encode_cache_locality(CacheLocalitySample(at=time.time() - 1, pools=pools)))
     return CacheLocalityIntake(bus)

@@ -15,13 +15,13 @@ from gateway.contracts.cache_locality_sample import PoolCacheLocality
 from routing.rings.ring_shares import ring_shares
 from tests.page_text import page_text
 from tests.web.fleet.topology.topology_fleet import make_engines
-from tests.web.history.cache_locality_sample import PAIRS, hearing_of, pool_cache_locality
+from tests.web.history.cache_locality_sample import PAIRS, intake_of, pool_cache_locality
 from tests.web.role_clients import ROLES, client_of, make_person, make_pool
 from web.history import cache_locality
 from web.history.cache_locality_rings import TURN, _dashes
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("feed")]
-Tell = Callable[..., PoolCacheLocality]
+Report = Callable[..., PoolCacheLocality]
 
 
 @pytest.fixture
@@ -31,17 +31,17 @@ def pool(db: None) -> Pool:
 
 
 @pytest.fixture
-def tell(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Tell:
-    """Return what lets a gateway have told something of the pool."""
+def report(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Report:
+    """Return the function that makes a gateway report on the pool."""
     engines = make_engines(pool, 4)
 
-    def told(*args: object, **changes: object) -> PoolCacheLocality:
+    def show_report(*args: object, **changes: object) -> PoolCacheLocality:
         word = pool_cache_locality(engines, *args, **changes)  # type: ignore[arg-type]
-        hearing = hearing_of(word)
-        monkeypatch.setattr(cache_locality, "cache_locality_intake", lambda: hearing)
+        intake = intake_of(word)
+        monkeypatch.setattr(cache_locality, "cache_locality_intake", lambda: intake)
         return word
 
-    return told
+    return show_report
 
 
 @pytest.fixture
@@ -59,16 +59,16 @@ def panel(page: str, name: str) -> str:
     return page.partition(f'id="cache-locality-{name}"')[2].partition("</section>")[0]
 
 
-def test_the_title_names_what_stands_out(viewer: Client, tell: Tell) -> None:
-    tell()
+def test_the_title_names_the_most_notable_fact(viewer: Client, report: Report) -> None:
+    report()
     page = show(viewer)
     assert "45.0\u202f% of the requests share their first 144 tokens, which no engine holds." in page
     assert "The index of e-0001 is blind, 10.0\u202f% of what was predicted: tokenizer." in page
     assert "Over 100 requests of the last 1\u202fmin 2\u202fs, one in 2 sampled" in page
 
 
-def test_shares_are_the_exact_ones_in_picture_and_table(viewer: Client, tell: Tell) -> None:
-    word = tell()
+def test_shares_are_the_exact_ones_in_picture_and_table(viewer: Client, report: Report) -> None:
+    word = report()
     rings = panel(show(viewer), "rings")
     for engine in ring_shares(PAIRS, word.accepting).engines:
         assert f"<b>{100 * engine.share:.1f}</b>" in rings
@@ -78,8 +78,8 @@ def test_shares_are_the_exact_ones_in_picture_and_table(viewer: Client, tell: Te
     assert "Choose an engine" in rings
 
 
-def test_choosing_an_engine_says_what_moves_where(viewer: Client, tell: Tell) -> None:
-    word = tell()
+def test_choosing_an_engine_says_what_moves_where(viewer: Client, report: Report) -> None:
+    word = report()
     rings = panel(show(viewer, "?without=e-0003&window=1"), "rings")
     shares = ring_shares(PAIRS, word.accepting, without=word.accepting[2])
     assert shares.moved is not None
@@ -93,8 +93,8 @@ def test_choosing_an_engine_says_what_moves_where(viewer: Client, tell: Tell) ->
     assert panel(show(viewer, "?without=e-9999"), "rings") == panel(show(viewer), "rings")
 
 
-def test_arcs_of_all_engines_fill_each_drawn_ring(tell: Tell) -> None:
-    word = tell()
+def test_arcs_of_all_engines_fill_each_drawn_ring(report: Report) -> None:
+    word = report()
     for ring in PAIRS.over(word.accepting):
         drawn = 0
         for dashes in _dashes(ring):
@@ -105,8 +105,8 @@ def test_arcs_of_all_engines_fill_each_drawn_ring(tell: Tell) -> None:
         assert drawn == TURN
 
 
-def test_a_pool_without_rings_shows_who_got_the_requests(viewer: Client, tell: Tell) -> None:
-    tell(None)
+def test_a_pool_without_rings_shows_who_got_the_requests(viewer: Client, report: Report) -> None:
+    report(None)
     rings = panel(show(viewer, "?without=e-0001"), "rings")
     assert "No rings here" in rings
     assert "<code>least_cost</code> may send any prompt to any engine" in rings
@@ -115,8 +115,8 @@ def test_a_pool_without_rings_shows_who_got_the_requests(viewer: Client, tell: T
     assert "<circle" not in rings
 
 
-def test_prefixes_are_hashes_with_their_holders_in_picture_and_table(viewer: Client, tell: Tell) -> None:
-    tell()
+def test_prefixes_are_hashes_with_their_holders_in_picture_and_table(viewer: Client, report: Report) -> None:
+    report()
     prefixes = panel(show(viewer, "?prefix=bb12000000000000"), "prefixes")
     assert "bb1200, 3 blk: blocks 7 to 9, 144 tokens from the start; 45 requests, 45.0\u202f%;" in prefixes
     assert "held by no engine" in prefixes
@@ -131,8 +131,8 @@ def test_prefixes_are_hashes_with_their_holders_in_picture_and_table(viewer: Cli
     assert "6a37cb0000000000" not in twin
 
 
-def test_ttft_is_stacked_with_a_table_and_leads_to_the_late_decisions(viewer: Client, tell: Tell) -> None:
-    tell()
+def test_ttft_is_stacked_with_a_table_and_leads_to_the_late_decisions(viewer: Client, report: Report) -> None:
+    report()
     ttft = panel(show(viewer, "?window=15"), "ttft")
     assert re.findall(r'<span class="split-name">([^<]+)', ttft) == ["e-0004", "e-0003", "e-0002", "e-0001"]
     assert "/decisions?pool=chat&amp;engine=e-0004&amp;late=1" in ttft
@@ -146,8 +146,8 @@ def test_ttft_is_stacked_with_a_table_and_leads_to_the_late_decisions(viewer: Cl
     ))]  # fmt: skip
 
 
-def test_hits_name_the_cause_per_engine_and_since_when(viewer: Client, tell: Tell) -> None:
-    tell()
+def test_hits_name_the_cause_per_engine_and_since_when(viewer: Client, report: Report) -> None:
+    report()
     page = show(viewer)
     hits = panel(page, "hits")
     assert "<b>Tokenizer.</b> It had 10% of the tokens in the index." in hits
@@ -160,23 +160,25 @@ def test_hits_name_the_cause_per_engine_and_since_when(viewer: Client, tell: Tel
     assert "−288" in scatter
 
 
-def test_nothing_heard_is_said_and_not_drawn(viewer: Client, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    hearing: CacheLocalityIntake = hearing_of()
-    monkeypatch.setattr(cache_locality, "cache_locality_intake", lambda: hearing)
+def test_a_pool_without_reports_says_so_and_draws_nothing(
+    viewer: Client, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intake: CacheLocalityIntake = intake_of()
+    monkeypatch.setattr(cache_locality, "cache_locality_intake", lambda: intake)
     assert "No gateway reports this pool" in show(viewer)
     assert "No recent data from a gateway" in page_text(viewer.get("/cache-locality"))
 
 
-def test_an_idle_pool_has_empty_panels_with_what_must_happen_first(viewer: Client, tell: Tell) -> None:
-    tell(requests=0, sampled=0, span_s=0.0, prefixes=(), keys={}, engines=())
+def test_an_idle_pool_has_empty_panels_with_what_must_happen_first(viewer: Client, report: Report) -> None:
+    report(requests=0, sampled=0, span_s=0.0, prefixes=(), keys={}, engines=())
     page = show(viewer)
     assert "No prefix is shared" in panel(page, "prefixes")
     assert "No first token in this span" in panel(page, "ttft")
     assert "Nothing to compare" in panel(page, "scatter")
 
 
-def test_the_overview_lists_pools_with_their_ratio(viewer: Client, tell: Tell) -> None:
-    tell()
+def test_the_overview_lists_pools_with_their_ratio(viewer: Client, report: Report) -> None:
+    report()
     page = re.sub(r"\s+", " ", page_text(viewer.get("/cache-locality")))
     assert '<a class="ledger-open" href="/cache-locality/chat">' in page
     assert "77.5" in page
@@ -184,16 +186,16 @@ def test_the_overview_lists_pools_with_their_ratio(viewer: Client, tell: Tell) -
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_who_sees_no_pool_gets_none(pool: Pool, tell: Tell, role: str) -> None:
-    tell()
+def test_who_sees_no_pool_gets_none(pool: Pool, report: Report, role: str) -> None:
+    report()
     status = client_of(make_person(role, pool)).get("/cache-locality/chat").status_code
     assert status == (403 if role == "nobody" else 200)
 
 
 def test_a_refresh_is_the_changing_part_alone_and_costs_few_queries(
-    viewer: Client, tell: Tell, django_assert_num_queries: DjangoAssertNumQueries
+    viewer: Client, report: Report, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
-    tell()
+    report()
     with django_assert_num_queries(4):  # session, account, grants, pool
         fragment = show(viewer, "?fragment=1&without=e-0002")
     assert "<html" not in fragment

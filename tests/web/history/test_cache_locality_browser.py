@@ -12,7 +12,7 @@ from pytest_django.live_server_helper import LiveServer
 from tests.browser import watched_page
 from tests.web.axe import serious_violations_in_both_themes
 from tests.web.fleet.topology.topology_fleet import make_engines
-from tests.web.history.cache_locality_sample import hearing_of, pool_cache_locality
+from tests.web.history.cache_locality_sample import intake_of, pool_cache_locality
 from tests.web.role_clients import client_of, make_person, make_pool
 from web.history import cache_locality
 
@@ -35,7 +35,7 @@ def test_pictures_change_in_place_and_have_tables(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     word = pool_cache_locality(make_engines(make_pool(), 4))
-    monkeypatch.setattr(cache_locality, "cache_locality_intake", lambda: hearing_of(word))
+    monkeypatch.setattr(cache_locality, "cache_locality_intake", lambda: intake_of(word))
     session = client_of(make_person("viewer")).cookies["sessionid"].value
     context = browser.new_context(base_url=live_server.url, viewport={"width": 1280, "height": 1000})
     context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])

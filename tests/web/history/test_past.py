@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 SERVING = STATES.index("serving")
 
 
-def heard(samples: list[FleetSample]) -> FleetFeed:
+def feed_of(samples: list[FleetSample]) -> FleetFeed:
     feed = FleetFeed()
     for sample in samples:
         feed.take(sample)
@@ -37,13 +37,13 @@ def shown(name: str, at: float, feed: FleetFeed, end: str = "") -> Frame:
 def known(frame: Frame, row: int = 0) -> list[int]:
     """Return the places of columns that are known, counted back from the right edge (0 the newest)."""
     values = frame.engines["seconds"][row]
-    return [len(values) - 1 - place for place, value in enumerate(values) if not math.isnan(value)]
+    return [len(values) - 1 - index for index, value in enumerate(values) if not math.isnan(value)]
 
 
-def test_an_hour_shows_what_is_stored_and_what_only_this_process_heard() -> None:
+def test_an_hour_shows_stored_columns_and_those_that_only_this_process_received() -> None:
     samples = samples_of(4, 65)
     run(fed(samples[:90]), START + 45)
-    frame = shown("1h", START + 64.5, heard(samples))
+    frame = shown("1h", START + 64.5, feed_of(samples))
     assert frame.head["columns"] == 360
     assert known(frame) == [6, 5, 4, 3, 2, 1, 0]
     assert frame.head["live"]
@@ -53,16 +53,16 @@ def test_an_hour_shows_what_is_stored_and_what_only_this_process_heard() -> None
 
 def test_after_a_restart_the_earlier_hour_is_there_and_the_pause_is_a_gap() -> None:
     run(fed(samples_of(4, 61)), START + 61)
-    frame = shown("1h", START + 149, heard(samples_of(4, 30, begin=120)))
+    frame = shown("1h", START + 149, feed_of(samples_of(4, 30, begin=120)))
     assert known(frame) == [14, 13, 12, 11, 10, 9, 2, 1, 0]
     assert [row[-5] for row in frame.bytes["state"]] == [255] * 4
-    strip = [place for place, value in enumerate(reversed(frame.hour[0])) if not math.isnan(value)]
+    strip = [index for index, value in enumerate(reversed(frame.hour[0])) if not math.isnan(value)]
     assert strip[0] == 0
 
 
-def test_a_past_hour_stands_still_and_has_its_own_verdict() -> None:
+def test_a_past_hour_does_not_change_and_has_its_own_verdict() -> None:
     run(fed(samples_of(5, 301, begin=LOST_AT - 100)), START + LOST_AT + 201)
-    feed = heard(samples_of(5, 10, begin=9000))
+    feed = feed_of(samples_of(5, 10, begin=9000))
     end = START + LOST_AT + 100
     frame = shown("5m", START + 9010, feed, str(end))
     assert not frame.head["live"]
@@ -76,7 +76,7 @@ def test_a_past_hour_stands_still_and_has_its_own_verdict() -> None:
 
 
 def test_a_stretch_without_records_says_so() -> None:
-    frame = shown("1h", START + 9000, heard(samples_of(2, 5, begin=8990)), str(START + 3600))
+    frame = shown("1h", START + 9000, feed_of(samples_of(2, 5, begin=8990)), str(START + 3600))
     assert frame.head["engines"] == []
     assert "Nothing was recorded" in frame.head["verdict"]["text"]
 
@@ -87,7 +87,7 @@ def test_a_day_is_made_of_long_columns_and_a_tail_of_short_ones() -> None:
     collector = fed(samples)
     for end in range(30, 310, 30):
         run(collector, START + begin + end)
-    frame = shown("24h", START + begin + 299, heard(samples[-40:]))
+    frame = shown("24h", START + begin + 299, feed_of(samples[-40:]))
     assert frame.head["column_s"] == 120
     assert known(frame) == [2, 1, 0]
     last = samples[-120:]
@@ -96,7 +96,7 @@ def test_a_day_is_made_of_long_columns_and_a_tail_of_short_ones() -> None:
 
 def test_engines_that_left_keep_their_rows_in_the_past() -> None:
     run(fed(samples_of(5, 31)), START + 31)
-    frame = shown("1h", START + 70, heard(samples_of(4, 10, begin=60)))
+    frame = shown("1h", START + 70, feed_of(samples_of(4, 10, begin=60)))
     names = [engine["name"] for engine in frame.head["engines"]]
     assert sorted(names) == ["e-01", "e-02", "e-03", "e-04", "e-05"]
     gone = frame.head["engines"][names.index("e-05")]
@@ -105,9 +105,9 @@ def test_engines_that_left_keep_their_rows_in_the_past() -> None:
     assert len(known(frame, names.index("e-05"))) == 3
 
 
-def test_a_past_moment_tells_which_of_its_engines_are_removed_by_now() -> None:
+def test_a_past_moment_shows_which_of_its_engines_are_removed_by_now() -> None:
     run(fed(samples_of(5, 31)), START + 31)
-    frame = shown("5m", START + 500, heard(samples_of(4, 10, begin=490)), str(START + 30))
+    frame = shown("5m", START + 500, feed_of(samples_of(4, 10, begin=490)), str(START + 30))
     facts = {item["name"]: (item["state"], item["removed"]) for item in frame.head["engines"]}
     assert facts == {f"e-0{number}": ("serving", number == 5) for number in range(1, 6)}
     before_the_first_sample = shown("5m", START + 500, FleetFeed(), str(START + 30))
@@ -145,7 +145,7 @@ def test_old_picture_plus_more_columns_is_the_fresh_picture() -> None:
 def test_what_is_not_stored_yet_is_folded_when_it_comes_and_not_for_each_picture(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    feed = heard(samples_of(4, 300, step_s=2))
+    feed = feed_of(samples_of(4, 300, step_s=2))
     folded = 0
 
     def count(columns: list[Column], factor: int) -> dict[int, Column]:
@@ -161,7 +161,7 @@ def test_what_is_not_stored_yet_is_folded_when_it_comes_and_not_for_each_picture
 
 
 def test_more_columns_for_another_topology_are_a_keyframe() -> None:
-    feed = heard(samples_of(4, 30))
+    feed = feed_of(samples_of(4, 30))
     picture = read_picture(stretch_of("1h", "", START + 29), feed)
     for after, roster in ((picture.stretch.last - 2, "another"), (3, "")):
         frame = read_frame(encode_past(picture, after=after, known=roster))
@@ -171,10 +171,10 @@ def test_more_columns_for_another_topology_are_a_keyframe() -> None:
 def test_markers_of_store_and_memory_are_one_series() -> None:
     samples = samples_of(5, 60, begin=LOST_AT - 10)
     run(fed(samples[:70]), START + LOST_AT + 25)
-    frame = shown("1h", START + LOST_AT + 50, heard(samples))
+    frame = shown("1h", START + LOST_AT + 50, feed_of(samples))
     kinds = [marker["kind"] for marker in frame.head["markers"]]
     assert kinds.count("lost") == kinds.count("draining") == 1
-    frame = shown("1h", START + LOST_AT + 50, heard(samples[60:]))
+    frame = shown("1h", START + LOST_AT + 50, feed_of(samples[60:]))
     assert [marker["kind"] for marker in frame.head["markers"]].count("lost") == 1
 
 

@@ -43,7 +43,7 @@ def report(scale: int, peers: dict[str, tuple[int, int]], **more: Any) -> dict[s
 def some_pins() -> dict[str, Any]:
     """Return the part of a report that has pins of two tenants, and more that it does not name."""
     of = {"acme": int(2.5 * (1 << 20)), "globex": 64 << 10}
-    told = [
+    reported = [
         ("c0ffee00", "acme", 33_000, 2 << 20),
         ("0ddba11a", "acme", 8_192, 1 << 19),
         ("f00dcafe", "globex", 640, 64 << 10),
@@ -57,7 +57,7 @@ def some_pins() -> dict[str, Any]:
             "left_s": 3599.0,
             "tenant_bytes": of[tenant],
         }
-        for name, tenant, tokens, size in told
+        for name, tenant, tokens, size in reported
     ]
     return {"pins": pins, "more_pins": 3, "pin_quota_bytes": int(6.4 * (1 << 20))}
 
@@ -74,11 +74,11 @@ def two_nodes(pool: Pool, now: datetime | None = None) -> None:
             engine_id=f"e-{number:02d}",
             kv_node=f"kv-{(number - 1) % 2 + 1}",
         )
-    told = {"slot_bytes": 32 << 10, "dram_bytes": 64 << 20, "ssd_bytes": 256 << 20}
+    sizes = {"slot_bytes": 32 << 10, "dram_bytes": 64 << 20, "ssd_bytes": 256 << 20}
     one = {"127.0.0.1:21001": (410, 96), "127.0.0.1:21002": (37, 0), "127.0.0.1:21003": (222, 88)}
     two = {"127.0.0.1:21002": (180, 90), "127.0.0.1:21004": (305, 71), "kv-1": (4, 0)}
-    reported("kv-1", now=now, report=report(19, one, disk_busy=0.644, **some_pins()), **told)
-    reported("kv-2", now=now, report=report(13, two), address="127.0.0.1:9470", **told)
+    reported("kv-1", now=now, report=report(19, one, disk_busy=0.644, **some_pins()), **sizes)
+    reported("kv-2", now=now, report=report(13, two), address="127.0.0.1:9470", **sizes)
 
 
 def all_states(pool: Pool) -> None:
@@ -93,18 +93,18 @@ def all_states(pool: Pool) -> None:
     reported("kv-5", now=now, report={}, state="gone")
 
 
-def hearing_of(pool: Pool) -> CacheLocalityIntake:
-    """Return a hearing of a gateway that knows three prefixes of the pool, and where copies of them lie."""
+def intake_of(pool: Pool) -> CacheLocalityIntake:
+    """Return the intake of a gateway that knows three prefixes of the pool, and which nodes have copies of them."""
     bus = InProcessBus()
-    hearing = CacheLocalityIntake(bus)
+    intake = CacheLocalityIntake(bus)
     shared = [
         SharedPrefix("aaaaaaaa00000000", -1, 0, 1, 4, 90, ("e-01", "e-02"), dram_nodes=("kv-1", "kv-2")),
         SharedPrefix("bbbbbbbb00000000", 0, 1, 5, 20, 30, ("e-01",), dram_nodes=("kv-1",), ssd_nodes=("kv-2",)),
         SharedPrefix("cccccccc00000000", -1, 0, 1, 2, 6),
     ]
-    told = PoolCacheLocality(
+    locality = PoolCacheLocality(
         pool_id=pool.slug, placement="mooncake", policy_version=1, block_tokens=512, requests=120, sampled=120,
         span_s=60.0, engines=(), accepting=(), rings=None, keys={}, widened=0, prefixes=tuple(shared),
     )  # fmt: skip
-    bus.publish(TOPIC, encode_cache_locality(CacheLocalitySample(at=timezone.now().timestamp(), pools=(told,))))
-    return hearing
+    bus.publish(TOPIC, encode_cache_locality(CacheLocalitySample(at=timezone.now().timestamp(), pools=(locality,))))
+    return intake

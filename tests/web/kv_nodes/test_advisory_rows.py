@@ -24,20 +24,20 @@ def shown(table: dict[str, Any]) -> str:
 
 
 def test_what_several_gateways_count_adds_up() -> None:
-    told = together([tallies("one"), decode_tallies(encode_tallies(tallies("other", 6)))])
-    (source,), (pool,) = told.sources, told.pools
+    totals = together([tallies("one"), decode_tallies(encode_tallies(tallies("other", 6)))])
+    (source,), (pool,) = totals.sources, totals.pools
     assert (source.received, source.outcomes, source.bytes_moved) == (10, {"useful": 6, "spurious": 2}, 4096)
     assert (pool.advised, pool.sessions, pool.rule) == (6, 200, "gated")
-    page = shown(advisory_table(told, {"demo": "Demo"}, {"key-1": "chat backend"}))
+    page = shown(advisory_table(totals, {"demo": "Demo"}, {"key-1": "chat backend"}))
     assert "chat backend acme Demo 10 6 75.0 % 0 0 2 0 4.00 KiB 2.00 KiB useless 1.0k" in page
     assert "Demo gated" in page
     assert "100 ms 200 ms 6 / 20" in page
 
 
-def test_a_flood_for_sessions_that_nobody_knows_is_seen() -> None:
+def test_a_flood_for_unknown_sessions_is_shown() -> None:
     flood = SourceTally("", "acme", "key-1", outcomes={"unknown": 100, "shed": 900})
-    told = together([AdvisoryTallies("one", 0.0, 1.0, [flood], [])])
-    page = shown(advisory_table(told, {}, {"key-1": "chat backend"}))
+    totals = together([AdvisoryTallies("one", 0.0, 1.0, [flood], [])])
+    page = shown(advisory_table(totals, {}, {"key-1": "chat backend"}))
     assert "sessions not known 1.0k 0 0 0 0 900 0 B 0" in page
 
 

@@ -13,7 +13,7 @@ from pytest_django.live_server_helper import LiveServer
 from controlplane.fleet.models.pool import Pool
 from controlplane.kv_nodes.models.kv_node import KvNode
 from tests.controlplane.trials.whatif.installation import live_and_draft
-from tests.web.kv_nodes.some_nodes import all_states, hearing_of
+from tests.web.kv_nodes.some_nodes import all_states, intake_of
 from tests.web.role_clients import client_of, make_person, make_pool
 from tests.web.trials.canary.test_canaries_browser import database_beside_playwright
 from web.kv_nodes import prefix_rows
@@ -29,7 +29,7 @@ def pool(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Pool:
     pool = make_pool()
     all_states(pool)
     live_and_draft(pool)
-    monkeypatch.setattr(prefix_rows, "cache_locality_intake", lambda: hearing_of(pool))
+    monkeypatch.setattr(prefix_rows, "cache_locality_intake", lambda: intake_of(pool))
     return pool
 
 

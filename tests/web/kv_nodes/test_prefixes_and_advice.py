@@ -13,7 +13,7 @@ from controlplane.kv_nodes.models.kv_node import KvNode
 from routing.cost.cost_model import PrefillCost
 from tests.controlplane.kv_nodes.node_words import reported
 from tests.controlplane.trials.whatif.installation import live_and_draft
-from tests.web.kv_nodes.some_nodes import hearing_of, two_nodes
+from tests.web.kv_nodes.some_nodes import intake_of, two_nodes
 from tests.web.role_clients import client_of, make_person, make_pool
 from web.kv_nodes import prefix_rows as prefixes
 from web.kv_nodes.compression_rows import compression_rows
@@ -32,8 +32,8 @@ def pool(db: None) -> Pool:
 
 @pytest.fixture
 def viewer(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Client:
-    hearing = hearing_of(pool)
-    monkeypatch.setattr(prefixes, "cache_locality_intake", lambda: hearing)
+    intake = intake_of(pool)
+    monkeypatch.setattr(prefixes, "cache_locality_intake", lambda: intake)
     return client_of(make_person("viewer"))
 
 

@@ -74,7 +74,7 @@ def apply_column(state: Frame, column: Frame) -> None:
 
 
 def apply_more(state: Frame, more: Frame) -> None:
-    """Turn an earlier picture of the past into the one that ends with `more`; the last columns may come anew."""
+    """Turn an earlier picture of the past into the one that ends with `more`; the last columns may be sent again."""
     count, by = more.head["columns"], more.head["index"] - state.head["index"]
     for row, new in zip(_all_rows(state), _all_rows(more), strict=True):
         unknown = 255 if isinstance(new[0], int) else float("nan")
@@ -84,7 +84,7 @@ def apply_more(state: Frame, more: Frame) -> None:
     state.hour, state.now = more.hour, more.now
     rejections = _moved(state.head, by, count)
     begin = state.head["columns"] - count
-    rejections += [[pool, begin + place, codes] for pool, place, codes in more.head["rejections"]]
+    rejections += [[pool, begin + column, codes] for pool, column, codes in more.head["rejections"]]
     state.head |= {name: value for name, value in more.head.items() if name not in ("kind", "columns")}
     state.head["rejections"] = rejections
 
@@ -92,7 +92,7 @@ def apply_more(state: Frame, more: Frame) -> None:
 def _moved(head: dict[str, Any], by: int, renewed: int) -> list[list[Any]]:
     """Return the rejections of a head `by` columns later, without those of the `renewed` last columns."""
     last = head["columns"] - renewed
-    return [[pool, place - by, codes] for pool, place, codes in head["rejections"] if 0 <= place - by < last]
+    return [[pool, column - by, codes] for pool, column, codes in head["rejections"] if 0 <= column - by < last]
 
 
 def _all_rows(frame: Frame) -> list[list[Any]]:

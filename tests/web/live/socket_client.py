@@ -44,7 +44,7 @@ class SocketClient(ApplicationCommunicator):
         """Send a text or a binary message."""
         await self.send_input({"type": "websocket.receive", "text": text, "bytes": data})
 
-    async def hear(self) -> bytes:
+    async def receive(self) -> bytes:
         """Return the next binary message."""
         message = await self.receive_output(PATIENCE_S)
         assert message["type"] == "websocket.send", message

@@ -22,7 +22,7 @@ from web.live.socket_origin import SameOrigin
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-async def test_an_anonymous_viewer_is_told_and_closed(feed: FleetFeed) -> None:
+async def test_an_anonymous_viewer_gets_a_close_code(feed: FleetFeed) -> None:
     communicator = SocketClient(AnonymousUser())
     await communicator.connect()
     assert (await communicator.receive_output())["code"] == SIGNED_OUT
@@ -39,11 +39,11 @@ async def test_a_viewer_gets_a_keyframe_and_then_columns(feed: FleetFeed, sample
     feed.take(samples[0])
     communicator = SocketClient()
     assert await communicator.connect()
-    state = read_frame(await communicator.hear())
+    state = read_frame(await communicator.receive())
     assert state.head["kind"] == "keyframe"
     for sample in samples[1:12]:
         feed.take(sample)
-        apply_column(state, read_frame(await communicator.hear(), 4, 2))
+        apply_column(state, read_frame(await communicator.receive(), 4, 2))
     assert repr(state) == repr(read_frame(feed.keyframe()[1]))
     await communicator.disconnect()
 
@@ -54,12 +54,12 @@ async def test_a_flood_of_requests_costs_one_keyframe_and_no_more_bytes(
     feed.take(samples[0])
     communicator = SocketClient()
     await communicator.connect()
-    sent = len(await communicator.hear())
+    sent = len(await communicator.receive())
     for _ in range(200):
         await communicator.say(json.dumps({"type": "keyframe"}))
-    sent += len(await communicator.hear())
+    sent += len(await communicator.receive())
     while not await communicator.receive_nothing():
-        sent += len(await communicator.hear())
+        sent += len(await communicator.receive())
     assert sent == 2 * len(feed.keyframe()[1])
     await communicator.disconnect()
 
@@ -68,22 +68,22 @@ async def test_a_viewer_that_missed_a_frame_may_ask_for_a_keyframe(feed: FleetFe
     feed.take(samples[0])
     communicator = SocketClient()
     await communicator.connect()
-    await communicator.hear()
+    await communicator.receive()
     await communicator.say(json.dumps({"type": "keyframe"}))
-    assert read_frame(await communicator.hear()).head["kind"] == "keyframe"
+    assert read_frame(await communicator.receive()).head["kind"] == "keyframe"
     await communicator.disconnect()
 
 
-async def test_a_paused_viewer_hears_nothing_until_it_resumes(feed: FleetFeed, samples: list[FleetSample]) -> None:
+async def test_a_paused_viewer_receives_nothing_until_it_resumes(feed: FleetFeed, samples: list[FleetSample]) -> None:
     communicator = SocketClient()
     await communicator.connect()
-    await communicator.hear()
+    await communicator.receive()
     await communicator.say('{"type":"pause"}')
     assert await communicator.receive_nothing(timeout=0.05)
     feed.take(samples[0])
     assert await communicator.receive_nothing(timeout=0.05)
     await communicator.say('{"type":"resume"}')
-    assert read_frame(await communicator.hear()).head["seq"] == 1
+    assert read_frame(await communicator.receive()).head["seq"] == 1
     await communicator.disconnect()
 
 
@@ -94,7 +94,7 @@ async def test_a_paused_viewer_hears_nothing_until_it_resumes(feed: FleetFeed, s
 async def test_a_message_that_is_none_of_ours_closes_the_SocketClient(feed: FleetFeed, text: str) -> None:
     communicator = SocketClient()
     await communicator.connect()
-    await communicator.hear()
+    await communicator.receive()
     await communicator.say(text)
     assert (await communicator.receive_output())["code"] == BAD_MESSAGE
     await communicator.disconnect()
@@ -103,7 +103,7 @@ async def test_a_message_that_is_none_of_ours_closes_the_SocketClient(feed: Flee
 async def test_bytes_from_a_viewer_close_the_SocketClient(feed: FleetFeed) -> None:
     communicator = SocketClient()
     await communicator.connect()
-    await communicator.hear()
+    await communicator.receive()
     await communicator.say(data=b"\x00")
     assert (await communicator.receive_output())["code"] == BAD_MESSAGE
     await communicator.disconnect()
@@ -139,7 +139,7 @@ async def test_a_stalled_viewer_is_closed_and_forgotten(feed: FleetFeed, monkeyp
 async def test_a_viewer_that_goes_is_forgotten(feed: FleetFeed) -> None:
     communicator = SocketClient()
     await communicator.connect()
-    await communicator.hear()
+    await communicator.receive()
     assert len(feed._viewers) == 1
     await communicator.disconnect()
     assert not feed._viewers

@@ -151,9 +151,9 @@ def test_a_late_sample_changes_nothing(samples: list[FleetSample]) -> None:
 def test_it_follows_the_bus_once_until_it_is_stopped(samples: list[FleetSample]) -> None:
     bus, feed = InProcessBus(), FleetFeed()
     bus.publish(TOPIC, encoded(samples[0]))
-    heard = FleetSamples(bus)
-    feed.start(heard, bus)
-    feed.start(heard, bus)
+    followed = FleetSamples(bus)
+    feed.start(followed, bus)
+    feed.start(followed, bus)
     assert feed.latest == samples[0]
     bus.publish(TOPIC, encoded(samples[1]))
     assert feed.keyframe()[0] == 2

@@ -15,15 +15,15 @@ from web.live.recent_state import LatenessWatch, RecentState
 START = 1_800_000_000.0
 
 
-def looked(samples: list[FleetSample]) -> RecentState:
+def recent_of(samples: list[FleetSample]) -> RecentState:
     history = FleetHistory()
     for sample in samples:
         history.add(sample)
-    return ScopedHistory(history, None).look()
+    return ScopedHistory(history, None).recent()
 
 
 def stretch(seconds: int, *, waiting: int, e_02: dict[str, object]) -> list[FleetSample]:
-    """Return a sample a second in which `waiting` queued requests wait and the second engine is as told."""
+    """Return a sample a second in which `waiting` queued requests wait and the second engine has the fields `e_02`."""
     fleet, samples = FakeFleet(4, 1, events=False), []
     for second in range(seconds):
         sample = fleet.sample_at(float(second), START)
@@ -39,7 +39,7 @@ IDLE = {"running": 0, "bound": 0, "in_flight_s": 0.0, "in_flight_tokens": 0}
 
 
 def test_an_engine_with_nothing_while_others_queue_starves() -> None:
-    assert looked(stretch(48, waiting=3, e_02=IDLE)).nothing_s == {"engine-e-02": 48.0}
+    assert recent_of(stretch(48, waiting=3, e_02=IDLE)).nothing_s == {"engine-e-02": 48.0}
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_an_engine_with_nothing_while_others_queue_starves() -> None:
 def test_an_idle_engine_is_no_news_without_a_queue_or_after_seconds(
     seconds: int, waiting: int, e_02: dict[str, object]
 ) -> None:
-    assert "engine-e-02" not in looked(stretch(seconds, waiting=waiting, e_02=IDLE | e_02)).nothing_s
+    assert "engine-e-02" not in recent_of(stretch(seconds, waiting=waiting, e_02=IDLE | e_02)).nothing_s
 
 
 def test_work_is_the_mean_of_the_last_fifteen_seconds() -> None:
@@ -56,9 +56,9 @@ def test_work_is_the_mean_of_the_last_fifteen_seconds() -> None:
         stretch(30, waiting=0, e_02={"in_flight_s": 9.0}),
         stretch(60, waiting=0, e_02={"in_flight_s": 2.0}),
     )
-    look = looked([*before, *after[30:]])
-    assert look.work_s["engine-e-02"] == pytest.approx(2.0)
-    assert look.work_s["engine-e-01"] == pytest.approx(0.5)
+    recent = recent_of([*before, *after[30:]])
+    assert recent.work_s["engine-e-02"] == pytest.approx(2.0)
+    assert recent.work_s["engine-e-01"] == pytest.approx(0.5)
 
 
 def followed(*moments: float, **changes: object) -> LatenessWatch:
@@ -72,7 +72,7 @@ def followed(*moments: float, **changes: object) -> LatenessWatch:
     return watch
 
 
-def test_samples_that_fail_to_come_tell_that_the_gateway_stood_still() -> None:
+def test_missing_samples_show_that_the_gateway_was_blocked() -> None:
     watch = followed(0, 0.5, 4.5, 5.0, 9.0)
     assert watch.recent(START + 10) == Lateness(since=START + 0.5, lapses=2, away_s=8.0, rejects=False)
     assert watch.recent(START + 100) is None
@@ -80,8 +80,8 @@ def test_samples_that_fail_to_come_tell_that_the_gateway_stood_still() -> None:
 
 
 def test_what_the_gateway_says_of_itself_counts_more() -> None:
-    told = Lateness(since=START, lapses=1, away_s=1.0, rejects=True)
-    assert followed(0, 4.5, lateness=told).recent(START + 5) == told
+    lateness = Lateness(since=START, lapses=1, away_s=1.0, rejects=True)
+    assert followed(0, 4.5, lateness=lateness).recent(START + 5) == lateness
 
 
 def test_the_most_used_prefix_that_most_others_hold_is_the_one_it_lacks() -> None:

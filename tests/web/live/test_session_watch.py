@@ -1,4 +1,4 @@
-"""Viewers whose session ended are shown out within seconds, with one look for all of them."""
+"""Viewers whose session ended are closed within seconds, with one check for all of them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from web.live import consumers
 from web.live.consumers import ROLES_CHANGED, SIGNED_OUT
 from web.live.feed import FleetFeed
 from web.live.scope import Scope
-from web.live.session_watch import LOOK_S, Seat, SessionWatch, scopes_of
+from web.live.session_watch import CHECK_S, Seat, SessionWatch, scopes_of
 
 FAST_S = 0.01
 
 
 def test_an_ended_session_is_noticed_within_five_seconds() -> None:
-    assert LOOK_S < 5
+    assert CHECK_S < 5
 
 
 def new_session(user: User) -> str:
@@ -49,54 +49,54 @@ def test_a_session_is_alive_while_stored_unexpired_and_its_person_active(
         assert scopes_of(sessions) == {sessions[0]: frozenset()}
 
 
-async def test_all_viewers_are_asked_about_in_one_look() -> None:
+async def test_one_check_covers_all_viewers() -> None:
     asked: list[frozenset[Seat]] = []
 
-    async def look(sessions: frozenset[Seat]) -> dict[Seat, Scope]:
+    async def check(sessions: frozenset[Seat]) -> dict[Seat, Scope]:
         asked.append(sessions)
         return {session: None for session in sessions if session[0] != "ended"}
 
-    watch = SessionWatch(look, FAST_S)
+    watch = SessionWatch(check, FAST_S)
     staying, leaving = watch.join("stays", 1), watch.join("ended", 2)
     async with asyncio.timeout(PATIENCE_S):
         await leaving.changed.wait()
     assert asked[0] == {("stays", 1), ("ended", 2)}
     assert not staying.changed.is_set()
-    looks = len(asked)
+    checks = len(asked)
     async with asyncio.timeout(PATIENCE_S):
-        while len(asked) == looks:
+        while len(asked) == checks:
             await asyncio.sleep(FAST_S)
     assert asked[-1] == {("stays", 1)}
     watch.leave(staying)
 
 
-async def test_nobody_is_asked_about_when_nobody_watches() -> None:
-    looks = 0
+async def test_without_viewers_no_check_runs() -> None:
+    checks = 0
 
-    async def look(sessions: frozenset[Seat]) -> dict[Seat, Scope]:
-        nonlocal looks
-        looks += 1
+    async def check(sessions: frozenset[Seat]) -> dict[Seat, Scope]:
+        nonlocal checks
+        checks += 1
         return dict.fromkeys(sessions)
 
-    watch = SessionWatch(look, FAST_S)
+    watch = SessionWatch(check, FAST_S)
     ended = watch.join("one", 1)
     watch.leave(ended)
     watch.leave(ended)
     await asyncio.sleep(10 * FAST_S)
-    assert looks == 0
+    assert checks == 0
     assert not ended.changed.is_set()
 
 
-async def test_a_database_that_is_away_shows_nobody_out() -> None:
+async def test_an_unavailable_database_closes_no_viewer() -> None:
     answers = iter([DatabaseError("gone"), {}])
 
-    async def look(_: frozenset[Seat]) -> dict[Seat, Scope]:
+    async def check(_: frozenset[Seat]) -> dict[Seat, Scope]:
         answer = next(answers)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    watch = SessionWatch(look, FAST_S)
+    watch = SessionWatch(check, FAST_S)
     ended = watch.join("one", 1)
     async with asyncio.timeout(PATIENCE_S):
         await ended.changed.wait()
@@ -105,36 +105,34 @@ async def test_a_database_that_is_away_shows_nobody_out() -> None:
 
 @pytest.fixture
 def ended_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def look(_: frozenset[Seat]) -> dict[Seat, Scope]:
+    async def check(_: frozenset[Seat]) -> dict[Seat, Scope]:
         return {}
 
-    watch = SessionWatch(look, FAST_S)
+    watch = SessionWatch(check, FAST_S)
     monkeypatch.setattr(consumers, "session_watch", lambda: watch)
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("ended_session")
-async def test_a_viewer_whose_session_ended_is_told_and_forgotten(feed: FleetFeed) -> None:
+async def test_a_viewer_whose_session_ended_is_closed_and_removed(feed: FleetFeed) -> None:
     client = SocketClient()
     await client.connect()
-    await client.hear()
+    await client.receive()
     assert (await client.receive_output(5))["code"] == SIGNED_OUT
     assert not feed._viewers
     await client.disconnect()
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_viewer_whose_roles_changed_is_told_to_come_again(
-    feed: FleetFeed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def look(seats: frozenset[Seat]) -> dict[Seat, Scope]:
+async def test_a_viewer_whose_roles_changed_must_reconnect(feed: FleetFeed, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check(seats: frozenset[Seat]) -> dict[Seat, Scope]:
         return {seat: frozenset({"chat"}) for seat in seats}
 
-    watch = SessionWatch(look, FAST_S)
+    watch = SessionWatch(check, FAST_S)
     monkeypatch.setattr(consumers, "session_watch", lambda: watch)
     client = SocketClient()
     await client.connect()
-    await client.hear()
+    await client.receive()
     assert (await client.receive_output(5))["code"] == ROLES_CHANGED
     assert not feed._viewers
     await client.disconnect()

@@ -92,7 +92,7 @@ class Healthy:
 
 
 def closed_by_server(viewer: socket.socket) -> bool:
-    """Tell whether the server has ended the connection; reads what lies in the kernel."""
+    """Return whether the server has ended the connection; reads the bytes in the kernel's buffer."""
     viewer.settimeout(2.0)
     try:
         while viewer.recv(1 << 16):
@@ -120,7 +120,7 @@ async def test_fifty_stalled_viewers_of_two_hundred_cost_little_and_leave(consol
             await asyncio.sleep(0.5)
         await asyncio.gather(*watching)
     assert peak - before <= RSS_LIMIT
-    # Each healthy viewer went on hearing news; how fast depends on the machine.
+    # Each healthy viewer kept receiving frames; how fast depends on the machine.
     assert min(viewer.frames for viewer in healthy) > WATCHED_S / 4
     gone = await asyncio.to_thread(lambda: [closed_by_server(viewer) for viewer in stalled])
     for viewer in stalled:

@@ -44,7 +44,7 @@ def test_without_engines_it_says_what_to_do() -> None:
     assert "make run" in judge(msgspec.structs.replace(quiet(), engines=())).text
 
 
-def test_pools_in_which_others_route_are_told_of_whatever_the_finding() -> None:
+def test_pools_in_which_others_route_are_mentioned_whatever_the_finding() -> None:
     one = with_pool(quiet(), observes=True)
     assert judge(one).lead == "All quiet."
     assert judge(one).text.endswith(f". {one.pools[0].name} is observe-only.")
@@ -84,7 +84,7 @@ def test_late_requests_come_before_a_hot_engine() -> None:
     assert judge(quiet()).late_pool_id == ""
 
 
-def test_rejections_are_told_with_their_main_reason() -> None:
+def test_rejections_are_reported_with_their_main_reason() -> None:
     rejections = {"queue_full": 2.0, "infeasible": 9.0}
     late = judge(with_pool(quiet(), on_time_share=0.5, rejections_per_s=rejections))
     assert late.text.endswith(", 11\u202f/s rejected, mostly SLO-infeasible.")
@@ -108,7 +108,7 @@ def test_several_hot_engines_are_named_with_the_busiest() -> None:
     assert verdict.text.startswith("e-01, e-02. The busiest, e-02, holds 12.0\u202fs of work; ")
 
 
-def test_an_engine_that_drains_is_told_without_alarm() -> None:
+def test_a_draining_engine_is_reported_without_alarm() -> None:
     drain = {"state": "draining", "running": 3, "bound": 0}
     verdict = judge(with_engines(quiet(), (0, drain)))
     assert (verdict.severity, verdict.lead) == ("info", "e-01 is draining.")
@@ -151,7 +151,7 @@ def alone(for_s: float, gateway: str = "gw-1") -> PoolRole:
     return PoolRole(gateway=gateway, role="alone", owner="", epoch=0, since=since, reason=reason)
 
 
-def test_gateways_that_decide_alone_for_longer_than_an_election_are_told_of() -> None:
+def test_gateways_that_decide_alone_for_longer_than_an_election_are_reported() -> None:
     verdict = judge(with_pool(quiet(), roles=(alone(60),)))
     assert (verdict.severity, verdict.lead) == ("warn", "Gateways decide alone.")
     assert verdict.text.startswith("About chat-70b: gw-1 (no gateway owns the pool yet). Each knows only its own")
@@ -174,21 +174,21 @@ LATENESS = Lateness(since=START + 3, lapses=4, away_s=8.0, rejects=True)
 
 def test_late_requests_of_a_late_gateway_are_its_own_fault_and_may_get_better() -> None:
     sample = msgspec.structs.replace(with_pool(quiet(), on_time_share=0.5, late=132), lateness=LATENESS)
-    verdict = judge(sample, look=RecentState(lateness=LATENESS, worst={"pool-0": 0.273}))
+    verdict = judge(sample, recent=RecentState(lateness=LATENESS, worst={"pool-0": 0.273}))
     assert (verdict.severity, verdict.lead) == ("bad", "The gateway is late, and so are requests.")
     assert verdict.text.startswith(
         f"Since {SINCE} the gateway stalled 4 times, 8.00\u202fs in total. 50.0\u202f% of chat-70b"
     )
     assert verdict.text.endswith("; lowest 27.3\u202f%. Getting better.")
     assert verdict.late_since == LATENESS.since
-    falling = judge(sample, look=RecentState(lateness=LATENESS, worst={"pool-0": 0.5}))
+    falling = judge(sample, recent=RecentState(lateness=LATENESS, worst={"pool-0": 0.5}))
     assert falling.text.endswith("; lowest 50.0\u202f%.")
-    over = judge(msgspec.structs.replace(sample, lateness=None), look=RecentState(lateness=LATENESS))
+    over = judge(msgspec.structs.replace(sample, lateness=None), recent=RecentState(lateness=LATENESS))
     assert over.lead == "Requests are late."
     assert "the gateway stalled 4 times" in over.text
 
 
-def test_a_late_gateway_is_told_before_the_engines_that_it_sees() -> None:
+def test_a_late_gateway_is_reported_before_the_engines_that_it_sees() -> None:
     late = msgspec.structs.replace(with_engines(quiet(), (1, HOT)), lateness=LATENESS)
     verdict = judge(late)
     assert (verdict.severity, verdict.lead) == ("warn", "The gateway is late.")
@@ -203,29 +203,29 @@ def test_a_quarantined_engine_serves_no_longer_and_says_by_whom() -> None:
 
 
 def test_an_engine_that_got_nothing_while_others_queued_is_named_with_what_it_lacks() -> None:
-    look = RecentState(nothing_s={"engine-e-03": 48.0}, lacks={"engine-e-03": "624304"})
-    verdict = judge(quiet(), look=look)
+    recent = RecentState(nothing_s={"engine-e-03": 48.0}, lacks={"engine-e-03": "624304"})
+    verdict = judge(quiet(), recent=recent)
     assert verdict.lead == "e-03 has been idle for 48\u202fs."
     assert verdict.text.startswith(
         "It no longer holds prefix 624304, which most other engines hold. Other requests of its pool"
     )
-    assert judge(with_engines(quiet(), (2, {"state": "draining"})), look=look).lead == "e-03 is draining."
+    assert judge(with_engines(quiet(), (2, {"state": "draining"})), recent=recent).lead == "e-03 is draining."
 
 
 def test_the_busiest_is_judged_by_means_and_stays_named_until_it_is_well_below_the_limit() -> None:
     def work(seconds: float) -> RecentState:
         return RecentState(work_s={f"engine-e-0{number}": 0.5 for number in range(1, 5)} | {"engine-e-02": seconds})
 
-    before = judge(quiet(), look=work(0.9))
-    named = judge(quiet(), look=work(1.3))
+    before = judge(quiet(), recent=work(0.9))
+    named = judge(quiet(), recent=work(1.3))
     assert "no engine holds more than" in before.text
     assert ("busiest is e-02 with 1.30\u202fs" in named.text, named.engine_id) == (True, "engine-e-02")
-    assert "busiest is e-02" in judge(quiet(), look=work(0.9), said=named).text
-    assert "no engine holds more than" in judge(quiet(), look=work(0.6), said=named).text
+    assert "busiest is e-02" in judge(quiet(), recent=work(0.9), said=named).text
+    assert "no engine holds more than" in judge(quiet(), recent=work(0.6), said=named).text
 
 
 def test_requests_are_those_that_were_granted_or_rejected() -> None:
     sample = msgspec.structs.replace(quiet(), pools=quiet().pools[:1])
-    told = {"requests_per_s": 15.0, "dispatched_at_once_per_s": 5.0, "dispatched_waited_per_s": 3.0}
-    assert judge(with_pool(sample, **told, rejections_per_s={"queue_full": 2.0})).text.startswith("10 requests/s")
-    assert judge(with_pool(sample, **told | {"dispatched_at_once_per_s": None})).text.startswith("15 requests/s")
+    rates = {"requests_per_s": 15.0, "dispatched_at_once_per_s": 5.0, "dispatched_waited_per_s": 3.0}
+    assert judge(with_pool(sample, **rates, rejections_per_s={"queue_full": 2.0})).text.startswith("10 requests/s")
+    assert judge(with_pool(sample, **rates | {"dispatched_at_once_per_s": None})).text.startswith("15 requests/s")

@@ -45,7 +45,7 @@ def live_number(policy: Policy) -> int | None:
 
 
 def publish_meanwhile(policy: Policy, document: Any) -> PolicyVersion:
-    """Publish as somebody else would."""
+    """Publish as another person."""
     version = draft(policy, document, actor=ACTOR, message="meanwhile")
     return publish_version(version, instead_of=live_number(policy), actor=ACTOR)
 

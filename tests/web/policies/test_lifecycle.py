@@ -71,8 +71,8 @@ def page(client: Client, query: str = "") -> str:
 
 def start_of(text: str, link_id: str) -> tuple[str, str]:
     """Return where the one link of that id leads, and what it says."""
-    (found,) = re.findall(f'id="{link_id}" href="([^"]+)"[^>]*>([^<]+)</a>', text)
-    return found
+    (link,) = re.findall(f'id="{link_id}" href="([^"]+)"[^>]*>([^<]+)</a>', text)
+    return link
 
 
 def in_hours(hours: float) -> str:
@@ -99,14 +99,14 @@ def test_a_draft_shows_what_lies_between_it_and_live(mine: PolicyVersion, pool: 
     assert start_of(text, "whatif-link") == ("/trials?new&amp;pool=chat&amp;draft=3", "Run again")
 
 
-def test_a_version_that_was_live_tells_what_happened_to_it(policy: Policy, author: Client) -> None:
+def test_a_version_that_was_live_shows_what_happened_to_it(policy: Policy, author: Client) -> None:
     text = page(author, "?draft=1")
     assert 'aria-label="Release timeline of v1"' in text
     assert "<b>Replaced</b> by v2 by test" in text
     assert 'data-step="live"' in page(author)
 
 
-def test_the_author_is_told_who_may_approve_and_cannot(
+def test_the_author_sees_who_may_approve_and_cannot(
     policy: Policy, mine: PolicyVersion, asked: None, author: Client
 ) -> None:
     text = page(author, "?draft=3&ask=publish")
@@ -141,7 +141,7 @@ def test_an_approval_is_taken_back_where_it_was_given(mine: PolicyVersion, asked
     assert second.post(f"{URL}/withdraw-approval", {"version": 3}).status_code == 409
 
 
-def test_rolling_back_says_that_it_needs_nobody(policy: Policy, asked: None, author: Client) -> None:
+def test_rolling_back_says_that_it_needs_no_approval(policy: Policy, asked: None, author: Client) -> None:
     assert "No approval needed." in page(author, "?ask=roll-back&version=1")
     assert author.post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "typed": "chat"}).status_code == 302
     assert live_number(policy) == 3
@@ -184,7 +184,7 @@ def test_it_is_called_off_on_the_page(policy: Policy, mine: PolicyVersion, autho
     assert AuditEvent.objects.filter(verb="policy.schedule_cancel").count() == 1
 
 
-def test_why_it_could_not_go_live_is_told(policy: Policy, mine: PolicyVersion, author: Client) -> None:
+def test_the_page_shows_why_it_could_not_go_live(policy: Policy, mine: PolicyVersion, author: Client) -> None:
     author.post(f"{URL}/publish", later(mine, in_hours(5)))
     change_policy(policy, {"needs_approval": True}, actor=ACTOR)
     ScheduledPublish.objects.update(at=timezone.now() - timedelta(seconds=1))

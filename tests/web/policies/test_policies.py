@@ -1,4 +1,4 @@
-"""The list of policies: one row per pool, how it does since it is live, drafts, and nobody else's pools."""
+"""The list of policies: one row per visible pool, its results since it is live, and drafts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_page_takes_the_same_queries_for_one_policy_and_for_many(
         assert client.get("/policies").status_code == 200
 
 
-def test_a_row_tells_version_author_age_rule_and_share(policy: Policy, pool: Pool, feed: FleetFeed) -> None:
+def test_a_row_shows_version_author_age_rule_and_share(policy: Policy, pool: Pool, feed: FleetFeed) -> None:
     feed.take(sample_of(pool))
     PolicyVersion.objects.filter(number=2).update(published_at=timezone.now() - timedelta(minutes=4))
     text = page_text(browser_of("viewer", pool).get("/policies"))
@@ -61,7 +61,7 @@ def test_a_version_younger_than_the_window_says_how_much_of_it_was_its_own(
     assert "with v2" in page_text(browser_of("viewer", pool).get("/policies"))
 
 
-def test_a_gateway_that_runs_another_version_is_told(policy: Policy, pool: Pool, feed: FleetFeed) -> None:
+def test_a_gateway_that_runs_another_version_is_shown(policy: Policy, pool: Pool, feed: FleetFeed) -> None:
     feed.take(sample_of(pool, policy_version=1))
     assert "the gateway still runs v1" in page_text(browser_of("viewer", pool).get("/policies"))
 

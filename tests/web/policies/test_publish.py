@@ -48,7 +48,7 @@ def mine(policy: Policy) -> PolicyVersion:
     return draft(policy, document, actor=ACTOR, message="mine")
 
 
-def test_the_question_tells_its_effects_in_numbers(
+def test_the_question_states_its_effects_in_numbers(
     policy: Policy, pool: Pool, mine: PolicyVersion, feed: FleetFeed
 ) -> None:
     feed.take(sample_of(pool))
@@ -153,9 +153,7 @@ def test_only_true_conflicts_need_a_choice_and_the_rest_merges(policy: Policy, p
     assert live_number(policy) == 5
 
 
-def test_rules_that_do_not_go_together_are_told_and_nothing_is_stored(
-    policy: Policy, pool: Pool, mine: PolicyVersion
-) -> None:
+def test_incompatible_rules_are_reported_and_nothing_is_stored(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
     pulled = {**completed(SECOND), "placement": {"name": "central"}, "order": {"name": "late_binding"}}
     publish_meanwhile(policy, pulled)
     answer = browser_of("operator", pool).post(
@@ -185,7 +183,7 @@ def test_a_third_editor_makes_the_view_ask_again(policy: Policy, pool: Pool, min
     assert PolicyVersion.objects.count() == 5
 
 
-def test_a_draft_that_nobody_overtook_needs_no_merge(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
+def test_a_draft_based_on_the_live_version_needs_no_merge(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
     client = browser_of("operator", pool)
     assert client.get(f"{URL}/merge?draft=3")["Location"] == f"{URL}?draft=3"
     assert client.get(f"{URL}/merge?draft=99").status_code == 404

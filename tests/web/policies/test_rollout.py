@@ -14,7 +14,7 @@ class FakePool:
     slug, name, served_model = "chat", "chat", "m"
 
 
-def heard(watch: VersionWatch, at: float, version: int, gateway: str = "") -> None:
+def report(watch: VersionWatch, at: float, version: int, gateway: str = "") -> None:
     watch.take(gateway, sample_of(FakePool(), at=at, policy_version=version))  # type: ignore[arg-type]
 
 
@@ -22,19 +22,19 @@ def heard(watch: VersionWatch, at: float, version: int, gateway: str = "") -> No
 def watch() -> VersionWatch:
     """A watch that knows version 1 since second 10."""
     watch = VersionWatch()
-    heard(watch, 10.0, 1)
+    report(watch, 10.0, 1)
     return watch
 
 
-def test_nobody_heard_is_nobody_reached() -> None:
+def test_without_gateways_none_is_reached() -> None:
     assert VersionWatch().reach(["chat"], 1, 0.0) == Reach(0, 0, None)
 
 
 def test_a_version_has_arrived_with_the_first_sample_that_carries_it(watch: VersionWatch) -> None:
-    heard(watch, 10.5, 1)
+    report(watch, 10.5, 1)
     assert watch.reach(["chat"], 2, 10.6) == Reach(1, 0, None)
     for at in (11.0, 11.5, 90.0):
-        heard(watch, at, 2)
+        report(watch, at, 2)
     reach = watch.reach(["chat"], 2, 10.6)
     assert reach.everywhere
     assert reach.after_s == pytest.approx(0.4)
@@ -45,8 +45,8 @@ def test_what_ran_before_the_watch_began_has_no_time(watch: VersionWatch) -> Non
 
 
 def test_going_back_to_an_earlier_number_counts_from_its_new_arrival(watch: VersionWatch) -> None:
-    heard(watch, 11.0, 2)
-    heard(watch, 20.0, 1)
+    report(watch, 11.0, 2)
+    report(watch, 20.0, 1)
     assert watch.reach(["chat"], 1, 19.5).after_s == pytest.approx(0.5)
 
 
@@ -55,8 +55,8 @@ def test_pools_of_others_do_not_count(watch: VersionWatch) -> None:
 
 
 def test_a_version_is_everywhere_once_every_gateway_runs_it(watch: VersionWatch) -> None:
-    heard(watch, 10.2, 1, "second")
-    heard(watch, 11.0, 2)
+    report(watch, 10.2, 1, "second")
+    report(watch, 11.0, 2)
     assert watch.reach(["chat"], 2, 10.6) == Reach(2, 1, pytest.approx(0.4))
-    heard(watch, 12.0, 2, "second")
+    report(watch, 12.0, 2, "second")
     assert watch.reach(["chat"], 2, 10.6) == Reach(2, 2, pytest.approx(1.4))

@@ -50,7 +50,8 @@ def sample(*regions: RegionSample) -> FleetSample:
         for name in NAMES
     )
     engines = tuple(
-        msgspec.structs.replace(each, pool_id=f"pool-{NAMES[number % 3]}") for number, each in enumerate(made.engines)
+        msgspec.structs.replace(engine, pool_id=f"pool-{NAMES[number % 3]}")
+        for number, engine in enumerate(made.engines)
     )
     return msgspec.structs.replace(made, pools=pools, engines=engines, regions=regions)
 

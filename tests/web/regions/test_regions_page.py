@@ -19,17 +19,17 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> Callable[[FleetSample | None], None]:
+def show_sample(monkeypatch: pytest.MonkeyPatch) -> Callable[[FleetSample | None], None]:
     """Let the page show this sample."""
 
-    def tell(shown: FleetSample | None) -> None:
+    def show(shown: FleetSample | None) -> None:
         class Samples:
             latest = shown
 
         monkeypatch.setattr(regions_page, "fleet_samples", Samples)
 
-    tell(None)
-    return tell
+    show(None)
+    return show
 
 
 def text(client: Client, query: str = "") -> str:
@@ -39,13 +39,13 @@ def text(client: Client, query: str = "") -> str:
 
 
 @pytest.fixture
-def viewer(told: Callable[[FleetSample | None], None]) -> Client:
+def viewer(show_sample: Callable[[FleetSample | None], None]) -> Client:
     return client_of(make_person("viewer"))
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_it_needs_a_role_in_all_pools(role: str, told: Callable[[FleetSample | None], None]) -> None:
-    told(busy())
+def test_it_needs_a_role_in_all_pools(role: str, show_sample: Callable[[FleetSample | None], None]) -> None:
+    show_sample(busy())
     answer = client_of(make_person(role, make_pool())).get("/regions")
     assert answer.status_code == (200 if role in ("viewer", "operator", "admin", "superuser") else 403)
     assert (b"10.3/s to eu" in answer.content) == (answer.status_code == 200)
@@ -57,8 +57,8 @@ def test_a_fleet_of_one_region_says_how_to_get_more(viewer: Client) -> None:
     assert "HEADWAY_REGION_PEERS" in page
 
 
-def test_it_shows_who_forwards_to_whom(viewer: Client, told: Callable[[FleetSample | None], None]) -> None:
-    told(busy())
+def test_it_shows_who_forwards_to_whom(viewer: Client, show_sample: Callable[[FleetSample | None], None]) -> None:
+    show_sample(busy())
     page = text(viewer, "?fragment=1")
     assert "asia does not reach us; each serves its own requests." in page
     assert "10.3/s to eu, 11" in page
@@ -68,8 +68,8 @@ def test_it_shows_who_forwards_to_whom(viewer: Client, told: Callable[[FleetSamp
     assert "<html" not in viewer.get("/regions?fragment=1").content.decode()
 
 
-def test_it_shows_whose_gateway_has_died(viewer: Client, told: Callable[[FleetSample | None], None]) -> None:
-    told(orphaned())
+def test_it_shows_whose_gateway_has_died(viewer: Client, show_sample: Callable[[FleetSample | None], None]) -> None:
+    show_sample(orphaned())
     page = text(viewer)
     assert "us serves the engines of eu, whose gateway has died." in page
     assert "epoch 4, served by us" in page

@@ -1,4 +1,4 @@
-"""Decisions that nobody made, and who answers for them, for the drawers of a fleet that does not exist."""
+"""Made-up decisions, and the gateway that serves them, for the drawers of a fake fleet."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class FakeGateway:
     def __init__(self, bus: Bus, decisions: Sequence[StoredDecision] = ()) -> None:
         self.decisions = decisions
         self._bus = bus
-        self.stop = bus.subscribe(ASKED, self._hear)
+        self.stop = bus.subscribe(ASKED, self._receive)
 
     def of_engine(self, engine_id: str) -> list[StoredDecision]:
         return [decision for decision in self.decisions if decision.decision.engine_id == engine_id]
 
-    def _hear(self, _topic: str, value: bytes) -> None:
+    def _receive(self, _topic: str, value: bytes) -> None:
         question = QUESTION.decode(value)
         answer = RecentAnswer(question.question_id, tuple(self._asked_for(question)))
         self._bus.notify(ANSWERED + question.asker, ANSWER.encode(answer))

@@ -16,9 +16,9 @@ from web.request_log.decision_pictures import block_cells, candidates, facts, ti
 
 def actual(**fields: Any) -> dict[str, str]:
     """Return the width of each part that is drawn."""
-    told = timeline(stored(queued_s=1.0, first_token_after_s=3.0, **fields))
-    assert told is not None
-    return {bar.term: bar.width for bar in told["actual"]}
+    picture = timeline(stored(queued_s=1.0, first_token_after_s=3.0, **fields))
+    assert picture is not None
+    return {bar.term: bar.width for bar in picture["actual"]}
 
 
 def test_a_transfer_that_was_only_estimated_is_not_drawn() -> None:
@@ -27,7 +27,7 @@ def test_a_transfer_that_was_only_estimated_is_not_drawn() -> None:
 
 
 def test_a_load_is_drawn_before_the_prefill_as_long_as_it_took() -> None:
-    told = timeline(
+    picture = timeline(
         stored(
             queued_s=1.0,
             first_token_after_s=3.0,
@@ -35,11 +35,11 @@ def test_a_load_is_drawn_before_the_prefill_as_long_as_it_took() -> None:
             load=StoredLoad("a", 18, 18, 9_437_184, 0.5, "", 9216),
         )
     )
-    assert told is not None
-    assert [bar.term for bar in told["actual"]] == ["queue", "transfer", "prefill"]
-    widths = {bar.term: float(bar.width.rstrip("%")) for bar in told["actual"]}
+    assert picture is not None
+    assert [bar.term for bar in picture["actual"]] == ["queue", "transfer", "prefill"]
+    widths = {bar.term: float(bar.width.rstrip("%")) for bar in picture["actual"]}
     assert widths["prefill"] == pytest.approx(3 * widths["transfer"], abs=0.05)
-    assert [bar.term for bar in told["estimated"]] == ["queue", "transfer", "prefill"]
+    assert [bar.term for bar in picture["estimated"]] == ["queue", "transfer", "prefill"]
 
 
 def test_a_load_that_brought_nothing_is_drawn_for_the_time_that_it_took() -> None:
@@ -48,8 +48,8 @@ def test_a_load_that_brought_nothing_is_drawn_for_the_time_that_it_took() -> Non
 
 
 def test_the_facts_name_a_load() -> None:
-    told = dict(facts(stored(load=StoredLoad("a", 12, 12, 6_291_456, 0.020, "", 6144))))["Loaded"]
-    assert told == "6,144 tok, a, 20\u202fms"
+    loaded = dict(facts(stored(load=StoredLoad("a", 12, 12, 6_291_456, 0.020, "", 6144))))["Loaded"]
+    assert loaded == "6,144 tok, a, 20\u202fms"
     assert dict(facts(stored(load=StoredLoad("a", 12, reason="failed"))))["Loaded"] == "0 of 12 blocks, a"
     assert "Loaded" not in dict(facts(stored()))
 
@@ -73,6 +73,6 @@ def test_what_an_engine_was_to_load_by_itself_is_a_term_of_its_cost_and_of_the_e
     assert widths["prefill"] == pytest.approx(2 * widths["transfer"], abs=0.05)
     assert "transfer" not in {bar.term for bar in other["bars"]}
     assert "9\u202f216 tok in CPU memory (100" in chosen["note"] or "9,216 tok in CPU memory (100" in chosen["note"]
-    told = timeline(record)
-    assert told is not None
-    assert "transfer" in {bar.term for bar in told["estimated"]}
+    picture = timeline(record)
+    assert picture is not None
+    assert "transfer" in {bar.term for bar in picture["estimated"]}

@@ -1,4 +1,4 @@
-"""Decisions and one decision as pages: found, followed live, read in words, by those who may see the pool."""
+"""Decisions and one decision as pages: listed, followed live, read in words, by those who may see the pool."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def show(client: Client, address: str, status: int = 200) -> str:
     return page_text(answer).replace("\u202f", " ")
 
 
-def found(page: str) -> list[str]:
+def listed(page: str) -> list[str]:
     return [name for name in (LATE, "d-2", "d-3", "d-4") if f'href="/decisions/{name}"' in page]
 
 
@@ -68,7 +68,7 @@ def found(page: str) -> list[str]:
     ],
 )
 def test_decisions_are_found(viewer: Client, query: str, names: list[str]) -> None:
-    assert found(show(viewer, f"/decisions{query}")) == names
+    assert listed(show(viewer, f"/decisions{query}")) == names
 
 
 def test_an_arm_is_chosen_by_name_and_named_in_its_rows(viewer: Client) -> None:
@@ -90,7 +90,7 @@ def test_the_id_that_a_client_sent_leads_to_its_decision_and_is_on_its_page(view
     assert (answer.status_code, answer["Location"]) == (302, "/decisions/d-4")
     assert '<dt>X-Request-Id</dt><dd title="job-7">job-7</dd>' in show(viewer, "/decisions/d-4")
     assert "X-Request-Id</dt>" not in show(viewer, "/decisions/d-2")
-    assert found(show(viewer, "/decisions?id=job-")) == []
+    assert listed(show(viewer, "/decisions?id=job-")) == []
 
 
 @pytest.mark.parametrize("query", ["since=yesterday", "since=2027-01-15&until=2027-01-14"])
@@ -124,7 +124,7 @@ def test_the_strip_counts_for_what_was_left_out(viewer: Client) -> None:
 def test_the_last_minute_of_the_strip_is_marked_as_still_running(
     viewer: Client, monkeypatch: pytest.MonkeyPatch, now_s: int, begins: str
 ) -> None:
-    """Only ended requests are counted, so that the bars of the last minute before now always look like a decline."""
+    """Only ended requests are counted, so that the bars of the last minute before now always seem to decline."""
     monkeypatch.setattr("web.request_log.decisions.time", lambda: START + now_s)
     page = show(viewer, "/decisions?since=2027-01-15T08:00:00&until=2027-01-15T08:02:00")
     assert re.findall(r'class="strip-running" x="([^"]*)" width="100%"', page) == ([begins] if begins else [])
@@ -135,20 +135,20 @@ def test_everybody_sees_their_pools_only(kept: None) -> None:
     from controlplane.fleet.models.pool import Pool
 
     client = client_of(make_person("pool_viewer", Pool.objects.get(slug="pool-b")))
-    assert found(show(client, "/decisions")) == ["d-4"]
+    assert listed(show(client, "/decisions")) == ["d-4"]
     show(client, f"/decisions/{LATE}", 404)
     assert client.get(f"/decisions/{LATE}.json").status_code == 404
     assert client.get("/decisions/tap?after=0").json()["count"] == 1
 
 
-def test_the_tap_tells_what_came_since(viewer: Client, kept: None) -> None:
+def test_the_tap_returns_newer_rows(viewer: Client, kept: None) -> None:
     newest = DecisionIndex.objects.latest("pk").pk
     keep(on_time("d-5", START + 9))
-    told = viewer.get(f"/decisions/tap?after={newest}&strip=1").json()
-    assert (told["count"], told["after"]) == (1, newest + 1)
-    assert 'href="/decisions/d-5"' in told["rows"]
-    assert "decision-strip-picture" in told["strip"]
-    assert viewer.get(f"/decisions/tap?after={told['after']}").json()["count"] == 0
+    tapped = viewer.get(f"/decisions/tap?after={newest}&strip=1").json()
+    assert (tapped["count"], tapped["after"]) == (1, newest + 1)
+    assert 'href="/decisions/d-5"' in tapped["rows"]
+    assert "decision-strip-picture" in tapped["strip"]
+    assert viewer.get(f"/decisions/tap?after={tapped['after']}").json()["count"] == 0
     assert viewer.get(f"/decisions/tap?after={newest}&late=1").json()["count"] == 0
     assert viewer.get("/decisions/tap?after=x").status_code == 400
 
@@ -171,13 +171,13 @@ def test_a_page_costs_the_same_whatever_it_shows(
         show(viewer, f"/decisions/{LATE}")
 
 
-def test_one_decision_is_told_as_drawn(viewer: Client) -> None:
+def test_one_decision_is_described_as_drawn(viewer: Client) -> None:
     page = show(viewer, f"/decisions/{LATE}")
     assert "<h1>Sent to e-17 for its cache; e-04 would have been 2.73 s faster</h1>" in page
     assert "Late by 470 ms" in page
     assert "Load: waited for cached blocks" in page
     assert "2.03 s" in page
-    assert page.count("block-found") == 12
+    assert page.count("block-listed") == 12
     assert page.count("block-missing") == 6
     assert "Cause: <b>late event</b>" in page
     assert "e-04 would have won if" in page
@@ -191,12 +191,12 @@ def test_only_who_may_start_a_what_if_is_offered_one(viewer: Client) -> None:
 
 
 def test_its_json_is_that_of_the_api(viewer: Client) -> None:
-    told = json.loads(viewer.get(f"/decisions/{LATE}.json").content)
-    assert told["story"]["title"].startswith("Sent to e-17")
-    assert told["record"]["regret"]["seconds"] == pytest.approx(2.73)
+    document = json.loads(viewer.get(f"/decisions/{LATE}.json").content)
+    assert document["story"]["title"].startswith("Sent to e-17")
+    assert document["record"]["regret"]["seconds"] == pytest.approx(2.73)
 
 
-def test_one_without_figures_is_told_too(viewer: Client, kept: None) -> None:
+def test_one_without_figures_is_described_too(viewer: Client, kept: None) -> None:
     bare = stored(
         "bare", START + 50, engine_id="", reason="no_engine", candidates=(), outcome="rejected", error="no_engine",
         first_token_after_s=None, cached_tokens=None, regret=None, known=(), mismatch="", dispatched_after_s=None,
@@ -220,8 +220,8 @@ def test_a_pair_says_why_its_second_engine_decodes() -> None:
     record = stored("d-pair", 1.0)
     pair = EnginePair("1", "decode-7", 1, reasons.LEAST_TPOT, 0.02, 640)
     decision = msgspec.structs.replace(record.decision, pair=pair)
-    told = dict(pictures.facts(msgspec.structs.replace(record, decision=decision, decode_engine_name="d-7")))
-    assert told["Decode engine"] == "d-7, fastest tokens"
+    named = dict(pictures.facts(msgspec.structs.replace(record, decision=decision, decode_engine_name="d-7")))
+    assert named["Decode engine"] == "d-7, fastest tokens"
 
 
 def bars(parts: list[pictures.Bar]) -> list[tuple[str, str, str]]:

@@ -40,7 +40,7 @@ def test_a_page_without_its_database_is_503_and_says_what_to_do(
     assert "gone" not in text
 
 
-def test_a_locked_database_is_told_from_one_that_is_away(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_database_differs_from_an_unavailable_one(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     fail_with(OperationalError("database is locked"), monkeypatch)
     page = client.get("/policies")
     assert (page.status_code, page["Retry-After"]) == (503, "2")

@@ -1,4 +1,4 @@
-"""Every page and form of the console against every kind of person: looking changes nothing, forms are guarded."""
+"""Every page and form of the console for every kind of person: reading changes nothing, forms are guarded."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def signed_in(world: World, name: str, *, csrf: bool = False) -> Client:
 
 
 @pytest.mark.parametrize("pattern", patterns(), ids=lambda pattern: pattern.name)
-def test_only_whoever_may_changes_anything(world: World, pattern: URLPattern) -> None:
+def test_only_people_with_the_role_change_anything(world: World, pattern: URLPattern) -> None:
     # One world for all that must leave it as it is: to make one takes longer than to ask.
     path = address(pattern, world)
     before = dump()
@@ -117,7 +117,7 @@ def test_only_whoever_may_changes_anything(world: World, pattern: URLPattern) ->
     if pattern.name in OPEN:
         # A wrong password has been counted.
         before = dump()
-    looking_is_never_a_fault(world, path)
+    reading_never_fails(world, path)
     every_form_is_guarded_against_forgery(world, path)
     if pattern.name not in ONES_OWN:
         viewers_may_send_what_they_like(world, path)
@@ -132,7 +132,7 @@ def strangers_are_sent_to_the_login(pattern: URLPattern, path: str) -> None:
             assert (answer.status_code, answer["Location"].partition("?")[0]) == (302, "/login")
 
 
-def looking_is_never_a_fault(world: World, path: str) -> None:
+def reading_never_fails(world: World, path: str) -> None:
     for name in ("viewer", "operator_b", "admin", "nobody"):
         client = signed_in(world, name)
         assert client.get(path).status_code < 500, name
@@ -154,7 +154,7 @@ def viewers_may_send_what_they_like(world: World, path: str) -> None:
         assert client.delete(path).status_code < 500, name
 
 
-def test_the_same_forms_do_change_things_for_whoever_may(world: World) -> None:
+def test_the_same_forms_change_things_for_people_with_the_role(world: World) -> None:
     changed = set()
     for pattern in patterns():
         if pattern.name not in ONES_OWN:

@@ -30,7 +30,7 @@ NAMES = {"a": "zebra", "b": "wildebeest"}
 
 
 def fleet_of_both(number: int, at: float) -> FleetSample:
-    """Return a look at both pools in which one engine of each is ill."""
+    """Return a sample of both pools in which one engine of each is ill."""
     sample = FakeFleet(engines=4, pools=2, events=False).sample_at(float(number), at)
     of = {"pool-0": ("pool-a", NAMES["a"]), "pool-1": ("pool-b", NAMES["b"])}
     engines, pools = [], []
@@ -46,7 +46,7 @@ def fleet_of_both(number: int, at: float) -> FleetSample:
 
 @pytest.fixture
 def world(db: None, bus: Bus, feed: FleetFeed) -> World:
-    """Return two pools whose names are found in no other text, and a feed that has heard of both."""
+    """Return two pools whose names appear in no other text, and a feed that has received both."""
     world = make_world()
     for pool, word in NAMES.items():
         Pool.objects.filter(pk=world.pools[pool].pk).update(name=word, served_model=word)
@@ -73,27 +73,27 @@ def test_people_of_one_pool_see_nothing_of_another(world: World, who: str, other
     client, foreign = signed_in(world, who), (NAMES[other], f"pool-{other}", f"policy-{other}", f'"e-{other}"')
     leaks = []
     for name, path in everywhere(world):
-        # What somebody typed into the address is theirs, and stands in links such as the one to another theme.
+        # Text typed into the address is the person's own, and appears in links such as the one to another theme.
         body = client.get(path).content.decode(errors="replace").replace(path.partition("?")[0], "")
         leaks += [(name, word) for word in foreign if word in body]
     assert not leaks
 
 
 @pytest.mark.django_db
-def test_people_without_a_role_see_nothing_and_hear_whom_to_ask(world: World) -> None:
+def test_people_without_a_role_see_nothing_but_whom_to_ask(world: World) -> None:
     client, wrong = signed_in(world, "nobody"), []
     for name, path in everywhere(world):
         answer = client.get(path)
         body = answer.content.decode(errors="replace")
-        told = name in ONES_OWN or (answer.status_code == 403 and "Ask an admin" in body and "admin." in body)
-        if not told or any(word in body for word in NAMES.values()):
+        allowed = name in ONES_OWN or (answer.status_code == 403 and "Ask an admin" in body and "admin." in body)
+        if not allowed or any(word in body for word in NAMES.values()):
             wrong.append((name, answer.status_code))
     assert not wrong
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("who", ["viewer", "operator_a_viewer_b", "admin"])
-def test_whoever_may_see_both_pools_does(world: World, who: str) -> None:
+def test_people_with_roles_in_both_pools_see_both(world: World, who: str) -> None:
     client = signed_in(world, who)
     assert b"wildebeest" in client.get("/topology").content
     past = client.get("/fleet/history?range=5m").content
@@ -122,9 +122,9 @@ async def test_frames_hold_the_pools_that_their_viewer_may_see(
 ) -> None:
     client = SocketClient(world.people[who])
     assert await client.connect()
-    keyframe = await client.hear()
+    keyframe = await client.receive()
     feed.take(fleet_of_both(8, time.time() - 20))
-    column = await client.hear()
+    column = await client.receive()
     engines, pools = len(read_frame(keyframe).head["engines"]), len(read_frame(keyframe).head["pools"])
     assert pools == len(words)
     assert read_frame(column, engines, pools).head["kind"] == "column"
@@ -134,7 +134,7 @@ async def test_frames_hold_the_pools_that_their_viewer_may_see(
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_whoever_has_no_role_gets_no_frame(world: World) -> None:
+async def test_people_without_a_role_get_no_frame(world: World) -> None:
     client = SocketClient(world.people["nobody"])
     await client.connect()
     assert (await client.receive_output())["code"] == NO_ROLE

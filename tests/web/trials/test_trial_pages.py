@@ -85,7 +85,7 @@ def test_an_answer_reads_as_a_finding_with_figures_and_pictures(operator: Client
     assert title[1] in show(operator, "/trials")
 
 
-def test_one_that_waits_tells_its_progress_and_can_be_cancelled(operator: Client, pool: Pool) -> None:
+def test_a_waiting_one_shows_its_progress_and_can_be_cancelled(operator: Client, pool: Pool) -> None:
     draft = pool.policy.versions.get(number=2)
     asked = start_whatif(keep(pool, recorded()), draft, None, Conditions(), actor=ACTOR)
     address = f"/trials/whatif/{asked.pk}"
@@ -136,7 +136,9 @@ def test_the_live_version_can_be_asked_against_a_baseline(operator: Client, pool
         ("engines", "9999", "512"),
     ],
 )
-def test_what_is_wrong_is_told_at_its_field(operator: Client, pool: Pool, field: str, value: str, message: str) -> None:
+def test_each_error_is_reported_at_its_field(
+    operator: Client, pool: Pool, field: str, value: str, message: str
+) -> None:
     recording = keep(pool, recorded(60))
     form = {"pool": "chat", "recording": str(recording.pk), "draft": "2", "base": "1", "seeds": "1", field: value}
     answer = operator.post("/trials/whatif", form)
@@ -190,7 +192,7 @@ def test_a_window_is_kept_by_its_times(operator: Client, pool: Pool) -> None:
     assert "is not a time" in page_text(wrong)
 
 
-def test_who_may_only_look_sees_no_verbs(pool: Pool, answered: WhatIf) -> None:
+def test_viewers_see_no_actions(pool: Pool, answered: WhatIf) -> None:
     viewer = client_of(make_person("viewer"))
     assert "Run again with changes" not in show(viewer, f"/trials/whatif/{answered.pk}")
     recording = Recording.objects.get()

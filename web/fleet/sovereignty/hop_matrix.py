@@ -8,11 +8,11 @@ from routing.regions.sovereignty import SovereigntyDocument, SovereigntyVerdict
 
 MAX_ROWS = 200
 OTHERS = ""
-"""Stands for all tenants that no rule names."""
+"""Means all tenants that no rule names."""
 
 
 Hop = tuple[SovereigntyVerdict, bool, bool]
-"""What is allowed, whether it stays in its region, and whether that differs from what is in force."""
+"""The verdict, whether the request stays in its region, and whether that differs from the rules in force."""
 
 
 def hop_matrix(

@@ -40,7 +40,7 @@ STALE = "Another person changed the rules while you edited. Compare with the rul
 @require_http_methods(["GET", "HEAD", "POST"])
 @needs_all_pools(PAGE, "Sovereignty rules belong to no pool; seeing them")
 def sovereignty(request: HttpRequest) -> HttpResponse:
-    """Show the rules; on POST preview a draft, say what it costs, or put it in force."""
+    """Show the rules; on POST preview a draft, compute its cost, or put it in force."""
     if request.method != "POST":
         in_force = document_in_force()
         return _page(request, rows_of(in_force), in_force)
@@ -121,14 +121,14 @@ def _finding(in_force: SovereigntyDocument) -> str:
 
 
 def _sentences(document: SovereigntyDocument, cost: SovereigntyCost | None) -> list[dict[str, Any]]:
-    found = []
+    rows = []
     for number, rule in enumerate(document.rules, 1):
-        told = {"number": number, "text": sentence(rule), "name": rule.name, "note": rule.note, "cost": "", "p90": ""}
+        row = {"number": number, "text": sentence(rule), "name": rule.name, "note": rule.note, "cost": "", "p90": ""}
         if cost is not None and (without := cost.without.get(rule.name)) is not None:
-            told["cost"] = f"{_percent(cost.ruled.over_free / without.over_free - 1)} throughput"
-            told["p90"] = f"TTFT P90 {cost.ruled.ttft_p90_s - without.ttft_p90_s:+.2f} s".replace("-", "−")
-        found.append(told)
-    return found
+            row["cost"] = f"{_percent(cost.ruled.over_free / without.over_free - 1)} throughput"
+            row["p90"] = f"TTFT P90 {cost.ruled.ttft_p90_s - without.ttft_p90_s:+.2f} s".replace("-", "−")
+        rows.append(row)
+    return rows
 
 
 def _percent(share: float) -> str:

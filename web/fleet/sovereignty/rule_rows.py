@@ -21,7 +21,7 @@ NAMES = ("tenants", "from_regions", "to_regions")
 class RuleRow:
     """One rule in the form; lists of names are comma-separated."""
 
-    place: int
+    position: int
     name: str = ""
     tenants: str = ""
     from_regions: str = ""
@@ -33,7 +33,7 @@ class RuleRow:
 
     @property
     def error(self) -> str:
-        """What is wrong, in one line."""
+        """The problems in one line."""
         return " ".join(self.errors.values())
 
     def given(self) -> dict[str, Any]:
@@ -45,30 +45,30 @@ class RuleRow:
 def rows_of(document: SovereigntyDocument) -> list[RuleRow]:
     """Return the rules of a document as rows."""
     return [
-        RuleRow(place, rule.name, *(", ".join(getattr(rule, item)) for item in NAMES), rule.allow, rule.note)
-        for place, rule in enumerate(document.rules, 1)
+        RuleRow(position, rule.name, *(", ".join(getattr(rule, item)) for item in NAMES), rule.allow, rule.note)
+        for position, rule in enumerate(document.rules, 1)
     ]
 
 
 def sent_rows(request: HttpRequest) -> list[RuleRow]:
-    """Return the rows of a form that was sent, in the order of their places, without empty and removed ones."""
-    columns = {item: request.POST.getlist(item)[: MAX_RULES + 1] for item in (*FIELDS, "effect", "place")}
+    """Return the rows of a sent form in the order of their positions, without empty and removed ones."""
+    columns = {item: request.POST.getlist(item)[: MAX_RULES + 1] for item in (*FIELDS, "effect", "position")}
     removed = set(request.POST.getlist("remove"))
     rows = []
-    for at, place in enumerate(columns["place"]):
+    for at, position in enumerate(columns["position"]):
         texts = {item: one_line(columns[item][at])[:4000] if at < len(columns[item]) else "" for item in FIELDS}
         if str(at) in removed or not any(texts.values()):
             continue
         effect = columns["effect"][at] if at < len(columns["effect"]) else ""
-        rows.append(RuleRow(row_number(place, 4) or 0, allow=effect == "allow", **texts))
-    rows.sort(key=lambda row: row.place)
+        rows.append(RuleRow(row_number(position, 4) or 0, allow=effect == "allow", **texts))
+    rows.sort(key=lambda row: row.position)
     for number, row in enumerate(rows, 1):
-        row.place = number
+        row.position = number
     return rows
 
 
 def blamed(rows: Sequence[RuleRow], problems: Sequence[FieldProblem]) -> list[str]:
-    """Write problems to the rows that they name; return the others in words."""
+    """Write problems to the rows that they name; return the other problems in words."""
     others = []
     for problem in problems:
         start, _, rest = problem.path.partition("]")

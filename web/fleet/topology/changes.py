@@ -32,7 +32,7 @@ Change = Callable[[HttpRequest, Engine], HttpResponse]
 
 
 def on_engine(change: Change) -> Callable[[HttpRequest, str], HttpResponse]:
-    """Let a change have its engine; one that is gone or hidden answers 404, a missing role 403."""
+    """Pass the engine to a change; 404 where it is gone or hidden, 403 where a role is missing."""
 
     @require_POST
     @wraps(change)
@@ -65,7 +65,7 @@ def register(request: HttpRequest) -> HttpResponse:
         if not form.errors and pool is not None:
             engine = _registered(form, pool, actor)
             return _to_engine(request, engine, f"{engine.name} registered; preflight running.")
-        # All errors are told at once, so the addresses are looked at although nothing will be stored.
+        # All problems are reported together, so the addresses are checked although nothing will be stored.
         checked_addresses(form.addresses(), pool)
     except (InvalidFieldsError, RejectedUrlError) as error:
         form.blame(error)
@@ -92,7 +92,7 @@ def _registered(form: EngineForm, pool: Pool, actor: Actor) -> Engine:
 
 @on_engine
 def change(request: HttpRequest, engine: Engine) -> HttpResponse:
-    """Store what was changed in the form and look at the engine again; 412 where somebody was faster."""
+    """Store the changes of the form and check the engine again; 412 where it was changed meanwhile."""
     actor = console_actor(request)
     form = EngineForm.of_post(request.POST)
     changes = form.changes()
@@ -116,7 +116,7 @@ def change(request: HttpRequest, engine: Engine) -> HttpResponse:
 
 @on_engine
 def move(request: HttpRequest, engine: Engine) -> HttpResponse:
-    """Set the engine ready, draining or into maintenance; 412 where somebody was faster."""
+    """Set the engine ready, draining or into maintenance; 412 where it was changed meanwhile."""
     do = request.POST.get("do", "")
     if do not in VERBS:
         return _again(request, engine, note="Choose ready, drain or maintenance.", status=422)
@@ -162,14 +162,14 @@ def delete(request: HttpRequest, engine: Engine) -> HttpResponse:
 
 @on_engine
 def check(request: HttpRequest, engine: Engine) -> HttpResponse:
-    """Look at the engine again; one that waits for its first pass takes work after it."""
+    """Check the engine again; one that waits for its first preflight takes work once it has passed."""
     then_ready = engine.desired_state == DesiredState.MAINTENANCE and bool(request.POST.get("then_ready"))
     start_preflight(engine, actor=console_actor(request), then_ready=then_ready)
     return HttpResponseRedirect(TopologyScope.of(request.GET).address(engine=engine.engine_id))
 
 
 def _stale_change(request: HttpRequest, form: EngineForm, theirs: Engine) -> HttpResponse:
-    """Show base, theirs and mine, and my changes on top of theirs to be saved."""
+    """Show base, theirs and mine, with my changes on top of theirs, ready to be saved."""
     actor = console_actor(request)
     mine, lines = merged(form, theirs)
     drawer = {"kind": "form", "form": mine, "engine": theirs, "revision": theirs.revision, "conflict": lines}

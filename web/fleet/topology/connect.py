@@ -1,4 +1,4 @@
-"""What the form that connects an engine does: asks the engine, shows what would be made, and makes it."""
+"""Connecting an engine: query the engine, show what would be created, and create it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ADMINS_ONLY = "Connecting requires the role admin; ask an admin."
 
 @require_POST
 def connect(request: HttpRequest) -> HttpResponse:
-    """Take the form one step further; the engine is asked nothing before its address is allowed."""
+    """Take the form one step further; no request goes to the engine before its address is allowed."""
     actor = console_actor(request)
     if not may(actor, Role.ADMIN):
         return topology_page(request, actor, seen_pools(actor), note=ADMINS_ONLY, status=403)
@@ -34,9 +34,9 @@ def connect(request: HttpRequest) -> HttpResponse:
     except ConnectRejectedError as error:
         rejection = error
     except (RejectedUrlError, InvalidFieldsError) as error:
-        found = error.field_problems if isinstance(error, RejectedUrlError) else error.problems
+        problems = error.field_problems if isinstance(error, RejectedUrlError) else error.problems
         rejection = ConnectRejectedError(
-            " ".join(f"{item.path}: {item.message}" for item in found), "Correct the form."
+            " ".join(f"{item.path}: {item.message}" for item in problems), "Correct the form."
         )
     return topology_page(
         request, actor, seen_pools(actor), drawer=connect_drawer(request.POST, rejection=rejection), status=422
@@ -50,13 +50,13 @@ def _next_step(request: HttpRequest, actor: Actor) -> HttpResponse:
     if not allowed and not may_be_asked(address):
         return topology_page(request, actor, seen_pools(actor), drawer=connect_drawer(posted, consent=address))
     facts = facts_at(address, pool=text_of(posted, POOL), key_variable=text_of(posted, KEY))
-    found = targets(facts, address)
-    plan = plan_connection(*found[0], wishes_of(posted))
+    ranks = targets(facts, address)
+    plan = plan_connection(*ranks[0], wishes_of(posted))
     if text_of(posted, "do") != "connect" or (plan.networks and not allowed):
-        drawer = connect_drawer(posted, plan=plan, facts=facts, others=len(found) - 1)
+        drawer = connect_drawer(posted, plan=plan, facts=facts, others=len(ranks) - 1)
         return topology_page(request, actor, seen_pools(actor), drawer=drawer)
     with transaction.atomic():
-        engine, *others = [make_connection(plan_connection(*item, wishes_of(posted)), actor=actor) for item in found]
+        engine, *others = [make_connection(plan_connection(*item, wishes_of(posted)), actor=actor) for item in ranks]
     note = f"{engine.name} registered; it serves as soon as its preflight passes."
     if others:
         note = (

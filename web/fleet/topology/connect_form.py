@@ -1,4 +1,4 @@
-"""The drawer in which an admin connects an engine: its address, consent, what it says of itself, what is made of it."""
+"""The drawer in which an admin connects an engine: its address, consent, its own report, and what will be created."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FURTHER = (
 
 
 def wishes_of(posted: QueryDict) -> Wishes:
-    """Return the wishes that the form knows."""
+    """Return the wishes that the form states."""
     return Wishes(text_of(posted, POOL), text_of(posted, REGION), text_of(posted, KEY), ESTIMATE in posted)
 
 
@@ -40,7 +40,7 @@ def text_of(posted: QueryDict, name: str) -> str:
 
 
 def allowed_by(address: CheckedUrl) -> str:
-    """Return what consent to this address reads as in the form: a name that moved meanwhile is asked for again."""
+    """Return the value that marks consent to this address in the form: a name that resolves elsewhere asks again."""
     return ", ".join(address.addresses)
 
 

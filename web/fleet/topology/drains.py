@@ -1,4 +1,4 @@
-"""Follows the fleet for engines that drain, so that a countdown has a past to estimate from."""
+"""Follows engines that drain, so that a countdown has a history to estimate from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The drawer of the Topology page: one engine, what may be done with it, and what that will do."""
+"""The drawer of the Topology page: one engine, its actions, and their effects."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def sample_of(sample: FleetSample | None, engine_id: str, now: float) -> EngineS
 
 
 def in_flight(seen: EngineSample | None) -> int | None:
-    """Return requests that run on the engine or wait for it; None: nobody knows."""
+    """Return the number of requests that run on the engine or wait for it; None: unknown."""
     return None if seen is None else seen.running + seen.bound
 
 
 def engine_drawer(
     engine: Engine, sample: FleetSample | None, actor: Actor, pools: Sequence[Pool], do: str = ""
 ) -> dict[str, Any]:
-    """Return what the drawer of one engine shows; `do` is what the person is about to do."""
+    """Return what the drawer of one engine shows; `do` is the action that the person is about to take."""
     now = time.time()
     seen = sample_of(sample, engine.engine_id, now)
     pool = next((item for item in pools if item.pk == engine.pool_id), engine.pool)
@@ -99,13 +99,13 @@ def engine_drawer(
 
 
 def verbs(engine: Engine, *, answered: bool = True) -> list[dict[str, str]]:
-    """Return the moves that would change something; one that never answered has no service to return to."""
+    """Return the moves that would change something; an engine that never answered has no service to return to."""
     moves = {do: move for do, move in VERBS.items() if answered or move[0] != DesiredState.READY}
     return [{"do": do, "label": label} for do, (state, label) in moves.items() if engine.desired_state != state.value]
 
 
 def flight_words(engine: Engine, seen: EngineSample | None) -> dict[str, Any]:
-    """Return what is in flight and, where nothing new comes, how long that will take."""
+    """Return what is in flight and, where no new work arrives, how long that will take."""
     if seen is None:
         return {"text": "Unknown: the gateway does not report this engine.", "left": None, "done": False}
     if never_answered(seen) and not seen.running + seen.bound:
@@ -126,7 +126,7 @@ def flight_words(engine: Engine, seen: EngineSample | None) -> dict[str, Any]:
 
 
 def confirm_move(engine: Engine, do: str, seen: EngineSample | None, sample: FleetSample | None) -> dict[str, Any]:
-    """Return the question, the effects with their numbers, and the button of a change of state."""
+    """Return the question, the effects with their numbers, and the button of a state change."""
     state = VERBS[do][0]
     others = _others_serving(engine, sample)
     effects: list[tuple[str, str]] = []
@@ -180,7 +180,7 @@ def confirm_delete(engine: Engine, seen: EngineSample | None) -> dict[str, Any]:
 
 
 def checklist(preflight: Preflight | None, now: float) -> dict[str, Any] | None:
-    """Return a preflight as a checklist; the first open step of a running one is the one being looked at."""
+    """Return a preflight as a checklist; the first open step of a running one is in progress."""
     if preflight is None:
         return None
     open_step = next((step.key for step in preflight.steps if step.state == "pending"), "")
@@ -255,7 +255,7 @@ def _elsewhere(others: int | None) -> str:
 
 
 def flight_effect(state: DesiredState, seen: EngineSample | None) -> str:
-    """Return what becomes of the work that is there at this moment."""
+    """Return what happens to the work in flight at this moment."""
     if seen is None:
         return "unknown; the gateway does not report it"
     moved = "nothing queued for it"

@@ -1,4 +1,4 @@
-"""The form that registers or changes one engine: what was typed, and what is wrong with it."""
+"""The form that registers or changes one engine: its typed values and their problems."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class EngineForm:
 
     @classmethod
     def of_post(cls, posted: QueryDict) -> Self:
-        """Read a posted form; nothing that was typed is lost."""
+        """Read a posted form; every typed value is kept."""
         values = {name: posted.get(name, "").strip()[:MAX_FIELD] for name in (*ENGINE_FIELDS, "pool", "why")}
         was = {name: posted.get(f"was_{name}", "")[:MAX_FIELD] for name in ENGINE_FIELDS if f"was_{name}" in posted}
         values["role"] = values["role"] or was.setdefault("role", EngineRole.MIXED.value)
@@ -62,7 +62,7 @@ class EngineForm:
         return cls({**values, "pool": pool, "speed": "1", "role": "mixed", "why": "", "then_ready": "on"})
 
     def check(self) -> None:
-        """Note what can be told without the database, so that all errors show at once."""
+        """Record the problems that need no database, so that all show at once."""
         self.speed()
         if not validate_slug.regex.fullmatch(self.values["name"]):
             self.errors["name"] = "Use letters, digits, - and _."
@@ -70,7 +70,7 @@ class EngineForm:
             self.errors["url"] = "Enter the engine's URL, such as http://10.0.3.7:8000."
 
     def speed(self) -> float | None:
-        """Return the speed as a number; None and an error where it is none."""
+        """Return the speed as a number; None and an error where it is not one."""
         try:
             speed = float(self.values["speed"] or 1)
         except ValueError:
@@ -93,13 +93,13 @@ class EngineForm:
         return {name: value for name, value in wanted.items() if self.values[name] != self.was.get(name)}
 
     def blame(self, error: InvalidFieldsError | RejectedUrlError) -> None:
-        """Put a service's complaint under the fields that it names."""
+        """Put a service's problems under the fields that they name."""
         if isinstance(error, RejectedUrlError):
             self.errors.setdefault(error.field or "url", _sentence(str(error)))
             return
         for problem in error.problems:
-            place = "url" if problem.path == "connect_url" else problem.path
-            self.errors.setdefault(place if place in self.values else "", _sentence(problem.message))
+            field_name = "url" if problem.path == "connect_url" else problem.path
+            self.errors.setdefault(field_name if field_name in self.values else "", _sentence(problem.message))
 
     @property
     def fields(self) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What was learned about an engine's costs, in the words of its drawer."""
+"""The learned costs of an engine, in the words of its drawer."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _PROMPT_TOKENS = 4096
 
 
 def learned_words(engine: Engine, *, answered: bool = True) -> str:
-    """Return how fast the engine prefills and decodes as learned, and how well that is known.
+    """Return the learned prefill and decode speeds of the engine, and their certainty.
 
-    What was learned of its kind says nothing about an engine that never answered.
+    Costs learned of its kind say nothing about an engine that never answered.
     """
     cost = LearnedCost.objects.filter(pool_id=engine.pool_id, kind=engine.kind).first()
     if cost is None or not answered:

@@ -1,4 +1,4 @@
-"""What the form of a new pool does: creates it, with its region and policy where they are new."""
+"""The form of a new pool: creates it, with its region and policy where they are new."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Made = TypeVar("Made", Region, Policy)
 
 @require_POST
 def create(request: HttpRequest) -> HttpResponse:
-    """Create the pool and what it needs, all or nothing; 422 with what was typed where something is wrong."""
+    """Create the pool and its dependencies, all or nothing; 422 with the typed values where one is wrong."""
     actor = console_actor(request)
     try:
         with transaction.atomic():
@@ -57,14 +57,14 @@ def _created(request: HttpRequest, actor: Actor, why: str) -> Pool:
 
 
 def _chosen(request: HttpRequest, field: str, model: type[Made], create: Callable[[str], Made]) -> Made:
-    """Return the chosen object, or the new one that is named beside it; what is wrong is told at its field."""
+    """Return the chosen object, or the new one named next to it; problems are reported at the field."""
     slug, new = sent(request, field), sent(request, f"new_{field}")
     if not slug:
         try:
             return create(new)
         except InvalidFieldsError as error:
             raise problem(f"new_{field}", error.problems[0].message) from None
-    found = model._default_manager.filter(slug=slug).first()
-    if found is None:
+    existing = model._default_manager.filter(slug=slug).first()
+    if existing is None:
         raise problem(field, f"Choose a {field}.")
-    return found
+    return existing

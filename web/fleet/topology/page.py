@@ -1,4 +1,4 @@
-"""The Topology page: regions, pools and engines, and the drawer in which one of them is steered."""
+"""The Topology page: regions, pools and engines, and the drawer that controls one of them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def topology_page(
     trouble: bool = False,
     status: int = 200,
 ) -> HttpResponse:
-    """Render the page; `drawer` is what stands at its right, `note` a sentence, which may be of `trouble`."""
+    """Render the page; `drawer` is shown on the right, `note` is a sentence, which may report `trouble`."""
     drain_watch()
     now = time.time()
     scope = TopologyScope.of(request.GET)
@@ -116,7 +116,7 @@ def topology_page(
 
 
 def _here(scope: TopologyScope, drawer: dict[str, Any] | None) -> str:
-    """Return the address that shows the same without the form that was rejected."""
+    """Return the address of the same view without the rejected form."""
     if drawer and drawer["kind"] == "pool":
         return scope.address(settings=drawer["pool"].slug)
     engine = drawer.get("engine") if drawer and drawer["kind"] == "engine" else None
@@ -140,7 +140,7 @@ def seen_engine(engine_id: str, pools: Sequence[Pool]) -> Engine | None:
 
 
 def finding(rows: TopologyRows) -> str:
-    """Return the page's title: what stands out among all engines."""
+    """Return the page's title: the most notable fact among all engines."""
     if not rows.total:
         return "No engines yet"
     troubled = [f"{rows.states[state]:,} {STATE_PHRASES[state]}" for state in SEVERITY[:-1] if rows.states[state]]
@@ -151,7 +151,7 @@ def finding(rows: TopologyRows) -> str:
 
 
 def summary(pools: Sequence[Pool], rows: TopologyRows, sample: FleetSample | None) -> str:
-    """Return how much there is, and which snapshot the gateway works with."""
+    """Return the number of engines and pools, and which snapshot the gateway works with."""
     regions = len({pool.region_id for pool in pools})
     parts = (count(rows.total, "engine"), count(len(pools), "pool"), count(regions, "region"))
     if sample is None:
@@ -160,7 +160,7 @@ def summary(pools: Sequence[Pool], rows: TopologyRows, sample: FleetSample | Non
 
 
 def stale_words(sample: FleetSample | None, now: float) -> str:
-    """Return a complaint about an old picture; empty while it is fresh."""
+    """Return a warning about an old sample; empty while it is fresh."""
     if sample is None or now - sample.at <= FRESH_S:
         return ""
     return (
@@ -178,7 +178,7 @@ def headers(scope: TopologyScope) -> dict[str, dict[str, Any]]:
 
 
 def pager(rows: TopologyRows, scope: TopologyScope) -> dict[str, Any]:
-    """Return the footer: which engines of how many, and the pages beside this one."""
+    """Return the footer: which engines of how many, and the links to the neighbouring pages."""
     page = min(scope.page, rows.pages)
     return {
         "text": f"{rows.first:,}–{rows.last:,} of {rows.matching:,}" if rows.matching else "",

@@ -1,4 +1,4 @@
-"""Registering many engines: paste or upload, look at the preview, put lines right, register those shown as fine."""
+"""Registers many engines: paste or upload, check the preview, correct lines, register those shown as valid."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SHOWN_S = 3600
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def topology_paste(request: HttpRequest) -> HttpResponse:
-    """Show the empty form; on POST the preview, or register what the last preview showed."""
+    """Show the empty form; on POST the preview, or register the lines of the last preview."""
     actor = console_actor(request)
     pools = changeable_pools(actor, seen_pools(actor))
     if not pools:
@@ -58,7 +58,7 @@ def topology_paste(request: HttpRequest) -> HttpResponse:
 
 
 def _texts(request: HttpRequest) -> list[str]:
-    """Return the lines of the upload, of the text field, or of the preview that was put right."""
+    """Return the lines of the upload, of the text field, or of the corrected preview."""
     upload = request.FILES.get("file")
     if upload is not None and not isinstance(upload, list):
         return split_lines(decode_upload(upload.read()))
@@ -130,7 +130,7 @@ def _list(
 
 
 def _shown(request: HttpRequest, pool: str) -> frozenset[str] | None:
-    """Return the digests of the lines that the preview showed as fine for this pool; None where it cannot be told."""
+    """Return the digests of the lines that the preview showed as valid for this pool; None where that is unknown."""
     try:
         seen = signing.loads(request.POST.get("shown", ""), salt=_SALT, max_age=_SHOWN_S)
     except signing.BadSignature:

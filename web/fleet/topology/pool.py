@@ -1,4 +1,4 @@
-"""The drawer of one pool on the Topology page: its settings, and the form in which an admin changes those of people."""
+"""The drawer of one pool on the Topology page: its settings, and the form in which an admin changes the manual ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pool_drawer(
 ) -> dict[str, Any]:
     """Return what the drawer of one pool shows; `typed` is a form that was rejected with `problems`.
 
-    `observe_problem` is why the pool was not let only observe; its question stands open again.
+    `observe_problem` is why the switch to observing was rejected; its question is open again.
     """
     stored = {
         NAME: pool.name,
@@ -71,7 +71,7 @@ def seen_pool(slug: str, pools: Sequence[Pool]) -> Pool | None:
 
 
 def wanted(request: HttpRequest) -> tuple[dict[str, Any], dict[str, Any], list[FieldProblem]]:
-    """Return what was typed, the changes that it asks for, and what is no value at all."""
+    """Return the typed values, the changes that they ask for, and the values that are invalid."""
     typed = {
         NAME: request.POST.get(NAME, "").strip()[:120],
         LIMIT: request.POST.get(LIMIT, "").strip()[:12],

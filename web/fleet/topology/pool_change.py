@@ -1,4 +1,4 @@
-"""What the forms of a pool's settings do: change them, and stop routing the pool."""
+"""The forms of a pool's settings: change them, and stop routing the pool."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from web.shell.console_request import console_actor, sent
 
 @require_POST
 def change_settings(request: HttpRequest, slug: str) -> HttpResponse:
-    """Change a pool's settings as somebody saw them; 412 with how they stand where somebody else was first."""
+    """Change a pool's settings; 412 with the current ones where they changed since the person read them."""
     actor = console_actor(request)
     pools = seen_pools(actor)
     pool = seen_pool(slug, pools)
@@ -43,7 +43,7 @@ def change_settings(request: HttpRequest, slug: str) -> HttpResponse:
 
 @require_POST
 def observe(request: HttpRequest, slug: str) -> HttpResponse:
-    """Let a pool route nothing any more and only observe; its name is typed to confirm."""
+    """Stop routing a pool and only observe it; its name is typed to confirm."""
     actor = console_actor(request)
     pools = seen_pools(actor)
     pool = seen_pool(slug, pools)
@@ -64,7 +64,7 @@ def observe(request: HttpRequest, slug: str) -> HttpResponse:
 def _rejected(
     request: HttpRequest, actor: Actor, pool: Pool, error: NotAllowedError | StaleRevisionError
 ) -> HttpResponse:
-    """Show the drawer again with why nothing was changed."""
+    """Show the drawer again with the reason why nothing was changed."""
     if isinstance(error, NotAllowedError):
         drawer = pool_drawer(pool, actor)
         return topology_page(request, actor, seen_pools(actor), drawer=drawer, note=str(error), status=403)

@@ -1,4 +1,4 @@
-"""The rows of the topology table: what is registered, joined with what the gateway sees."""
+"""The rows of the topology table: registered engines, joined with the gateway's samples."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from web.fleet.topology.words import (
     age_words,
     heat_step,
     hit_words,
-    load_place,
+    load_position,
     load_words,
     owner_words,
 )
@@ -34,7 +34,7 @@ _NOT_REPORTED = "not reported by the gateway"
 
 @dataclass(frozen=True, slots=True)
 class EngineRow:
-    """One engine: what is stored of it, and the newest sample's view (None: it has none)."""
+    """One engine: its stored record, and its view in the newest sample (None: it has none)."""
 
     pk: int
     engine_id: str
@@ -55,16 +55,16 @@ class EngineRow:
 
 @dataclass(frozen=True, slots=True)
 class TopologyRows:
-    """One page of the table, and what the rest adds up to."""
+    """One page of the table, and the totals of all pages."""
 
     entries: list[dict[str, Any]]
-    """Region, pool, engine and empty-pool lines in order; `kind` tells them apart."""
+    """Region, pool, engine and empty-pool lines in order; `kind` distinguishes them."""
     states: Counter[str]
-    """Of all engines that may be seen, whatever the filter."""
+    """States of all visible engines, whatever the filter."""
     total: int
-    """Engines that may be seen."""
+    """Visible engines."""
     matching: int
-    """Engines that the filter leaves."""
+    """Engines that match the filter."""
     first: int
     """Number of the first engine on this page, from 1."""
     pages: int
@@ -151,7 +151,7 @@ def _engine_lines(rows: Sequence[EngineRow], slo_s: Mapping[str, float], now: fl
 def engine_line(row: EngineRow, slo_s: float, now: float, trouble: str = "") -> dict[str, Any]:
     """Return everything that an engine's line shows, in words; the live view sends the same."""
     sample = row.sample
-    place = load_place(sample.in_flight_s, slo_s) if sample else 0
+    position = load_position(sample.in_flight_s, slo_s) if sample else 0
     trust = sample.index_trust if sample else ""
     return {
         "kind": "engine",
@@ -172,8 +172,8 @@ def engine_line(row: EngineRow, slo_s: float, now: float, trouble: str = "") -> 
         "trust_word": TRUST_WORDS.get(trust, ""),
         "trust_reason": sample.index_trust_reason if sample else "",
         "load": load_words(sample),
-        "place": place,
-        "heat": heat_step(place),
+        "position": position,
+        "heat": heat_step(position),
         "work": f"{sample.running}, {sample.bound}" if sample else "",
         "hit": hit_words(sample),
         "age": age_words(sample.report_age_s) if sample else "",

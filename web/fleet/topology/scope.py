@@ -1,4 +1,4 @@
-"""What part of the topology a page shows: filter, order and page, all of it in the address."""
+"""The part of the topology that a page shows: filter, order and page, all of it in the address."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TopologyScope:
 
     @classmethod
     def of(cls, query: QueryDict) -> Self:
-        """Read an address's query; what makes no sense falls back to showing more."""
+        """Read an address's query; an invalid part is dropped, which shows more."""
         sort = query.get("sort", "")
         return cls(
             q=query.get("q", "").strip()[:MAX_TEXT],
@@ -48,12 +48,12 @@ class TopologyScope:
 
     @property
     def filtered(self) -> bool:
-        """Whether anything may be left out."""
+        """Whether the filter may leave anything out."""
         return bool(self.q or self.pool or self.state)
 
     @property
     def words(self) -> str:
-        """The filters as words, for a page that they made empty."""
+        """The filters as words, for a page without matches."""
         parts = {"text": self.q, "pool": self.pool, "state": self.state.replace("-", " ")}
         return ", ".join(f"{name} is {value}" for name, value in parts.items() if value)
 
@@ -77,5 +77,5 @@ class TopologyScope:
         return replace(self, sort=sort, page=1)
 
     def without(self, *names: str) -> TopologyScope:
-        """Return the scope with parts of the filter taken off."""
+        """Return the scope without these parts of the filter."""
         return replace(self, page=1, **{name: getattr(TopologyScope(), name) for name in names})

@@ -19,17 +19,17 @@ STATE_WORDS = {
     "unknown": "Unknown",
 }
 STATE_PHRASES = {state: word.lower() for state, word in STATE_WORDS.items()} | {"maintenance": "in maintenance"}
-"""States as they stand in a sentence."""
+"""States as a sentence writes them."""
 TRUST_WORDS = {"exact": "Exact", "degraded": "Degraded", "blind": "Blind"}
 SEVERITY = ("lost", "quarantined", "degraded", "hot", "unknown", "starting", "draining", "maintenance", "serving")
-"""States from the one that wants most attention."""
+"""States, from the most to the least urgent."""
 _SCALE_S = 0.5
 _TOP_SLOS = 4
 HEAT_STEPS = 9
 
 
 def owner_words(pool: PoolSample) -> list[str]:
-    """Return which gateway decides for all of them, and its epoch; nothing where one serves the pool by itself."""
+    """Return which gateway decides for all of them, and its epoch; empty where a gateway serves the pool alone."""
     owned = [role for role in pool.roles if role.owner]
     if not owned:
         return []
@@ -44,7 +44,7 @@ def alone_words(pool: PoolSample) -> list[str]:
 
 
 def load_words(engine: EngineSample | None) -> str:
-    """Return in-flight work as tokens and seconds; a dash where nobody can know.
+    """Return in-flight work as tokens and seconds; a dash where it is unknown.
 
     Where there is none: whether tokens are being generated.
     """
@@ -55,15 +55,15 @@ def load_words(engine: EngineSample | None) -> str:
     return f"{short(engine.in_flight_tokens)} tok, {engine.in_flight_s:.1f}{NARROW_SPACE}s"
 
 
-def load_place(in_flight_s: float, slo_s: float) -> int:
-    """Return where a load stands on the pictures' log scale, 0..100: its top is four times the TTFT SLO."""
+def load_position(in_flight_s: float, slo_s: float) -> int:
+    """Return the position of a load on the pictures' log scale, 0..100; its top is four times the TTFT SLO."""
     top = math.log1p(_TOP_SLOS * max(slo_s, 0.001) / _SCALE_S)
     return round(100 * min(1.0, math.log1p(max(0.0, in_flight_s) / _SCALE_S) / top))
 
 
-def heat_step(place: int) -> int:
-    """Return the colour step of a place 0..100."""
-    return min(HEAT_STEPS - 1, place * HEAT_STEPS // 100)
+def heat_step(position: int) -> int:
+    """Return the colour step of a position 0..100."""
+    return min(HEAT_STEPS - 1, position * HEAT_STEPS // 100)
 
 
 def hit_words(engine: EngineSample | None) -> str:

@@ -17,7 +17,7 @@ export function previewWords(typed, { now, least, most }) {
   return `${wanted > now ? 'Starts' : 'Drains'} ${by} (${now} → ${wanted}).`;
 }
 
-/** Keep the line under the form true while somebody types. */
+/** Keep the line under the form true while the person types. */
 export function startOverridePreview() {
   const line = find(document, '#automation-preview');
   const field = find(document, '#field-engines', HTMLInputElement);

@@ -1,4 +1,4 @@
-/* The charts of a pool: fetched anew while they reach until now, on one time axis with one cursor. */
+/* The charts of a pool: fetched again while they reach until now, on one time axis with one cursor. */
 
 import { ago, clock, count, dayClock } from '../shell/format.js';
 import { byId, find, findAll, icon, isWithin, make, setText } from '../shell/element.js';
@@ -42,7 +42,7 @@ export class Timeline {
     this.data = null;
     /** @type {ChartRow[] | null} */
     this.shown = null;
-    /** @type {ChartData['marks'] | null} The marks that somebody points at. */
+    /** @type {ChartData['marks'] | null} The marks under the pointer. */
     this.told = null;
     this.failure = '';
     this.keys = '';

@@ -10,7 +10,7 @@ import { Picture, columnEdge } from './picture.js';
 
 /** @type {Record<string, string>} */
 const HATCH_LINES = { lost: '--bad', quarantined: '--warn', away: '--line-strong' };
-/** Columns that one bar of the narrow picture stands for, so that bars can be told apart. */
+/** Columns that one bar of the narrow picture covers, so that bars are distinct. */
 const BARS = 48;
 
 export class Heat extends Picture {

@@ -27,7 +27,7 @@ export function crossing(values, target, place, by) {
  * @typedef {object} LinesChart
  * @property {number[]} x
  * @property {number[][]} series
- * @property {number} focus place of the series that stands out
+ * @property {number} focus index of the emphasized series
  * @property {[low: number, high: number]} range
  * @property {number[]} grid
  * @property {number | null} target the area of the focused series beyond it is tinted

@@ -28,7 +28,7 @@ export function onPaletteChange(listener) {
   listeners.add(listener);
 }
 
-/** Read the tokens anew and tell everyone. */
+/** Read the tokens again and notify all listeners. */
 export function paletteChanged() {
   current = null;
   for (const listener of listeners) listener();

@@ -67,7 +67,7 @@ export class Picture extends HTMLElement {
     redraw(this);
   }
 
-  /** Draw everything anew. */
+  /** Draw everything again. */
   paint() {}
 }
 

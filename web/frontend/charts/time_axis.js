@@ -1,8 +1,8 @@
-/* What stands along a time axis: round moments, and marked ones without overlap. */
+/* The labels along a time axis: round moments, and marked ones without overlap. */
 
 import { clock, count } from '../shell/format.js';
 
-/** Spans up to which ticks stand so many seconds apart. @type {[spanS: number, stepS: number][]} */
+/** Spans up to which ticks are this many seconds apart. @type {[spanS: number, stepS: number][]} */
 const STEPS = [
   [600, 60],
   [7200, 600],

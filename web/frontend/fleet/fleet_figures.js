@@ -156,7 +156,7 @@ function queueNote(state, pools, { waiting, bound, unbound, oldest, rejected }) 
 
 /**
  * The tiles in page order: {label, window, title, figure, unit, note, mark, spark}; mark is '', 'hot' or 'lost'. Of a
- * `past` stretch they say what the stretch as a whole was, and where that cannot be told, what was at its end.
+ * `past` stretch they say what the stretch as a whole was, and where that is unknown, what was at its end.
  * @param {FleetState} state
  * @param {number[]} pools
  * @param {number} focus

@@ -35,7 +35,7 @@ const NARROW_PAGE = matchMedia('(max-width: 719px)');
 
 class FleetPage {
   constructor() {
-    // Measured at once: the first picture may be drawn before the observer below has told the height.
+    // Measured at once: the first picture may be drawn before the observer below has reported the height.
     this.height = byId('work-area').getBoundingClientRect().height;
     /** @type {Layout | null} */
     this.layout = null;
@@ -102,7 +102,7 @@ class FleetPage {
   #status() {
     this.live?.update();
     this.drawer?.tellVerbs();
-    // A paused view has an address, too: what it shows can be sent to somebody.
+    // A paused view has an address, too: what it shows can be shared.
     const { timeline } = this;
     const pausedAt = timeline && timeline.stands && !timeline.end ? Math.ceil(timeline.state.at ?? 0) : '';
     if (this.view && this.view.pausedAt !== pausedAt) {

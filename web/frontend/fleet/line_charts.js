@@ -31,10 +31,10 @@ export function onTimeBottom(values) {
 }
 
 /**
- * A picture's name with what it shows at this moment, so that nobody needs to see it to know the values.
+ * A picture's name with what it shows at this moment, so that its values are known without seeing it.
  * @param {string} title
  * @param {string[]} values A pool's name and value each.
- * @param {string} line What the line across the picture stands for; '' where there is none.
+ * @param {string} line The meaning of the line across the picture; '' where there is none.
  */
 export function chartName(title, values, line) {
   const left = values.length - NAMED_POOLS;

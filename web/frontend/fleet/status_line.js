@@ -20,7 +20,7 @@ export function reportWords(ages) {
 }
 
 /**
- * Write both parts; `past` is true where the view stands in the past, which had other versions and reports.
+ * Write both parts; `past` is true where the view is in the past, which had other versions and reports.
  * @param {FleetState} state
  * @param {boolean} past
  */

@@ -13,13 +13,13 @@ import { isRange } from '../live/timeline.js';
  * @property {string} decisionId '' for none
  * @property {string} sort one of SORTS
  * @property {boolean} table
- * @property {string} queue 'open', 'folded', or '' where nobody chose
+ * @property {string} queue 'open', 'folded', or '' without a choice
  * @property {Range} range
  * @property {End} end
  * @property {Set<string>} folds
  */
 
-/** What somebody chose for the rows of the queue; without a choice the height decides. */
+/** The chosen state of the rows of the queue; without a choice the height decides. */
 const QUEUES = ['open', 'folded'];
 /** @type {Range} */
 const LIVE_RANGE = '5m';

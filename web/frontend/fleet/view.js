@@ -1,4 +1,4 @@
-/* What the operator looks at: scope, range, sort, open engine and decision, cursor. One object, one listener. */
+/* What the operator views: scope, range, sort, open engine and decision, cursor. One object, one listener. */
 
 import { FleetState } from '../live/fleet_state.js';
 import { readUrl, writeUrl } from './url_state.js';
@@ -24,7 +24,7 @@ export class View {
   hover = null;
   /** @type {RowGroup[]} */
   plan = [];
-  /** @type {End} Where a paused view stands. */
+  /** @type {End} The end of a paused view. */
   pausedAt = '';
   /** @type {Told | null} What the readout says in place of the cell, while a marker or the queue is pointed at. */
   told = null;
@@ -47,7 +47,7 @@ export class View {
     this.folds = asked.folds;
   }
 
-  /** Work out the rows anew, after a keyframe or a change of scope or sort. */
+  /** Compute the rows again, after a keyframe or a change of scope or sort. */
   replan() {
     if (this.state.index === null) {
       this.plan = [];
@@ -69,7 +69,7 @@ export class View {
     return this.rows.filter((row) => row < this.state.engines.length);
   }
 
-  /** Whether the view stands still, in the past or paused. */
+  /** Whether the view is fixed, in the past or paused. */
   get stands() {
     return Boolean(this.end || this.pausedAt);
   }
@@ -186,7 +186,7 @@ export class View {
     this.#remember('decision');
   }
 
-  /** Show what the address says: somebody went back or forth. */
+  /** Show what the address states, after a step back or forth in the history. */
   comeBack() {
     const asked = readUrl(location.search);
     if (asked.end === this.pausedAt) asked.end = '';
@@ -252,7 +252,7 @@ export class View {
     history.replaceState(history.state, '', this.#address);
   }
 
-  /** A paused view is named by where it stands. */
+  /** A paused view is named by its end. */
   get #address() {
     return location.pathname + writeUrl({ ...this, end: this.end || this.pausedAt });
   }

@@ -50,7 +50,7 @@ export class BandSeries {
   }
 
   /**
-   * The row that stands for a pool's band.
+   * The row of a pool's band.
    * @param {number} pool
    * @param {number} band
    */

@@ -222,7 +222,7 @@ export class FleetState {
   }
 
   /**
-   * State of an engine in a column as a word; '' where nothing was heard.
+   * State of an engine in a column as a word; '' where no sample was received.
    * @param {number} row
    * @param {number | null} index
    */
@@ -272,7 +272,7 @@ export class FleetState {
   }
 
   /**
-   * Whether anything at all was heard in a column.
+   * Whether any sample was received in a column.
    * @param {number} index
    */
   heardAt(index) {

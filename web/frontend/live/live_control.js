@@ -113,7 +113,7 @@ export class LiveControl {
         'signed-out': 'Signed out',
       }[status] ?? 'Connecting',
     );
-    // How fresh the live feed is says nothing about a picture that stands.
+    // How fresh the live feed is says nothing about a paused picture.
     setText(
       byId('status-age'),
       timeline.stands || timeline.failure || timeline.live.state.at === null

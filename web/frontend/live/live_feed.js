@@ -17,7 +17,7 @@ export class LiveFeed {
     this.connection = 'connecting';
     this.paused = false;
     this.waiting = false;
-    /** @type {number | null} Unix seconds of the newest sample heard while paused. */
+    /** @type {number | null} Unix seconds of the newest sample received while paused. */
     this.newestAt = null;
     this.heardAt = performance.now();
     const scheme = location.protocol === 'https:' ? 'wss' : 'ws';
@@ -36,7 +36,7 @@ export class LiveFeed {
     return this.silenceS > SILENT_MS / 1000 ? 'silent' : 'live';
   }
 
-  /** Seconds since the last frame was heard. */
+  /** Seconds since the last frame was received. */
   get silenceS() {
     return (performance.now() - this.heardAt) / 1000;
   }
@@ -56,12 +56,12 @@ export class LiveFeed {
     this.onStatus();
   }
 
-  /** Seconds between the view and the newest sample heard. */
+  /** Seconds between the view and the newest sample received. */
   get behindS() {
     return this.paused ? Math.max(0, (this.newestAt ?? 0) - (this.state.at ?? 0)) + this.silenceS : 0;
   }
 
-  /** A view that was lost goes on in time: what nobody heard shows as a gap, and is no longer "now". */
+  /** A view that was lost goes on in time: a time without samples shows as a gap, and is no longer "now". */
   #tick() {
     const { state } = this;
     if (

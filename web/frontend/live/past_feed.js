@@ -46,7 +46,7 @@ export class PastFeed {
   }
 
   /**
-   * `fresh`: another stretch than the one that is held, which must not stand in for it.
+   * `fresh`: another stretch than the one that is held, which must not replace it.
    * @param {boolean} more
    */
   async #fetch(more, fresh = false) {

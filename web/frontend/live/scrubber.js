@@ -50,7 +50,7 @@ export class Scrubber {
     this.strip.addEventListener('keydown', (event) => this.#key(event));
   }
 
-  /** Say where the window stands. */
+  /** State the position of the window. */
   update() {
     const { state } = this.timeline;
     if (state.index === null) return;

@@ -1,4 +1,4 @@
-/* Which stretch the page shows: five minutes live, or a stored stretch that follows the present or stands still. */
+/* Which stretch the page shows: five minutes live, or a stored stretch that follows the present or is fixed. */
 
 import { PastFeed } from './past_feed.js';
 import { LiveFeed } from './live_feed.js';
@@ -65,7 +65,7 @@ export class Timeline {
     return this.held ? 'paused' : this.live.status;
   }
 
-  /** Whether the view stands still while time goes on. */
+  /** Whether the view is fixed while time goes on. */
   get stands() {
     return Boolean(this.end) || this.held || this.live.paused;
   }

@@ -1,4 +1,4 @@
-/* The question before a publish or a roll-back, as a modal dialog; without this script it stands open on the page. */
+/* The question before a publish or a roll-back, as a modal dialog; without this script it is open on the page. */
 
 import { byId, find, required, setText } from '../shell/element.js';
 import { startWhen } from './when.js';

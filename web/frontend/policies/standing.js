@@ -1,4 +1,4 @@
-/* Follows which version is live: tells when somebody else published, and when our own publish has arrived. */
+/* Follows which version is live: reports when another person published, and when our own publish has arrived. */
 
 import { required, setText } from '../shell/element.js';
 
@@ -36,7 +36,7 @@ export async function followReach(banner, address) {
 }
 
 /**
- * Look every few seconds, while the page is in view, whether another version went live; `told` gets the state once.
+ * Check every few seconds, while the page is in view, whether another version went live; `told` gets the state once.
  * @param {string} address
  * @param {string} live
  * @param {(state: { live: number, author: string, ago: string }) => void} told

@@ -1,4 +1,4 @@
-/* The live tap: asks each second for what was stored since, and puts it on top unless somebody is reading. */
+/* The live tap: asks each second for what was stored since, and puts it on top unless the person is reading. */
 
 import { byId, find } from '../shell/element.js';
 
@@ -18,7 +18,7 @@ export class Tap {
     this.root = root;
     this.address = new URL(root.dataset.tap ?? '', location.href);
     this.after = root.dataset.after ?? '';
-    /** @type {((open: boolean) => void) | null} Called after the strip was drawn anew. */
+    /** @type {((open: boolean) => void) | null} Called after the strip was drawn again. */
     this.onStrip = null;
     this.body = byId('decision-rows');
     this.news = byId('tap-news');

@@ -96,7 +96,7 @@ export function make(tag, className = '', ...children) {
 }
 
 /**
- * Change a text only when it differs: layout and screen readers are told of real news alone.
+ * Change a text only when it differs: layout and screen readers receive real changes only.
  * @param {Node} target
  * @param {string} text
  */

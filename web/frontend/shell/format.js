@@ -84,7 +84,7 @@ export function duration(seconds) {
 }
 
 /**
- * A duration that somebody set, without trailing zeros: 3.5 s, 5 s, 250 ms.
+ * A duration that a person set, without trailing zeros: 3.5 s, 5 s, 250 ms.
  * @param {number | null | undefined} seconds
  */
 export function setting(seconds) {

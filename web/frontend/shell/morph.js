@@ -67,7 +67,7 @@ function change(current, wanted) {
     if (current.nodeValue !== wanted.nodeValue) current.nodeValue = wanted.nodeValue;
     return;
   }
-  // What somebody unfolded stays so.
+  // An unfolded part stays unfolded.
   const kept = current.nodeName === 'DETAILS' ? 'open' : '';
   for (const { name } of [...current.attributes])
     if (!wanted.hasAttribute(name) && name !== kept) current.removeAttribute(name);

@@ -1,4 +1,4 @@
-"""The editor's form: what was shown, what was typed, what is wrong with it, and what the page says about it."""
+"""The editor's form: the rendered document, the typed values, their problems, and the page's messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LONG_MESSAGE = f"Longer than {MAX_MESSAGE} characters."
 
 @dataclass(frozen=True, slots=True)
 class ShownProblem:
-    """One problem of the summary; `target` is the id of the control it belongs to."""
+    """One problem of the summary; `target` is the id of its control."""
 
     path: str
     message: str
@@ -37,7 +37,7 @@ class ShownProblem:
 
 @dataclass(frozen=True)
 class DraftForm:
-    """One state of the editor. `base` is the number that was live when the editing began."""
+    """One state of the editor. `base` is the number of the version that was live when the editing began."""
 
     live: PolicyVersion | None
     draft: PolicyVersion | None
@@ -46,13 +46,13 @@ class DraftForm:
     shown: Any
     """The document whose values the form's controls held when they were rendered."""
     document: Any
-    """What text and form say together; `shown` where the text cannot be read."""
+    """The document of text and form together; `shown` where the text cannot be read."""
     message: str = ""
     checked: bool = False
     problems: tuple[FieldProblem, ...] = ()
     message_problem: str = ""
     kept_at: str = ""
-    """When this text was put aside because it was not valid; empty: it comes from a version or was just typed."""
+    """When this invalid text was set aside; empty: it belongs to a version or was just typed."""
 
     @cached_property
     def live_document(self) -> Any:
@@ -76,13 +76,14 @@ class DraftForm:
 
     @property
     def shown_groups(self) -> tuple[FormGroup, ...]:
-        """The form's controls with what is wrong with each; rules that are not chosen are out of force."""
+        """The form's controls with their problems; rules that are not chosen are disabled."""
         return tuple(
             replace(
                 group,
-                fields=self._told(group.fields),
+                fields=self._with_problems(group.fields),
                 rules=tuple(
-                    replace(rule, fields=self._told(rule.fields)) if rule.chosen else rule for rule in group.rules
+                    replace(rule, fields=self._with_problems(rule.fields)) if rule.chosen else rule
+                    for rule in group.rules
                 ),
             )
             for group in self.groups
@@ -90,24 +91,24 @@ class DraftForm:
 
     @cached_property
     def notes(self) -> tuple[FieldProblem, ...]:
-        """What is allowed and yet worth a second look; only for a valid document."""
+        """Warnings about allowed values; only for a valid document."""
         if self.problems or not isinstance(self.document, dict):
             return ()
         return (*missing_keys(self.document), *vain_settings(self.document), *notes_on(completed(self.document)))
 
     @property
     def valid(self) -> bool:
-        """Whether it was checked and nothing is wrong with the document."""
+        """Whether the document was checked and has no problem."""
         return self.checked and not self.problems
 
     @property
     def wrong(self) -> bool:
-        """Whether anything keeps it from being stored."""
+        """Whether a problem prevents storing it."""
         return bool(self.problems or self.message_problem)
 
     @property
     def says_its_draft(self) -> bool:
-        """Whether it holds exactly what the opened draft does, so that storing it again would add nothing."""
+        """Whether it equals the opened draft, so that storing it again would add nothing."""
         draft = self.draft
         if draft is None or draft.published_at is not None:
             return False
@@ -131,7 +132,7 @@ class DraftForm:
 
     @property
     def shown_problems(self) -> tuple[ShownProblem, ...]:
-        """All problems in the form's order, each with the control it belongs to."""
+        """All problems in the form's order, each with its control."""
         targets = {control.path: control.id for control in self._controls()}
         order = list(targets)
         problems = [ShownProblem(one.path, one.message, targets.get(one.path, "document")) for one in self.problems]
@@ -145,7 +146,7 @@ class DraftForm:
         """How many settings the form shows."""
         return len(self._controls())
 
-    def _told(self, fields: tuple[PolicyFormField, ...]) -> tuple[PolicyFormField, ...]:
+    def _with_problems(self, fields: tuple[PolicyFormField, ...]) -> tuple[PolicyFormField, ...]:
         return tuple(
             replace(field, problems=tuple(one.message for one in self.problems if one.path == field.path))
             for field in fields
@@ -160,24 +161,24 @@ def form_of_version(live: PolicyVersion | None, draft: PolicyVersion | None) -> 
     """Return the editor opened on a stored draft, or on the live version (the program's defaults before the first)."""
     source = draft or live
     document = completed(source.document if source else {})
-    # Who starts from a version that was published once starts from the live one, with other contents.
+    # Editing a version that was once published starts from the live one, with other contents.
     base = draft.based_on if draft and draft.published_at is None else (live.number if live else None)
     message = draft.message if draft else ""
     return DraftForm(live, draft, base, document_text(document), document, document, message, checked=draft is not None)
 
 
-def with_problems(form: DraftForm, found: tuple[FieldProblem, ...] = (), *, message: str = "") -> DraftForm:
+def with_problems(form: DraftForm, more: tuple[FieldProblem, ...] = (), *, message: str = "") -> DraftForm:
     """Return the form with more problems of the document, or with one of the message."""
-    return replace(form, problems=(*form.problems, *found), message_problem=message)
+    return replace(form, problems=(*form.problems, *more), message_problem=message)
 
 
 def ready_to_store(form: DraftForm) -> DraftForm:
-    """Return the form, with what keeps it from being stored as a draft."""
+    """Return the form with the problems that prevent storing it as a draft."""
     return with_problems(form, message=LONG_MESSAGE) if len(form.message) > MAX_MESSAGE else form
 
 
 def ready_to_publish(form: DraftForm) -> DraftForm:
-    """Return the form, with what keeps it from going live."""
+    """Return the form with the problems that prevent publishing it."""
     form = ready_to_store(form)
     if form.wrong:
         return form
@@ -188,7 +189,7 @@ def ready_to_publish(form: DraftForm) -> DraftForm:
 def form_as_typed(
     live: PolicyVersion | None, draft: PolicyVersion | None, posted: QueryDict, *, kept_at: str = ""
 ) -> DraftForm:
-    """Return the editor as somebody left it, checked; nothing that was typed is lost, valid or not."""
+    """Return the editor with the typed values, checked; every value is kept, valid or not."""
     text = posted.get("document", "")[: 2 * MAX_TEXT_BYTES].replace("\r\n", "\n")
     message = " ".join(posted.get(_MESSAGE, "").split())
     base = row_number(posted.get("base"), 9)

@@ -1,4 +1,4 @@
-"""The policy editor: a form and its JSON beside each other, the history at the right, one next step at a time."""
+"""The policy editor: a form next to its JSON, the history on the right, one next step at a time."""
 
 from __future__ import annotations
 
@@ -26,73 +26,73 @@ from web.policies.questions import (
 from web.shell.console_request import console_actor, with_query
 
 CHECK, SAVE, DISCARD = "check", "save", "discard"
-"""What the editor's buttons ask for, beside PUBLISH."""
+"""The actions of the editor's buttons, besides PUBLISH."""
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def policy(request: HttpRequest, slug: str) -> HttpResponse:
-    """Show the editor; on POST check what was typed, and store it where that was asked and nothing is wrong."""
-    standing = opened(request, slug)
-    return _changed(request, standing) if request.method == "POST" else _shown(request, standing)
+    """Show the editor; on POST check the typed document, and store it where that was asked and it is valid."""
+    state = opened(request, slug)
+    return _changed(request, state) if request.method == "POST" else _shown(request, state)
 
 
-def _shown(request: HttpRequest, standing: PolicyStanding) -> HttpResponse:
-    if request.GET.get("ask") in (PUBLISH, ROLL_BACK) and not standing.may_publish:
-        return rejected(request, standing)
+def _shown(request: HttpRequest, state: PolicyStanding) -> HttpResponse:
+    if request.GET.get("ask") in (PUBLISH, ROLL_BACK) and not state.may_publish:
+        return rejected(request, state)
     number = version_number(request.GET.get("draft"))
-    draft = version_named(standing, request.GET.get("draft"))
-    form = form_of_version(standing.live, draft)
+    draft = version_named(state, request.GET.get("draft"))
+    form = form_of_version(state.live, draft)
     if draft is not None and draft.published_at is None and form.stale and request.GET.get("ask") == PUBLISH:
-        return redirect(with_query(reverse("policy-merge", args=[standing.policy.slug]), draft=draft.number))
+        return redirect(with_query(reverse("policy-merge", args=[state.policy.slug]), draft=draft.number))
     said = f"There is no v{number}; this is the live version." if number is not None and draft is None else ""
-    kept = kept_text(request, standing.policy.slug)
-    if draft is None and kept is not None and standing.may_draft:
-        form = _kept_form(standing, kept)
-    return render_editor(request, standing, form, question=_question(request, standing, draft), said=said)
+    kept = kept_text(request, state.policy.slug)
+    if draft is None and kept is not None and state.may_draft:
+        form = _kept_form(state, kept)
+    return render_editor(request, state, form, question=_question(request, state, draft), said=said)
 
 
-def _kept_form(standing: PolicyStanding, kept: dict[str, str]) -> DraftForm:
+def _kept_form(state: PolicyStanding, kept: dict[str, str]) -> DraftForm:
     posted = QueryDict(mutable=True)
     posted.update({name: text for name, text in kept.items() if name in {"document", "message", "base"}})
-    return form_as_typed(standing.live, None, posted, kept_at=kept.get("at", ""))
+    return form_as_typed(state.live, None, posted, kept_at=kept.get("at", ""))
 
 
-def _question(request: HttpRequest, standing: PolicyStanding, draft: PolicyVersion | None) -> ConfirmDialog | None:
-    """Return the dialog that the address asks for."""
+def _question(request: HttpRequest, state: PolicyStanding, draft: PolicyVersion | None) -> ConfirmDialog | None:
+    """Return the dialog that the address names."""
     asked = request.GET.get("ask")
     if asked == PUBLISH and draft is not None and draft.published_at is None:
-        return publish_question(standing, draft, second=second_person(standing, draft, console_actor(request)))
-    version = version_named(standing, request.GET.get("version")) if asked == ROLL_BACK else None
-    if version is None or version.published_at is None or version.number == standing.live_number:
+        return publish_question(state, draft, second=second_person(state, draft, console_actor(request)))
+    version = version_named(state, request.GET.get("version")) if asked == ROLL_BACK else None
+    if version is None or version.published_at is None or version.number == state.live_number:
         return None
-    return roll_back_question(standing, version)
+    return roll_back_question(state, version)
 
 
-def _changed(request: HttpRequest, standing: PolicyStanding) -> HttpResponse:
-    slug, wanted = standing.policy.slug, request.POST.get("do", CHECK)
-    if not standing.may_draft or (wanted == PUBLISH and not standing.may_publish):
-        return rejected(request, standing)
+def _changed(request: HttpRequest, state: PolicyStanding) -> HttpResponse:
+    slug, wanted = state.policy.slug, request.POST.get("do", CHECK)
+    if not state.may_draft or (wanted == PUBLISH and not state.may_publish):
+        return rejected(request, state)
     if wanted == DISCARD:
         forget(request, slug)
         return redirect(reverse("policy", args=[slug]))
-    form = form_as_typed(standing.live, version_named(standing, request.POST.get("draft")), request.POST)
+    form = form_as_typed(state.live, version_named(state, request.POST.get("draft")), request.POST)
     if wanted != CHECK:
         form = ready_to_publish(form) if wanted == PUBLISH else ready_to_store(form)
     if wanted == CHECK or form.wrong:
-        # What cannot be stored yet is put aside, so that neither a reload nor a look elsewhere loses it.
+        # An invalid text is set aside, so that neither a reload nor a visit to another page loses it.
         keep(request, slug, request.POST, form.text, timezone.now())
-        return render_editor(request, standing, form, status=UNPROCESSABLE if form.wrong else 200)
-    return _stored(request, standing, form, publish=wanted == PUBLISH)
+        return render_editor(request, state, form, status=UNPROCESSABLE if form.wrong else 200)
+    return _stored(request, state, form, publish=wanted == PUBLISH)
 
 
-def _stored(request: HttpRequest, standing: PolicyStanding, form: DraftForm, *, publish: bool) -> HttpResponse:
-    """Store what was typed, or go on with the opened draft where nothing differs, and lead to the next step."""
+def _stored(request: HttpRequest, state: PolicyStanding, form: DraftForm, *, publish: bool) -> HttpResponse:
+    """Store the typed document, or keep the opened draft where nothing differs, and lead to the next step."""
     version = form.draft if form.says_its_draft else None
     if version is None:
         version = store_draft(
-            standing.policy, form.document, actor=console_actor(request), message=form.message, based_on=form.base
+            state.policy, form.document, actor=console_actor(request), message=form.message, based_on=form.base
         )
-    slug = standing.policy.slug
+    slug = state.policy.slug
     forget(request, slug)
     if publish and form.stale:
         return redirect(with_query(reverse("policy-merge", args=[slug]), draft=version.number))

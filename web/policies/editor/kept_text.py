@@ -1,4 +1,4 @@
-"""Keeps what somebody typed into the editor and could not store yet, in their session."""
+"""Keeps typed editor text that could not be stored yet, in the person's session."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from django.http import HttpRequest, QueryDict
 from controlplane.policies.document.text import MAX_TEXT_BYTES
 
 MAX_POLICIES = 8
-"""A session holds the texts of so many policies; the oldest leaves first."""
+"""Policies whose texts a session holds; the oldest is dropped first."""
 
 _KEY = "policy_texts"
 _FIELDS = ("document", "message", "base", "draft")
 
 
 def keep(request: HttpRequest, slug: str, posted: QueryDict, text: str, at: datetime) -> None:
-    """Put the typed text aside until it is stored or discarded; texts too long for a policy are not kept."""
+    """Set the typed text aside until it is stored or discarded; texts too long for a policy are not kept."""
     if len(text.encode(errors="replace")) > MAX_TEXT_BYTES:
         return
     kept = {name: posted.get(name, "")[:MAX_TEXT_BYTES] for name in _FIELDS}
@@ -27,17 +27,17 @@ def keep(request: HttpRequest, slug: str, posted: QueryDict, text: str, at: date
 
 
 def kept_text(request: HttpRequest, slug: str) -> dict[str, str] | None:
-    """Return what was put aside for the policy, with `at` as a time of day in UTC; None: nothing."""
+    """Return the text set aside for the policy, with `at` as a time of day in UTC; None: nothing."""
     return _texts(request).get(slug)
 
 
 def forget(request: HttpRequest, slug: str) -> None:
-    """Drop what was put aside."""
+    """Drop the text set aside for the policy."""
     texts = _texts(request)
     if slug in texts:
         request.session[_KEY] = {name: item for name, item in texts.items() if name != slug}
 
 
 def _texts(request: HttpRequest) -> dict[str, dict[str, str]]:
-    found: Any = request.session.get(_KEY)
-    return cast("dict[str, dict[str, str]]", found) if isinstance(found, dict) else {}
+    stored: Any = request.session.get(_KEY)
+    return cast("dict[str, dict[str, str]]", stored) if isinstance(stored, dict) else {}

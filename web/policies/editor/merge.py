@@ -1,4 +1,4 @@
-"""The three-way view: what was live when somebody began, what is live now, and what they want."""
+"""The three-way view: the version on which a draft is based, the live version, and the draft."""
 
 from __future__ import annotations
 
@@ -39,49 +39,45 @@ _FIELD = "choice."
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def merge(request: HttpRequest, slug: str) -> HttpResponse:
-    """Show a draft that began before the live version beside it; on POST store both changes as a new draft."""
-    standing = opened(request, slug)
+    """Show a draft based on an older version next to the live one; on POST store both changes as a new draft."""
+    state = opened(request, slug)
     given = request.POST if request.method == "POST" else request.GET
-    draft = known_version(standing, given.get("draft"))
+    draft = known_version(state, given.get("draft"))
     if request.method != "POST":
-        if draft.based_on == standing.live_number:
+        if draft.based_on == state.live_number:
             return redirect(with_query(reverse("policy", args=[slug]), draft=draft.number))
-        return render_merge(request, standing, draft)
-    if not standing.may_draft:
-        return rejected(request, standing)
+        return render_merge(request, state, draft)
+    if not state.may_draft:
+        return rejected(request, state)
     choices = {name.removeprefix(_FIELD): value for name, value in request.POST.items() if name.startswith(_FIELD)}
-    if request.POST.get("theirs", "") != str(standing.live_number or ""):
-        # A third person published while this view was open: what was chosen against the old version is asked again.
-        return render_merge(request, standing, draft, status=PRECONDITION_FAILED, again=True)
-    return _merged(request, standing, draft, choices)
+    if request.POST.get("theirs", "") != str(state.live_number or ""):
+        # A third person published while this view was open: choices made against the old version are asked for again.
+        return render_merge(request, state, draft, status=PRECONDITION_FAILED, again=True)
+    return _merged(request, state, draft, choices)
 
 
-def _merged(
-    request: HttpRequest, standing: PolicyStanding, draft: PolicyVersion, choices: dict[str, str]
-) -> HttpResponse:
-    """Store what was chosen as a new draft, or say what is missing or does not go together."""
+def _merged(request: HttpRequest, state: PolicyStanding, draft: PolicyVersion, choices: dict[str, str]) -> HttpResponse:
+    """Store the chosen values as a new draft, or report what is missing or inconsistent."""
     try:
-        document = merged(*_sides(standing, draft), choices)
+        document = merged(*_sides(state, draft), choices)
         both = store_draft(
-            standing.policy,
+            state.policy,
             document,
             actor=console_actor(request),
             message=draft.message,
-            based_on=standing.live_number,
+            based_on=state.live_number,
         )
     except UnresolvedConflictError as error:
-        return render_merge(request, standing, draft, choices=choices, unresolved=error.paths, status=UNPROCESSABLE)
+        return render_merge(request, state, draft, choices=choices, unresolved=error.paths, status=UNPROCESSABLE)
     except InvalidPolicyError as error:
-        # Each side is valid, and yet what was chosen of both need not go together.
-        return render_merge(
-            request, standing, draft, choices=choices, problems=error.field_problems, status=UNPROCESSABLE
-        )
-    return redirect(with_query(reverse("policy", args=[standing.policy.slug]), draft=both.number))
+        # Each side is valid, and yet the chosen values of both may be inconsistent.
+        return render_merge(request, state, draft, choices=choices, problems=error.field_problems, status=UNPROCESSABLE)
+    return redirect(with_query(reverse("policy", args=[state.policy.slug]), draft=both.number))
 
 
 def render_merge(
     request: HttpRequest,
-    standing: PolicyStanding,
+    state: PolicyStanding,
     draft: PolicyVersion,
     *,
     choices: dict[str, str] | None = None,
@@ -90,15 +86,15 @@ def render_merge(
     status: int = 200,
     again: bool = False,
 ) -> HttpResponse:
-    """Return the three-way view of a draft against what is live now."""
-    places = changed_entries(*_sides(standing, draft))
-    rows = [_row(place, choices or {}, unresolved) for place in places]
-    live = standing.live
+    """Return the three-way view of a draft against the live version."""
+    changes = changed_entries(*_sides(state, draft))
+    rows = [_row(change, choices or {}, unresolved) for change in changes]
+    live = state.live
     mine = sum(row["side"] in (MINE, CONFLICT, BOTH) for row in rows)
     context = shell_context(
         request,
         page="Policies",
-        standing=standing,
+        state=state,
         draft=draft,
         live=live,
         who=author_of(live) if live else "Another person",
@@ -113,25 +109,25 @@ def render_merge(
     return render(request, "policies/merge.html", context, status=status)
 
 
-def _sides(standing: PolicyStanding, draft: PolicyVersion) -> tuple[Any, Any, Any]:
-    base = version_of(standing.policy, draft.based_on) if draft.based_on is not None else None
+def _sides(state: PolicyStanding, draft: PolicyVersion) -> tuple[Any, Any, Any]:
+    base = version_of(state.policy, draft.based_on) if draft.based_on is not None else None
     return (
         completed(base.document if base else {}),
-        completed(standing.live.document if standing.live else {}),
+        completed(state.live.document if state.live else {}),
         completed(draft.document),
     )
 
 
-def _row(place: MergedPlace, choices: dict[str, str], unresolved: tuple[str, ...]) -> dict[str, Any]:
-    """Return one place that a side changed; its choice is what stands selected, empty where a person must choose."""
-    path, side = path_text(place.path), place.side
+def _row(change: MergedPlace, choices: dict[str, str], unresolved: tuple[str, ...]) -> dict[str, Any]:
+    """Return one place that a side changed, with its selected choice, empty where a person must choose."""
+    path, side = path_text(change.path), change.side
     by_itself = "" if side == CONFLICT else THEIRS if side in (THEIRS, BOTH) else MINE
     chosen = choices.get(path, "")
-    title, unit = title_and_unit(place.path)
+    title, unit = title_and_unit(change.path)
     return {
         "path": path,
         "title": title,
-        **{name: value_words(getattr(place, name), unit) for name in ("base", "theirs", "mine")},
+        **{name: value_words(getattr(change, name), unit) for name in ("base", "theirs", "mine")},
         "side": side,
         "choice": chosen if chosen in _SIDES else by_itself,
         "unresolved": path in unresolved,

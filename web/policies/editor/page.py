@@ -1,4 +1,4 @@
-"""The editor as a page, whatever led to it: opened, checked, rejected, or with a question over it."""
+"""The editor as a page, for every way to it: opened, checked, rejected, or with a question over it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from web.shell.frame import shell_context
 
 def render_editor(
     request: HttpRequest,
-    standing: PolicyStanding,
+    state: PolicyStanding,
     form: DraftForm,
     *,
     question: ConfirmDialog | None = None,
@@ -39,35 +39,35 @@ def render_editor(
 ) -> HttpResponse:
     """Return the editor's page; `question` opens a dialog over it, `said` is one line above everything."""
     now = timezone.now()
-    versions = versions_of(standing.policy, below=version_number(request.GET.get("below")))
+    versions = versions_of(state.policy, below=version_number(request.GET.get("below")))
     number = form.draft.number if form.draft else None
     published = version_number(request.GET.get("published"))
-    told = form.draft or standing.live
-    release_timeline = timelines_of(standing.policy, [told], console_actor(request))[told.pk] if told else ()
+    version = form.draft or state.live
+    release_timeline = timelines_of(state.policy, [version], console_actor(request))[version.pk] if version else ()
     is_draft = form.draft is not None and form.draft.published_at is None
-    canary = running_canary(standing.policy)
+    canary = running_canary(state.policy)
     context = shell_context(
         request,
         page="Policies",
-        standing=standing,
-        strip=strip_of(release_timeline, standing, told.number, now, canary_runs=canary is not None)
-        if told and is_draft
+        state=state,
+        strip=strip_of(release_timeline, state, version.number, now, canary_runs=canary is not None)
+        if version and is_draft
         else (),
         line=() if is_draft else line_of(release_timeline, now),
-        told=told,
-        may_give_up=standing.may_publish and may(console_actor(request), Role.ADMIN),
-        schedule=schedule_line(newest_schedule(standing.policy), standing, now),
+        shown=version,
+        may_give_up=state.may_publish and may(console_actor(request), Role.ADMIN),
+        schedule=schedule_line(newest_schedule(state.policy), state, now),
         form=form,
-        rail=rail_of(standing, versions, now, opened=number),
-        live=version_facts(standing.live, now),
+        rail=rail_of(state, versions, now, opened=number),
+        live=version_facts(state.live, now),
         draft=version_facts(form.draft, now),
         next_number=_next_number(form, versions),
-        traffic=traffic_words(standing, ready_engines(standing.pools)),
+        traffic=traffic_words(state, ready_engines(state.pools)),
         canary=canary,
-        replaced=baseline_note(standing.live) if standing.live else "",
+        replaced=baseline_note(state.live) if state.live else "",
         question=question,
         said=said,
-        reach=reach_of(standing, published) if published is not None else None,
+        reach=reach_of(state, published) if published is not None else None,
         schema_version=SCHEMA_VERSION,
         max_message=MAX_MESSAGE,
     )

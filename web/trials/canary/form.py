@@ -1,4 +1,6 @@
-"""The form that starts a canary: which version or pool, which shares, how far by itself, and its guardrails."""
+"""The form that starts a canary: which version or pool, which shares, how far it advances by itself, and its
+guardrails.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,14 @@ ADVANCES = (
     FieldOption("promote", "Steps and promotes automatically"),
 )
 POOL = "pool:"
-"""What stands before the slug of a pool among the candidates."""
+"""Prefix of a pool's slug among the candidates."""
 _POOLS = 20
 _AS_PERCENT = ("late_more", "failed_more")
 _GUARDS = GuardrailDocument()
 
 
 def canary_fields(policy: Policy, version: str = "") -> list[FormField]:
-    """Return the form for one policy; `version` is chosen beforehand: a number, or a pool as POOL writes it."""
+    """Return the form for one policy; `version` is preselected: a number, or a pool in the form of POOL."""
     return [
         _candidate(policy, version),
         FormField(
@@ -55,7 +57,7 @@ def canary_fields(policy: Policy, version: str = "") -> list[FormField]:
 
 
 def asked_from(posted: QueryDict, policy: Policy) -> tuple[PolicyVersion | Pool, dict[str, Any]]:
-    """Return the candidate and the course that the form asks for; raises InvalidFieldsError."""
+    """Return the candidate and the course that the form states; raises InvalidFieldsError."""
     wrong: list[FieldProblem] = []
     steps = [_number("steps", part, wrong) for part in posted.get("steps", "").split(",") if part.strip()]
     dwell_s = _number("min_dwell_s", posted.get("min_dwell_s", ""), wrong)
@@ -76,18 +78,18 @@ def asked_from(posted: QueryDict, policy: Policy) -> tuple[PolicyVersion | Pool,
         "guardrails": guardrails,
     }
     unread = {item.path for item in wrong}
-    found = [
+    problems = [
         FieldProblem(course_problem.path.removeprefix("guardrails."), course_problem.message)
         for course_problem in course_problems(**course)
     ]
-    wrong += [item for item in found if item.path not in unread]
+    wrong += [item for item in problems if item.path not in unread]
     if wrong or tried is None:
         raise InvalidFieldsError(wrong)
     return tried, course
 
 
 def _candidate(policy: Policy, chosen: str) -> FormField:
-    """Return the field that chooses a version, or one of the pools that a share can be tried on."""
+    """Return the field that chooses a version, or one of the pools on which a share can be tried."""
     only = "Only its placement is tested; other settings take effect on promotion."
     field = version_field("version", "Version", only, drafts_of(policy), chosen, _words)
     waiting = [pool for pool in policy.pools.filter(weight=0).order_by("slug")[:_POOLS] if not service_problem(pool)]

@@ -1,4 +1,4 @@
-"""Draws a guard's interval against its threshold, as places in percent of a bar that the template draws as SVG."""
+"""Draws a guardrail's interval against its threshold, in percent of a bar that the template draws as SVG."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from planning.trials.comparison import TAIL, TTFT, GuardrailReading
 from web.shell.chart import place
 
 _MARGIN = 0.06
-"""Of the bar, left free at either end."""
+"""Share of the bar that is left free at either end."""
 
 
 def interval(reading: GuardrailReading) -> dict[str, str] | None:
-    """Return places on the bar, percent from its left end; None: nothing is known of the difference.
+    """Return positions on the bar, percent from its left end; None: the difference is unknown.
 
-    `none` is where both arms are alike; empty: the guard has no such place.
+    `none` is where both arms are alike; empty: the guardrail has no such position.
     """
     if reading.difference is None or reading.lower is None or reading.upper is None:
         return None
     scale = math.log if reading.guard == TTFT else float
-    # A share of requests lies between nothing and all of them.
+    # A share of requests is between zero and one.
     lowest = 0.0 if reading.guard == TAIL else -math.inf
     lower, upper = scale(max(reading.lower, lowest)), scale(reading.upper)
     difference, limit = scale(reading.difference), scale(reading.limit)
@@ -30,6 +30,6 @@ def interval(reading: GuardrailReading) -> dict[str, str] | None:
     def at(value: float) -> float:
         return (_MARGIN + (value - start) / span * (1 - 2 * _MARGIN)) * 100
 
-    places = {"lower": lower, "difference": difference, "upper": upper, "limit": limit}
-    found = {name: place(at(value), 1) for name, value in places.items()}
-    return {**found, "width": place(at(upper) - at(lower), 1), "none": "" if none is None else place(at(none), 1)}
+    values = {"lower": lower, "difference": difference, "upper": upper, "limit": limit}
+    marks = {name: place(at(value), 1) for name, value in values.items()}
+    return {**marks, "width": place(at(upper) - at(lower), 1), "none": "" if none is None else place(at(none), 1)}

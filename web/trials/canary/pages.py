@@ -58,7 +58,7 @@ class CanaryPages(TrialPages):
     """The list of canaries, and the page of each."""
 
     name, plural, address = "canary", "Canaries", f"{ADDRESS}/canaries"
-    place = "every pool of a policy"
+    needs_role_in = "every pool of a policy"
     id_field = "key"
     conflicts = (ConflictError, StaleRevisionError, StalePolicyError, InvalidPolicyError)
 
@@ -67,7 +67,7 @@ class CanaryPages(TrialPages):
         return service.visible_canaries(actor)
 
     @override
-    def rows(self, found: list[Canary], actor: Actor, now: datetime) -> dict[str, Any]:
+    def rows(self, canaries: list[Canary], actor: Actor, now: datetime) -> dict[str, Any]:
         policies = policies_of(actor)
         return {
             "rows": [
@@ -79,10 +79,10 @@ class CanaryPages(TrialPages):
                     "share": words.percent_words(item.share),
                     "at": moment(item.started_at, now),
                 }
-                for item in found
+                for item in canaries
             ],
             "slices": [words.slice_row(visible_slice, now) for visible_slice in visible_slices(actor)],
-            "running": sum(item.running for item in found),
+            "running": sum(item.running for item in canaries),
             "may_new": any(policy.may_publish for policy in policies)
             or (not policies and may_somewhere(actor, Role.OPERATOR)),
         }
@@ -95,7 +95,7 @@ class CanaryPages(TrialPages):
     def form(self, request: HttpRequest, actor: Actor) -> dict[str, Any]:
         chosen = _chosen(request, actor)
         return {
-            "standing": chosen,
+            "policy_state": chosen,
             "chosen": ("policy", chosen.policy.slug) if chosen else None,
             "picks": [policy.policy.slug for policy in policies_of(actor) if policy.may_publish][:20],
             "fields": self.fields(request, chosen, actor) if chosen else (),
@@ -120,72 +120,72 @@ class CanaryPages(TrialPages):
             raise problem("version", str(error)) from error
 
     @override
-    def turn(self, request: HttpRequest, found: Canary, verb: str, actor: Actor) -> Canary:
-        """Let it take its next step, promote it or abort it, as somebody saw it."""
-        if verb not in VERBS:
+    def turn(self, request: HttpRequest, canary: Canary, action: str, actor: Actor) -> Canary:
+        """Take the next step, promote or abort, in the state that the person saw."""
+        if action not in VERBS:
             raise Http404("No such action.")
-        of_policy = policy_of(actor, found.policy.slug)
-        word = word_to_type(of_policy, ready_engines(of_policy.pools)) if verb == "promote" else ""
+        of_policy = policy_of(actor, canary.policy.slug)
+        word = word_to_type(of_policy, ready_engines(of_policy.pools)) if action == "promote" else ""
         if of_policy.may_publish and (wrong := wrong_word(word, sent(request, "confirm"), "promote it")):
             raise problem("confirm", wrong)
         expected = row_number(request.POST.get("revision"), 10) or 0
-        more = {"evidence": Evidence.WAIVED} if sent(request, "force") and verb != "abort" else {}
-        return VERBS[verb](found, actor=actor, expected=expected, why=why(request), **more)
+        more = {"evidence": Evidence.WAIVED} if sent(request, "force") and action != "abort" else {}
+        return VERBS[action](canary, actor=actor, expected=expected, why=why(request), **more)
 
     @override
     def shown(
-        self, request: HttpRequest, found: Canary, actor: Actor, now: datetime, rejection: FormRejection | None
+        self, request: HttpRequest, canary: Canary, actor: Actor, now: datetime, rejection: FormRejection | None
     ) -> dict[str, Any]:
-        # What an earlier step came to says nothing of the one that runs.
-        look = evaluation_at_step(found) if found.running else stored_evaluation(found.evaluation)
-        evidence, of_policy = step_evidence(found, now), policy_of(actor, found.policy.slug)
+        # The result of an earlier step says nothing about the running one.
+        evaluation = evaluation_at_step(canary) if canary.running else stored_evaluation(canary.evaluation)
+        evidence, of_policy = step_evidence(canary, now), policy_of(actor, canary.policy.slug)
         asks = rejection is not None and isinstance(rejection.error, InvalidFieldsError | EvidenceMissingError)
-        following = found.step + 1
+        following = canary.step + 1
         return {
-            "title": f"canary of {found.policy.slug} {words.candidate(found)}",
+            "title": f"canary of {canary.policy.slug} {words.candidate(canary)}",
             "about": ", ".join(pool.slug for pool in of_policy.visible),
-            "running": found.running,
-            "heading": words.title(found),
-            "state": words.STATES[CanaryState(found.state)],
-            "steps": words.step_marks(found),
-            "next_share": words.percent_words(found.steps[following]) if following < len(found.steps) else "",
-            "started": moment(found.started_at, now),
-            "ended": moment(found.ended_at, now),
-            "step_at": moment(found.step_at, now),
+            "running": canary.running,
+            "heading": words.title(canary),
+            "state": words.STATES[CanaryState(canary.state)],
+            "steps": words.step_marks(canary),
+            "next_share": words.percent_words(canary.steps[following]) if following < len(canary.steps) else "",
+            "started": moment(canary.started_at, now),
+            "ended": moment(canary.ended_at, now),
+            "step_at": moment(canary.step_at, now),
             "may_control": of_policy.may_publish,
-            "untried": service.untried(found.version, found.against),
-            "candidate": words.candidate(found),
-            "baseline": words.baseline(found),
-            "promotion": words.promotion(found),
-            "look": look,
-            "reason": sentence(found.reason),
+            "untried": service.untried(canary.version, canary.against),
+            "candidate": words.candidate(canary),
+            "baseline": words.baseline(canary),
+            "promotion": words.promotion(canary),
+            "evaluation": evaluation,
+            "reason": sentence(canary.reason),
             "word": word_to_type(of_policy, ready_engines(of_policy.pools)),
-            # The verb whose question stands open.
-            "asked": request.resolver_match.kwargs["verb"] if asks and request.resolver_match else "",
+            # The action whose question is open.
+            "asked": request.resolver_match.kwargs["action"] if asks and request.resolver_match else "",
             "evidence": evidence,
             "next_words": words.next_words(evidence),
             "known_in": words.roughly(evidence.wait_s) if evidence.wait_s else "",
-            **(_figures(found, look) if look is not None else {}),
+            **(_figures(canary, evaluation) if evaluation is not None else {}),
         }
 
 
 def _chosen(request: HttpRequest, actor: Actor) -> PolicyStanding | None:
-    """Return the policy that is asked for, else the first that the actor may publish, else the first."""
+    """Return the requested policy, else the first that the actor may publish, else the first."""
     known, wanted = policies_of(actor), sent_or_asked(request, "policy")
     named = [item for item in known if item.policy.slug == wanted]
     return next(iter([*named, *(item for item in known if item.may_publish), *known]), None)
 
 
-def _figures(found: Canary, look: CanaryEvaluation) -> dict[str, Any]:
-    limits = msgspec.convert(found.guardrails, prepared(GuardrailDocument))
+def _figures(canary: Canary, evaluation: CanaryEvaluation) -> dict[str, Any]:
+    limits = msgspec.convert(canary.guardrails, prepared(GuardrailDocument))
     return {
-        "reasons": [sentence(reason.text) for reason in look.reasons],
-        "figures": words.figure_lines(look),
-        "guardrails": words.guard_lines(look, limits, known_guardrails(look, limits, found.step_at)),
-        "keys": (("draft", "Canary"), ("base", "Live" if found.pool is None else "Other pools")),
-        "sides": words.sides(found),
-        "picture": distribution(look),
-        "course": late_course(look),
+        "reasons": [sentence(reason.text) for reason in evaluation.reasons],
+        "figures": words.figure_lines(evaluation),
+        "guardrails": words.guard_lines(evaluation, limits, known_guardrails(evaluation, limits, canary.step_at)),
+        "keys": (("draft", "Canary"), ("base", "Live" if canary.pool is None else "Other pools")),
+        "sides": words.sides(canary),
+        "picture": distribution(evaluation),
+        "course": late_course(evaluation),
     }
 
 

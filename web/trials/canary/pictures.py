@@ -15,23 +15,24 @@ _SHARES = (0.5, 0.75, 0.9, 0.95, 0.99)
 _ROWS = 12
 
 
-def distribution(look: CanaryEvaluation) -> Picture | None:
-    """Return which share of the requests had its first token after how long; None: neither arm had any."""
-    ends_s = [bucket_end_s(item) for side in (look.base, look.tried) for item in side.ttft]
+def distribution(evaluation: CanaryEvaluation) -> Picture | None:
+    """Return the cumulative distribution of TTFT; None: neither arm had a request."""
+    ends_s = [bucket_end_s(item) for side in (evaluation.base, evaluation.tried) for item in side.ttft]
     if not ends_s:
         return None
+    baseline, candidate = evaluation.base, evaluation.tried
     return ttft_picture(
         ends_s,
-        lambda x: (*_steps("base", look.base, x), *_steps("draft", look.tried, x)),
-        ((f"p{item * 100:.0f}", _at(look.base, item), _at(look.tried, item)) for item in _SHARES),
-        f"Times to first token: half within {_at(look.tried, 0.5)} in the canary and "
-        f"{_at(look.base, 0.5)} live; 90{NARROW_SPACE}% within {_at(look.tried, 0.9)} and {_at(look.base, 0.9)}",
+        lambda x: (*_steps("base", baseline, x), *_steps("draft", candidate, x)),
+        ((f"p{item * 100:.0f}", _at(baseline, item), _at(candidate, item)) for item in _SHARES),
+        f"Times to first token: half within {_at(candidate, 0.5)} in the canary and "
+        f"{_at(baseline, 0.5)} live; 90{NARROW_SPACE}% within {_at(candidate, 0.9)} and {_at(baseline, 0.9)}",
     )
 
 
-def late_course(look: CanaryEvaluation) -> Picture | None:
-    """Return the share of late requests as it went, ten seconds a point; None: there are not two points yet."""
-    points = look.points
+def late_course(evaluation: CanaryEvaluation) -> Picture | None:
+    """Return the share of late requests over time, ten seconds a point; None: there are fewer than two points."""
+    points = evaluation.points
     if len(points) < 2:
         return None
     first, last = points[0].at, points[-1].at
@@ -40,14 +41,14 @@ def late_course(look: CanaryEvaluation) -> Picture | None:
 
     def runs(side: str, read: Callable[[EvaluationPoint], float | None]) -> Iterator[Line]:
         """Yield one polyline per stretch without gaps."""
-        found: list[list[str]] = [[]]
+        stretches: list[list[str]] = [[]]
         for item in points:
             value = read(item)
             if value is None:
-                found.append([])
+                stretches.append([])
                 continue
-            found[-1].append(point(LEFT + (item.at - first) / (last - first) * (RIGHT - LEFT), value / top))
-        return (Line(side, " ".join(run)) for run in found if run)
+            stretches[-1].append(point(LEFT + (item.at - first) / (last - first) * (RIGHT - LEFT), value / top))
+        return (Line(side, " ".join(run)) for run in stretches if run)
 
     ticks = [(LEFT + 4, first), ((LEFT + RIGHT) / 2, first + (last - first) / 2), (RIGHT - 4, last)]
     return Picture(

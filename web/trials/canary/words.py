@@ -1,4 +1,4 @@
-"""How a canary reads: its state, its figures, its guardrails, and what its page may offer."""
+"""How a canary reads: its state, figures, guardrails, and the actions that its page offers."""
 
 from __future__ import annotations
 
@@ -57,17 +57,17 @@ def title(canary: Canary) -> str:
 
 
 def candidate(canary: Canary) -> str:
-    """Return the name of what is on trial."""
+    """Return the name of the candidate."""
     return f"v{canary.version.number}" if canary.pool is None else f"pool {canary.pool}"
 
 
 def baseline(canary: Canary) -> str:
-    """Return the name of what it is compared with."""
+    """Return the name of the baseline."""
     return f"v{canary.against.number}" if canary.pool is None else "other pools"
 
 
 def promotion(canary: Canary) -> str:
-    """Return what promoting it does."""
+    """Return the effect of promoting it."""
     if canary.pool is None:
         return f"publish v{canary.version.number} for all sessions"
     return f"keep {percent_words(canary.share)} of sessions in pool {canary.pool}"
@@ -81,7 +81,7 @@ def sides(canary: Canary) -> tuple[str, str]:
 
 
 def step_marks(canary: Canary) -> list[tuple[str, str]]:
-    """Return the course: its shares, and promoting at the end, each as done, now, last (it ended here) or ahead."""
+    """Return the course: its shares, and the promotion at the end, each as done, now, last (it ended here) or ahead."""
     promoted = canary.state == CanaryState.PROMOTED
     marks = []
     for number, share in enumerate(canary.steps):
@@ -92,20 +92,20 @@ def step_marks(canary: Canary) -> list[tuple[str, str]]:
 
 
 def slice_row(stored: Holdback, now: datetime) -> dict[str, Any]:
-    """Return how one holdback reads; figures are those of the rule, then of the policy."""
+    """Return the row of one holdback; figures are those of the rule, then of the policy."""
     return {
         "slice": stored,
         "shape": {SliceState.FALLBACK: "lost", SliceState.PROBING: "hot"}.get(SliceState(stored.state), "serving"),
         "rule": slice_document(stored.pool.policy.live_version).placement,
         "share": percent_words(stored.share),
         "since": moment(stored.since, now),
-        "look": stored_evaluation(stored.evaluation),
+        "evaluation": stored_evaluation(stored.evaluation),
     }
 
 
-def figure_lines(look: CanaryEvaluation) -> list[tuple[str, str, str]]:
+def figure_lines(evaluation: CanaryEvaluation) -> list[tuple[str, str, str]]:
     """Return the figures of both arms: label, baseline, candidate."""
-    arms = look.base, look.tried
+    arms = evaluation.base, evaluation.tried
     judged = sum(item.requests for item in arms)
     figures: tuple[tuple[str, Callable[[ArmFigures], str]], ...] = (
         ("Requests judged", lambda arm: f"{arm.requests:,}"),
@@ -121,30 +121,33 @@ def figure_lines(look: CanaryEvaluation) -> list[tuple[str, str, str]]:
 
 
 def guard_lines(
-    look: CanaryEvaluation, guardrails: GuardrailDocument, known: Sequence[GuardrailCertainty]
+    evaluation: CanaryEvaluation, guardrails: GuardrailDocument, known: Sequence[GuardrailCertainty]
 ) -> list[dict[str, Any]]:
-    """Return the guardrails with their thresholds and what is known of them."""
+    """Return the guardrails with their thresholds and their certainty."""
     titles = {**GUARD_TITLES, TAIL: f"Over {guardrails.tail_ratio:g} × live p90"}
-    return [_guard(each, titles[each.guard], found) for each, found in zip(look.readings, known, strict=True)]
+    return [
+        _guard(reading, titles[reading.guard], certainty)
+        for reading, certainty in zip(evaluation.readings, known, strict=True)
+    ]
 
 
-def next_words(found: StepEvidence) -> str:
-    """Return when the evidence can be there, as the end of a button's label."""
-    parts = [f"{math.ceil(found.dwell_s)}{NARROW_SPACE}s"] if found.dwell_s else []
-    if found.requests:
-        parts.append(count(found.requests, "request"))
+def next_words(evidence: StepEvidence) -> str:
+    """Return when the evidence may be complete, as the end of a button's label."""
+    parts = [f"{math.ceil(evidence.dwell_s)}{NARROW_SPACE}s"] if evidence.dwell_s else []
+    if evidence.requests:
+        parts.append(count(evidence.requests, "request"))
     if parts:
         return f"in {', '.join(parts)}"
-    return f"in about {roughly(found.wait_s)}" if found.wait_s else "without evidence"
+    return f"in about {roughly(evidence.wait_s)}" if evidence.wait_s else "without evidence"
 
 
 def percent_words(share: float) -> str:
-    """Return a share of sessions as people say it: 5 %, 12.5 %."""
+    """Return a share of sessions in words: 5 %, 12.5 %."""
     return f"{share * 100:.3g}{NARROW_SPACE}%"
 
 
 def _guard(reading: GuardrailReading, label: str, known: GuardrailCertainty) -> dict[str, Any]:
-    """Return one guard: what was observed, the difference with its doubt, and the threshold."""
+    """Return one guardrail: the observed value, the difference with its uncertainty, and the threshold."""
     shape, verdict = _VERDICTS[known.verdict]
     if reading.guard == TTFT:
         base, tried = duration(reading.base), duration(reading.tried)
@@ -169,7 +172,7 @@ def _guard(reading: GuardrailReading, label: str, known: GuardrailCertainty) -> 
 
 
 def _note(known: GuardrailCertainty) -> str:
-    """Return what it takes until a guard is known to hold."""
+    """Return what is missing before a guardrail is certain to hold."""
     if known.verdict != NOT_YET:
         return ""
     if known.beyond:
@@ -182,5 +185,5 @@ def _difference(reading: GuardrailReading, value: float | None) -> str:
         return UNKNOWN
     if reading.guard == TTFT:
         return f"{value:.2f}{NARROW_SPACE}×"
-    # A share of requests lies between nothing and all of them.
+    # A share of requests is between zero and one.
     return percent(min(1.0, max(0.0, value))) if reading.guard == TAIL else signed(value * 100)

@@ -1,4 +1,4 @@
-"""The pages of shadows: the list, the form, and what each found so far, in words, figures, pictures and examples."""
+"""The pages of shadows: the list, the form, and the results of each in words, figures, pictures and examples."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class ShadowPages(TrialPages):
         return visible_shadows(actor)
 
     @override
-    def rows(self, found: list[Shadow], actor: Actor, now: datetime) -> dict[str, Any]:
+    def rows(self, shadows: list[Shadow], actor: Actor, now: datetime) -> dict[str, Any]:
         running = visible_shadows(actor).filter(state=ShadowState.RUNNING).count()
-        return {"rows": [_row(item, now) for item in found], "running": running}
+        return {"rows": [_row(item, now) for item in shadows], "running": running}
 
     @override
     def fields(self, request: HttpRequest, owner: Pool, actor: Actor) -> Sequence[FormField]:
@@ -66,44 +66,44 @@ class ShadowPages(TrialPages):
         return start_shadow(pool, version, **limits, actor=actor, why=sent(request, "why"))
 
     @override
-    def turn(self, request: HttpRequest, found: Shadow, verb: str, actor: Actor) -> object:
-        """Stop it, or let its pool, which only observed, route its requests from now on."""
-        if verb == "route":
-            return change_pool(found.pool, {"mode": PoolMode.ROUTE}, actor=actor, why=sent(request, "why"))
-        return stop_shadow(found, actor=actor, why=sent(request, "why"))
+    def turn(self, request: HttpRequest, shadow: Shadow, action: str, actor: Actor) -> object:
+        """Stop it, or make its pool, which only observed, route its requests."""
+        if action == "route":
+            return change_pool(shadow.pool, {"mode": PoolMode.ROUTE}, actor=actor, why=sent(request, "why"))
+        return stop_shadow(shadow, actor=actor, why=sent(request, "why"))
 
     @override
-    def page_needs(self, request: HttpRequest, found: Shadow, actor: Actor) -> str:
-        if "ask" not in request.GET or not _observes(found) or may(actor, Role.ADMIN):
+    def page_needs(self, request: HttpRequest, shadow: Shadow, actor: Actor) -> str:
+        if "ask" not in request.GET or not _observes(shadow) or may(actor, Role.ADMIN):
             return ""
         return "Starting to route a pool requires the role admin in all pools."
 
     @override
     def shown(
-        self, request: HttpRequest, found: Shadow, actor: Actor, now: datetime, rejection: FormRejection | None
+        self, request: HttpRequest, shadow: Shadow, actor: Actor, now: datetime, rejection: FormRejection | None
     ) -> dict[str, Any]:
-        figures, admin = figures_of(found), may(actor, Role.ADMIN)
-        beside = ("actual", "Actual") if found.observed else ("base", f"v{found.base.number}")
+        figures, admin = figures_of(shadow), may(actor, Role.ADMIN)
+        beside = ("actual", "Actual") if shadow.observed else ("base", f"v{shadow.base.number}")
         return {
-            "title": f"shadow {found.pk}",
-            "about": f"Shadow {found.pk}, {found.pool.slug}",
-            "running": found.state == ShadowState.RUNNING,
-            "left": span((found.until - now).total_seconds()),
-            "at": moment(found.created_at, now),
-            "ended": moment(found.ended_at, now),
-            "author": found.author.get_username() if found.author else _program(found),
-            "has_end": not _is_live_alone(found),
-            # The live policy has its own colour where it is compared with others.
-            "keys": (beside, ("base" if _is_live_alone(found) else "draft", f"v{found.draft.number}")),
-            "policy": found.pool.policy.slug,
-            "may_control": may(actor, Role.OPERATOR, found.pool),
-            "finding": finding(found, figures),
+            "title": f"shadow {shadow.pk}",
+            "about": f"Shadow {shadow.pk}, {shadow.pool.slug}",
+            "running": shadow.state == ShadowState.RUNNING,
+            "left": span((shadow.until - now).total_seconds()),
+            "at": moment(shadow.created_at, now),
+            "ended": moment(shadow.ended_at, now),
+            "author": shadow.author.get_username() if shadow.author else _program(shadow),
+            "has_end": not _is_live_alone(shadow),
+            # The live policy keeps its own colour where it is compared with others.
+            "keys": (beside, ("base" if _is_live_alone(shadow) else "draft", f"v{shadow.draft.number}")),
+            "policy": shadow.pool.policy.slug,
+            "may_control": may(actor, Role.OPERATOR, shadow.pool),
+            "finding": finding(shadow, figures),
             "uncompared": uncompared_words(figures),
             "fidelity": fidelity_words(figures),
-            "may_route": _observes(found) and admin,
-            "lacks_admin": _observes(found) and not admin,
+            "may_route": _observes(shadow) and admin,
+            "lacks_admin": _observes(shadow) and not admin,
             "asking": "ask" in request.GET,
-            **_answer(found, figures, now),
+            **_answer(shadow, figures, now),
         }
 
 
@@ -131,23 +131,23 @@ def _row(shadow: Shadow, now: datetime) -> dict[str, Any]:
     return {"shadow": shadow, "at": at, "finding": finding(shadow, figures), "figures": figures}
 
 
-def _observes(found: Shadow) -> bool:
-    return found.observed and found.pool.mode == PoolMode.OBSERVE
+def _observes(shadow: Shadow) -> bool:
+    return shadow.observed and shadow.pool.mode == PoolMode.OBSERVE
 
 
-def _program(found: Shadow) -> str:
-    return "the pool's mode" if _is_live_alone(found) else "the API"
+def _program(shadow: Shadow) -> str:
+    return "the pool's mode" if _is_live_alone(shadow) else "the API"
 
 
-def _is_live_alone(found: Shadow) -> bool:
-    """Tell whether the live policy itself is compared with what others do."""
-    return found.observed and found.draft_id == found.base_id
+def _is_live_alone(shadow: Shadow) -> bool:
+    """Return whether the live policy itself is compared with the routing of others."""
+    return shadow.observed and shadow.draft_id == shadow.base_id
 
 
-def _answer(found: Shadow, figures: ShadowFigures, now: datetime) -> dict[str, Any]:
+def _answer(shadow: Shadow, figures: ShadowFigures, now: datetime) -> dict[str, Any]:
     if not figures.tally.compared:
         return {}
-    names = dict(Engine.objects.filter(pool=found.pool).values_list("engine_id", "name"))
+    names = dict(Engine.objects.filter(pool=shadow.pool).values_list("engine_id", "name"))
     sample = figures.disagreements
     kept = set(
         DecisionIndex.objects.filter(decision_id__in=[item.decision_id for item in sample]).values_list(
@@ -160,7 +160,7 @@ def _answer(found: Shadow, figures: ShadowFigures, now: datetime) -> dict[str, A
         "picture": gain_picture(figures),
         "gain_heads": ("Requests", "Share"),
         "most_of_an_engine": max(
-            (max(each.live_requests, each.shadow_requests) for _, each in figures.engines), default=0
+            (max(share.live_requests, share.shadow_requests) for _, share in figures.engines), default=0
         ),
         "shifts": engine_shifts(figures, names),
         "hidden_engines": max(0, len(figures.engines) - SHOWN_ENGINES),
@@ -177,7 +177,7 @@ def _example(one: Disagreement, kept: bool, names: Mapping[str, str], now: datet
         "kept": kept,
         "at": moment_of(datetime.fromtimestamp(one.at, UTC), now),
         "prompt_tokens": one.prompt_tokens,
-        "sides": [(names.get(each.engine_id, each.engine_id), reason_title(why), each) for each, why in sides],
+        "sides": [(names.get(engine.engine_id, engine.engine_id), reason_title(why), engine) for engine, why in sides],
         "gain": gain_words(gain_s),
         "kind": "better" if gain_s >= 0.001 else "worse" if gain_s <= -0.001 else "even",
     }

@@ -13,7 +13,7 @@ from web.shell.chart import BOTTOM, LEFT, RIGHT, Tick, place, y
 _GAP = 0.35
 SHOWN_ENGINES = 24
 _MIDDLE = len(GAIN_EDGES_S) // 2
-"""Number of the range that changes nothing."""
+"""Index of the range without a difference."""
 _LEAST_REACH = 4
 
 
@@ -55,13 +55,13 @@ def _change(share: ShadowEngineShare, figures: ShadowFigures) -> str:
 
 
 def _bar(at: int, share: float, left: float, width: float) -> tuple[str, ...]:
-    """Return kind, place, top, width and height of the disagreements within one range of gains."""
+    """Return kind, position, top, width and height of the disagreements within one range of gains."""
     kind = "better" if at > _MIDDLE else "worse" if at < _MIDDLE else "even"
     return kind, place(left + _GAP / 2), place(y(share)), place(width - _GAP), place(BOTTOM - y(share))
 
 
 def _edges(reach: int, width: float) -> tuple[Tick, ...]:
-    """Return the words under the edges between bars: every second one, so that they find room."""
+    """Return the labels below the edges between bars: every second one, so that they fit."""
     ticks = [Tick(place(LEFT + (reach + 0.5) * width), "0")]
     for number in range(1, 2 * reach + 1):
         value = GAIN_EDGES_S[_MIDDLE - reach + number - 1]

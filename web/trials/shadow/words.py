@@ -9,7 +9,7 @@ from controlplane.trials.whatif.finding import BETTER, EVEN, WORSE
 from web.trials.words import TrialFinding
 
 ENOUGH = 100
-"""Requests below which nothing is judged."""
+"""Requests below which no verdict is given."""
 _LEAST_S = 0.001
 _LEAST_SHARE = 0.001
 _PARTS = {
@@ -27,7 +27,7 @@ _PARTS = {
 
 
 def finding(shadow: Shadow, figures: ShadowFigures) -> TrialFinding:
-    """Return what the comparisons found so far."""
+    """Return the result of the comparisons so far."""
     tally, draft, base = figures.tally, shadow.draft.number, shadow.base.number
     if shadow.state == ShadowState.FAILED:
         return TrialFinding("", "The shadow failed", shadow.reason)
@@ -42,12 +42,12 @@ def finding(shadow: Shadow, figures: ShadowFigures) -> TrialFinding:
         words = f"v{draft} chose the engine {other} for {count(tally.agreed, 'request')} of {tally.compared:,}."
         return TrialFinding(EVEN, "Same choices on this traffic", words)
     where = f"v{draft} would have sent {percent(share)} of requests elsewhere; their predicted TTFT is "
-    each_s = tally.gain_s / figures.disagreed
+    mean_s = tally.gain_s / figures.disagreed
     if abs(gain_s) < _LEAST_S:
         return TrialFinding(EVEN, "Different engines, the same TTFT", f"{where}the same within {duration(_LEAST_S)}.")
     sooner = gain_s > 0
     title = f"Predicted TTFT {duration(abs(gain_s))} {'shorter' if sooner else 'longer'} per request"
-    words = f"{where}{duration(abs(each_s))} {'shorter' if sooner else 'longer'} on average{_tokens_words(figures)}."
+    words = f"{where}{duration(abs(mean_s))} {'shorter' if sooner else 'longer'} on average{_tokens_words(figures)}."
     return TrialFinding(BETTER if sooner else WORSE, title, words)
 
 
@@ -74,7 +74,7 @@ def _tile(label: str, figure: str, context: str) -> dict[str, str]:
 
 
 def uncompared_words(figures: ShadowFigures) -> str:
-    """Name the parts of the policy that a shadow cannot judge; empty where there are none."""
+    """Return the parts of the policy that a shadow cannot judge; empty where there are none."""
     parts = [_PARTS.get(item, item.replace("_", " ")) for item in figures.uncompared]
     if not parts:
         return ""
@@ -83,7 +83,7 @@ def uncompared_words(figures: ShadowFigures) -> str:
 
 
 def fidelity_words(figures: ShadowFigures) -> str:
-    """Say how far predictions were from what was measured where the requests really went; empty: not known yet."""
+    """Return the error of the predictions for the engines that really served the requests; empty: not known yet."""
     expected_s, measured_s = figures.expected_s, figures.measured_s
     if expected_s is None or measured_s is None:
         return ""

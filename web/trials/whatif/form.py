@@ -1,4 +1,4 @@
-"""The form that asks a what-if: which traffic, which draft, against what, under which conditions."""
+"""The form of a what-if: which traffic, which draft, against which baseline, under which conditions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Asked = tuple[Recording, PolicyVersion, PolicyVersion | None, Conditions]
 
 
 def whatif_fields(actor: Actor, pool: Pool, draft: str = "", recording: str = "") -> list[FormField]:
-    """Return the form for one pool; `draft` and `recording` are chosen beforehand."""
+    """Return the form for one pool; `draft` and `recording` are preselected."""
     live = pool.policy.live_version
     versions = listed_versions(pool.policy)
     drafts = sorted(versions, key=lambda version: version.pk == pool.policy.live_version_id)
@@ -71,7 +71,7 @@ def whatif_fields(actor: Actor, pool: Pool, draft: str = "", recording: str = ""
 
 
 def asked_from(posted: QueryDict, pool: Pool, actor: Actor) -> Asked:
-    """Return what the form asks; a window is kept as a recording. Raises InvalidFieldsError, NoRoomError."""
+    """Return the what-if that the form states; a window becomes a recording. Raises InvalidFieldsError, NoRoomError."""
     problems: list[FieldProblem] = []
     engines = whole_number("engines", posted.get("engines", ""), problems)
     seeds = whole_number("seeds", posted.get("seeds", ""), problems)
@@ -89,7 +89,7 @@ def asked_from(posted: QueryDict, pool: Pool, actor: Actor) -> Asked:
 
 
 def is_window(posted: QueryDict) -> bool:
-    """Return whether the form asks for a window, which is kept for this what-if."""
+    """Return whether the form names a window, which is kept for this what-if."""
     return posted.get("recording", "").removeprefix("last-") in WINDOWS
 
 
@@ -102,7 +102,7 @@ def _recording(text: str, pool: Pool, actor: Actor) -> Recording:
         except InvalidFieldsError as error:
             raise InvalidFieldsError([FieldProblem("recording", item.message) for item in error.problems]) from error
     number = row_number(text, 9)
-    found = None if number is None else visible_recordings(actor).filter(pool=pool, pk=number).first()
-    if found is None:
+    recording = None if number is None else visible_recordings(actor).filter(pool=pool, pk=number).first()
+    if recording is None:
         raise problem("recording", "Not a recording of this pool; choose one from the list.")
-    return found
+    return recording

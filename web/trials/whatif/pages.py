@@ -1,4 +1,4 @@
-"""The pages of what-ifs: what was asked and how it stands, the form, and each answer in words, figures and pictures."""
+"""The pages of what-ifs: each question and its progress, the form, and each answer in words, figures and pictures."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ COSTS = {
 class WhatIfPages(TrialPages):
     """The list of what-ifs, and the page of each."""
 
-    name, plural, address, verb = "what-if", "What-ifs", ADDRESS, "Run"
+    name, plural, address, action = "what-if", "What-ifs", ADDRESS, "Run"
     conflicts = (ConflictError, NoRoomError)
 
     @override
@@ -56,11 +56,11 @@ class WhatIfPages(TrialPages):
         return visible_whatifs(actor)
 
     @override
-    def rows(self, found: list[WhatIf], actor: Actor, now: datetime) -> dict[str, Any]:
-        standings = statuses_of(found)
+    def rows(self, whatifs: list[WhatIf], actor: Actor, now: datetime) -> dict[str, Any]:
+        states = statuses_of(whatifs)
         return {
-            "rows": [_row(standing, now) for standing in standings],
-            "waiting": sum(standing.unfinished for standing in standings),
+            "rows": [_row(state, now) for state in states],
+            "waiting": sum(state.unfinished for state in states),
         }
 
     @override
@@ -69,7 +69,7 @@ class WhatIfPages(TrialPages):
 
     @override
     def start(self, request: HttpRequest, actor: Actor) -> WhatIf:
-        """Store the what-if; a window that was kept for it alone leaves where it cannot be asked."""
+        """Store the what-if; a window that was kept for it alone is deleted where it cannot be stored."""
         recording, draft, base, conditions = asked_from(request.POST, sent_pool(request, actor), actor)
         try:
             return start_whatif(recording, draft, base, conditions, actor=actor, why=sent(request, "why"))
@@ -79,50 +79,50 @@ class WhatIfPages(TrialPages):
             raise
 
     @override
-    def turn(self, request: HttpRequest, found: WhatIf, verb: str, actor: Actor) -> object:
-        """Cancel its run, or run one that has no answer once more."""
-        run = status_of(found).run
+    def turn(self, request: HttpRequest, whatif: WhatIf, action: str, actor: Actor) -> object:
+        """Cancel its run, or run again one that has no answer."""
+        run = status_of(whatif).run
         if run is None:
             raise ConflictError("Its run was deleted; run a new what-if.")
-        return (job_control.retry if verb == "again" else job_control.cancel)(run, actor=actor)
+        return (job_control.retry if action == "again" else job_control.cancel)(run, actor=actor)
 
     @override
     def shown(
-        self, request: HttpRequest, found: WhatIf, actor: Actor, now: datetime, rejection: FormRejection | None
+        self, request: HttpRequest, whatif: WhatIf, actor: Actor, now: datetime, rejection: FormRejection | None
     ) -> dict[str, Any]:
-        standing = status_of(found)
+        progress = status_of(whatif)
         return {
-            "title": f"what-if {found.pk}",
-            "about": f"Result {found.pk}, {found.pool.slug}",
-            "running": standing.unfinished,
-            "standing": standing,
-            "percent_done": round(standing.share * 100),
-            "at": moment(found.created_at, now),
-            "author": found.author.get_username() if found.author else "the API",
-            "policy": found.pool.policy.slug,
-            "may_control": may(actor, Role.OPERATOR, found.pool),
-            **_answer(standing),
+            "title": f"what-if {whatif.pk}",
+            "about": f"Result {whatif.pk}, {whatif.pool.slug}",
+            "running": progress.unfinished,
+            "progress": progress,
+            "percent_done": round(progress.share * 100),
+            "at": moment(whatif.created_at, now),
+            "author": whatif.author.get_username() if whatif.author else "the API",
+            "policy": whatif.pool.policy.slug,
+            "may_control": may(actor, Role.OPERATOR, whatif.pool),
+            **_answer(progress),
         }
 
 
-def _row(standing: WhatIfStanding, now: datetime) -> dict[str, Any]:
-    """Return one what-if of the list; its `kind` is empty where there is no answer."""
-    whatif, result = standing.whatif, standing.result
-    row = {"standing": standing, "at": moment(whatif.created_at, now)}
+def _row(progress: WhatIfStanding, now: datetime) -> dict[str, Any]:
+    """Return one row of the list; its `kind` is empty where there is no answer."""
+    whatif, result = progress.whatif, progress.result
+    row = {"progress": progress, "at": moment(whatif.created_at, now)}
     if result is None:
-        return row | {"kind": "", "words": standing.reason if not standing.unfinished else ""}
-    found = finding(result, whatif.draft.number, whatif.against)
-    return row | {"kind": found.kind, "words": found.title}
+        return row | {"kind": "", "words": progress.reason if not progress.unfinished else ""}
+    answer = finding(result, whatif.draft.number, whatif.against)
+    return row | {"kind": answer.kind, "words": answer.title}
 
 
-def _answer(standing: WhatIfStanding) -> dict[str, Any]:
-    result, whatif = standing.result, standing.whatif
+def _answer(progress: WhatIfStanding) -> dict[str, Any]:
+    result, whatif = progress.result, progress.whatif
     if result is None:
         return {}
     model, is_far = model_words(result)
     costs = COSTS[result.costs].format(whatif.base.number)
-    told = whatif.conditions.get("engine_model", AUTO) == AUTO and result.model_error is not None
-    model_name = f"{result.engine_model}, best fit" if told else result.engine_model
+    is_fitted = whatif.conditions.get("engine_model", AUTO) == AUTO and result.model_error is not None
+    model_name = f"{result.engine_model}, best fit" if is_fitted else result.engine_model
     actual = ("Actual",) if result.actual is not None else ()
     sides = (whatif.base_name, f"Draft, v{whatif.draft.number}")
     cache = f"{count(result.kv_tokens, 'token')} of cache each" if result.kv_tokens else "cache of the default size"

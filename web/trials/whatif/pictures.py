@@ -69,8 +69,8 @@ def band_picture(result: WhatIfResult) -> dict[str, Any]:
 
 
 def _mark(band: Band, at: float, height: Callable[[float], str]) -> dict[str, str]:
-    """Return one range of prompt lengths: where its marks stand, in percent, and what they say."""
-    # The dashes of what really happened would run through the figure.
+    """Return one range of prompt lengths: the positions of its marks, in percent, and their words."""
+    # The dashes of the actual value would cross the figure.
     dashed = (
         band.actual is not None
         and abs(float(height(band.actual)[:-1]) - float(height(band.draft.mean)[:-1])) < _WORD_HIGH

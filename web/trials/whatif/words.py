@@ -25,18 +25,20 @@ _TIMES = (TTFT_MEAN, TTFT_P50, TTFT_P90, TTFT_P99)
 
 
 def finding(result: WhatIfResult, draft: int, base: str) -> TrialFinding:
-    """Return what the runs found, judged only where all seeds agree; `base` names what the draft is compared with."""
-    found = headline(result)
-    told = {difference.figure: difference for difference in result.differences}
-    main = (*found.better, *found.worse, ON_TIME)[0]
+    """Return the finding of the runs, judged only where all seeds agree; `base` names the baseline of the draft."""
+    summary = headline(result)
+    by_figure = {difference.figure: difference for difference in result.differences}
+    main = (*summary.better, *summary.worse, ON_TIME)[0]
     sentence = " ".join(
-        part for part in (_sentence(told[main], draft, base, result.seeds), _price(told, found.worse, main)) if part
+        part
+        for part in (_sentence(by_figure[main], draft, base, result.seeds), _price(by_figure, summary.worse, main))
+        if part
     )
-    return TrialFinding(found.kind, found.title, sentence)
+    return TrialFinding(summary.kind, summary.title, sentence)
 
 
 def model_words(result: WhatIfResult) -> tuple[str, bool]:
-    """Say how far the simulation is from what happened, and whether that is too far to read sizes."""
+    """Return how far the simulation is from the actual run, and whether that is too far to trust sizes."""
     if result.actual is None:
         return "The recording has no results, so the simulation cannot be checked against it.", False
     if result.model_error is None:
@@ -52,7 +54,7 @@ def model_words(result: WhatIfResult) -> tuple[str, bool]:
 
 
 def coarse_words(result: WhatIfResult) -> str:
-    """Say where the recording is too coarse for a policy; empty where it is not."""
+    """Return where the recording is too coarse for a policy; empty where it is not."""
     if not result.coarse_starts:
         return ""
     return (
@@ -62,7 +64,7 @@ def coarse_words(result: WhatIfResult) -> str:
 
 
 def figure_rows(result: WhatIfResult) -> list[dict[str, str]]:
-    """Return the table of both policies and what happened; a verdict is better, worse or even."""
+    """Return the table of both policies and the actual run; a verdict is better, worse or even."""
     labels = {
         ON_TIME: f"On time, ≤{NARROW_SPACE}{setting(result.ttft_slo_s)}",
         TTFT_MEAN: "TTFT mean",
@@ -130,16 +132,16 @@ def _sentence(main: Difference, draft: int, base: str, seeds: int) -> str:
     return f"{words}; {seeds_words}."
 
 
-def _price(told: dict[str, Difference], worse: tuple[str, ...], main: str) -> str:
+def _price(by_figure: dict[str, Difference], worse: tuple[str, ...], main: str) -> str:
     paid = [name for name in worse if name != main]
     if not paid:
         return ""
     about = ABOUT[paid[0]]
-    return f"{about[0].upper()}{about[1:]}: {change_words(told[paid[0]])}."
+    return f"{about[0].upper()}{about[1:]}: {change_words(by_figure[paid[0]])}."
 
 
 def _spread_words(figure: str, spread: Spread) -> str:
-    """Return half the range over the seeds; empty where there is none to speak of."""
+    """Return half the range over the seeds; empty where it is negligible."""
     half = (spread.high - spread.low) / 2
     if figure in SHARES:
         return f"±{half * 100:.1f}" if half >= LEAST_POINTS / 2 else ""

@@ -25,7 +25,7 @@ def test_a_hot_chunk_equals_one_built_slowly_whatever_the_id(chat: bool, answer_
     assert piece["id"] == answer_id
 
 
-def test_the_usage_tells_cached_tokens() -> None:
+def test_the_usage_states_cached_tokens() -> None:
     counts = usage(10, 4, 8)
     assert counts["total_tokens"] == 14
     assert counts["prompt_tokens_details"]["cached_tokens"] == 8

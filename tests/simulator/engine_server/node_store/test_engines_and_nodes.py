@@ -88,7 +88,7 @@ async def test_nodes_learn_routing_keys_tenant_and_who_came(start_engine: StartE
         await settled(first)
         page = await asyncio.to_thread(client.call, address(manager), ContentsPage(0, 100))
         assert isinstance(page, PageOf)
-        facts = [each for each, _ in page.blocks]
+        facts = [item for item, _ in page.blocks]
         assert [fact.routing_key for fact in facts] == KEYS
         assert {fact.tenant for fact in facts} == {"acme"}
         assert [fact.parent for fact in facts] == [b"", *(fact.key for fact in facts[:-1])]
@@ -96,7 +96,7 @@ async def test_nodes_learn_routing_keys_tenant_and_who_came(start_engine: StartE
         assert manager.server.links.links()[name].received_bytes == BLOCKS * BLOCK * 64
 
 
-async def test_a_stream_tells_the_outcome_in_its_last_chunk(start_engine: StartEngine) -> None:
+async def test_a_stream_states_the_outcome_in_its_last_chunk(start_engine: StartEngine) -> None:
     with big() as manager:
         first, second = await engine(start_engine, manager), await engine(start_engine, manager)
         await ask(first)
@@ -213,16 +213,16 @@ async def test_an_engine_without_a_node_ignores_orders(start_engine: StartEngine
     assert cached(answer) == 0
 
 
-async def test_loaded_blocks_are_told_in_kv_events_with_their_tokens(
+async def test_loaded_blocks_are_published_in_kv_events_with_their_tokens(
     start_engine: StartEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with big() as manager:
         first, second = await engine(start_engine, manager), await engine(start_engine, manager)
         await ask(first)
         await settled(first)
-        told: list[Any] = []
-        monkeypatch.setattr(second.server.runtime._publisher, "publish", told.extend)
+        events: list[Any] = []
+        monkeypatch.setattr(second.server.runtime._publisher, "publish", events.extend)
         await ask(second, order([address(manager)]))
-        loaded = told[0]
+        loaded = events[0]
         assert (len(loaded.block_hashes), loaded.parent_block_hash, loaded.medium) == (BLOCKS, None, "GPU")
         assert loaded.token_ids == list(tokenize(PROMPT))[: BLOCKS * BLOCK]

@@ -53,7 +53,7 @@ def test_a_link_never_carries_more_than_its_rate() -> None:
 
 
 class Node:
-    """A client whose node answers when it is told to."""
+    """A client whose node answers on request."""
 
     def __init__(self) -> None:
         self.open = threading.Event()

@@ -28,8 +28,8 @@ def some_regions() -> None:
         topology.create_tenant(tenant, tenant, actor=ACTOR)
     policy = Policy.objects.create(slug="p-regions", name="P")
     for region, count in (("us", 2), ("eu", 1), ("asia", 1)):
-        place = topology.create_region(region, region.upper(), actor=ACTOR)
-        pool = topology.create_pool(f"chat-{region}", f"chat {region}", place, "m", policy, actor=ACTOR)
+        stored = topology.create_region(region, region.upper(), actor=ACTOR)
+        pool = topology.create_pool(f"chat-{region}", f"chat {region}", stored, "m", policy, actor=ACTOR)
         for number in range(count):
             url = f"http://{region}-{number}:8000"
             Engine.objects.create(

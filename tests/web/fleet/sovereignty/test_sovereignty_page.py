@@ -19,7 +19,7 @@ from tests.web.role_clients import ROLES, client_of, make_person, make_pool
 
 pytestmark = pytest.mark.django_db
 NEW = {
-    "place": ["1"],
+    "position": ["1"],
     "name": ["US stays"],
     "tenants": [""],
     "from_regions": ["us"],
@@ -81,7 +81,7 @@ def test_rules_are_put_in_force_with_their_reason(admin: Client) -> None:
 
 def test_rules_are_ordered_and_removed(admin: Client) -> None:
     two = {name: [*NEW[name], *NEW[name]] for name in NEW}
-    two |= {"name": ["late", "early"], "place": ["2", "1"], "to_regions": ["eu", "asia"]}
+    two |= {"name": ["late", "early"], "position": ["2", "1"], "to_regions": ["eu", "asia"]}
     send(admin, "save", **two)
     assert [rule.name for rule in document_in_force().rules] == ["early", "late"]
     send(admin, "save", **two, remove=["1"])

@@ -79,7 +79,7 @@ def test_a_registered_engine_waits_for_its_preflight(operator: Client, pool: Poo
     assert "registered; preflight" not in text_of(operator.get("/topology"))
 
 
-def test_every_error_is_told_at_once_and_nothing_typed_is_lost(operator: Client, pool: Pool) -> None:
+def test_all_errors_are_shown_together_and_nothing_typed_is_lost(operator: Client, pool: Pool) -> None:
     answer = operator.post(
         "/topology/engines",
         FORM | {"name": "e 9", "url": "http://169.254.169.254", "speed": "fast", "why": "new <rack>", "pool": ""},
@@ -146,7 +146,7 @@ def test_a_forged_form_is_rejected(pool: Pool, engine: Engine, feed: FleetFeed, 
 
 
 @pytest.mark.parametrize("path", ["engines", "engines/chat-1/move", "engines/chat-1/delete", "engines/chat-1/check"])
-def test_looking_changes_nothing(operator: Client, engine: Engine, path: str) -> None:
+def test_reading_changes_nothing(operator: Client, engine: Engine, path: str) -> None:
     assert operator.get(f"/topology/{path}").status_code == 405
 
 
@@ -183,7 +183,7 @@ def test_the_question_says_what_will_happen(operator: Client, engine: Engine, fe
     assert "No other engine of chat-pool is available" in text_of(operator.get("/topology?engine=chat-1&do=drain"))
 
 
-def test_a_verb_on_what_somebody_else_moved_shows_theirs(operator: Client, engine: Engine) -> None:
+def test_an_action_on_an_engine_that_another_person_moved_shows_their_change(operator: Client, engine: Engine) -> None:
     set_desired_state(engine, "maintenance", actor=OTHER, why="disk")  # type: ignore[arg-type]
     answer = operator.post("/topology/engines/chat-1/move", {"do": "drain", "revision": "1"})
     text = text_of(answer)
@@ -194,7 +194,7 @@ def test_a_verb_on_what_somebody_else_moved_shows_theirs(operator: Client, engin
     assert engine.desired_state == "maintenance"
 
 
-def test_a_change_is_stored_and_looked_at(operator: Client, engine: Engine) -> None:
+def test_a_change_is_stored_and_checked(operator: Client, engine: Engine) -> None:
     answer = operator.post("/topology/engines/chat-1/change", change_form(engine, url="http://10.5.5.5:8000"))
     assert answer.status_code == 302
     engine.refresh_from_db()
@@ -384,7 +384,7 @@ def test_networks_and_keys_that_cannot_be_are_named(pool: Pool, feed: FleetFeed,
     assert f'value="{value}"' in text_of(answer)
 
 
-def test_settings_that_somebody_else_changed_are_not_overwritten(pool: Pool, feed: FleetFeed) -> None:
+def test_settings_that_another_person_changed_are_not_overwritten(pool: Pool, feed: FleetFeed) -> None:
     admin = client_of(make_person("admin"))
     seen = settings_form(pool, name="mine")
     assert admin.post("/topology/pools/chat/change", settings_form(pool, name="theirs")).status_code == 302

@@ -80,8 +80,8 @@ def test_connecting_makes_all_of_it_and_shows_the_preflight(admin: Client, asked
     engine = Engine.objects.get()
     assert (answer.status_code, answer["Location"]) == (302, f"/topology?engine={engine.engine_id}")
     assert (engine.pool.block_tokens, engine.pool.engine_networks) == (32, "10.3.0.7/32")
-    told = AuditEvent.objects.get(verb="engine.register")
-    assert (told.actor_name, told.via) == ("admin", "console")
+    event = AuditEvent.objects.get(verb="engine.register")
+    assert (event.actor_name, event.via) == ("admin", "console")
 
 
 def test_a_rejection_shows_sentence_remedy_and_start_line(

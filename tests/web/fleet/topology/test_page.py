@@ -1,4 +1,4 @@
-"""The Topology page shows what is registered and how it is, to whoever may see it, in few queries."""
+"""The Topology page shows registered engines and their state to the people who may see them, in few queries."""
 
 from __future__ import annotations
 
@@ -100,13 +100,13 @@ def test_a_pool_names_the_share_of_prompts_whose_keys_are_approximate(
 ) -> None:
     sample = sample_of(make_engines(pool, 1))
     for share, shown in ((None, False), (0.0, False), (0.125, True)):
-        told = msgspec.structs.replace(sample.pools[0], approximate_share=share)
-        show(feed, msgspec.structs.replace(sample, pools=(told,)))
+        changed = msgspec.structs.replace(sample.pools[0], approximate_share=share)
+        show(feed, msgspec.structs.replace(sample, pools=(changed,)))
         words = "blocks of 512 · block keys approximate for 12.5\u202f% of prompts (images, audio) · policy v7"
         assert (words in page(operator)) == shown
 
 
-def test_engines_stand_under_their_pool_and_region(operator: Client, pool: Pool, feed: FleetFeed) -> None:
+def test_engines_are_listed_under_their_pool_and_region(operator: Client, pool: Pool, feed: FleetFeed) -> None:
     other = make_pool("agents", "us-east")
     engines = [*make_engines(pool, 2), *make_engines(other, 1, start=7)]
     show(feed, sample_of(engines))
@@ -120,7 +120,7 @@ def test_engines_stand_under_their_pool_and_region(operator: Client, pool: Pool,
     assert "blocks of 512 · policy v7" in text
 
 
-def test_a_row_tells_state_reason_load_hits_and_trust(operator: Client, pool: Pool, feed: FleetFeed) -> None:
+def test_a_row_shows_state_reason_load_hits_and_trust(operator: Client, pool: Pool, feed: FleetFeed) -> None:
     engines = make_engines(pool, 2)
     lost = {"state": "lost", "reason": "3 connects rejected", "index_trust": "blind", "incarnation": 4}
     show(feed, sample_of(engines, e_0002=lost))
@@ -149,7 +149,7 @@ def test_an_old_sample_is_shown_as_old(operator: Client, pool: Pool, feed: Fleet
 
 
 @pytest.mark.parametrize(
-    ("query", "found"),
+    ("query", "shown"),
     [
         ("", ["e-0001", "e-0002", "e-0003"]),
         ("?q=E-0002", ["e-0002"]),
@@ -164,7 +164,7 @@ def test_an_old_sample_is_shown_as_old(operator: Client, pool: Pool, feed: Fleet
         ("?page=99", ["e-0001", "e-0002", "e-0003"]),
     ],
 )
-def test_filters_and_orders(operator: Client, pool: Pool, feed: FleetFeed, query: str, found: list[str]) -> None:
+def test_filters_and_orders(operator: Client, pool: Pool, feed: FleetFeed, query: str, shown: list[str]) -> None:
     show(
         feed,
         sample_of(
@@ -173,7 +173,7 @@ def test_filters_and_orders(operator: Client, pool: Pool, feed: FleetFeed, query
             e_0003={"in_flight_s": 0.0, "state": "lost"},
         ),
     )
-    assert names(page(operator, query)) == found
+    assert names(page(operator, query)) == shown
 
 
 def test_a_filter_that_leaves_nothing_says_which(operator: Client, pool: Pool, feed: FleetFeed) -> None:
@@ -263,7 +263,7 @@ def test_a_pools_operator_sees_no_other_pool(client: Client, pool: Pool, feed: F
     assert "chat-1" not in client.get("/topology/live").json()["rows"]
 
 
-def test_somebody_without_a_role_sees_nothing(client: Client, pool: Pool, feed: FleetFeed) -> None:
+def test_a_person_without_a_role_sees_nothing(client: Client, pool: Pool, feed: FleetFeed) -> None:
     make_engines(pool, 1)
     assert "e-0001" not in page_text(sign_in(client, None).get("/topology"))
 
@@ -289,7 +289,7 @@ def test_the_live_answer_has_the_words_of_the_rows(operator: Client, pool: Pool,
     assert operator.get("/topology/live").json()["list"] != before
 
 
-def test_a_failed_preflight_stands_in_the_row_and_in_the_checklist(
+def test_a_failed_preflight_is_shown_in_the_row_and_in_the_checklist(
     operator: Client, pool: Pool, feed: FleetFeed
 ) -> None:
     (engine,) = make_engines(pool, 1)
@@ -387,6 +387,6 @@ def test_what_was_learned_of_its_kind_is_not_said_of_an_engine_that_never_answer
     (engine,) = make_engines(pool, 1)
     fitted = FittedCost(prefill=PrefillCost(), samples=300, error=0.1, policy_error=0.3)
     LearnedCost.objects.create(pool=pool, fitted=msgspec.to_builtins(fitted), learned_at=timezone.now())
-    for heard in (True, False):
-        show(feed, sample_of([engine], e_0001={"answered": heard}))
-        assert ("4,096 new tokens" in page(operator, f"?engine={engine.engine_id}")) is heard
+    for answered in (True, False):
+        show(feed, sample_of([engine], e_0001={"answered": answered}))
+        assert ("4,096 new tokens" in page(operator, f"?engine={engine.engine_id}")) is answered

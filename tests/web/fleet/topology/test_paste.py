@@ -65,7 +65,7 @@ def test_what_was_shown_is_registered_and_the_rest_is_kept(operator: Client) -> 
     assert form_of(after)["line"] == ["b http://8.8.8.8"]
 
 
-def test_a_line_put_right_is_looked_at_before_it_is_registered(operator: Client) -> None:
+def test_a_corrected_line_is_checked_before_it_is_registered(operator: Client) -> None:
     _, text = send(operator, text=MIXED)
     changed = form_of(text)
     changed["line"][1] = "b http://10.0.0.2:8000"

@@ -17,9 +17,9 @@ from gateway.contracts.fleet_sample import EngineSample, FleetSample, PoolSample
 
 def make_pool(slug: str = "chat", region: str = "eu-west", **fields: Any) -> Pool:
     """Store a pool with its region and policy."""
-    place, _ = Region.objects.get_or_create(slug=region, defaults={"name": region.upper()})
+    stored, _ = Region.objects.get_or_create(slug=region, defaults={"name": region.upper()})
     policy, _ = Policy.objects.get_or_create(slug="default", defaults={"name": "Default"})
-    defaults = {"name": f"{slug}-pool", "served_model": "m-8b", "region": place, "policy": policy}
+    defaults = {"name": f"{slug}-pool", "served_model": "m-8b", "region": stored, "policy": policy}
     return Pool.objects.create(slug=slug, **(defaults | fields))
 
 

@@ -138,7 +138,7 @@ def test_saving_the_same_again_adds_no_version(policy: Policy, pool: Pool) -> No
     assert PolicyVersion.objects.count() == 3
 
 
-def test_a_key_that_the_json_leaves_out_is_told_once_as_missing(policy: Policy, pool: Pool) -> None:
+def test_a_key_that_the_json_leaves_out_is_reported_once_as_missing(policy: Policy, pool: Pool) -> None:
     posted = typed({})
     live = completed(SECOND)
     left = {name: item for name, item in live.items() if name != "admission"}
@@ -299,7 +299,7 @@ def test_a_comparison_of_nothing_is_not_found(policy: Policy, pool: Pool, query:
     assert browser_of("viewer", pool).get(f"{URL}/compare{query}").status_code == 404
 
 
-def test_the_state_tells_what_is_live_and_how_far_it_has_come(policy: Policy, pool: Pool, feed: FleetFeed) -> None:
+def test_the_state_reports_what_is_live_and_how_far_it_has_spread(policy: Policy, pool: Pool, feed: FleetFeed) -> None:
     client = browser_of("viewer", pool)
     state = client.get(f"{URL}/state?version=2").json()
     assert (state["live"], state["author"]) == (2, "Headway")

@@ -48,16 +48,19 @@ def operator(pool: Pool) -> Client:
 
 @pytest.fixture
 def canary(pool: Pool) -> Canary:
-    """Return a canary that was looked at."""
+    """Return a canary that was evaluated at."""
     made = start_canary(version(pool.policy, "round_robin", ttft_slo_s=4.0), steps=(0.1, 0.5), actor=ACTOR)
-    seen = [(1000.0 + 2 * number, each) for number, each in enumerate(slices(1, 20, 20, 6, slower=4.0))]
-    Canary.objects.filter(pk=made.pk).update(evaluation=plain(looked(seen)))
+    seen = [(1000.0 + 2 * number, item) for number, item in enumerate(slices(1, 20, 20, 6, slower=4.0))]
+    Canary.objects.filter(pk=made.pk).update(evaluation=plain(evaluated(seen)))
     made.refresh_from_db()
     return made
 
 
-def looked(seen: list[tuple[float, ArmSlice]], guardrails: GuardrailDocument = GuardrailDocument()) -> CanaryEvaluation:  # noqa: B008
-    comparison = compare([each for _, each in seen], guardrails)
+def evaluated(
+    seen: list[tuple[float, ArmSlice]],
+    guardrails: GuardrailDocument = GuardrailDocument(),  # noqa: B008
+) -> CanaryEvaluation:
+    comparison = compare([item for _, item in seen], guardrails)
     reasons = (Reason("by_hand", "No guardrail looks broken; ready for the next"),)
     return evaluation_of(timezone.now().timestamp(), "keep", reasons, comparison, seen)
 
@@ -96,7 +99,7 @@ def test_a_canary_is_started_from_a_draft(operator: Client, pool: Pool) -> None:
     assert "Enter a number, not &#x27;x&#x27;." in page_text(rejected)
 
 
-def test_the_form_tells_all_that_is_wrong_at_once(operator: Client, pool: Pool) -> None:
+def test_the_form_shows_all_errors_together(operator: Client, pool: Pool) -> None:
     number = version(pool.policy, "round_robin").number
     form = {
         "policy": pool.policy.slug, "version": str(number), "steps": "50, 20", "min_dwell_s": "-1", "advance": "soon",
@@ -172,8 +175,8 @@ def test_with_evidence_the_next_step_is_one_click(operator: Client, pool: Pool) 
     made = start_canary(
         version(pool.policy, "round_robin"), steps=(0.1, 0.5), min_dwell_s=0.0, guardrails=wide, actor=ACTOR
     )
-    seen = [(1000.0 + 2 * number, each) for number, each in enumerate(slices(1, 30, 60, 60))]
-    Canary.objects.filter(pk=made.pk).update(evaluation=plain(looked(seen, GuardrailDocument(**wide))))
+    seen = [(1000.0 + 2 * number, item) for number, item in enumerate(slices(1, 30, 60, 60))]
+    Canary.objects.filter(pk=made.pk).update(evaluation=plain(evaluated(seen, GuardrailDocument(**wide))))
     page = show(operator, f"/trials/canaries/{made.key}")
     assert "All guardrails hold. Ready for the next step." in page
     assert "Next step: 50" in page
@@ -185,9 +188,9 @@ def test_a_guard_that_is_not_known_yet_says_what_it_takes(canary: Canary) -> Non
     def line(difference: float, upper: float) -> dict[str, Any]:
         reading = GuardrailReading("late", 0.05, 0.05 + difference, difference, -upper, upper, 0.03, "fine")
         known = certainty(reading, requests=100, least=40, since_s=60.0)
-        look = stored_evaluation(canary.evaluation)
-        assert look is not None
-        return guard_lines(msgspec.structs.replace(look, readings=(reading,)), GuardrailDocument(), (known,))[0]
+        evaluation = stored_evaluation(canary.evaluation)
+        assert evaluation is not None
+        return guard_lines(msgspec.structs.replace(evaluation, readings=(reading,)), GuardrailDocument(), (known,))[0]
 
     assert (line(0.0, 0.06)["verdict"], line(0.0, 0.06)["note"]) == ("not yet known", "needs about 3\u202fmin more")
     assert "more requests are unlikely" in line(0.04, 0.09)["note"]
@@ -222,10 +225,12 @@ def test_an_aborted_one_speaks_against_its_draft_and_shows_where_it_ended(operat
 
 
 def test_points_have_a_true_minus_and_nothing_has_no_sign(canary: Canary) -> None:
-    look = stored_evaluation(canary.evaluation)
-    assert look is not None
-    known = known_guardrails(look, GuardrailDocument(), canary.step_at)
-    words = " ".join(f"{line['difference']} {line['bounds']}" for line in guard_lines(look, GuardrailDocument(), known))
+    evaluation = stored_evaluation(canary.evaluation)
+    assert evaluation is not None
+    known = known_guardrails(evaluation, GuardrailDocument(), canary.step_at)
+    words = " ".join(
+        f"{line['difference']} {line['bounds']}" for line in guard_lines(evaluation, GuardrailDocument(), known)
+    )
     assert "-" not in words
     assert "−" in words
     assert "+0.0" not in words
@@ -263,8 +268,8 @@ def test_a_pool_is_tried_on_a_share_and_its_page_compares_it_with_the_others(ope
     assert operator.post("/trials/canaries/start", {**form, "version": "pool:other"}).status_code == 422
     path = operator.post("/trials/canaries/start", form)["Location"]
     made = Canary.objects.get(pool=fresh)
-    seen = [(1000.0 + 2 * number, each) for number, each in enumerate(slices(1, 20, 60, 20))]
-    Canary.objects.filter(pk=made.pk).update(evaluation=plain(looked(seen)))
+    seen = [(1000.0 + 2 * number, item) for number, item in enumerate(slices(1, 20, 60, 20))]
+    Canary.objects.filter(pk=made.pk).update(evaluation=plain(evaluated(seen)))
     page = show(operator, path)
     for words in ("Pool fresh serves 20\u202f% of sessions", "Other pools, raw", "Canary, fresh", "Share of them"):
         assert words in page

@@ -19,7 +19,7 @@ from tests.controlplane.trials.canary.scene import ACTOR, live_version, version
 from tests.planning.arm_data import slices
 from tests.web.axe import serious_violations_in_both_themes
 from tests.web.role_clients import client_of, make_person, make_pool
-from tests.web.trials.canary.test_canaries import looked
+from tests.web.trials.canary.test_canaries import evaluated
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -58,7 +58,7 @@ def test_a_canary_is_watched_and_promoted(page: Page, pool: Pool, trouble: list[
     page.goto(f"/trials/canaries/{made.key}")
     expect(page.locator("#canary")).to_contain_text("Not evaluated yet")
     seen = [(1000.0 + 2 * number, each) for number, each in enumerate(slices(1, 20, 20, 6))]
-    Canary.objects.filter(pk=made.pk).update(evaluation=plain(looked(seen)))
+    Canary.objects.filter(pk=made.pk).update(evaluation=plain(evaluated(seen)))
     expect(page.locator("#guardrails-title")).to_be_visible()
     page.locator("#cdf-twin summary").click()
     page.wait_for_timeout(2_500)
@@ -79,7 +79,7 @@ def test_a_menu_opened_right_after_the_load_stays_open_as_the_page_refreshes(pag
     page.fill("#promote-why", "urgent")
     opened = page.locator("#promote-menu").element_handle()
     seen = [(1000.0 + 2 * number, each) for number, each in enumerate(slices(1, 20, 20, 6))]
-    Canary.objects.filter(pk=made.pk).update(evaluation=plain(looked(seen)))
+    Canary.objects.filter(pk=made.pk).update(evaluation=plain(evaluated(seen)))
     expect(page.locator("#guardrails-title")).to_be_visible()
     expect(page.locator("#promote-menu")).to_have_attribute("open", "")
     expect(page.locator("#promote-why")).to_have_value("urgent")

@@ -1,4 +1,4 @@
-"""The pages of shadows: how they start, what they tell, and who may do what."""
+"""The pages of shadows: how they start, what they report, and who may do what."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_draft_is_started_from_the_form_and_stopped_on_its_page(operator: Clie
         ("pool", "nowhere", "No such pool"),
     ],
 )
-def test_what_is_wrong_stands_beside_its_field(operator: Client, field: str, value: str, words: str) -> None:
+def test_errors_are_shown_at_their_field(operator: Client, field: str, value: str, words: str) -> None:
     form = {"pool": "chat", "draft": "2", "minutes": "15", "max_per_s": "20"}
     answer = operator.post("/trials/shadows/start", {**form, field: value})
     assert answer.status_code == 422
@@ -127,7 +127,7 @@ def test_parts_that_cannot_be_compared_are_named(operator: Client, pool: Pool) -
     assert "Also different: queue order and prefill window. A shadow compares single choices" in page
 
 
-def test_viewers_look_and_do_not_touch(shadow: Shadow) -> None:
+def test_viewers_can_read_but_not_change(shadow: Shadow) -> None:
     viewer = client_of(make_person("viewer"))
     address = f"/trials/shadows/{shadow.pk}"
     assert "Stop shadow" not in show(viewer, address)
@@ -179,8 +179,8 @@ def test_an_admin_lets_a_pool_observe_in_its_settings_by_typing_its_name(pool: P
 
 
 def words(shadow: Shadow, counted: ShadowTally) -> tuple[str, str]:
-    found = finding(shadow, ShadowFigures(counted, ()))
-    return found.kind, found.title
+    answer = finding(shadow, ShadowFigures(counted, ()))
+    return answer.kind, answer.title
 
 
 def test_findings_are_as_strong_as_their_figures(shadow: Shadow) -> None:

@@ -39,28 +39,32 @@ def result(*differences: Difference, **fields: Any) -> WhatIfResult:
 
 
 def test_the_weightiest_change_is_the_finding() -> None:
-    told = finding(result(changed(ON_TIME, 0.943, 0.98, 0.982, 0.984), changed(TTFT_MEAN, 1.0, 0.7, 0.7, 0.8)), 7, "v6")
-    assert (told.kind, told.title) == ("better", "Better on lateness")
-    assert told.sentence == ("Draft v7 would have had 98.2\u202f% on time instead of 94.3\u202f%; 3 of 3 seeds agree.")
+    answer = finding(
+        result(changed(ON_TIME, 0.943, 0.98, 0.982, 0.984), changed(TTFT_MEAN, 1.0, 0.7, 0.7, 0.8)), 7, "v6"
+    )
+    assert (answer.kind, answer.title) == ("better", "Better on lateness")
+    assert answer.sentence == (
+        "Draft v7 would have had 98.2\u202f% on time instead of 94.3\u202f%; 3 of 3 seeds agree."
+    )
 
 
 def test_a_price_is_named() -> None:
-    told = finding(result(changed(ON_TIME, 0.9, 0.95, 0.95, 0.96), changed(HIT_RATE, 0.7, 0.6, 0.6, 0.6)), 7, "v6")
-    assert told.kind == "mixed"
-    assert told.title == "Better on lateness, worse on cache hits"
-    assert told.sentence.endswith("Cache hits: −10.0\u202fpt.")
+    answer = finding(result(changed(ON_TIME, 0.9, 0.95, 0.95, 0.96), changed(HIT_RATE, 0.7, 0.6, 0.6, 0.6)), 7, "v6")
+    assert answer.kind == "mixed"
+    assert answer.title == "Better on lateness, worse on cache hits"
+    assert answer.sentence.endswith("Cache hits: −10.0\u202fpt.")
 
 
 @pytest.mark.parametrize("drafts", [(0.95, 0.95, 0.89), (0.9, 0.9, 0.9), (0.9003, 0.9002, 0.9004)])
 def test_what_seeds_do_not_agree_on_or_is_tiny_is_no_difference(drafts: tuple[float, ...]) -> None:
-    told = finding(result(changed(ON_TIME, 0.9, *drafts)), 7, "v6")
-    assert (told.kind, told.title) == ("even", "No clear difference on this traffic")
+    answer = finding(result(changed(ON_TIME, 0.9, *drafts)), 7, "v6")
+    assert (answer.kind, answer.title) == ("even", "No clear difference on this traffic")
 
 
 def test_worse_is_said() -> None:
-    told = finding(result(changed(ON_TIME, 0.9, 0.9, 0.9, 0.9), changed(TTFT_MEAN, 1.0, 1.2, 1.3, 1.25)), 7, "v6")
-    assert (told.kind, told.title) == ("worse", "Worse on TTFT")
-    assert "a mean TTFT of 1.25\u202fs instead of 1.00\u202fs" in told.sentence
+    answer = finding(result(changed(ON_TIME, 0.9, 0.9, 0.9, 0.9), changed(TTFT_MEAN, 1.0, 1.2, 1.3, 1.25)), 7, "v6")
+    assert (answer.kind, answer.title) == ("worse", "Worse on TTFT")
+    assert "a mean TTFT of 1.25\u202fs instead of 1.00\u202fs" in answer.sentence
 
 
 def test_a_model_far_from_what_happened_says_what_to_read() -> None:
@@ -105,7 +109,7 @@ def test_pictures_stay_within_their_frame() -> None:
     assert picture.rows[2] == ("p50", "1.10\u202fs", "1.10\u202fs")
 
 
-def test_nobody_answered_is_no_error() -> None:
+def test_no_answered_request_is_no_error() -> None:
     empty = Side(figures={}, ttft_quantiles_s=[], answered_share=0.0)
     assert distribution(result(base=empty, draft=empty)).lines == ()
     assert band_picture(result(bands=[]))["marks"] == []

@@ -75,7 +75,7 @@ function pairWords({ decision: { pair }, decode_engine_name: name, pair_reason_w
 
 /**
  * Why it was dispatched when it was: "; it overtook 2 older queued requests, because it was the shortest …".
- * '' where nothing is told.
+ * '' where nothing is known.
  * @param {Explained} explained
  */
 function queueWords({ decision, queue_reason_words: words }) {

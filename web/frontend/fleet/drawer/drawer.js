@@ -146,10 +146,10 @@ export class Drawer {
     byId('drawer-close').addEventListener('click', () => view.openEngine(''));
   }
 
-  /** Open or close it as the view says; the picture is laid out anew by its own observer. */
+  /** Open or close it as the view says; its own observer lays out the picture again. */
   toggle() {
     const { view } = this;
-    // Until the first picture nobody knows which engines there are.
+    // Until the first picture the engines are unknown.
     const open = Boolean(view.engineId) && view.state.index !== null;
     const missing = open && view.engineRow < 0;
     const opened = open && this.root.hidden;

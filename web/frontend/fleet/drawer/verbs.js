@@ -27,9 +27,9 @@ export function verbsFor(desired) {
   }
 }
 
-/** @typedef {{ running: number, bound: number }} Work requests on an engine; NaN where nobody knows */
+/** @typedef {{ running: number, bound: number }} Work requests on an engine; NaN where unknown */
 
-/** The work on an engine of which no report tells. */
+/** The work on an engine without a report. */
 export const UNHEARD = { running: NaN, bound: NaN };
 
 /**
@@ -119,7 +119,7 @@ export class DrawerVerbs {
   }
 
   /**
-   * Offer what may be done; who may only look is offered nothing.
+   * Offer the allowed actions; viewers are offered none.
    * @param {EngineCard | null} card
    * @param {string} failure
    */

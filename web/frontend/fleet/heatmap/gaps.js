@@ -1,9 +1,9 @@
-/* Columns in which nothing was heard at all, between others: the program was down, or this view was lost. */
+/* Columns without any sample, between others: the program was down, or this view was lost. */
 
 /** @import { FleetState } from '../../live/fleet_state.js' */
 
 /**
- * Place of the oldest column in which any engine was heard; the number of columns when there is none.
+ * Place of the oldest column in which any engine reported; the number of columns when there is none.
  * @param {FleetState} state
  */
 export function firstHeard(state) {
@@ -12,7 +12,7 @@ export function firstHeard(state) {
 }
 
 /**
- * Gaps as [[from, to]], places of columns, `to` excluded; what lies before the first column heard is no gap.
+ * Gaps as [[from, to]], places of columns, `to` excluded; what lies before the first received column is no gap.
  * @param {FleetState} state
  */
 export function gapsOf(state) {

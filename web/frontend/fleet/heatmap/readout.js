@@ -123,7 +123,7 @@ export function updateReadout(view) {
   const text = JSON.stringify(parts);
   if (line.dataset.text === text) return;
   line.dataset.text = text;
-  // A screen reader hears the cursor, not twice a second the fleet.
+  // A screen reader reads the cursor, not the fleet twice a second.
   const byKeyboard = told ? view.told?.live : cell && !view.hover;
   line.setAttribute('aria-live', byKeyboard ? 'polite' : 'off');
   const [[name, moment], ...rest] = parts;

@@ -6,13 +6,13 @@ import { BANDS } from '../../live/band_series.js';
 export const SORTS = ['name', 'load'];
 /** Above so many engines pools may be folded into bands. */
 export const FOLD_ABOVE = 64;
-/** Above so many engines pools are folded unless somebody opens them. */
+/** Above so many engines pools are folded unless a person opens them. */
 export const BANDS_ABOVE = 256;
 /** Engines shown of an opened band, those nearest to it. */
 export const BAND_ENGINES = 24;
 /** Engines shown of a whole pool at most; search finds the others. */
 export const POOL_ENGINES = 512;
-/** Engines that do not serve stand above the bands, so many at most. */
+/** Engines that do not serve are listed above the bands, at most this many. */
 const ODD_ENGINES = 12;
 
 /**
@@ -30,7 +30,7 @@ export function peakSeconds(state, row) {
 }
 
 /**
- * Whether a pool shows bands: `folds` holds the pools (and bands) for which somebody chose the other way.
+ * Whether a pool shows bands: `folds` holds the pools (and bands) for which a person chose the other way.
  * @param {string} poolId
  * @param {number} total
  * @param {Set<string>} folds

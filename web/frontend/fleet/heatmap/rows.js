@@ -27,7 +27,7 @@ export function rowWords(state, tokens, requests) {
 }
 
 /**
- * What stands at the right of a row: words, or the figures of the newest cell beside it, which holds the peak of its
+ * The right end of a row: words, or the figures of the newest cell beside it, which holds the peak of its
  * interval.
  * @param {FleetState} state
  * @param {number} row

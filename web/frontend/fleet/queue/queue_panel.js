@@ -101,7 +101,7 @@ export class QueuePanel {
     this.view = view;
     this.folded = false;
     this.key = '';
-    /** @type {Told | null} What this panel tells in the readout. */
+    /** @type {Told | null} What this panel shows in the readout. */
     this.told = null;
     this.rows = Object.entries(ROWS).map(([name, plan]) => this.#row(name, plan));
     byId('queue-legend').replaceChildren(
@@ -184,7 +184,7 @@ export class QueuePanel {
   }
 
   /**
-   * Under the pointer, or with the keyboard's focus, the line above the picture tells the queue of that moment.
+   * Under the pointer, or with the keyboard's focus, the line above the picture shows the queue of that moment.
    * @param {Rates} picture
    */
   #follow(picture) {

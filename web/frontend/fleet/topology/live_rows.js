@@ -48,8 +48,8 @@ export function showRow(row, line) {
   const trust = required(row, '.trust');
   if (trust.className !== `trust trust-${line.trust}`) trust.className = `trust trust-${line.trust}`;
   const fill = required(row, '.load-fill', SVGElement);
-  if (fill.getAttribute('width') !== String(line.place)) {
-    fill.setAttribute('width', line.place);
+  if (fill.getAttribute('width') !== String(line.position)) {
+    fill.setAttribute('width', line.position);
     fill.setAttribute('class', `load-fill heat-${line.heat}`);
   }
 }

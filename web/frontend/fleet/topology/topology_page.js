@@ -13,7 +13,7 @@ const FIELDS = 'input, textarea, select, [contenteditable]';
 const here = () => byId('topology').dataset.address || location.href;
 const rows = () => findAll(document, 'tr[data-engine]');
 
-/** Whether somebody writes in the drawer, which then must not be replaced. */
+/** Whether the person is typing in the drawer, which then must not be replaced. */
 const busy = () => holdsInput(document) || Boolean(document.activeElement?.closest('.drawer form'));
 
 /** Ask for what changed and show it; called again and again. */
@@ -76,7 +76,7 @@ class LiveView {
     setText(byId('drawer-report'), drawer.report);
     const pill = byId('drawer-pill');
     const line = lines[pill.dataset.engine ?? ''];
-    // Another state has other verbs and reasons; the drawer is drawn anew unless somebody writes in it.
+    // Another state has other verbs and reasons; the drawer is drawn again unless the person is typing.
     if (line && pill.dataset.state !== line.state && !busy()) {
       await visit(here(), { push: false });
       return;

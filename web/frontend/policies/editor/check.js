@@ -4,7 +4,7 @@ import { byId, find, findAll, required, setText, stateShape } from '../../shell/
 import { controlOf, settings } from './settings_form.js';
 
 /**
- * Send the form as it stands; returns the page that answers. The server stores nothing.
+ * Send the form in its present state; returns the page that answers. The server stores nothing.
  * @param {HTMLFormElement} form
  * @param {string} address
  * @param {AbortSignal} signal
@@ -47,7 +47,7 @@ export function showVerdict(answer) {
   document.getElementById('error-summary')?.focus();
 }
 
-/** Say that what was checked is not what stands there any more. */
+/** Report that the text has changed since the check. */
 export function forgetVerdict() {
   const verdict = byId('check-verdict');
   if (verdict.dataset.valid !== 'true') return;

@@ -184,7 +184,7 @@ function textWith(text, setting) {
  */
 
 /**
- * Bring back what was typed here before a reload, unless it is what the page shows anyway; tells whether it did.
+ * Bring back what was typed here before a reload, unless it is what the page shows anyway; returns whether it did.
  * @param {Restoring} parts
  */
 function restore({ page, area, message, who, opened, fromJson }) {

@@ -1,4 +1,4 @@
-/* Reads JSON text and remembers where every value stands, so that an edit can leave the rest as it was written. */
+/* Reads JSON text and remembers the position of every value, so that an edit can leave the rest as it was written. */
 
 const MAX_DEPTH = 32;
 const SPACE = /[\x20\t\r\n]*/y;

@@ -66,7 +66,7 @@ export function fillFrom(value) {
     const found = valueAt(value, path);
     // A switch cannot be empty, so it shows the default that applies where the JSON says nothing.
     const text = found === undefined && kind === 'switch' ? (setting.dataset.default ?? '') : textOfValue(found, kind);
-    // A control that already means this keeps its own spelling: nobody's 5.0 turns into 5 under the cursor.
+    // A control that already means this keeps its own spelling: no 5.0 turns into 5 under the cursor.
     if (!sameText(textOf(setting), text, kind)) setControl(setting, text);
   }
 }

@@ -1,4 +1,4 @@
-/* The stepper and the one filled button: where the draft stands between an idea and live. */
+/* The stepper and the one filled button: how far the draft is on its way to live. */
 
 import { byId, setText } from '../../shell/element.js';
 
