@@ -30,13 +30,13 @@ _REJECTED = re.compile(r"status of 4(09|12|22)")
 @pytest.fixture(scope="session")
 def chromium_path() -> str:
     """Path of a Chromium: env CHROMIUM, the system's, or Playwright's own; skips without one, fails under CI=true."""
-    found = next((path for path in _candidates() if path and Path(path).is_file()), None)
-    if found is None:
+    chromium = next((path for path in _candidates() if path and Path(path).is_file()), None)
+    if chromium is None:
         reason = "no Chromium: install the chromium package, run playwright install chromium, or set CHROMIUM"
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)
-    return found
+    return chromium
 
 
 @pytest.fixture(scope="module")

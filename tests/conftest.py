@@ -18,7 +18,7 @@ hypothesis.settings.register_profile(
     deadline=None,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
     max_examples=int(os.environ.get("FUZZ_EXAMPLES", "100")),
-    # `make test` tries the same examples each time; `make fuzz` looks for others.
+    # `make test` tries the same examples each time; `make fuzz` tries others.
     derandomize="FUZZ_EXAMPLES" not in os.environ,
 )
 hypothesis.settings.load_profile("headway")

@@ -22,19 +22,19 @@ def assert_named_tests_can_fail(text: str, of: str) -> None:
     assert tests, f"{of} names no test"
     for file, name in tests:
         assert (ROOT / file).is_file(), f"{of}: {file} is gone"
-        found = _assertions(ROOT / file)
-        assert name in found, f"{of}: {file}::{name} is gone"
-        assert found[name], f"{of}: {file}::{name} asserts nothing"
+        assertions = _assertions(ROOT / file)
+        assert name in assertions, f"{of}: {file}::{name} is gone"
+        assert assertions[name], f"{of}: {file}::{name} asserts nothing"
 
 
 @cache
 def _assertions(path: Path) -> dict[str, int]:
     """Return the names of a module's tests and how many assertions each makes, pytest.raises among them."""
-    found = {}
+    counts = {}
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-            found[node.name] = sum(_asserts(item) for item in ast.walk(node))
-    return found
+            counts[node.name] = sum(_asserts(item) for item in ast.walk(node))
+    return counts
 
 
 def _asserts(node: ast.AST) -> bool:

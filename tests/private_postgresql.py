@@ -66,9 +66,9 @@ def _answers(url: str) -> bool:
 
 
 def _programs() -> Path | None:
-    found = shutil.which("initdb")
-    if found:
-        return Path(found).parent
+    initdb = shutil.which("initdb")
+    if initdb:
+        return Path(initdb).parent
     installed = sorted(Path("/").glob(_BINARIES.removeprefix("/")))
     return installed[-1] if installed else None
 

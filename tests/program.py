@@ -41,8 +41,8 @@ class Program:
     @property
     def secrets(self) -> dict[str, Any]:
         """Login and API key of the first run."""
-        told: dict[str, Any] = json.loads((self.state_dir / "first_run.json").read_text())
-        return told
+        secrets_: dict[str, Any] = json.loads((self.state_dir / "first_run.json").read_text())
+        return secrets_
 
     def ask(self, question: str, *values: object) -> list[tuple[Any, ...]]:
         """Read from its database."""
@@ -53,8 +53,10 @@ class Program:
         """Return how many requests ended so: completed, failed, rejected or cancelled."""
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=PATIENCE_S) as answer:
             text = answer.read().decode()
-        found = re.findall(rf'^headway_requests_total\{{[^}}]*outcome="{outcome}"[^}}]*\}} (\S+)$', text, re.MULTILINE)
-        return sum(map(float, found))
+        counts = re.findall(
+            rf'^headway_requests_total\{{[^}}]*outcome="{outcome}"[^}}]*\}} (\S+)$', text, re.MULTILINE
+        )
+        return sum(map(float, samples))
 
     def answer(self, path: str, body: object) -> tuple[int, Message, bytes]:
         """Send JSON with the first run's API key; return status, headers, and body. A 429 is asked again."""
@@ -82,7 +84,7 @@ class Program:
         return int(json.loads(answer)["policy_version"])
 
     def add_person(self, name: str, password: str, role: str) -> None:
-        """Make somebody with a role everywhere, past the console."""
+        """Create a user with a role in all pools, without the console."""
         script = (
             "from django.contrib.auth.models import User; from controlplane.models import RoleGrant\n"
             f"user = User.objects.create_user({name!r}, password={password!r})\n"
@@ -99,7 +101,7 @@ class Program:
         raise LookupError(f"no engine listens on {http_port}")
 
     def part_pid(self, part: str) -> int | None:
-        """Return the process of gateway, web or jobs, where it works; a gateway that stands by has no threads yet."""
+        """Return the process of gateway, web or jobs, where it works; a standby gateway has no threads yet."""
         module = f"controlplane.project.processes.{part}_process"
         pids = [pid for pid, words in _running() if words[2:4] == [module, str(self.process.pid)]]
         return next((pid for pid in pids if len(list(Path(f"/proc/{pid}/task").glob("*"))) > 1), None)
@@ -120,7 +122,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
 
 
 def _ports_from() -> str:
-    """Return where this test process's demos look for ports: two that start at once would find the same ones free."""
+    """Return where this test process's demos search for ports: two that start at once would find the same ones free."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
     return str(23_000 + 500 * (int(worker) % 16))
 

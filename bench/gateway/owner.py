@@ -179,7 +179,7 @@ async def _ask(gateway: Gateway, pool: LivePool, requests: int) -> dict[str, flo
     cpu_s, wall_s = time.process_time() - cpu_s, time.perf_counter() - wall_s
     cuts = statistics.quantiles(waits_us, n=100)
     asked = gateway.metrics.owner_asks.value("pool", "answered")
-    # A request that its own gateway decided would make the owner look cheaper.
+    # A request that its own gateway decided would make the owner seem cheaper.
     if asked != requests + ALONE_REQUESTS:
         raise RuntimeError(f"the owner answered {asked:.0f} of {requests + ALONE_REQUESTS} requests; measure again")
     return {"requests": asked, "cpu_s": cpu_s, "wall_s": wall_s, "p50_us": cuts[49], "p99_us": cuts[98]}

@@ -26,10 +26,10 @@ from planning.facts.fleet_facts import (
     STARTING,
     DemandPoint,
     EngineObservation,
+    Lifecycle,
     PoolFacts,
     PoolWindow,
     RoleLoad,
-    Lifecycle,
 )
 from routing.policy.policy_document import RoutingPolicy
 

@@ -23,9 +23,9 @@ class UnsafeSettingsError(RuntimeError):
 
 def reject_unsafe() -> None:
     """Raise UnsafeSettingsError with every reason, for servers that start without a management command."""
-    found = [message for message in run_checks(tags=OURS) if message.is_serious()]
-    if found:
-        raise UnsafeSettingsError(" ".join(f"{message.msg} {message.hint}" for message in found))
+    messages = [message for message in run_checks(tags=OURS) if message.is_serious()]
+    if messages:
+        raise UnsafeSettingsError(" ".join(f"{message.msg} {message.hint}" for message in messages))
 
 
 @register(*OURS)

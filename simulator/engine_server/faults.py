@@ -1,4 +1,4 @@
-"""Deliberate faults of an engine: it hangs, crawls, or reports wrong values; and states that only look like faults.
+"""Deliberate faults of an engine: it hangs, crawls, or reports wrong values; and states that only resemble faults.
 
 An engine started with `--faults` takes one by `POST /fault`; `GET /health` stays 200 under all of them.
 """

@@ -55,7 +55,7 @@ async def traffic(fleet: Story, rng: Random) -> None:
         for _ in range(COMPILES):
             await asyncio.sleep(ARRIVALS_S / COMPILES)
             engine = rng.choice(fleet.engines)
-            engine.stands_until_s = time.monotonic() + rng.uniform(10.0, LONGEST_START_S)
+            engine.stalled_until_s = time.monotonic() + rng.uniform(10.0, LONGEST_START_S)
 
     fleet.clients = [request(rng, seed) for seed in range(REQUESTS)]
     compiling = asyncio.create_task(compile_now_and_then())

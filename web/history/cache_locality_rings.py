@@ -36,7 +36,8 @@ def rings_picture(word: PoolWord, without: str, link: Link) -> dict[str, Any]:
         "rows": [_row(line, ideal, without, link) for line in lines],
         "ideal": ideal,
         # The value at the full width of a bar.
-        "scale": 1.08 * max([ideal, *(_reach(line) if shares is not None else line.dispatched or 0.0 for line in lines)]),
+        "scale": 1.08
+        * max([ideal, *(_reach(line) if shares is not None else line.dispatched or 0.0 for line in lines)]),
         "without": chosen,
         "clear": link(without=""),
         "moves": _moves(shares, chosen) if shares is not None and chosen else "",

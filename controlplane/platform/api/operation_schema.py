@@ -74,7 +74,7 @@ class OperationSchema(AutoSchema):
     @override
     def get_operation_id(self) -> str:
         """Name after method and view; each address has its own view."""
-        return f"{self.method.lower()}{type(self.view).__name__}"
+        return f"{self.method.lower()}{type(self.view).__name__.removesuffix('View')}"
 
     @override
     def get_serializer_name(self, serializer: serializers.Serializer, direction: Literal["request", "response"]) -> str:
