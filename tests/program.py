@@ -53,10 +53,8 @@ class Program:
         """Return how many requests ended so: completed, failed, rejected or cancelled."""
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=PATIENCE_S) as answer:
             text = answer.read().decode()
-        counts = re.findall(
-            rf'^headway_requests_total\{{[^}}]*outcome="{outcome}"[^}}]*\}} (\S+)$', text, re.MULTILINE
-        )
-        return sum(map(float, samples))
+        counts = re.findall(rf'^headway_requests_total\{{[^}}]*outcome="{outcome}"[^}}]*\}} (\S+)$', text, re.MULTILINE)
+        return sum(map(float, counts))
 
     def answer(self, path: str, body: object) -> tuple[int, Message, bytes]:
         """Send JSON with the first run's API key; return status, headers, and body. A 429 is asked again."""
