@@ -280,8 +280,8 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "EngineRole": "controlplane.fleet.models.engine.EngineRole.choices",
         "ActuatorKind": "controlplane.fleet.models.pool.ActuatorKind.choices",
         "HealthState": "controlplane.automation.models.engine_health.HealthState.choices",
-        "OrderKind": "controlplane.automation.models.engine_action.OrderKind.choices",
-        "OrderState": "controlplane.automation.models.engine_action.OrderState.choices",
+        "ActionKind": "controlplane.automation.models.engine_action.ActionKind.choices",
+        "ActionState": "controlplane.automation.models.engine_action.ActionState.choices",
         "Role": "controlplane.access.models.role_grant.Role.choices",
     },
 }

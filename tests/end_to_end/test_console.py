@@ -42,7 +42,7 @@ def test_signed_in_the_cells_change_as_traffic_is_routed(page: Page, trouble: li
 
 def test_a_killed_engine_is_shown_as_lost_with_its_reason_and_returns(page: Page, program: Program) -> None:
     port, verdict = engine_port(program, "e-05"), page.locator("#verdict")
-    lost = re.compile("e-05 is lost.*(rejected|reset|closed|broke off)", re.DOTALL)
+    lost = re.compile("e-05 is lost.*(refused|reset|closed|broke off)", re.DOTALL)
     ends_at = time.monotonic() + PATIENCE_S
     # It starts again within a second, which a busy gateway need not notice: so it crashes until it does.
     while not lost.search(verdict.inner_text()):

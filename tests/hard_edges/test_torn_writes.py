@@ -91,7 +91,7 @@ from django.db import connection
 from controlplane.request_log.models.decision_index import DecisionIndex
 from controlplane.request_log.models.segment import MergedBatches, Retention, Segment
 from controlplane.request_log.store.merging import merge_small
-from controlplane.request_log.store.segments import Stored, read_decision, recorded_traffic, store
+from controlplane.request_log.store.segments import StoredCounts, read_decision, recorded_traffic, store
 from gateway.contracts.request_batch import encode_batch, pack_row, request_batch
 from tests.controlplane.request_log.recordings.traffic import row
 from tests.controlplane.request_log.store.records import START, on_time
@@ -120,7 +120,7 @@ def whole():
     again = store(batches)
     left = Segment.objects.filter(merged_at_ms=None).count()
     connection.close()
-    return records == [f"d-{n}" for n in seconds] and arrivals == list(seconds) and again == Stored(), left
+    return records == [f"d-{n}" for n in seconds] and arrivals == list(seconds) and again == StoredCounts(), left
 
 step, wrong, states = 0, [], set()
 prepare()

@@ -218,7 +218,7 @@ def test_orders_of_a_manual_pool_ask_for_a_person(operator: Client, pool: Pool) 
     assert "Waiting for you" in page
     assert "Start an engine: done?" in show(operator, "?do=confirm&order=order-1")
     assert send(operator, "actions/order-1/confirm", why="done").status_code == 303
-    assert EngineAction.objects.get().told["confirmed_by"] == "operator"
+    assert EngineAction.objects.get().actuator_state["confirmed_by"] == "operator"
     assert send(operator, "actions/order-1/withdraw").status_code == 303
     assert send(operator, "actions/order-1/withdraw").status_code == 409
 

@@ -81,7 +81,7 @@ def test_what_a_verb_needs_is_read_whole_on_a_phone(page: Page, path: str) -> No
 def test_the_guards_of_a_canary_show_interval_and_verdict_at_every_width(page: Page, pool: Pool) -> None:
     made = start_canary(version(pool.policy, "round_robin"), steps=(0.1,), actor=ACTOR)
     seen = [(1000.0 + 2 * number, each) for number, each in enumerate(slices(1, 20, 20, 6, slower=1.2))]
-    Canary.objects.filter(pk=made.pk).update(look=plain(evaluated(seen)))
+    Canary.objects.filter(pk=made.pk).update(evaluation=plain(evaluated(seen)))
     for width in (WIDE, PHONE):
         show(page, f"/trials/canaries/{made.key}", width)
         drawn, verdict = box(page, ".canary-interval"), box(page, ".canary-guardrails td:last-child .state-cell")
