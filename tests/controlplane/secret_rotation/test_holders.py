@@ -82,7 +82,7 @@ def test_what_is_no_question_gets_no_answer() -> None:
         answers: list[bytes] = []
         asking.subscribe(ANSWERED, lambda _topic, value: answers.append(value))
         SecretAnswers(answering, "web", "a:1", [Keyring.of(*SECRETS)], lambda: 0.0)
-        assert asking.tell(ASKED, b"no question").result(PATIENCE_S) == 1
+        assert asking.notify(ASKED, b"no question").result(PATIENCE_S) == 1
         assert len(HolderQuestions(asking, PATIENCE_S).holders().known) == 1
         wait_until(lambda: len(answers) == 1)
         assert ANSWER.decode(answers[0]).name == "a:1"

@@ -66,10 +66,10 @@ def test_an_override_is_checked_and_ends(api: Api) -> None:
 
 
 def test_orders_are_answered_once(api: Api) -> None:
-    assert api.post("orders/order-a/confirm", {}).json()["state"] == "sent"
+    assert api.post("actions/order-a/confirm", {}).json()["state"] == "sent"
     assert EngineAction.objects.get(key="order-a").actuator_state == {"confirmed_by": "admin"}
-    assert api.post("orders/order-b/withdraw", {"why": "keep it"}).json()["state"] == "cancelled"
-    rejected = api.post("orders/order-b/confirm", {})
+    assert api.post("actions/order-b/withdraw", {"why": "keep it"}).json()["state"] == "cancelled"
+    rejected = api.post("actions/order-b/confirm", {})
     assert rejected.status_code == 409
     assert "is not waiting for confirmation" in rejected.json()["detail"]
 

@@ -61,7 +61,7 @@ def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
 def test_every_view_and_method_is_in_it(document: dict[str, Any]) -> None:
     names = {operation["operationId"] for path in document["paths"].values() for operation in path.values()}
     declared = {
-        f"{method}{pattern.callback.view_class.__name__}"
+        f"{method}{pattern.callback.view_class.__name__.removesuffix('View')}"
         for pattern in urlpatterns
         for method in METHODS
         if pattern.callback.view_class.schema is not None and hasattr(pattern.callback.view_class, method)
@@ -99,7 +99,9 @@ def test_a_field_of_the_gateway_is_a_field_of_the_document(document: dict[str, A
 @pytest.mark.parametrize("name", sorted(set(SAFE) - {"OpenApiDocument", "PolicySchema", "RecordingTrace"}))
 def test_answers_match_their_schemas(world: World, document: dict[str, Any], name: str) -> None:
     operation = next(
-        path["get"] for path in document["paths"].values() if path.get("get", {}).get("operationId") == f"get{name}"
+        path["get"]
+        for path in document["paths"].values()
+        if path.get("get", {}).get("operationId") == f"get{name.removesuffix('View')}"
     )
     schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
     answer = Api(world).get(real(world, SAFE[name][0]))

@@ -85,7 +85,7 @@ def test_every_problem_of_fields_and_of_rules_is_reported_at_once_with_its_path(
             {"placement": {"name": "dual_map", "params": {"selection": "slow"}}},
             '$.placement.params.selection: "slow" is unknown; did you mean slo?',
         ),
-        ({"max_tiket": 1}, "$.max_tiket: is unknown; did you mean queue_limit?"),
+        ({"queue_limt": 1}, "$.queue_limt: is unknown; did you mean queue_limit?"),
         (
             {"placement": {"name": "dual_map", "params": {"key_block": 1}}},
             "$.placement.params.key_block: is unknown; did you mean key_blocks?",
