@@ -91,7 +91,7 @@ def test_only_what_was_sealed_for_a_channel_is_delivered_once(messages: list[tup
         session.session._take({"type": kind, "channel": channel, "data": entry_id + frame})
     allowed = [(topic, value) for _, topic, _, value in GENUINE]
     assert all(session.delivered.count(item) == 1 and item in allowed for item in session.delivered)
-    for position in session.ports.heard_until.values():
+    for position in session.ports.received_until.values():
         milliseconds, _, number = position.partition("-")
         assert int(milliseconds) < 1 << 63
         assert int(number) < 1 << 63

@@ -177,7 +177,7 @@ def test_one_decision_is_described_as_drawn(viewer: Client) -> None:
     assert "Late by 470 ms" in page
     assert "Load: waited for cached blocks" in page
     assert "2.03 s" in page
-    assert page.count("block-listed") == 12
+    assert page.count("block-found") == 12
     assert page.count("block-missing") == 6
     assert "Cause: <b>late event</b>" in page
     assert "e-04 would have won if" in page
