@@ -58,7 +58,7 @@ async def test_the_owner_decides_for_both_and_both_account_for_it(two: list[Gate
 
 async def test_the_owners_own_requests_take_the_way_of_a_single_gateway(two: list[Gateway]) -> None:
     owner, (other,) = split(two)
-    assert pool(owner).place == pool(owner).driver.place
+    assert pool(owner).decide == pool(owner).driver.place
     assert pool(owner).answers_at_once
     assert not pool(other).answers_at_once
     outcome = await placed(owner, made(owner))
