@@ -61,9 +61,13 @@ class FixedArrivals:
         """Do nothing: in an open loop nothing follows an end."""
 
 
+_SECRET = bytes.fromhex("737769746368796172642073696d756c6174696f6e20")
+"""Begins every simulated secret. Block keys and thus ties depend on it: other bytes change all committed results."""
+
+
 def simulation_secret(seed: int) -> bytes:
     """Return the fleet secret that a simulation derives from its seed."""
-    return b"headway simulation " + str(seed).encode()
+    return _SECRET + str(seed).encode()
 
 
 def keys_of_rows(rows: Sequence[TraceRow], seed: int, max_input: int | None = None) -> list[tuple[int, ...]]:
