@@ -33,9 +33,9 @@ def pool(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Pool:
     return pool
 
 
-@pytest.fixture(params=["dark", "light"] if PICTURES else ["dark"])
+@pytest.fixture(params=["dark", "light"])
 def page(request: pytest.FixtureRequest, browser: Browser, pool: Pool, live_server: LiveServer) -> Iterator[Page]:
-    """Return a page of a viewer; themes differ in colours only, which pictures show."""
+    """Return a page of a viewer, in each theme."""
     session = client_of(make_person("viewer")).cookies["sessionid"].value
     context = browser.new_context(base_url=live_server.url, color_scheme=request.param)
     context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])

@@ -27,12 +27,12 @@ class Samples:
     latest = busy()
 
 
-@pytest.fixture(params=["dark", "light"] if PICTURES else ["dark"])
+@pytest.fixture(params=["dark", "light"])
 def page(
     request: pytest.FixtureRequest, browser: Browser, transactional_db: None, live_server: LiveServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Page]:  # fmt: skip
-    """Return a page of a viewer; themes differ in colours only, which pictures show."""
+    """Return a page of a viewer, in each theme."""
     monkeypatch.setattr(regions_page, "fleet_samples", Samples)
     session = client_of(make_person("viewer")).cookies["sessionid"].value
     context = browser.new_context(base_url=live_server.url, color_scheme=request.param)
