@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from ipaddress import ip_network
@@ -25,6 +26,17 @@ hypothesis.settings.load_profile("headway")
 
 LONGEST_FIRST = ("end_to_end", "hard_edges", "web", "bench")
 """Rooms whose files of processes and browsers take longest; started last they would leave the other cores idle."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Search no garbage while thousands of tests are collected, and never among them afterwards."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,18 +1,24 @@
-"""The real client against the real gateway in front of real simulated-engine processes."""
+"""The real client against the real gateway in front of real simulated-engine processes.
+
+The clients take seconds to import, so that only the tests import them, and not each worker that collects.
+"""
+
+from __future__ import annotations
 
 import functools
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
-import openai
 import pytest
 
 from bench.live.live_fleet import API_KEY, MODEL, LiveFleet, live_fleet
 from routing.policy.policy_document import RoutingPolicy
 from tests.patience import PATIENCE_S
+
+if TYPE_CHECKING:
+    import openai
 
 pytestmark = pytest.mark.processes
 
@@ -28,6 +34,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveFleet]:
 
 @pytest.fixture(scope="module")
 def client(fleet: LiveFleet) -> Iterator[openai.OpenAI]:
+    import openai
+
     with openai.OpenAI(base_url=f"{fleet.url}/v1", api_key=API_KEY, max_retries=0) as client:
         yield client
 
@@ -76,6 +84,8 @@ def test_a_repeated_prompt_meets_its_cache_and_says_why_it_went_there(client: op
 
 
 def test_an_unknown_model_and_a_wrong_key_are_told_apart(client: openai.OpenAI, fleet: LiveFleet) -> None:
+    import openai
+
     with pytest.raises(openai.NotFoundError, match="No pool serves this model"):
         client.completions.create(model="nobody-8b", prompt="x")
     stranger = openai.OpenAI(base_url=f"{fleet.url}/v1", api_key="hw_wrong", max_retries=0)
@@ -128,6 +138,8 @@ def test_a_response_streams_its_events(client: openai.OpenAI) -> None:
 
 
 def test_a_message_hits_what_was_predicted(client: openai.OpenAI, fleet: LiveFleet) -> None:
+    import anthropic
+
     with anthropic.Anthropic(base_url=fleet.url, api_key=API_KEY, max_retries=0) as claude:
         create = claude.messages.with_raw_response.create
         turns = [{"role": "user", "content": "A message like this. " * 200}]
@@ -137,6 +149,8 @@ def test_a_message_hits_what_was_predicted(client: openai.OpenAI, fleet: LiveFle
 
 
 def test_messages_stream_and_errors_are_those_of_anthropics_client(fleet: LiveFleet) -> None:
+    import anthropic
+
     asked = {"model": MODEL, "max_tokens": 6, "messages": [{"role": "user", "content": QUESTION}]}
     with anthropic.Anthropic(base_url=fleet.url, api_key=API_KEY, max_retries=0) as claude:
         with claude.messages.stream(**asked) as stream:  # type: ignore[arg-type]
