@@ -95,18 +95,25 @@ def test_a_schedule_wakes_the_jobs_of_a_worker_one_step_of_a_rotation_away(
     app: Celery, settings: Any, woken_by: tuple[bytes, bytes], woken: tuple[bytes, bytes]
 ) -> None:
     settings.FLEET_SECRET, settings.FLEET_SECRET_ALSO = woken
-    jobs, done = EmbeddedCelery(app, (JOBS,)), threading.Event()
+    jobs, ready, done = EmbeddedCelery(app, (JOBS,)), threading.Event(), threading.Event()
+    app.task(ready.set, name="ready", shared=False)
     app.task(done.set, name="wake", shared=False)
     jobs.start()
     try:
-        wait_until(lambda: "celery-jobs" in threads())
-        # Its queues are those of its start; the schedule's process has others.
-        time.sleep(0.5)
+
+        def is_ready() -> bool:
+            app.send_task("ready", queue=job_queues("jobs")[0])
+            return ready.wait(0.1)
+
+        # Its queues are those of its start, which it consumes a moment later; the schedule's process has others.
+        wait_until(is_ready)
         settings.FLEET_SECRET, settings.FLEET_SECRET_ALSO = woken_by
         app.send_task("wake", queue=job_queues("jobs")[0])
         assert done.wait(WAIT_S)
     finally:
         jobs.stop()
+        # A worker that outlasts its stop would go on with the next start, and take the wake-ups of the next test.
+        wait_until(lambda: "celery-jobs" not in threads())
         stop_requested.clear()
 
 
