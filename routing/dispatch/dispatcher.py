@@ -216,8 +216,7 @@ class Dispatcher:
 
     def _note_dispatch(self, target: int, prompt_tokens: int, expires_s: float) -> None:
         self.next_expiry_s = expires_s if expires_s < self.next_expiry_s else self.next_expiry_s
-        if self.dispatch_limit.reports:
-            self.dispatch_limit.dispatched(target, prompt_tokens)
+        self.reservations.take_room(target, prompt_tokens)
 
     def pump(self, now: float) -> list[Outcome]:
         """Bind unbound requests if engines accept work, then dispatch on every target with queued requests."""

@@ -55,10 +55,6 @@ class DispatchLimit:
         else:
             self.reports[target] = _Report(pending, now, last.held_tokens, last.held_until_s)
 
-    def dispatched(self, target: int, prompt_tokens: int) -> None:
-        """Note a dispatch: its prompt takes room that the last report still counts as free."""
-        self._reservations.take_room(target, prompt_tokens)
-
     def started(self, target: int) -> None:
         """Note a first token: one fewer is pending than in the last report."""
         report = self.reports.get(target)
