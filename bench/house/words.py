@@ -13,7 +13,7 @@ WORDS = {
     r"[Tt]ickets?|TICKETS?": "queued request",
     r"[Hh]opeless": "SLO-infeasible",
     r"(?<![A-Za-z])[Pp]ark(?:s|ed|ing)?(?![a-z])|PARKED": "deferred",
-    r"(?<!`)[Ll]ate[ _]?[Bb]inding(?!`)": "pull scheduling",
+    r"[Ll]ate[ _]?[Bb]inding": "pull scheduling",
     r"[Cc]ontrol[ _]?[Ss]lices?": "holdback",
     r"[Pp]ass(?:ed|ing)[ _]over": "starvation limit",
     r"[Pp]ush[ _]?[Gg]ate": "dispatch limit",
@@ -35,8 +35,6 @@ WORDS = {
 CONTRACTS = (
     # The name of a queue order, as its papers call it.
     r"late_binding|LateBinding",
-    # Mooncake's word, said where it is defined.
-    r"sglang_in_flight_",
 )
 """Names that other products or papers set."""
 
@@ -65,7 +63,8 @@ def spoken(tree: Path, parts: Sequence[str]) -> Iterator[str]:
     """Yield "path:line: kind text" of each name, docstring, and comment of Python with a figure of speech."""
     for path in _files(tree, parts, {".py"}):
         source = path.read_text()
-        for line, kind, text in (*_names(ast.parse(source)), *_prose(source)):
+        module = ast.parse(source)
+        for line, kind, text in (*_names(module), *_prose(module, source)):
             yield f"{path.relative_to(tree)}:{line}: {kind} {text}"
 
 
@@ -90,8 +89,8 @@ def _names(module: ast.Module) -> Iterator[tuple[int, str, str]]:
                     yield node.lineno, "name", name
 
 
-def _prose(source: str) -> Iterator[tuple[int, str, str]]:
-    for node in ast.walk(ast.parse(source)):
+def _prose(module: ast.Module, source: str) -> Iterator[tuple[int, str, str]]:
+    for node in ast.walk(module):
         match node:
             case ast.Expr(value=ast.Constant(value=str(text))) if _PROSE.search(text):
                 yield node.lineno, "docstring", text.strip().splitlines()[0]
