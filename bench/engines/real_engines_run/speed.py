@@ -7,7 +7,7 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -23,21 +23,22 @@ CONTEXT = 8192
 def prefill_s(one: RealEngine, words: int, seed: int) -> tuple[int, float]:
     """Return the tokens of a prompt that was never sent before, and the seconds until its first token."""
     text = " ".join(str(choice) for choice in random.Random(seed).choices(range(1000), k=words))
-    began = time.monotonic()
-    status, raw = one.post("/v1/completions", {"model": MODEL, "prompt": text, "max_tokens": 1})
-    if status != 200:
-        raise RuntimeError(raw.decode())
-    return json.loads(raw)["usage"]["prompt_tokens"], time.monotonic() - began
+    return _completed(one, {"prompt": text, "max_tokens": 1})
 
 
 def answer_s(one: RealEngine, seed: int) -> float:
     """Return the seconds of a long answer to a short prompt."""
     fields = {"max_tokens": HOT_ANSWER_TOKENS, "ignore_eos": True, "temperature": 0}
+    return _completed(one, {"prompt": f"{seed} and so on", **fields})[1]
+
+
+def _completed(one: RealEngine, fields: Mapping[str, object]) -> tuple[int, float]:
+    """Return the tokens of a completion's prompt, and the seconds that it took."""
     began = time.monotonic()
-    status, raw = one.post("/v1/completions", {"model": MODEL, "prompt": f"{seed} and so on", **fields})
+    status, raw = one.post("/v1/completions", {"model": MODEL, **fields})
     if status != 200:
         raise RuntimeError(raw.decode())
-    return time.monotonic() - began
+    return json.loads(raw)["usage"]["prompt_tokens"], time.monotonic() - began
 
 
 class Speed:
