@@ -177,7 +177,7 @@ async def measure_steps(engine: EngineUnderTest) -> list[StepSample]:
 
 
 def _step_of(answers: Sequence[Answer], context: int) -> StepSample | None:
-    """Return the median time per token while all answers were under way; None if they hardly overlapped."""
+    """Return the median time per token while all answers ran; None if they hardly overlapped."""
     start = max(answer.pieces_s[0] for answer in answers)
     end = min(answer.pieces_s[-1] for answer in answers)
     seconds, made = [], []

@@ -1,7 +1,7 @@
 """The cost of console and jobs to requests: `python -m bench.installation.isolation --json OUT`.
 
 Decisions are asked and answers streamed in closed loops, in pairs of rounds: one alone, and one with pages read at 20 a
-second and what-ifs under way; background jobs run in both. Ratios are medians over the pairs of the busy round over the
+second and running what-ifs; background jobs run in both. Ratios are medians over the pairs of the busy round over the
 quiet one. They are reported with those of commit BEFORE, the last on which gateway, web and jobs could share one
 process, if this checkout has it.
 
@@ -38,7 +38,7 @@ PAGES_PER_S = 20.0
 ROWS, ROW_MS = 10_000, 40.0
 """Size of the trace that what-ifs simulate."""
 WHATIFS = 4
-"""What-ifs started at once, so that one is under way for the whole round."""
+"""What-ifs started at once, so that at least one runs during the whole round."""
 DECISION_PAUSE_S, STREAM_PAUSE_S = 0.01, 0.05
 SETTLE_S = 2.0
 PRECEDENCE = -10
@@ -63,7 +63,7 @@ for _ in range({count}):
         actor=program("bench"),
     )
 """
-# Runs at commit BEFORE too; a job that ends by itself just now was under way.
+# Runs at commit BEFORE too; a job that has just ended by itself was running.
 _CANCEL = """
 import time
 from contextlib import suppress

@@ -69,7 +69,7 @@ class RegionClients:
         await asyncio.gather(*(self._stream(region, number) for number, region in enumerate(REGIONS)))
 
     async def finish(self, limit_s: float) -> None:
-        """Wait for requests under way."""
+        """Wait for the running requests."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=limit_s)
         for task in list(self._tasks):

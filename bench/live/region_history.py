@@ -71,7 +71,7 @@ def _epochs(events: list[Event]) -> list[str]:
 
 def _stale_picks(events: list[Event]) -> list[str]:
     return [
-        f"{event['decision_id']} was sent to {event['destination']}, last heard of {event['heartbeat_age_s']} s before"
+        f"{event['decision_id']} was sent to {event['destination']}, last heartbeat {event['heartbeat_age_s']} s before"
         for event in events
         if event.get("event") == "forwarded" and float(event["heartbeat_age_s"]) > SILENCE_S + CLOCK_S
     ]

@@ -184,7 +184,7 @@ def _locked(user: User) -> User:
     """Lock the admins' accounts, so that two admins cannot remove each other at once; return this person, reloaded."""
     admins = RoleGrant.objects.filter(role=Role.ADMIN).values("user")
     wanted = Q(is_superuser=True) | Q(pk__in=admins) | Q(pk=user.pk)
-    return {object_.pk: object_ for object_ in User.objects.select_for_update().filter(wanted)}[user.pk]
+    return {person.pk: person for person in User.objects.select_for_update().filter(wanted)}[user.pk]
 
 
 def _record(actor: Actor, verb: str, user: User, before: dict[str, Any], why: str, pool: Pool | None = None) -> None:

@@ -28,8 +28,8 @@ def load_advice(rows: Sequence[NodeRow]) -> list[dict[str, Any]]:
     by_name = {row.name: row for row in rows if row.live and row.slot_bytes}
     pools = Pool.objects.filter(pk__in=homes).select_related("policy__live_version").order_by("name")
     learned: dict[int, list[LearnedCost]] = {}
-    for object_ in LearnedCost.objects.filter(pool__in=homes).order_by("kind"):
-        learned.setdefault(object_.pool_id, []).append(object_)
+    for learned_cost in LearnedCost.objects.filter(pool__in=homes).order_by("kind"):
+        learned.setdefault(learned_cost.pool_id, []).append(learned_cost)
     rows_by_pool = (
         _advice(
             pool,

@@ -113,6 +113,6 @@ def register(workers: str, urls: Sequence[str]) -> None:
         for url in missing:
             body, head = json.dumps({"url": url}).encode(), {"content-type": "application/json"}
             request = urllib.request.Request(workers, body, head)  # noqa: S310 - our own loopback address
-            with suppress(urllib.error.HTTPError):  # its registration is still under way
+            with suppress(urllib.error.HTTPError):  # an earlier request still registers it
                 urllib.request.urlopen(request, timeout=60).close()  # noqa: S310
         time.sleep(5)

@@ -170,9 +170,7 @@ def layers(asked: Asked) -> Row:
         began_s = _until_idle(prefill)[0] + 1000.0
     prefill.submit(PromptSequence("asked", keys, tokens, DECODED), began_s)
     ended_s = _until_idle(prefill)[0]
-    (handover,) = [
-        take_handover for take_handover in prefill.take_handovers() if take_handover.sequence.request_id == "asked"
-    ]
+    (handover,) = [handover for handover in prefill.take_handovers() if handover.sequence.request_id == "asked"]
     decode = DecodeRole(profile)
     decode.submit(handover.sequence, handover.ready_s)
     finished_s = _until_idle(decode)[1]

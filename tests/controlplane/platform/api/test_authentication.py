@@ -137,7 +137,7 @@ def test_a_problem_carries_the_id_of_its_request(world: World, api: Api) -> None
 
 def test_every_view_is_closed_unless_it_says_who_may(world: World) -> None:
     for name, view in VIEWS.items():
-        assert [authentication_class_.__name__ for authentication_class_ in view.authentication_classes] == [
+        assert [kind.__name__ for kind in view.authentication_classes] == [
             "KeyAuthentication",
             "SessionAuthentication",
         ]

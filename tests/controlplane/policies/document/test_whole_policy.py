@@ -47,7 +47,7 @@ def test_publishing_and_rolling_back_treat_both_halves_as_one(policy: Policy, bu
     scaled = draft(policy, {"automation": {"scaling": {"mode": "act"}}}, actor=ACTOR)
     publish_version(scaled, instead_of=1, actor=ACTOR)
     copy = roll_back(policy, 1, instead_of=2, actor=ACTOR)
-    modes = {object_.number: object_.automation_document["scaling"]["mode"] for object_ in PolicyVersion.objects.all()}
+    modes = {version.number: version.automation_document["scaling"]["mode"] for version in PolicyVersion.objects.all()}
     assert modes == {1: "advise", 2: "act", 3: "advise"}
     assert copy.document["ttft_slo_s"] == 2.0
     assert copy.document["automation"] == copy.automation_document

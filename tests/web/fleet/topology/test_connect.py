@@ -103,7 +103,7 @@ def test_ranks_behind_one_address_are_shown_and_connected_together(
     assert "engine 10-3-0-7-8000-rank-0 and 1 more, one per rank." in shown
     answer = admin.post(CONNECT, {"url": URL, "do": "connect", "allow": "10.3.0.7"})
     assert answer.status_code == 302
-    assert [object_.rank for object_ in Engine.objects.order_by("name")] == [0, 1]
+    assert [engine.rank for engine in Engine.objects.order_by("name")] == [0, 1]
     page = text_of(admin.get(answer.headers["Location"]))
     assert "10-3-0-7-8000-rank-0 and 1 other rank registered" in page
     assert "0 of the process at this address" in page
