@@ -154,8 +154,11 @@ def test_a_process_two_steps_away_is_another_installation(made: Made) -> None:
 def test_after_a_flush_in_the_middle_all_meet_again_wherever_they_start(
     made: Made, server: PrivateRedis, keyring: Callable[[int], Keyring]
 ) -> None:
-    before, after = made(1), made(2)
+    before = made(1)
     before.publish("snapshot", b"1")
+    # The first process to connect leaves its prefix for all: the second one starts after it.
+    wait_until(lambda: before._link.idle)
+    after = made(2)
     received = received_by(after, "snapshot")
     wait_until(lambda: received == [b"1"])
     old = before._link.names.values
