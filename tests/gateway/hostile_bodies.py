@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 
 from gateway.base.settings import PROXY_BODY_LIMIT
 from tests.gateway.loop_time import FORM_START
@@ -53,58 +54,79 @@ COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
 ROUTE = "/api/v1/route"
 
-IMAGE = "data:image/png;base64," + "iVBORw0K" * (10 * MIB // 8)
 
-GOOD = {
-    "a string of 12 MiB": (COMPLETIONS, _body(b'"' + b"abcde fghij, klm: no " * (12 * MIB // 21) + b'"')),
-    "a chat of 12 MiB": (CHAT, _chat("words and, more: words [and] {so} on " * (12 * MIB // 37))),
-    "code of 8 MiB": (CHAT, _chat(_code(6 * MIB))),
-    "two languages": (CHAT, json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "語é" * MIB}]},
-                                       ensure_ascii=False).encode()),
-    "audio of the largest size": ("/v1/audio/transcriptions", _form(MOST)),
-    "a million escaped letters": (CHAT, _chat("語" * MIB)),
-    "an image of 10 MiB": (CHAT, json.dumps({"model": MODEL, "messages": [{"role": "user", "content": [
-        {"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": IMAGE}}]}]}).encode()),
-    "an image of the largest size": (CHAT, _image(MOST)),
-    "many images of the largest size together": (CHAT, _image(2 * MIB, MOST // (2 * MIB + 100))),
-    "128k token ids": (COMPLETIONS, _body(_ids(128_000))),
-    "a million token ids": (COMPLETIONS, _body(_ids(1_000_000))),
-    "a stream with a salt of its own": (CHAT, b'{"stream":true,"cache_salt":"x",' + _chat("words and " * MIB)[1:]),
-    "a thousand turns": (CHAT, json.dumps({"model": MODEL, "messages": [
-        {"role": "user", "content": "some words, said. " * 300} for _ in range(1000)]}).encode()),
-    "100k token ids to route": (ROUTE, _body(_ids(100_000), b"token_ids")),
-    "a MiB to route": (ROUTE, _body(b'"' + b"abcde fghij, klm: no " * (MIB // 21 - 20) + b'"')),
+def _image_beside_text(size: int) -> bytes:
+    url = "data:image/png;base64," + "iVBORw0K" * (size // 8)
+    parts = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": url}}]
+    return json.dumps({"model": MODEL, "messages": [{"role": "user", "content": parts}]}).encode()
+
+
+def _turns(count: int) -> bytes:
+    turn = {"role": "user", "content": "some words, said. " * 300}
+    return json.dumps({"model": MODEL, "messages": [turn] * count}).encode()
+
+
+def _keys(count: int) -> bytes:
+    keys = b",".join(b'"k%d":1' % number for number in range(count))
+    return b'{"model":"%s","messages":[{"role":"user","content":"x",%s}]}' % (MODEL.encode(), keys)
+
+
+def _two_languages(count: int) -> bytes:
+    messages = [{"role": "user", "content": "語é" * count}]
+    return json.dumps({"model": MODEL, "messages": messages}, ensure_ascii=False).encode()
+
+
+Bodies = dict[str, tuple[str, Callable[[], bytes]]]
+"""A path and what makes its body, by name: some 600 MB in all, which no process holds that only collects tests."""
+
+GOOD: Bodies = {
+    "a string of 12 MiB": (COMPLETIONS, lambda: _body(b'"' + b"abcde fghij, klm: no " * (12 * MIB // 21) + b'"')),
+    "a chat of 12 MiB": (CHAT, lambda: _chat("words and, more: words [and] {so} on " * (12 * MIB // 37))),
+    "code of 8 MiB": (CHAT, lambda: _chat(_code(6 * MIB))),
+    "two languages": (CHAT, lambda: _two_languages(MIB)),
+    "audio of the largest size": ("/v1/audio/transcriptions", lambda: _form(MOST)),
+    "a million escaped letters": (CHAT, lambda: _chat("語" * MIB)),
+    "an image of 10 MiB": (CHAT, lambda: _image_beside_text(10 * MIB)),
+    "an image of the largest size": (CHAT, lambda: _image(MOST)),
+    "many images of the largest size together": (CHAT, lambda: _image(2 * MIB, MOST // (2 * MIB + 100))),
+    "128k token ids": (COMPLETIONS, lambda: _body(_ids(128_000))),
+    "a million token ids": (COMPLETIONS, lambda: _body(_ids(1_000_000))),
+    "a stream with a salt of its own": (
+        CHAT,
+        lambda: b'{"stream":true,"cache_salt":"x",' + _chat("words and " * MIB)[1:],
+    ),
+    "a thousand turns": (CHAT, lambda: _turns(1000)),
+    "100k token ids to route": (ROUTE, lambda: _body(_ids(100_000), b"token_ids")),
+    "a MiB to route": (ROUTE, lambda: _body(b'"' + b"abcde fghij, klm: no " * (MIB // 21 - 20) + b'"')),
 }  # fmt: skip
 
-BAD = {
-    "a million keys": (CHAT, b'{"model":"%s","messages":[{"role":"user","content":"x",' % MODEL.encode()
-                       + b",".join(b'"k%d":1' % number for number in range(1_100_000)) + b"}]}"),
-    "a MiB of keys": (CHAT, b'{"model":"%s","messages":[{"role":"user","content":"x",' % MODEL.encode()
-                      + b",".join(b'"k%d":1' % number for number in range(74_000)) + b"}]}"),
-    "ones": (COMPLETIONS, _many(b"1,", ROUND)),
-    "empty objects": (COMPLETIONS, _many(b"{},", ROUND)),
-    "small objects": (COMPLETIONS, _many(b'{"":1},', ROUND)),
-    "empty strings": (COMPLETIONS, _many(b'"",', ROUND)),
-    "short strings": (COMPLETIONS, _many(b'"a\\n",', ROUND)),
-    "nulls": (COMPLETIONS, _many(b"null,", ROUND)),
-    "long floats": (COMPLETIONS, _many(b"0." + b"9" * 800 + b"e-300,", ROUND)),
-    "floats between ones": (COMPLETIONS, _many(b"1," * 200 + b"0." + b"9" * 800 + b"e-300,", ROUND)),
-    "long integers": (COMPLETIONS, _many(b"9" * 400 + b",", ROUND)),
-    "blanks": (COMPLETIONS, _body(b" " * ROUND + b"1")),
-    "opened": (COMPLETIONS, b"[" * ROUND),
-    "quotes": (COMPLETIONS, b'"' * ROUND),
-    "escaped quotes": (COMPLETIONS, _body(b'"' + b'\\"' * (ROUND // 2))),
-    "backslashes": (COMPLETIONS, _body(b'"' + b"\\" * ROUND)),
-    "a bad byte at the end": (COMPLETIONS, _body(b'"' + b"a" * ROUND + b'\xff"')),
-    "half a pair at the end": (COMPLETIONS, _body(b'"' + b"\\u00e9" * (ROUND // 6) + b'\\ud800"')),
-    "ones of the largest size": (COMPLETIONS, _many(b"1,", MOST)),
-    "objects of the largest size": (COMPLETIONS, _many(b'{"":1},', MOST)),
-    "backslashes of the largest size": (COMPLETIONS, _body(b'"' + b"\\" * MOST)),
-    "text of the largest size": (CHAT, _chat("words and, more: words [and] {so} on " * (MOST // 37))),
-    "no blank in text of the largest size": (COMPLETIONS, _body(b'"' + b"a" * MOST + b'"')),
-    "half an image of the largest size": (CHAT, _image(MOST)[:-100]),
-    "an image of the largest size with a wrong end": (CHAT, _image(MOST)[:-8] + b'\xff"}}]}]}'),
-    "no end": (COMPLETIONS, _body(b'"' + b"\\u00e9" * (ROUND // 6))[:-1]),
-    "objects to route": (ROUTE, _many(b'{"":1},', MIB - 200, field=b"messages")),
+BAD: Bodies = {
+    "a million keys": (CHAT, lambda: _keys(1_100_000)),
+    "a MiB of keys": (CHAT, lambda: _keys(74_000)),
+    "ones": (COMPLETIONS, lambda: _many(b"1,", ROUND)),
+    "empty objects": (COMPLETIONS, lambda: _many(b"{},", ROUND)),
+    "small objects": (COMPLETIONS, lambda: _many(b'{"":1},', ROUND)),
+    "empty strings": (COMPLETIONS, lambda: _many(b'"",', ROUND)),
+    "short strings": (COMPLETIONS, lambda: _many(b'"a\\n",', ROUND)),
+    "nulls": (COMPLETIONS, lambda: _many(b"null,", ROUND)),
+    "long floats": (COMPLETIONS, lambda: _many(b"0." + b"9" * 800 + b"e-300,", ROUND)),
+    "floats between ones": (COMPLETIONS, lambda: _many(b"1," * 200 + b"0." + b"9" * 800 + b"e-300,", ROUND)),
+    "long integers": (COMPLETIONS, lambda: _many(b"9" * 400 + b",", ROUND)),
+    "blanks": (COMPLETIONS, lambda: _body(b" " * ROUND + b"1")),
+    "opened": (COMPLETIONS, lambda: b"[" * ROUND),
+    "quotes": (COMPLETIONS, lambda: b'"' * ROUND),
+    "escaped quotes": (COMPLETIONS, lambda: _body(b'"' + b'\\"' * (ROUND // 2))),
+    "backslashes": (COMPLETIONS, lambda: _body(b'"' + b"\\" * ROUND)),
+    "a bad byte at the end": (COMPLETIONS, lambda: _body(b'"' + b"a" * ROUND + b'\xff"')),
+    "half a pair at the end": (COMPLETIONS, lambda: _body(b'"' + b"\\u00e9" * (ROUND // 6) + b'\\ud800"')),
+    "ones of the largest size": (COMPLETIONS, lambda: _many(b"1,", MOST)),
+    "objects of the largest size": (COMPLETIONS, lambda: _many(b'{"":1},', MOST)),
+    "backslashes of the largest size": (COMPLETIONS, lambda: _body(b'"' + b"\\" * MOST)),
+    "text of the largest size": (CHAT, lambda: _chat("words and, more: words [and] {so} on " * (MOST // 37))),
+    "no blank in text of the largest size": (COMPLETIONS, lambda: _body(b'"' + b"a" * MOST + b'"')),
+    "half an image of the largest size": (CHAT, lambda: _image(MOST)[:-100]),
+    "an image of the largest size with a wrong end": (CHAT, lambda: _image(MOST)[:-8] + b'\xff"}}]}]}'),
+    "no end": (COMPLETIONS, lambda: _body(b'"' + b"\\u00e9" * (ROUND // 6))[:-1]),
+    "objects to route": (ROUTE, lambda: _many(b'{"":1},', MIB - 200, field=b"messages")),
 }  # fmt: skip
 """None of them is answered with 200, and none may hold the loop."""

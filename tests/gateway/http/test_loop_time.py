@@ -49,14 +49,16 @@ async def longest_turn_s(gateway: ServedGateway, way: str, body: bytes) -> tuple
 
 @pytest.mark.parametrize("name", GOOD)
 async def test_a_long_prompt_is_served_without_holding_the_loop(gateway: ServedGateway, name: str) -> None:
-    longest_s, status, _ = await longest_turn_s(gateway, *GOOD[name])
+    way, body = GOOD[name]
+    longest_s, status, _ = await longest_turn_s(gateway, way, body())
     assert status == 200
     assert longest_s < turn_limit_s()
 
 
 @pytest.mark.parametrize("name", BAD)
 async def test_a_hostile_body_does_not_hold_the_loop(gateway: ServedGateway, name: str) -> None:
-    longest_s, status, answer = await longest_turn_s(gateway, *BAD[name])
+    way, body = BAD[name]
+    longest_s, status, answer = await longest_turn_s(gateway, way, body())
     assert status == 400
     assert json.loads(answer)["error"]["code"] in ("too_complex", "bad_utf8", "not_json", "too_deep")
     assert longest_s < turn_limit_s()

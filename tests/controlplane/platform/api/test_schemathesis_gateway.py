@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -20,19 +19,18 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from bench.live.live_fleet import API_KEY, MODEL, LiveFleet, live_fleet
-from controlplane.platform.api.openapi import openapi_document
 from gateway.formats.endpoints import BY_PATH
 from routing.policy.policy_document import RoutingPolicy, Stage
+from tests.controlplane.platform.api.generated_requests import operations, try_operation, whole_schema
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.processes
 EXAMPLES = 12 * int(os.environ.get("FUZZ_EXAMPLES", "100")) // 100
-TAGS = ["routing", "inference", "health"]
+TAGS = {"routing", "inference", "health"}
 SERVED = {"model": MODEL}
 PROMPTS = ("messages", "prompt", "token_ids", "block_hashes")
 AUTHORIZED = {"Authorization": f"Bearer {API_KEY}"}
 
-schema = schemathesis.openapi.from_dict(openapi_document()).include(tag=TAGS)
 decided: list[str] = []
 """Ids of decisions that the gateway made for these tests."""
 
@@ -87,8 +85,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveFleet]:
 
 
 def test_the_document_holds_every_door_of_the_decision_api() -> None:
-    doors = {f"{item.method.upper()} {item.path}" for item in (result.ok() for result in schema.get_all_operations())}
-    assert doors >= {
+    assert {f"{method} {path}" for method, path in operations(of=TAGS)} >= {
         "POST /api/v1/route",
         "POST /api/v1/route/batch",
         "POST /api/v1/requests/{id}/first_token",
@@ -98,16 +95,12 @@ def test_the_document_holds_every_door_of_the_decision_api() -> None:
     }
 
 
-@schema.parametrize()
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
-def test_nothing_generated_breaks_the_gateway(case: schemathesis.Case, fleet: LiveFleet) -> None:
-    aim(case)
+@pytest.mark.parametrize("operation", operations(of=TAGS), ids=" ".join)
+def test_nothing_generated_breaks_the_gateway(operation: tuple[str, str], fleet: LiveFleet) -> None:
     checks = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-    case.call_and_validate(base_url=fleet.url, headers=AUTHORIZED, timeout=PATIENCE_S, checks=checks)
+
+    def check(case: schemathesis.Case) -> None:
+        aim(case)
+        case.call_and_validate(base_url=fleet.url, headers=AUTHORIZED, timeout=PATIENCE_S, checks=checks)
+
+    try_operation(whole_schema(), operation, check, examples=EXAMPLES)
