@@ -117,4 +117,5 @@ class UntrackedRequests:
             while self._due and self._due[0][0] <= loop.time():
                 self._assume_over(heappop(self._due)[2])
         finally:
+            # Also after a failure, which must not stop the timer for all others.
             self._arm(loop)
