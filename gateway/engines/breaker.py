@@ -236,6 +236,7 @@ class Breaker:
         elif self.state == HALF_OPEN and now - self.since >= self._settings.trial_s:
             self._close(now)
         elif self.state == CLOSED:
+            # Not its 5xx: an engine may answer errors while its /health is fine.
             self._counts[CONNECT] = self._counts[TIMEOUT] = 0
 
     def _keep_open(self, cause: str, reason: str, now: float) -> None:
