@@ -146,6 +146,7 @@ class _Comments:
 
     async def stop(self) -> None:
         self._task.cancel()
+        # A comment that is being sent ends before the answer begins.
         await asyncio.wait((self._task,))
 
     async def _run(self, exchange: Exchange, every_s: float) -> None:
