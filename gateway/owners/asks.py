@@ -100,6 +100,7 @@ class OwnerClient:
             answer = await self._ask(epoch, request, hold, excluded, salted)
             if answer is not None:
                 return self._taken(epoch, request, answer, salted)
+            # An owner elected meanwhile is asked; the same one is not asked twice.
             epoch = self.epoch if self.epoch != epoch else None
         outcome = await self._pool.driver.place(request, hold=hold, excluded=excluded, salted=salted)
         if isinstance(outcome, Rejected):

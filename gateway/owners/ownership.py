@@ -155,6 +155,7 @@ class Ownership:
 
     def renewed(self, asked_s: float) -> None:
         """Note that the bus confirmed our lease from `asked_s`."""
+        # From the question on: the bus counts from its arrival, so that our lease ends here first.
         self._held_until_s, self._holder = asked_s + LEASE_S, ""
 
     def lost(self, holder: str, now: float) -> None:
