@@ -24,6 +24,7 @@ except ImportError:  # older openai packages bring httpx, which has the same int
     import httpx  # type: ignore[import-not-found,no-redef]
 
 __all__ = ["AsyncHeadway", "AsyncHeadwayTransport", "Headway", "HeadwayTransport", "httpx", "run_blocking"]
+# Without accept-encoding engines compress nothing, so that AnswerTail can read the answer.
 _OWNED_HEADERS = ("host", "authorization", "content-length", "accept-encoding", "x-data-parallel-rank")
 T = TypeVar("T")
 

@@ -106,6 +106,7 @@ class Decisions:
     def known(self, model: str, now: float, among: Callable[[str], bool] = bool) -> list[str]:
         """Return the engines that may serve a model; recently failed ones only if all failed."""
         urls = [url for url in sorted(self._known.get(model, ())) or self._given if among(url)]
+        # If all failed, one that may have recovered is better than none.
         return [url for url in urls if self._avoided.get(url, 0.0) <= now] or urls
 
     def can_fail_open(self) -> bool:
