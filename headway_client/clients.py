@@ -113,6 +113,7 @@ class AsyncHeadway:
         if self.decisions.away(now):
             return self.decisions.fallback(model, "away", now)
         try:
+            # Not queued at the gateway: a wait beyond `late_s` would count as no answer, and `decide` retries instead.
             answer = await self._call("POST", "route", {**request, "wait": False}, headers=headers)
         except httpx.TransportError as error:
             late = isinstance(error, httpx.TimeoutException)

@@ -85,6 +85,7 @@ class Decisions:
                 return self._decided(model, json.loads(body), now)
         # Rejections are final; 409 (the pool only observes) and server errors fail open, unless there is no engine.
         elif status != 409 and (status < 500 or b'"no_engine"' in body):
+            # Not a date, which HTTP allows as well (RFC 9110, §10.2.3).
             raise RejectedError(status, body, float(retry_after) if retry_after and retry_after.isdigit() else None)
         return self.fallback(model, "observes" if status == 409 else "error", now)
 

@@ -325,6 +325,7 @@ class LiveEngine:
         except EngineUnreachableError:
             return False
         except EngineAnswerError as error:
+            # A rejection is an answer, too: the engine works.
             return error.status is not None and error.status < 500
         return True
 

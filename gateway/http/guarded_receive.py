@@ -94,6 +94,7 @@ class GuardedReceive:
 
     def __call__(self) -> Awaitable[Message]:
         """Return the next ASGI message, once awaited."""
+        # After the body, only the end of the connection is awaited, which has no time.
         return self._receive() if self.done else self._guarded()
 
     async def _guarded(self) -> Message:

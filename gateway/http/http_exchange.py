@@ -154,6 +154,7 @@ class _Comments:
             while True:
                 await asyncio.sleep(every_s)
                 if not self.head_is_out:
+                    # A copy, because head_out adds to it.
                     await exchange.head_out(200, list(_EVENTS))
                     self.head_is_out = True
                 await exchange.chunk(_COMMENT)

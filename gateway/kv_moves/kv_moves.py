@@ -299,6 +299,7 @@ class MoveScheduler:
         threads = self._threads = self._threads or ThreadPoolExecutor(MAX_UNDER_WAY, "kv-order")
         loop = asyncio.get_running_loop()
         for begin in range(0, len(move.keys), PART_BLOCKS):
+            # Read again for each part, because a node may have left or moved meanwhile.
             addresses = self._nodes.addresses([move.source, move.target])
             if order.is_late or len(addresses) < 2:
                 return LATE if order.is_late else FAILED, came, size

@@ -70,6 +70,7 @@ class Ownership:
         """Note an epoch; False where it is stale. An owner that receives a greater one loses its role."""
         if epoch < self.seen:
             return False
+        # Another gateway that repeats the epoch does not show that its owner lives.
         if epoch > self.seen or speaker == epoch.owner:
             self.received_s, self._holder = now, ""
         self.seen = epoch
