@@ -137,6 +137,7 @@ def run(process: GatewayProcess) -> int:
         server_header=False,
         timeout_keep_alive=process.client_idle_s,
         timeout_graceful_shutdown=CUT_OFF_S,
+        # `main` has configured logging; uvicorn would replace it.
         log_config=None,
         log_level="warning",
     )
@@ -160,6 +161,7 @@ def main() -> int:
         numbers, origins = _whole_numbers(), read_origins(os.environ.get(_CORS, "").split(","), _CORS)
     except ValueError as error:
         return _reject(f"{error}.")
+    # An OSError names its file but not the setting, so the setting that is being read is kept here.
     source = f"{FLEET_KEY}_FILE"
     try:
         call_graph, fleet_key = read_call_graph(os.environ.get(CALL_GRAPH, "")), key_in(FLEET_KEY)

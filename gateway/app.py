@@ -178,6 +178,7 @@ class GatewayApp:
             caller = authenticate(authorization_of(head.headers), self._gateway, time())
         except UnauthenticatedError:
             return None
+        # A key with limits pays for each call, and the fast path charges none.
         if caller.rate_per_min is not None or caller.max_in_flight is not None or ROUTE_SCOPE not in caller.scopes:
             return None
         waits, original = not target.endswith(NO_WAIT), head.headers.get(ORIGINAL_PATH, b"")
@@ -192,11 +193,13 @@ class GatewayApp:
         """
         caller = admission.caller
         now = time()
+        # A newer snapshot may have revoked the key or changed its limits.
         if admission.snapshot is not self._gateway.snapshot or has_expired(caller, now) or self.drain.begun:
             return None
         decision_id = self.new_id()
         try:
             answer = self._route_api.at_once(admission, body, decision_id, monotonic())
+        # The ordinary way names the fault; nothing is reserved yet.
         except BadBodyError:
             return None
         except ApiError as error:
@@ -303,6 +306,7 @@ class GatewayApp:
     def _count(self, error: ApiError) -> None:
         if isinstance(error, BadBodyError | UnauthenticatedError):
             self._gateway.metrics.rejected_input.inc(error.cause)
+        # From 429 on, a limit or the gateway rejects, not the content.
         elif error.status < 429:
             self._gateway.metrics.rejected_input.inc(error.code)
 

@@ -70,8 +70,7 @@ _IDLE_S = 4.0
 class Gateway:
     """One gateway. `start` and `stop` run on the event loop that serves its requests.
 
-    Mutable state: `pools`, `snapshot`, and the tables made from the snapshot; only the loop's thread
-    changes them, bus callbacks hand over to it.
+    Mutable: `pools`, `snapshot`, and the tables made from it; the loop's thread changes them, bus callbacks hand over.
     """
 
     def __init__(self, bus: Bus, *, keyring: Keyring, state_dir: Path, settings: GatewaySettings) -> None:
@@ -180,8 +179,10 @@ class Gateway:
         self.session = engine_session(keepalive_s=_IDLE_S, connect_s=self.settings.connect_timeout_s)
         self._context = zmq.asyncio.Context()
         stored = await asyncio.to_thread(self._store.load, time.time())
+        # Before the bus is read: an older snapshot there comes from a restored database (decision 41).
         self._served_version = stored.version if stored is not None else 0
         await self.peering.listen()
+        # Before any snapshot: it may still have keys that were revoked while the database could not be written.
         self._tasks.append(await self._revoked.start())
         value = self._bus.latest(SNAPSHOT_TOPIC)
         if value is not None:
@@ -250,12 +251,14 @@ class Gateway:
         await self.kv_moves.stop()
         self._report_kv_moves()
         await self.kv_nodes.stop()
+        # After the pools: the requests that they rejected belong to the log.
         await self.requests.flush(last=True)
         self.pools.clear()
         self.snapshot = None
         if self.session is not None:
             await self.session.close()
         if self._context is not None:
+            # ZeroMQ would otherwise wait for unsent messages without a limit.
             self._context.destroy(linger=0)
 
     def service_for(self, caller: ApiKeyEntry, model: str) -> Service | None:
@@ -303,6 +306,7 @@ class Gateway:
             log_event("snapshot_rejected", level=logging.ERROR, reason=str(error))
             self.metrics.rejected_snapshots.inc("unreadable")
             return
+        # One from the disk is taken again: the bus confirms it, and with it the API keys.
         if snapshot == self.snapshot and not self._from_disk:
             return
         if snapshot.version < self._served_version:
@@ -408,6 +412,7 @@ class Gateway:
     def _restore(self, stored: Snapshot) -> None:
         log_event("last_known_good_served", version=stored.version)
         self._from_disk = True
+        # A start gives keys no new time: they expire as if the gateway had run on.
         self._confirmed_s = time.monotonic() - self._store.age_s
         self._apply(stored)
 
@@ -432,6 +437,7 @@ class Gateway:
             self._saved.clear()
             if self.snapshot is None or self._from_disk:
                 continue
+            # Before the write, since a full disk must not age the keys.
             self._confirmed_s = time.monotonic()
             try:
                 await asyncio.to_thread(self._store.save, self.snapshot, time.time())

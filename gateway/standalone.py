@@ -69,6 +69,7 @@ class StandaloneGateway:
             await self._pages(scope, receive, send)
         else:
             await receive()
+            # ASGI: only after `websocket.connect` has been received.
             await send({"type": "websocket.close", "code": 1003})
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:

@@ -24,6 +24,7 @@ except ImportError:  # older openai packages bring httpx, which has the same int
     import httpx  # type: ignore[import-not-found,no-redef]
 
 __all__ = ["AsyncHeadway", "AsyncHeadwayTransport", "Headway", "HeadwayTransport", "httpx", "run_blocking"]
+# Without accept-encoding engines compress nothing, so that AnswerTail can read the answer.
 _OWNED_HEADERS = ("host", "authorization", "content-length", "accept-encoding", "x-data-parallel-rank")
 T = TypeVar("T")
 
@@ -112,6 +113,7 @@ class AsyncHeadway:
         if self.decisions.away(now):
             return self.decisions.fallback(model, "away", now)
         try:
+            # Not queued at the gateway: a wait beyond `late_s` would count as no answer, and `decide` retries instead.
             answer = await self._call("POST", "route", {**request, "wait": False}, headers=headers)
         except httpx.TransportError as error:
             late = isinstance(error, httpx.TimeoutException)

@@ -85,6 +85,7 @@ class Decisions:
                 return self._decided(model, json.loads(body), now)
         # Rejections are final; 409 (the pool only observes) and server errors fail open, unless there is no engine.
         elif status != 409 and (status < 500 or b'"no_engine"' in body):
+            # Not a date, which HTTP allows as well (RFC 9110, §10.2.3).
             raise RejectedError(status, body, float(retry_after) if retry_after and retry_after.isdigit() else None)
         return self.fallback(model, "observes" if status == 409 else "error", now)
 
@@ -106,6 +107,7 @@ class Decisions:
     def known(self, model: str, now: float, among: Callable[[str], bool] = bool) -> list[str]:
         """Return the engines that may serve a model; recently failed ones only if all failed."""
         urls = [url for url in sorted(self._known.get(model, ())) or self._given if among(url)]
+        # If all failed, one that may have recovered is better than none.
         return [url for url in urls if self._avoided.get(url, 0.0) <= now] or urls
 
     def can_fail_open(self) -> bool:

@@ -200,11 +200,13 @@ class PickerExchange:
 
 
 def _values(part: Any) -> dict[str, str]:
+    # A HeaderValue has one of the two, never both.
     return {header.key: header.raw_value.decode() or header.value for header in part.headers.headers}
 
 
 def _pieces(body: bytes, *, ends: bool, answer: bool = False) -> Iterator[Reply]:
     """Yield a body as streamed messages; the last one ends the stream where no trailers follow."""
+    # An empty body needs a message, too, which ends the stream.
     for start in range(0, max(len(body), 1), CHUNK):
         last = ends and start + CHUNK >= len(body)
         piece = ext_proc.StreamedBodyResponse(body=body[start : start + CHUNK], end_of_stream=last)

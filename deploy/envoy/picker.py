@@ -89,6 +89,7 @@ async def served(settings: PickerSettings) -> AsyncIterator[tuple[Picker, int]]:
             yield picker, port
     finally:
         checking.cancel()
+        # wait() instead of await, which would raise the cancellation here.
         await asyncio.wait([checking])
         await server.stop(grace=5.0)
         await picker.aclose()

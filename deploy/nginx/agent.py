@@ -165,4 +165,5 @@ async def _rows(session: aiohttp.ClientSession, page: str | None) -> AsyncIterat
 def _replace(path: Path, text: str) -> None:
     fresh = path.with_suffix(".new")
     fresh.write_text(text)
+    # nginx may be reloaded at any time, and must not read half a file.
     fresh.replace(path)

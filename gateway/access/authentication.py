@@ -80,16 +80,17 @@ def authorization_of(headers: Mapping[bytes, bytes]) -> bytes | None:
 def authenticate(authorization: bytes | None, directory: KeyDirectory, unix_now: float) -> ApiKeyEntry:
     """Return the caller's API key entry; raises UnauthenticatedError, whose message states the remedy.
 
-    The presented key is hashed before it is compared, so that the lookup time reveals nothing about stored keys.
     Neither the key nor its hash is put into a message or log.
     """
     if authorization is None:
         raise UnauthenticatedError("missing_api_key", "Send your API key as 'Authorization: Bearer hw_…'.")
+    # A scheme's name is case-insensitive (RFC 9110, §11.1).
     if authorization[:7].lower() != _BEARER:
         raise UnauthenticatedError("invalid_authorization", "The Authorization header must be 'Bearer hw_…'.")
     key = authorization[7:].strip()
     if not key.startswith(KEY_PREFIX) or len(key) > MAX_KEY_BYTES:
         raise UnauthenticatedError("invalid_api_key", "This is not a Headway API key; keys start with 'hw_'.")
+    # Hashed before it is compared, so that the lookup time reveals nothing about stored keys.
     entry = directory.api_key(sha256(key).hexdigest())
     if entry is None:
         raise UnauthenticatedError("invalid_api_key", "This API key is unknown or revoked; create one in the console.")

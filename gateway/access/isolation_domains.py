@@ -19,6 +19,7 @@ SHARED = ""
 """The domain of blocks without a salt."""
 SALTS = "cache salts"
 """Purpose of the key of `cache_salt` (kvstore.keys.keyring)."""
+# Callers choose their own salts, so the number of names has no bound of its own.
 _MAX_KNOWN = 4096
 
 _Name = TypeVar("_Name")

@@ -19,6 +19,7 @@ from gateway.http.openai_error import ApiError
 RATE = "rate"
 IN_FLIGHT = "in_flight"
 _IN_FLIGHT_RETRY_S = 1.0
+# Many small refills add up to a little less than one large one.
 _ROUNDING = 1e-9
 
 
@@ -68,6 +69,7 @@ class _Use:
     def refill(self, rate: float, now_s: float) -> None:
         # A part of a small limit grows to one request at least.
         self.tokens = min(max(rate, 1.0) if rate else 0.0, self.tokens + max(0.0, now_s - self.at_s) * rate / 60.0)
+        # A batch spends as of its arrival; other calls may have refilled later than that.
         self.at_s = max(self.at_s, now_s)
 
     def drop_ended(self, now_s: float) -> list[str]:
@@ -113,6 +115,7 @@ class KeyQuotas:
             return
         rate, here = key.rate_per_min * self._per_request, self._rate_here(key)
         use = self._use(key, now_s)
+        # Rejected calls count as well: gateways divide a limit by what is asked of them.
         use.asked += requests
         use.refill(here, now_s)
         if use.tokens >= requests - _ROUNDING:
@@ -241,6 +244,7 @@ class KeyQuotas:
         use = self._uses.get(key.key_id)
         if use is None:
             joined_s = self._joined_s
+            # The others gave out the full bucket before we joined; ours has what has grown since.
             use = _Use(self._rate_here(key), now_s) if joined_s is None else _Use(0.0, min(joined_s, now_s))
             self._uses[key.key_id] = use
         return use

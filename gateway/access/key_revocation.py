@@ -19,6 +19,7 @@ LOST_TOPIC = "lost-revocations"
 """Stream topic of revocations that a gateway kept on disk and that the bus has lost."""
 MAX_BYTES = 2000
 MAX_WHY = 200
+# The last second that a datetime can hold.
 _YEAR_9999 = 253_402_300_799.0
 
 

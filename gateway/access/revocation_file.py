@@ -47,6 +47,7 @@ class RevocationFile:
         """
         with self._opened() as file:
             slots = list(self._slots(file))
+            # In this order: a revocation that the database lacks is never overwritten by another key's.
             candidates = (
                 *(number for number, slot in enumerate(slots) if slot and slot.sha256 == revocation.sha256),
                 *(number for number, slot in enumerate(slots) if slot is None),
@@ -65,6 +66,7 @@ class RevocationFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
+            # Several processes may share the state directory.
             fcntl.flock(file, fcntl.LOCK_EX)
             missing = SLOTS * SLOT_BYTES - os.fstat(file).st_size
             if missing > 0:

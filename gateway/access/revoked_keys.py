@@ -99,6 +99,7 @@ class RevokedKeys:
             self._make_room()
             in_force = known is None and revocation.sha256 in self._in_force
         log_event("api_key_revoked", key_id=revocation.key_id, stored=revocation.stored_as_of > 0)
+        # The bus's thread may outlive the loop.
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._hurry, in_force)
 
@@ -109,6 +110,7 @@ class RevokedKeys:
 
     def _make_room(self) -> None:
         over = len(self._known) - MAX_KNOWN
+        # Only stored ones: no snapshot has these keys any more, so forgetting them opens nothing.
         for sha256 in [item.sha256 for item in self._known.values() if item.stored_as_of][: max(0, over)]:
             del self._known[sha256]
             self._on_bus.discard(sha256)
@@ -126,6 +128,7 @@ class RevokedKeys:
     def _save(self) -> None:
         with self._lock:
             unsaved = list(self._unsaved.values())
+        # Without the lock, which the event loop takes for each snapshot: a disk may be slow.
         for item in unsaved:
             try:
                 if not self._file.save(item):
@@ -134,6 +137,7 @@ class RevokedKeys:
                 self._report_disk(error)
                 return
             with self._lock:
+                # A newer one of the key may have come during the write.
                 if self._unsaved.get(item.sha256) is item:
                     del self._unsaved[item.sha256]
         self._disk_failed = False

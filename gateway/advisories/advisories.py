@@ -196,6 +196,7 @@ class Advisories(RequestListener):
 
     @override
     def dispatched(self, record: DecisionRecord, request: InferenceRequest, took_s: float, again: bool) -> None:
+        # A retry is the same request.
         if again:
             return
         tally = self.tally.pool(record.decision.pool_id)
@@ -346,6 +347,7 @@ class Advisories(RequestListener):
         if stored.outcome == USEFUL:
             self.limits.judged(advisory.tenant_id, advisory.source, True, now)
         lead_s, tenant = now - opened.at_s, advisory.tenant_id
+        # Popped and put back: the tenant unused for longest is then the first to leave.
         known_s = self._leads.pop(tenant, LEAD_S)
         self._leads[tenant] = known_s + _LEAD_SHARE * (lead_s - known_s)
         if len(self._leads) > MAX_OPEN:
@@ -377,6 +379,7 @@ class Advisories(RequestListener):
 
 def _name(tenant_id: str, session_id: str) -> str:
     """Return the name of a tenant's session, here and in orders; it cannot equal a request's id."""
+    # The length keeps tenant and session apart, whatever characters they have.
     return f"session {len(tenant_id)} {tenant_id} {session_id}"
 
 

@@ -80,6 +80,7 @@ class AdvisoryExchange:
             return
         if message.sender == self._tag:
             return
+        # The clocks of two machines may differ, so that an age could be negative.
         advisory, age_s = message.advisory, max(0.0, self._wall() - message.said_at)
         if message.withdrawn:
             self.advisories.withdraw(advisory.tenant_id, advisory.session_id, age_s)

@@ -44,6 +44,7 @@ class AdvisoryTally:
     def count(self, pool_id: str, tenant_id: str, source: str, outcome: str) -> None:
         """Count the outcome of an advisory."""
         tally = self.source(pool_id, tenant_id, source)
+        # A new dict: the copies that `tallies` gives out share the old one.
         tally.outcomes = {**tally.outcomes, outcome: tally.outcomes.get(outcome, 0) + 1}
         self._metrics.advisories.inc(pool_id, outcome)
 

@@ -65,9 +65,11 @@ class AdvisoryTokens:
 
     def claims(self, token: str, unix_now: float) -> TokenClaims | None:
         """Return what a token allows; None: no gateway of this fleet made it, or its time is over."""
+        # compare_digest raises TypeError for a text that is not ASCII.
         if not token.startswith(PREFIX) or len(token) > MAX_TOKEN_BYTES or not token.isascii():
             return None
         body, _, mac = token.removeprefix(PREFIX).partition(".")
+        # The MAC goes first, so that only a gateway's own bytes are decoded.
         if self._keys.matching(lambda key: hmac.compare_digest(mac, _mac(key, body.encode()))) is None:
             return None
         try:

@@ -69,6 +69,7 @@ class SessionTable:
         """Remember a session's request; over a limit, its tenant's oldest session leaves, or the largest tenant's."""
         self.forget(tenant_id, session_id)
         sessions = self._tenants.setdefault(tenant_id, OrderedDict())
+        # Packed, a key takes 8 bytes; in a tuple of ints it takes 40.
         sessions[session_id] = KnownSession(pool_id, engine_id, array("Q", keys), tokens, now)
         self._keys[tenant_id] = self._keys.get(tenant_id, 0) + len(keys)
         self._sessions += 1
@@ -77,6 +78,7 @@ class SessionTable:
             len(sessions) > self._max_per_tenant or self._keys[tenant_id] > self._max_keys_per_tenant
         ):
             self.forget(tenant_id, next(iter(sessions)))
+        # The largest tenant pays, so that one tenant's flood of sessions leaves those of others.
         while self._sessions > self._max_sessions:
             self._forget_oldest_of(max(self._tenants, key=lambda tenant: len(self._tenants[tenant])))
         while self._all_keys > self._max_keys:

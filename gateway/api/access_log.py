@@ -64,6 +64,7 @@ def _prompt_tokens(fields: Mapping[str, Any]) -> int:
 
 def _outcome(fields: Mapping[str, Any]) -> str:
     status = int(_number(fields, "status") or 0)
+    # nginx's own code: the client closed the connection.
     if status == 499:
         return "cancelled"
     if 400 <= status < 500:
@@ -77,4 +78,5 @@ def _number(fields: Mapping[str, Any], name: str) -> float | None:
         value = float(fields.get(name, ""))
     except (TypeError, ValueError):
         return None
+    # NaN and infinity, which float() accepts, fail here as well.
     return value if 0 <= value < 1e12 else None

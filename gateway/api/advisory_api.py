@@ -218,6 +218,7 @@ class AdvisoryApi:
         """Return the caller: by the token, in the body or the Authorization header, or by an API key there."""
         offered = exchange.head.headers.get(b"authorization", b"")
         if token is None and offered[:10].lower() == b"bearer at_":
+            # Latin-1 decodes any bytes: a token of garbage is a 401, not a fault of the gateway.
             token = offered[7:].strip().decode("latin-1")
         if token is None:
             key = self._caller_of(exchange.head)
@@ -226,6 +227,7 @@ class AdvisoryApi:
         claims = self._tokens.claims(token, time()) if isinstance(token, str) else None
         key_id = self._tokens.key_id(claims, self._gateway.snapshot) if claims is not None else ""
         key_entry = self._gateway.key_with_id(key_id)
+        # Also after a revocation: a token opens no more than its key does now.
         if not isinstance(token, str) or key_entry is None:
             raise UnauthenticatedError("invalid_advisory_token", "This token is not valid, or its time is over.")
         if key_entry.expires_at is not None and key_entry.expires_at <= time():

@@ -29,6 +29,7 @@ class RepeatedRequests(Generic[Answer]):
         made = self._answers.get(key)
         if made is None:
             return None
+        # wait() instead of await: a waiter that is cancelled must not cancel the answer of the others.
         done, _ = await asyncio.wait([made], timeout=wait_s)
         if not done:
             raise TimeoutError

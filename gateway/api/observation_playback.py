@@ -81,6 +81,7 @@ class _Timeline:
     def add(self, due_s: float, step: _Step) -> None:
         """Schedule the step at this monotonic second, after those that are due before and those added before."""
         self._added += 1
+        # The number breaks ties, since steps cannot be compared.
         heappush(self._steps, (due_s, self._added, step))
         if self._playing is None and self._steps[0][1] == self._added:
             self._arm()
@@ -156,6 +157,7 @@ class ObservationPlayback:
         record.decided_at = observed.started_at
         if observed.ttft_s is not None:
             answered_s = now + observed.ttft_s
+            # A reported first token may lie behind the reported end, which would be played first.
             line.add(min(answered_s, now + observed.total_s), partial(self._lifecycle.first_token, record, answered_s))
         line.add(now + observed.total_s, partial(self._end, line, held, record))
 

@@ -79,6 +79,7 @@ class ObserveAnswer(msgspec.Struct, frozen=True):
 
 def numbered_lines(body: bytes) -> list[tuple[int, bytes]]:
     """Return the lines that are not blank with their numbers; raises BadBodyError for too many, or none."""
+    # Counted before the split, which would make an object of every line.
     if body.count(b"\n", 0, len(body) - 1) >= MAX_OBSERVATIONS:
         raise BadBodyError("too_complex", f"The body has more than {MAX_OBSERVATIONS} lines; send fewer at once.")
     lines = [(number, line) for number, line in enumerate(body.split(b"\n"), 1) if line.strip()]

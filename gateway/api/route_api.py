@@ -162,6 +162,7 @@ class RouteApi:
     ) -> RouteAnswer:
         exchange.decision_id = decision_id
         work = self._decide(caller, asked, decision_id, arrived_s, exchange.head.client_request_id)
+        # Neither a tokenizer nor the queue is awaited, so there is no time in which the client could leave.
         if not asked.wait and (asked.block_hashes is not None or asked.token_ids is not None):
             return await work
         return await while_connected(exchange, work, self._undo)
@@ -174,6 +175,7 @@ class RouteApi:
             raise unknown_model()
         reject_if_observing(pool)
         request = self._request(pool, caller, asked, decision_id, arrived_s, None, client_request_id)
+        # Before the prompt is tokenized, which a late gateway would only do in vain.
         self._lifecycle.reject_if_late(pool, request)
         domain = pool.domains.of(caller.tenant_id, asked.cache_salt)
         lora = pool.names.lora(asked.model)

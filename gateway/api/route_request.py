@@ -134,6 +134,7 @@ def read_flat(body: bytes) -> RouteRequest | None:
         asked = _decode_known(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+    # Without a backslash no name can hold a NUL, which JSON allows as an escape only.
     flat = (asked.block_hashes is not None or asked.token_ids is not None) and b"\\" not in body
     return asked if flat and all(getattr(asked, name) is None for name in _NOT_FLAT) else None
 

@@ -72,6 +72,7 @@ class UnreportedHolds:
         ]
         for held, shares in limits:
             held_s = record.decision.compute_s + sum(other.decision.compute_s for _, other in held)
+            # One request always passes, however long it is.
             if len(held) >= FEW * shares or (held and held_s > room_s * shares):
                 return False
         for held, _ in limits:
@@ -102,6 +103,7 @@ class UntrackedRequests:
         if len(self._due) >= MAX_UNTRACKED:
             return
         loop = asyncio.get_running_loop()
+        # The number breaks ties, since records cannot be compared.
         heappush(self._due, (loop.time() + life_s, next(self._numbers), record))
         if self._timer is None or self._due[0][0] < self._timer.when():
             self._arm(loop)
@@ -117,4 +119,5 @@ class UntrackedRequests:
             while self._due and self._due[0][0] <= loop.time():
                 self._assume_over(heappop(self._due)[2])
         finally:
+            # Also after a failure, which must not stop the timer for all others.
             self._arm(loop)

@@ -24,6 +24,7 @@ class _Family(Collector):
         self._name = name
         self._help = help_text
         self._labels = tuple(labels)
+        # Registering calls collect(): subclasses set up their values before they come here.
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
@@ -106,6 +107,7 @@ class HistogramFamily(_Family):
         """Do as `observe` does, with one call less: for timings of every request."""
         rows = self._rows
         row = rows[values] if values in rows else self._opened(values)
+        # bisect_left, because a value equal to a bound belongs to that bucket (`le`).
         row[bisect_left(self._bounds, value)] += 1
         row[-1] += value
 

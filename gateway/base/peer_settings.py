@@ -50,6 +50,7 @@ def peer_settings(environment: Mapping[str, str]) -> PeerSettings:
         regions = region_addresses(environment.get(REGION_PEERS, ""), region)
         tls = tls_files([environment.get(name, "") for name in TLS], TLS)
         if tls is not None:
+            # Files that cannot be used end the start, not the first link.
             tls.client()
     except ValueError as error:
         raise PeerSettingsError(str(error)) from error

@@ -39,7 +39,7 @@ class Bus(Protocol):
 
     @property
     def connected(self) -> bool:
-        """A claim is remembered for at most this long, unless the claimer sets another time."""
+        """Whether the server is connected now."""
 
     def publish(self, topic: str, value: bytes) -> None:
         """Make `value` the last value of `topic` and send it to its subscribers."""
@@ -117,6 +117,7 @@ class InProcessBus:
     def subscribe(self, topic: str, callback: Callback) -> Callable[[], None]:
         """Subscribe to `topic`, or all topics below a prefix ending in "/"; returns the call that ends it."""
         with self._lock:
+            # Both under the lock: a value published meanwhile is in `known` or delivered, perhaps both, never neither.
             unsubscribe = self._subscribers.add(topic, callback)
             known = [(name, value) for name, value in self._latest.items() if covers(topic, name)]
         for name, value in known:

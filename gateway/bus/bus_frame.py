@@ -75,6 +75,7 @@ class FrameSeal:
 
 
 def _seal(key: bytes, kind: str, topic: str, origin: bytes, seq: int, value: bytes) -> bytes:
+    # Its length goes into the seal, too, so that topic and value cannot be divided in another way.
     named = topic.encode(errors="replace")
     sealed = blake2b(
         b"%s:%s:%d:%d:%s" % (kind.encode(), origin, seq, len(named), named), key=key, digest_size=_SEAL_BYTES

@@ -101,6 +101,7 @@ class Outbox:
     def put_back(self, items: Sequence[Outgoing]) -> None:
         """Queue items again that could not be sent; a newer value of the same topic stays the one."""
         with self._lock:
+            # In reverse, so that the entries keep their order at the front.
             for item in reversed(items):
                 if item.is_entry:
                     self._entries.appendleft(item)
@@ -117,6 +118,7 @@ class Outbox:
             return topic in self._values
 
     def _put_value(self, item: Outgoing) -> None:
+        # Popped, so that the new value goes to the end: the oldest are taken, or make room, first.
         before = self._values.pop(item.topic, None)
         if before is not None:
             self._bytes -= len(before.frame.value)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from gateway.bus.bus_frame import Frame
 from gateway.bus.bus_subscribers import covers
 
+# Each start of a process brings a new origin.
 _MAX_ORIGINS = 4096
 
 

@@ -51,6 +51,7 @@ class LocalHub:
         self._path.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(self._path))
+        # Before listen(): until then, no process can connect.
         self._path.chmod(0o600)
         self._listener.listen(128)
         self._thread.start()
@@ -58,6 +59,7 @@ class LocalHub:
     def stop(self) -> None:
         """End the thread and all connections; a second call is harmless."""
         with contextlib.suppress(RuntimeError):
+            # RuntimeError: the thread has ended and closed its loop.
             self._loop.call_soon_threadsafe(self._stop.set)
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
@@ -159,6 +161,7 @@ class _Connection(asyncio.Protocol):
             while (read := read_command(self._buffer, at)) is not None:
                 words, at = read
                 answers.append(self._answer(words))
+            # Once per read instead of once per command, because it moves all bytes behind.
             del self._buffer[:at]
             if len(self._buffer) > MAX_COMMAND_BYTES:
                 raise NoCommandError("a command is over the limit")
@@ -193,6 +196,7 @@ class _Connection(asyncio.Protocol):
             return encode_error(f"ERR wrong arguments ({type(error).__name__})")
 
     def _ping(self, _words: list[bytes]) -> bytes:
+        # In RESP 2, a connection with subscriptions gets the answer as a message.
         return encode([b"pong", b""]) if self._subscriptions else b"+PONG\r\n"
 
     def _hash(self, key: bytes) -> dict[bytes, bytes]:

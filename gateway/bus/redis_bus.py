@@ -127,6 +127,7 @@ class RedisBus:
         """Notify the present subscribers of `topic` and return their number; BusAwayError while the server is away."""
         frame = self._replica.append(value)
         self._subscribers.deliver(topic, value)
+        # No entry's id in front of it: the message is kept nowhere.
         data = b"\n%d%s" % (frame.version, self._seal.tail("s", topic, frame))
         return self._ask("PUBLISH", self._link.names.channel("s", topic), data)
 
@@ -177,6 +178,7 @@ class RedisBus:
             self._link.follow_soon(pattern)
             return
         deadline = time.monotonic() + self._settings.wait_s
+        # Before the end of the first attempt it is not known whether the server is away.
         self._link.tried.wait(self._settings.wait_s)
         asked = self._link.follow_soon(pattern)
         if asked is not None and self._link.connected:

@@ -135,6 +135,7 @@ class RedisLink:
         try:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
         except RuntimeError:
+            # Python warns of a coroutine that is never awaited.
             work.close()
             return None
 
@@ -148,6 +149,7 @@ class RedisLink:
                 self._lost(reason)
                 if self.connections > before:
                     pause_s = self._settings.retry_min_s
+                # Random, so that the processes do not all come back to the server at one moment.
                 await asyncio.sleep(pause_s * _jitter.uniform(0.7, 1.0))
                 pause_s = min(pause_s * 2, self._settings.retry_max_s)
 

@@ -14,6 +14,7 @@ from kvstore.keys.keyring import SecretKey
 _PREFIX_BYTES = 12
 _PREFIX = re.compile("headway:[0-9a-f]{24}")
 
+# "%.0f", because Lua's own conversion keeps 14 digits, and a version (microseconds since 1970) has 16.
 PUBLISH = """
 local stored = tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or '-1')
 local version = tonumber(ARGV[2])
@@ -41,6 +42,7 @@ frame of exactly this version.
 Returns the version in force, or -1 where there are too many topics.
 """
 
+# "~" lets Redis drop whole nodes of the stream, which costs far less than an exact limit.
 APPEND = """
 if redis.call('SISMEMBER', KEYS[1], ARGV[1]) == 0 then
   if redis.call('SCARD', KEYS[1]) >= tonumber(ARGV[5]) then return '-1' end

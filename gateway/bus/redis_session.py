@@ -37,6 +37,7 @@ _LOGGED_CHARACTERS = 80
 _ENTRY_ID = re.compile(rb"(?:[0-9]{1,18}-[0-9]{1,18})?")
 """Empty: a message that is kept nowhere."""
 _CANCEL_AGAIN_S = 0.1
+# The script for claims needs an end.
 _FOR_EVER_MS = 100 * 365 * 86_400_000
 
 
@@ -99,13 +100,16 @@ def client_maker(url: str, *, connect_s: float, answer_s: float) -> Callable[[],
     def make() -> Any:
         return Redis.from_url(
             url,
+            # The local hub speaks RESP 2 alone.
             protocol=2,
             single_connection_client=True,
             socket_connect_timeout=connect_s,
             socket_timeout=answer_s,
+            # A failed command ends the session, and the next one compares all values: redis-py must not repeat it.
             retry=Retry(NoBackoff(), 0),
         )
 
+    # Made once here, so that a wrong URL raises in the caller instead of in the bus's thread.
     make()
     return make
 
@@ -141,11 +145,14 @@ class RedisSession:
             await self._subscribe(pattern)
         backlog = await self._receive_until_confirmed(1 + len(_KINDS) * len(patterns))
         self._followed.update(patterns)
+        # After the confirmations: what is published during the comparison comes as a message.
         await self._compare(patterns)
         await self._catch_up(patterns)
+        # The server's clock, because it makes the ids of stream entries.
         now = await self._server_time()
         for pattern in patterns:
             self._patterns[pattern] = self._patterns[pattern] or now
+        # After the catch-up: numbers must rise, and a newer entry taken first would make the missed ones old.
         for message in backlog:
             self._take(message)
 
@@ -316,6 +323,7 @@ class RedisSession:
         ]
         await self._fetch(newer)
         for topic, version in here.items():
+            # A value in the outbox is about to be sent anyway.
             if version > there.get(topic, -1) and not self._ports.outbox.waits(topic):
                 await self._restore(topic)
 
@@ -357,6 +365,7 @@ class RedisSession:
     async def _send(self) -> None:
         outbox = self._ports.outbox
         while True:
+            # Before the outbox is read: an item that comes after that sets it again.
             self._work.clear()
             self.sending = True
             while len(outbox):
@@ -379,6 +388,7 @@ class RedisSession:
                 question.fail()
 
     async def _send_batch(self, items: list[Outgoing], questions: list[BusQuestion]) -> None:
+        # Each script is one step by itself, and the local hub has no MULTI.
         pipeline = self._client.pipeline(transaction=False)
         for item in items:
             made = self._append_call if item.is_entry else self._publish_call

@@ -50,6 +50,7 @@ class SnapshotStore:
             # A full disk must not be filled further.
             draft.unlink(missing_ok=True)
             raise
+        # The new name is safe from a power cut only once the directory is on the disk.
         directory = os.open(self.path.parent, os.O_RDONLY)
         try:
             os.fsync(directory)
@@ -86,6 +87,7 @@ class SnapshotStore:
             raise UnreadableMessageError(
                 f"it was last confirmed {age_s:.0f} s ago, over the limit of {self._max_age_s:.0f} s"
             )
+        # A clock that was set back must not give the keys more than their time.
         self.age_s = max(0.0, age_s)
         return decode_snapshot(envelope.snapshot)
 

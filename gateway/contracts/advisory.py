@@ -79,6 +79,7 @@ class SourceTally(msgspec.Struct):
     tenant_id: str
     source: str
     received: int = 0
+    # msgspec copies an empty default for each instance.
     outcomes: dict[str, int] = {}
     bytes_moved: int = 0
     bytes_useless: int = 0

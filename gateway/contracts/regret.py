@@ -129,6 +129,7 @@ def regret(options: Sequence[RegretOption], course: Course, stale_after_s: float
     raw = _raw_parts(chosen, best, best_ttft_s - base_s - best.estimate_s, course, stale_after_s)
     raw[ADMISSION] = course.before_s - base_s
     positive = {cause: max(0.0, part) for cause, part in raw.items()}
+    # Never zero: the raw parts add up to total_s, which is not negligible here.
     share = total_s / sum(positive.values())
     parts = {f"{cause}_s": part * share for cause, part in positive.items()}
     return Regret(best.engine_id, best_ttft_s, total_s + gateway_s, tokens, **parts, gateway_s=gateway_s)

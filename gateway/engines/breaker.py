@@ -125,6 +125,7 @@ class Breaker:
         counter = HTTP_5XX if kind == BROKEN_STREAM else kind
         if counter not in self._counts:
             raise ValueError(f"unknown kind of failure {kind!r}; known: connect, timeout, http_5xx, broken_stream")
+        # Requests from before it opened may fail until later; they do not prolong it.
         if self.state == OPEN:
             return
         self._counts[counter] += 1
@@ -236,6 +237,7 @@ class Breaker:
         elif self.state == HALF_OPEN and now - self.since >= self._settings.trial_s:
             self._close(now)
         elif self.state == CLOSED:
+            # Not its 5xx: an engine may answer errors while its /health is fine.
             self._counts[CONNECT] = self._counts[TIMEOUT] = 0
 
     def _keep_open(self, cause: str, reason: str, now: float) -> None:
@@ -260,6 +262,7 @@ class Breaker:
         self.cause, self.hung = cause, False
         self.trips += 1
         self._hold_until = now
+        # Its probes may be fine meanwhile, so that only time ends the hold.
         if cause in (HTTP_5XX, HTTP_4XX):
             long_well = self.state == CLOSED and now - self.since > self._settings.outlier_hold_max_s
             self._ejections = 1 if long_well else self._ejections + 1

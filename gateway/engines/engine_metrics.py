@@ -46,7 +46,9 @@ _SGLANG = {
     b"sglang:max_total_num_tokens": "kv_tokens",
     b"process_start_time_seconds": "start",
 }
+# A share may be above 1 by its rounding.
 _LIMIT_OF = {"running": MAX_COUNT, "waiting": MAX_COUNT, "kv_usage": 1.001}
+# Possessive quantifiers: a hostile text cannot make the search backtrack.
 _LABELS = re.compile(rb'\{(?:[^"}\n]|"(?:[^"\\\n]|\\.)*+")*+\}')
 _CACHE_CONFIG = b"vllm:cache_config_info"
 _BLOCK_SIZE = re.compile(rb'\bblock_size="(\d{1,6})"')
@@ -160,6 +162,7 @@ def _lines(text: bytes, name: bytes, rank: int | None = None) -> Iterator[bytes]
         begin = start + len(name)
         end = text.find(b"\n", begin, begin + _MAX_LINE)
         line = text[begin : end if end >= 0 else begin + _MAX_LINE]
+        # Any other character: the name is only the beginning of a longer one.
         if line[:1] in (b"{", b" ", b"\t") and (rank is None or _of_rank(line, rank)):
             yield line
         position = text.find(b"\n" + name, begin)

@@ -156,6 +156,7 @@ class EngineProgress:
         self.chunks += 1
         self._succeeded()
         request = self._requests.pop(request_id, None)
+        # A single token shows no time between tokens.
         if request is None or output_tokens is None or output_tokens < 2:
             return
         begun_s = request.dispatched_s if request.first_token_s is None else request.first_token_s

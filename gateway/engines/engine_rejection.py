@@ -58,6 +58,7 @@ async def read_rejection(response: aiohttp.ClientResponse) -> EngineRejection:
     async for chunk in response.content.iter_any():
         body += chunk[: MAX_BODY_BYTES - len(body)]
         if len(body) >= MAX_BODY_BYTES:
+            # With an unread rest, the connection cannot carry another request.
             response.close()
             break
     headers = passed_headers(response)
@@ -76,6 +77,7 @@ def passed_headers(response: aiohttp.ClientResponse) -> list[Header]:
     return [
         (b"content-type", kind.encode() if _PLAIN_TYPE(kind) else b"application/octet-stream"),
         *(
+            # aiohttp has decoded them in this way.
             (name.encode(), headers[name].encode("utf-8", "surrogateescape"))
             for name in _PASSED_HEADERS
             if name in headers

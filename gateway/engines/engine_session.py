@@ -38,6 +38,7 @@ class _EngineConnector(aiohttp.TCPConnector):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         connection: type[ResponseHandler] = _EngineConnection
+        # aiohttp has no setting for the class of its connections.
         self._factory = partial(connection, loop=asyncio.get_running_loop())
 
     @override
@@ -60,6 +61,7 @@ class _EngineConnection(ResponseHandler):
         if connected is not None:
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for name, value in _KEEPALIVE.items():
+                # macOS lacks some of these options.
                 if hasattr(socket, name):
                     connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
@@ -68,6 +70,7 @@ class _EngineConnection(ResponseHandler):
         if self._interim > MAX_INTERIM:
             return
         code = data[0].code
+        # 101 is final: no other answer to the request follows it.
         if not 100 <= code < 200 or code == _SWITCHING:
             self._interim = 0
             super().feed_data(data, size)

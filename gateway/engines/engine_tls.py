@@ -41,6 +41,7 @@ class EngineTls:
         """Return the context for a new connection; changed files that cannot be used are logged once and ignored."""
         states = self._states()
         if states != self._seen:
+            # Before the attempt, so that broken files are logged once and not for each connection.
             self._seen = states
             try:
                 self._context = self._made()

@@ -57,6 +57,7 @@ class Patience:
     def seconds(self) -> float:
         """How long a read waits now."""
         slowest_s = max(self._took_s, default=0.0)
+        # The exponent is bounded, because ldexp raises OverflowError.
         again_s = ldexp(self._timeout_s, max(0, min(self._silent, int(LONGEST)) - 1))
         return min(LONGEST * self._timeout_s, max(self._timeout_s, SLOWER * slowest_s, again_s))
 
@@ -104,6 +105,7 @@ async def _lateness(health: Awaitable[None], metrics: Awaitable[EngineUnreachabl
             raise
         silence = await metrics
         if silence is not None:
+            # A refused connection is more certain than a time-out.
             raise (error if silence.timed_out else silence) from None
         return f"{error}, but metrics are answered"
     return ""

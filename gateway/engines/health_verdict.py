@@ -29,6 +29,7 @@ def load_share(entry: EngineEntry, unix: float) -> float:
         return 1.0
     done = max(0.0, unix - entry.health_since) / entry.slow_start_s
     share = min(1.0, entry.slow_start_from + (1.0 - entry.slow_start_from) * done)
+    # The sum keeps a share that is a tenth but for its rounding from losing a step.
     return max(_LEAST, math.floor(share * _STEPS + 1e-9) / _STEPS)
 
 

@@ -48,6 +48,7 @@ class PlainGet:
         self._host = parts.hostname or ""
         self._port = parts.port or 80
         self._prefix = parts.path.rstrip("/")
+        # Host has no user and password (RFC 9110, §7.2).
         lines = [f"Host: {parts.netloc.rpartition('@')[2]}", *(f"{name}: {value}" for name, value in headers.items())]
         self._tail = "".join(f"{line}\r\n" for line in lines).encode() + b"\r\n"
         self._connection: _Connection | None = None
@@ -201,5 +202,6 @@ def _fields(lines: str) -> dict[str, str]:
     for line in lines.split("\r\n"):
         name, _, value = line.partition(":")
         name = name.lower()
+        # Two lengths become a text that is no number, which leaves the answer to the full client.
         fields[name] = f"{fields[name]},{value.strip()}" if name in fields else value.strip()
     return fields

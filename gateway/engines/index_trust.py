@@ -70,6 +70,7 @@ class IndexTrust:
         return max((sample.at_s for sample in list(self._samples.get(source, ()))), default=float("-inf"))
 
     def _all(self) -> list[HitSample]:
+        # list() copies within one step of the interpreter; pages read this in other threads.
         held = [sample for samples in list(self._samples.values()) for sample in list(samples)]
         return sorted(held, key=lambda item: item.at_s)
 

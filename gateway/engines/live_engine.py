@@ -197,6 +197,7 @@ class LiveEngine:
         if age_s > self._settings.report_stale_s:
             return False
         if report.full:
+            # A light report only repeats the counters of the last full one.
             self._count(report.prompt_tokens_total, report.generated_tokens_total, self.report_at)
         if not report.serves:
             # An engine that others cannot reach, or hold to be sick, is probed; reports alone take nothing out.
@@ -254,6 +255,7 @@ class LiveEngine:
             return
 
     async def _probe(self) -> None:
+        # Before the probe: new evidence during it starts the next one.
         self._wake.clear()
         begun_s, signs = time.monotonic(), self._signs()
         self.late = ""
@@ -282,6 +284,7 @@ class LiveEngine:
         now = time.monotonic()
         if now < self._models_due_s:
             return
+        # Before the answer, so that a doubt during it has them read again.
         self._models_due_s = now + MODELS_S
         try:
             cards = await self.adapter.models()
@@ -322,6 +325,7 @@ class LiveEngine:
         except EngineUnreachableError:
             return False
         except EngineAnswerError as error:
+            # A rejection is an answer, too: the engine works.
             return error.status is not None and error.status < 500
         return True
 

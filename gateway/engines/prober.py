@@ -131,6 +131,7 @@ class _Prober:
 
     async def _read_on(self, watched: _Watched, light_s: float) -> None:
         topic = load_topic(watched.engine_id)
+        # Tasks start together; without this, all engines would be read at the same moments.
         await asyncio.sleep(_jitter.random() * light_s)
         next_full_at = 0.0
         while True:
@@ -184,7 +185,7 @@ class _Watched:
         return self._report(self._verdict, load.running, load.waiting, load.kv_usage)
 
     async def full(self) -> EngineReport | None:
-        """Read the load only; health and metrics stay as the last full read left them. None: nothing was learned."""
+        """Read health and all metrics. None: nothing was learned."""
         begun_s = time.monotonic()
         try:
             late = await self._adapter.probe()
@@ -208,7 +209,7 @@ class _Watched:
         return self._report(self._verdict, metrics.running, metrics.waiting, metrics.kv_usage, full=True)
 
     def _was_away(self, error: Exception, begun_s: float) -> bool:
-        """Read health and all metrics. None: nothing was learned."""
+        """Return whether this process was away, so that the time-out proves nothing."""
         timed_out = isinstance(error, EngineUnreachableError) and error.timed_out
         return timed_out and not self._lag.vouches(begun_s, time.monotonic())
 

@@ -105,6 +105,7 @@ class StallWatch:
                 yield Stall(engine_id, HUNG, f"{what}, which is the hang limit")
                 continue
             limit_s = self._limit_s(seen)
+            # The patience doubles with each disproof; half of the hang limit bounds it.
             if still_s < max(limit_s, min(silence.patience * limit_s, hang_s / 2)):
                 continue
             yield Stall(engine_id, LATE, what)
@@ -115,6 +116,7 @@ class StallWatch:
 
     def _update(self, engines: Mapping[str, Seen], now: float) -> None:
         step_s, since_s = 0.0, self._evaluated_at
+        # While the loop was away it could read no sign, so that a missing one proves nothing.
         if since_s is not None and self._vouches(since_s, now):
             step_s = min(now - since_s, LONGEST_STEP_S)
         self._evaluated_at = now

@@ -144,6 +144,7 @@ class VllmAdapter:
         self.url = url.rstrip("/")
         self._session = session
         self._served_model = served_model
+        # Limits count received bytes; a compressed answer could be far longer.
         self._headers = {"Accept-Encoding": "identity"}
         if bearer:
             self._headers["Authorization"] = f"Bearer {bearer}"
@@ -366,6 +367,7 @@ class VllmAdapter:
                 headers=headers,
                 # aiohttp warns about large bytes, which it would copy in one go; a file it reads piece by piece.
                 data=io.BytesIO(body) if body is not None and len(body) >= _LARGE_BODY else body,
+                # A redirect would take the bearer token to another address.
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=timeout_s),
             ) as response:
@@ -373,6 +375,7 @@ class VllmAdapter:
                 return await _read(response, what, limit)
         except TimeoutError:
             raise EngineUnreachableError(f"{what} timed out after {timeout_s:g} s", timed_out=True) from None
+        # An answer came, so that the engine is not unreachable.
         except (aiohttp.ClientResponseError, aiohttp.ClientPayloadError, aiohttp.InvalidURL) as error:
             raise EngineAnswerError(f"{what} answer is broken: {type(error).__name__}") from None
         except (aiohttp.ClientError, OSError) as error:

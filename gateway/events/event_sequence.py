@@ -146,6 +146,7 @@ class EventSequence:
         return LOST
 
     def _accept(self, seq: int, payload: bytes) -> None:
+        # Compared in this process alone, where hash() of bytes is a 64-bit digest under a random key.
         self._digests[seq] = hash(payload)
         if len(self._digests) > _REMEMBERED:
             self._digests.popitem(last=False)

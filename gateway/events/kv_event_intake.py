@@ -2,8 +2,7 @@
 
 Frames of a live message are topic, batch number (8 bytes, big-endian) and payload. History comes from a ROUTER socket:
 a DEALER sends an empty frame and the number to start from, and gets batches until one numbered −1; number and payload
-are the last two frames, whatever precedes them (vLLM up to 0.25.1 sends no topic here). A fresh DEALER is used for each
-replay, so that no late answer mixes with the next.
+are the last two frames, whatever precedes them (vLLM up to 0.25.1 sends no topic here).
 """
 
 from __future__ import annotations
@@ -115,6 +114,7 @@ class KvEventIntake:
         self.received.note(self._received_at)
         self.ledger.live(int.from_bytes(frames[1], "big"), frames[2])
         if self.ledger.wanted and not self._replay_endpoint:
+            # Without a replay socket, missed events are lost for good.
             self.ledger.give_up()
         self._after_input()
 
@@ -148,6 +148,7 @@ class KvEventIntake:
 
     async def _replay(self) -> bool:
         """Run one replay; False: it was not answered to its end."""
+        # A new socket for each replay, so that no late answer mixes with the next.
         socket = self._socket(zmq.DEALER)
         try:
             socket.connect(self._replay_endpoint)
@@ -183,6 +184,7 @@ class KvEventIntake:
                 return
             count += 1
             if count % _YIELD_EVERY == 0:
+                # The limit is on silence, not on the whole replay.
                 limit.reschedule(loop.time() + self._settings.replay_timeout_s)
                 await asyncio.sleep(0)
 
@@ -201,6 +203,7 @@ class KvEventIntake:
         socket.setsockopt(zmq.RCVHWM, 10_000)
         socket.setsockopt(zmq.RECONNECT_IVL, 100)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+        # Without heartbeats, a connection that breaks silently is never reported as disconnected.
         socket.setsockopt(zmq.HEARTBEAT_IVL, 2000)
         socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 4000)
         return socket

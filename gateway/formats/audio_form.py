@@ -82,6 +82,7 @@ class _Form:
 
     def read(self) -> dict[str, Any]:
         """Return the fields by name, the last one of each; raises BadBodyError for what engines may not get."""
+        # Forms may write lists and objects as name[…].
         if sent := sorted(REMOVED & {name.partition("[")[0] for name in (*self._texts, *self._sizes)}):
             raise BadBodyError("bad_field", f"Only Headway sets {sent[0]}; leave it out of forms.", param=sent[0])
         try:

@@ -67,6 +67,7 @@ def _input(body: dict[str, Any]) -> Prompt:
     """Read the text, the token ids or the messages to embed."""
     if "messages" not in body:
         return completion_of(body, "input")
+    # The engines' default where nothing is generated.
     return chat_prompt({"add_generation_prompt": False, **body})
 
 

@@ -145,6 +145,7 @@ class AnswerStream:
         """Return complete events as they go on, after recording their contents."""
         takes = self._take is not None and self._mark in whole
         changes = takes or (self._hides and reveals_hits(whole))
+        # Few events have one of these marks; the others pass without being decoded.
         if not (changes or DONE in whole or _USAGE in whole or any(mark in whole for mark in _ERROR_MARKS)):
             return whole
         return b"".join([self._changed(event) for event in events_in(whole)])

@@ -58,6 +58,7 @@ class EventCutter:
             cut = _last_cut(chunk, 0)
             self._rest += chunk[cut:]
             return chunk[:cut]
+        # A blank line may have begun with the last byte.
         searched = len(self._rest) - 1
         self._rest += chunk
         cut = _last_cut(self._rest, searched)
@@ -93,6 +94,7 @@ def _last_cut(data: bytes | bytearray, searched: int) -> int:
     cut = max(data.rfind(pair, begin) for pair in _BLANK) + 2
     if cut < 2:
         cut = 0
+    # The pair ended in the middle of a CRLF.
     elif data[cut - 1 : cut + 1] == b"\r\n":
         cut += 1
     comment = _COMMENT.match(data, cut)

@@ -136,6 +136,7 @@ def check_media(part: dict[str, Any], *, named: bool = False) -> None:
     for field, value in _fields(part):
         if field == _HASH and value is not None:
             raise BadBodyError("bad_field", _HASHED, param=field)
+        # Of a data URL of megabytes only the scheme is read, whose case does not matter (RFC 3986, §3.1).
         if field in _ADDRESS_FIELDS and isinstance(value, str) and not value[:8].lower().startswith(_SCHEMES):
             raise BadBodyError("bad_field", _FOREIGN, param=field)
 

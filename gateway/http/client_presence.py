@@ -28,6 +28,7 @@ async def while_connected(
         gone.cancel()
         if not task.done():
             task.cancel()
+            # It may complete despite the cancellation; its result is then undone below.
             await asyncio.wait((task,))
     if not task.cancelled() and task.exception() is None and undo is not None:
         undo(task.result())

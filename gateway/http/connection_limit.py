@@ -54,6 +54,7 @@ class ConnectionLimit:
             admitted = connected <= self.most or self._displace(tuple(self._idle))
         if admitted:
             self._open[source] += 1
+        # Once until another one is admitted: a flood of connections must not flood the log.
         elif not self._rejects:
             log_event("connections_rejected", level=logging.WARNING, connected=connected, address=source)
         self._rejects = not admitted

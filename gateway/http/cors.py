@@ -43,6 +43,7 @@ class Cors:
             return ((b"access-control-allow-origin", b"*"), _EXPOSED)
         origin = head.headers.get(b"origin", b"")
         if origin not in self._origins:
+            # A cache must not give this answer to a page of an allowed origin.
             return (_VARY,)
         return ((b"access-control-allow-origin", origin), _EXPOSED, _VARY)
 

@@ -87,6 +87,7 @@ class Edge:
     def _check_head(self, headers: Headers) -> RequestHead | None:
         """Return the head where it passes the edge unchanged, and is not named."""
         head = RequestHead(headers, self._new_id)
+        # The fast path adds no CORS headers, and has no decoder.
         if head.given or b"origin" in head.headers or is_encoded(head.headers.get(b"content-encoding")):
             # A named request may be a repetition, which may have to wait for the first one's answer.
             return None
@@ -144,6 +145,7 @@ class Edge:
                 400, "This Host is not allowed; add it to HEADWAY_ALLOWED_HOSTS.", "host_not_allowed"
             )
         length = headers.get(b"content-length")
+        # Twenty digits are over any limit; int() raises for thousands of them.
         if length is not None and (not length.isdigit() or int(length[:20]) > limit):
             raise too_large(limit)
 

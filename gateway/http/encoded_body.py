@@ -48,6 +48,7 @@ class _Gzip(_Decoder):
     """zlib's decompressor in the form of the others. Mutable: its unread input, and whether it is dry."""
 
     def __init__(self) -> None:
+        # 16 selects gzip's header instead of zlib's.
         self._stream = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
         self._dry = True
 

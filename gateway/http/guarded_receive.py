@@ -94,6 +94,7 @@ class GuardedReceive:
 
     def __call__(self) -> Awaitable[Message]:
         """Return the next ASGI message, once awaited."""
+        # After the body, only the end of the connection is awaited, which has no time.
         return self._receive() if self.done else self._guarded()
 
     async def _guarded(self) -> Message:
@@ -104,6 +105,7 @@ class GuardedReceive:
         except asyncio.CancelledError:
             if not self.expired or self._task is None:
                 raise
+            # The watch cancelled it: a timeout or task group around the handler must not count that as its own.
             self._task.uncancel()
             text = "The body arrived too slowly."
             raise RejectedAtEdgeError(408, text, "body_timeout") from None
@@ -139,6 +141,7 @@ class GuardedReceive:
         if self._last_seen is None:
             self._last_seen = now
         whole = self._first_seen + self._watch.stall_s + self.received / self._watch.min_bytes_per_s
+        # A read is first seen up to one sweep late, and ends up to one late.
         return min(self._last_seen + self._watch.stall_s, whole) - 2 * SWEEP_S
 
     def expire(self) -> None:

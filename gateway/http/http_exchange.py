@@ -146,6 +146,7 @@ class _Comments:
 
     async def stop(self) -> None:
         self._task.cancel()
+        # A comment that is being sent ends before the answer begins.
         await asyncio.wait((self._task,))
 
     async def _run(self, exchange: Exchange, every_s: float) -> None:
@@ -153,6 +154,7 @@ class _Comments:
             while True:
                 await asyncio.sleep(every_s)
                 if not self.head_is_out:
+                    # A copy, because head_out adds to it.
                     await exchange.head_out(200, list(_EVENTS))
                     self.head_is_out = True
                 await exchange.chunk(_COMMENT)

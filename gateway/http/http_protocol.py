@@ -49,35 +49,34 @@ class _FaultyHeadError(Exception):
 
 
 class GuardedHttpProtocol(HttpToolsProtocol):
-    """One connection whose request heads must arrive complete, in time, and within a size limit.
+    """uvicorn's protocol with limits on heads, trailers, and times, and with the fast path.
 
-    Mutable state of its own: whether a head (or a body for the lane) is being read, and under which timer. Of bytes:
-    those in the parser's hands, those of the chunk in which the head began, those that came since then or since the
-    last chunk with some of the body, and those of trailer fields. The lane's body, None while the request takes the
-    ordinary way; whether the whole request has come, and the timer of the rest of one that was answered before; the
-    chunk that a message began with; the fields that were admitted to the lane last, without Content-Length, and their
-    admission; the heads that were admitted, without their body's length; when one of them was answered last, so that
-    the timer of idle connections need not restart each time; whether such an answer may still be held, which has to go
-    out before anything else is written here. Where the connection counts towards the limit of connections, and whether
-    it has become a websocket. When it was used last, as far as the limit has to know.
+    Mutable state of its own: the attributes below, and what `__init__` sets.
     """
 
     head_timeout_s = HEAD_TIMEOUT_S
     rest_timeout_s = REST_TIMEOUT_S
+    # The whole request has come; an answer may be out before that, and then this timer limits the rest.
     _whole = True
     _rest_timer: asyncio.TimerHandle | None = None
+    # A head, or a body for the lane, is being read under `_timer`.
     _reading = True
     _in_head = True
+    # Bytes: in the parser's hands; of the chunk in which the head began; since then, or since the last part of a body.
     _fed_bytes = 0
     _first_bytes = 0
     _gathered_bytes = 0
     _trailer_bytes = 0
     _timer: asyncio.TimerHandle | None = None
+    # None: the request takes the ordinary way.
     _lane_body: bytes | None = None
     _chunk = b""
+    # When a known head was answered last: the timer of idle connections need not restart each time.
     _answered_s = 0.0
     _idle_s = 0.0
+    # An answer may be held, which has to go out before anything else is written here.
     _holds = False
+    # None: it does not count towards the limit of connections.
     _source: str | None = None
     _upgraded = False
 
@@ -90,7 +89,9 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._lane: Lane | None = lane_of(config.loaded_app)
+        # Admitted heads, without the length of their body.
         self._known: dict[bytes, KnownHead] = {}
+        # The fields that were admitted last, without Content-Length, and their admission.
         self._fields: list[tuple[bytes, bytes]] = []
         self._admission: KnownHead | None = None
         self._batch = batch_of(self.loop)

@@ -132,6 +132,7 @@ def _decoded(body: bytes) -> Any:
 
 def reject_nul(body: bytes) -> None:
     """Raise BadBodyError where a string of this JSON holds a NUL, which no database takes."""
+    # After an escaped backslash, it is text and not an escape.
     if b"\\u0000" in body and b"\\u0000" in body.replace(b"\\\\", b""):
         raise BadBodyError("nul_character", "Strings must not contain NUL (\\u0000); remove it.")
 

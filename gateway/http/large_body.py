@@ -112,6 +112,7 @@ class Survey:
 
     def __init__(self, body: bytes, outside: bytes, lists: Sequence[tuple[int, int, array[int]]]) -> None:
         self.outside = outside
+        # Random, so that no text of a client can pass for a list.
         token = os.urandom(16).hex()
         self.lists = {f"{token}-{number}": numbers for number, (_, _, numbers) in enumerate(lists)}
         pieces, position = [], 0
@@ -291,6 +292,7 @@ class _Scan:
 
 def _is_escaped(body: bytes, start: int, quote: int) -> bool:
     """Return whether an odd number of backslashes precedes the quote, none of them before `start`."""
+    # A short slice first: copying a long string at each of its quotes would take quadratic time.
     before = body[max(start, quote - 64) : quote]
     if not before.strip(b"\\"):
         before = body[start:quote]

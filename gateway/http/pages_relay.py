@@ -35,11 +35,13 @@ _GONE = 1012
 _NEVER_SENT = (None, 1005, 1006, 1015)
 """Codes that mean that none was sent; they may not be sent."""
 
+# RFC 9110, §7.6.1: a relay does not pass them on.
 _OF_ONE_CONNECTION = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect")
 )
 _DROPPED = _OF_ONE_CONNECTION | {CLIENT, b"x-request-id"}
 _UNREACHABLE = (aiohttp.ClientError, OSError, TimeoutError)
+# A "#" would begin a fragment, which no client sends.
 _SAFE = "".join(map(chr, range(0x21, 0x7F))).replace("#", "")
 
 _PAGE = b"""<!doctype html>
@@ -74,6 +76,7 @@ class PagesRelay:
             connector=aiohttp.UnixConnector(str(self._path), limit=MAX_CONNECTIONS, keepalive_timeout=30.0),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
+            # The other side gets the client's headers, not aiohttp's.
             skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
             timeout=aiohttp.ClientTimeout(total=None, connect=CONNECT_S, sock_connect=CONNECT_S, sock_read=ANSWER_S),
         )
@@ -244,6 +247,7 @@ async def _first_end(*ways: object) -> None:
 def _url(scope: Scope) -> URL:
     query: bytes = scope["query_string"]
     target = scope["raw_path"] + (b"?" + query if query else b"")
+    # encoded=True keeps yarl from normalizing the client's path.
     return URL("http://pages" + quote(target, safe=_SAFE), encoded=True)
 
 
@@ -252,6 +256,7 @@ def _has_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 def _request_headers(scope: Scope) -> list[tuple[str, str]]:
+    # aiohttp makes a handshake of its own.
     kept = [field for field in _kept(scope["headers"]) if not field[0].startswith(b"sec-websocket-")]
     own = (client_header(scope), (b"x-request-id", head_of(scope).request_id.encode()))
     return [(name.decode("latin-1"), _text(value)) for name, value in (*kept, *own)]

@@ -221,6 +221,7 @@ class MoveScheduler:
         self._orders.clear()
         self._of_request.clear()
         if self._threads is not None:
+            # Off the loop, because it waits for the parts that are being moved.
             await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
         self._mover.close()
 
@@ -298,6 +299,7 @@ class MoveScheduler:
         threads = self._threads = self._threads or ThreadPoolExecutor(MAX_UNDER_WAY, "kv-order")
         loop = asyncio.get_running_loop()
         for begin in range(0, len(move.keys), PART_BLOCKS):
+            # Read again for each part, because a node may have left or moved meanwhile.
             addresses = self._nodes.addresses([move.source, move.target])
             if order.is_late or len(addresses) < 2:
                 return LATE if order.is_late else FAILED, came, size
@@ -314,6 +316,7 @@ class MoveScheduler:
         """Return a function that moves a part of an order, or drops it, from the end of the prompt on."""
         move = order.move
         if move.planner == SHRINK:
+            # The last blocks first: without its first ones, the rest of a prefix could not be loaded.
             end = len(move.keys) - begin
             return partial(self._mover.shrink, source, target, move.keys[max(0, end - PART_BLOCKS) : end])
         expected_s = max(0.0, move.expected_s - self._clock()) if move.expected_s else 0.0

@@ -116,6 +116,7 @@ class MoveLedger:
         del self._copies[row.order_id]
         at = self._at.get(row.target, {})
         for key in copy.keys:
+            # A later order may have brought the same block, which is its copy now.
             if at.get(key) is copy:
                 del at[key]
                 self._keys -= 1

@@ -93,6 +93,7 @@ class KvNodes:
         ended = await asyncio.to_thread(_ended, ending)
         if self._connections is not None:
             self._connections.close()
+        # term() would wait for the sockets of a thread that still runs.
         if self._context is not None and ended:
             self._context.term()
 
@@ -104,6 +105,7 @@ class KvNodes:
         follower.start()
 
     def _end(self, name: str) -> None:
+        # First, so that no late result changes the table after the node has left it.
         self._posts.pop(name).end()
         follower = self._followers.pop(name)
         follower.stop()

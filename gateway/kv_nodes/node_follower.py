@@ -127,9 +127,11 @@ class NodeFollower:
     def _follow(self, connection: Connection, events: zmq.Socket[bytes]) -> None:
         """Read the node, and again whenever events are lost for good; raises PeerError when it is gone."""
         events.setsockopt(zmq.SUBSCRIBE, b"")
+        # Before the pages are read: events from then on wait in the socket.
         events.connect(self.entry.events_endpoint)
         while not self._stopping.is_set():
             self._expected = self._read(connection)
+            # ZeroMQ subscribes some time after connect(); what was published until then is replayed.
             if not self._stopping.is_set() and self._replay():
                 self._reported = True
                 self._sink.complete(self.entry.name, len(self._contents))
@@ -161,6 +163,7 @@ class NodeFollower:
                 if not self._beat(connection):
                     return
                 beats_at = time.monotonic() + self._settings.beat_s
+            # At least 1 ms, because poll(0) would spin.
             elif events.poll(int(1000 * min(wait_s, _POLL_S)) + 1):
                 frames = events.recv_multipart()
                 if len(frames) != 3 or len(frames[1]) != _SEQ_BYTES:

@@ -63,6 +63,7 @@ class OwnerServer:
         self._send(peer, OwnerAnswered(ask.ask_id, ask.pool_id, epoch))
 
         def dispatched(done: asyncio.Future[Dispatched | Rejected]) -> None:
+            # Otherwise it was withdrawn, and its id may wait a second time.
             if self._queued.get(name) is done:
                 del self._queued[name], self._of[name]
                 if not done.cancelled():
@@ -85,6 +86,7 @@ class OwnerServer:
         if not self._send(
             peer, OwnerAnswered(ask.ask_id, ask.pool_id, epoch, outcome.decision, age_s, advisory=advisory)
         ):
+            # Without a connection, the peer never relays it, so the engine is released.
             self._end(name)
 
     def withdraw(self, peer: str, message: Withdraw) -> None:

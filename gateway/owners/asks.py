@@ -100,6 +100,7 @@ class OwnerClient:
             answer = await self._ask(epoch, request, hold, excluded, salted)
             if answer is not None:
                 return self._taken(epoch, request, answer, salted)
+            # An owner elected meanwhile is asked; the same one is not asked twice.
             epoch = self.epoch if self.epoch != epoch else None
         outcome = await self._pool.driver.place(request, hold=hold, excluded=excluded, salted=salted)
         if isinstance(outcome, Rejected):
@@ -136,6 +137,7 @@ class OwnerClient:
             now = time.monotonic()
             for reservation in list(self._pool.router.reservations):
                 request = reservation.request
+                # One that still waits here is reported by `place` once it has an engine.
                 if reservation.phase is WAITING or not own(request.request_id):
                     continue
                 engine_id = self._pool.router.view.roster.engine_ids[reservation.target]
@@ -163,6 +165,7 @@ class OwnerClient:
 
     def sweep(self, now: float) -> None:
         """Give up asks that have no answer in time."""
+        # An acknowledged one is in the owner's queue, and may wait there for long.
         overdue = [item for item in self._waiting.values() if not item.acknowledged and now - item.asked_s >= ANSWER_S]
         for asked in overdue:
             if not asked.future.done():
@@ -180,6 +183,7 @@ class OwnerClient:
         ask_id, pool_id = self._next_id, self._pool.entry.pool_id
         future: asyncio.Future[OwnerAnswered | None] = asyncio.get_running_loop().create_future()
         asked = _Asked(request.request_id, epoch, future, self._desk.clock())
+        # The owner may reach engines that this gateway, which has to relay the answer, does not.
         out = tuple(sorted(excluded | self._pool.out_here))
         ask = Ask(ask_id, pool_id, epoch, sent(request, time.monotonic()), hold, out, salted)
         if not self._desk.send(epoch.owner, ask):

@@ -70,6 +70,7 @@ class Ownership:
         """Note an epoch; False where it is stale. An owner that receives a greater one loses its role."""
         if epoch < self.seen:
             return False
+        # Another gateway that repeats the epoch does not show that its owner lives.
         if epoch > self.seen or speaker == epoch.owner:
             self.received_s, self._holder = now, ""
         self.seen = epoch
@@ -155,6 +156,7 @@ class Ownership:
 
     def renewed(self, asked_s: float) -> None:
         """Note that the bus confirmed our lease from `asked_s`."""
+        # From the question on: the bus counts from its arrival, so that our lease ends here first.
         self._held_until_s, self._holder = asked_s + LEASE_S, ""
 
     def lost(self, holder: str, now: float) -> None:

@@ -105,6 +105,7 @@ class PeerDirectory:
         except UnreadableMessageError:
             return
         me = self._links.me
+        # An announcement under our name and another tag is that of an earlier process.
         if address.who.tag == me.tag or address.who.region != me.region or (name and name == me.name):
             return
         self._received_s.pop(name, None)

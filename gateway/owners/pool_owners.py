@@ -108,7 +108,7 @@ class PoolOwners:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def tick(self) -> None:
-        """End the tasks under way."""
+        """Announce us, settle who decides for each pool, claim pools, and send heartbeats; call it every TICK_S."""
         now = self.clock()
         self.directory.tick(now)
         self._follow_pools(now)
@@ -170,6 +170,7 @@ class PoolOwners:
                 pool.decide_by(shared.asks.place, shared.asks.observe, at_once=False)
             else:
                 pool.decide_by(pool.driver.place, pool.driver.observe, at_once=True)
+            # The ids of a gateway end with its tag (TaggedIds): these are our own requests.
             shared.asks.follow(asked, lambda name: name.endswith(self._me))
             self._log_owner(shared)
 
@@ -220,9 +221,11 @@ class PoolOwners:
             body = BEAT.encode(Beat([OwnedPool(pool_id, epoch)]))
             peers = [tag for tag in self.directory.tags if self._links.connected(tag)]
             answers = await asyncio.gather(*(self._propose(tag, body) for tag in peers))
+            # Our own promise comes last: a peer's claim may have reached us while the others were asked.
             known = [item for item in (*answers, ownership.promise(epoch)) if item.number]
             if all(item == epoch for item in known):
                 ownership.elected(epoch, claimed_s)
+                # The heartbeat that announces the epoch goes out at once.
                 self._beat_s = float("-inf")
                 return
             highest = max(item.number for item in known)
@@ -253,6 +256,7 @@ class PoolOwners:
         now = self.clock()
         before = shared.ownership.seen
         shared.ownership.receive(owned.epoch, speaker, now)
+        # One that decides alone asks again as soon as it knows the owner.
         if shared.ownership.seen != before or shared.ownership.role == ALONE:
             self._settle(shared, self._around(), now)
         if shared.ownership.role == ASKS and owned.epoch == shared.ownership.seen and owned.load is not None:
@@ -324,6 +328,7 @@ class PoolOwners:
         except UnreadableMessageError as error:
             log_event("peer_message_rejected", peer=peer.tag, reason=str(error))
             return
+        # The address may be that of another process by now, whose pools these messages do not concern.
         if batch.to != self._me:
             return
         now = self.clock()

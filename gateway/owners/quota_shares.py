@@ -107,6 +107,7 @@ class QuotaShares:
         elif self._cut_off_s is None:
             self._cut_off_s = now
         elif now - self._cut_off_s >= CUT_OFF_S:
+            # Scaled once only, however long it stays cut off.
             self._cut_off_s = math.inf
             self._take({name: part.scaled(CUT_OFF_PART) for name, part in self._parts().items()})
 
@@ -144,6 +145,7 @@ class QuotaShares:
             return
 
     def _on_parts(self, peer: PeerIdentity, body: bytes) -> None:
+        # A former giver may not know yet that another one gives.
         if peer.tag != self._giver():
             return
         try:
@@ -154,6 +156,7 @@ class QuotaShares:
 
     def _give(self, gateways: list[str]) -> None:
         """Give out the parts of all keys with demand, once all gateways have reported theirs."""
+        # What a silent gateway uses is unknown, and it may still use it.
         if any(tag not in self._reports for tag in gateways):
             return
         for gone in [tag for tag in self._reports if tag not in gateways]:
@@ -180,9 +183,11 @@ class QuotaShares:
         uses = [self._reports[tag].get(key.key_id) for tag in gateways]
         has = [use.has if use is not None else even[index] for index, use in enumerate(uses)]
         given = [self._given.get(tag, {}).get(key.key_id, has[index]) for index, tag in enumerate(gateways)]
+        # A report may be older than what was given since: with the larger of both, the sum never exceeds the limit.
         held = [KeyPart(max(a.rate, b.rate), max(a.slots, b.slots)) for a, b in zip(has, given, strict=True)]
         rates = shared_out([use.calls if use else 0.0 for use in uses])
         slots = whole_slots([use.in_flight if use else 0.0 for use in uses], key.max_in_flight or 0)
+        # fsum, because the rounding of a plain sum could appear as a free part.
         free = 1.0 - math.fsum(item.rate for item in held)
         free_slots = (key.max_in_flight or 0) - sum(item.slots for item in held)
         parts = {}

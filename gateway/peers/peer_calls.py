@@ -109,6 +109,7 @@ class PeerCalls:
         self._waiting[call.call_id] = answered
         try:
             async with asyncio.timeout(self.answer_s):
+                # The bus counts the receivers: without one, no process with this tag runs.
                 if not await asyncio.wrap_future(self._bus.notify(TOPIC_PREFIX + tag, _FORM.encode(call))):
                     raise UnknownPeerError
                 answer = await answered

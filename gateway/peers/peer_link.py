@@ -136,6 +136,7 @@ class PeerLinks:
         if request.path == PATH and PROOF_HEADER not in request.headers:
             return web.Response(status=401, headers={CHALLENGE_HEADER: self._proofs.challenge()})
         response = web.Response(status=401, text=_REMEDY + "\n")
+        # A sender that proves nothing keeps no connection.
         response.force_close()
         return response
 
@@ -365,6 +366,7 @@ class _Link:
                 async with asyncio.timeout(2 * CONNECT_S):
                     socket, proved = await self._open(session)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                # Only a refused connection shows that the process has ended; silence proves nothing.
                 self.refused = isinstance(error, aiohttp.ClientConnectorError) and isinstance(
                     error.os_error, ConnectionRefusedError
                 )
@@ -396,6 +398,7 @@ class _Link:
             url, headers=headers, ssl=tls, heartbeat=SILENCE_S, max_msg_size=MAX_MESSAGE_BYTES + SEAL_BYTES
         )
         try:
+            # Nothing is sent before the peer has proved itself: another process may have taken its port.
             welcome = await socket.receive()
             if welcome.type is not WSMsgType.BINARY or not hmac.compare_digest(welcome.data, proved.welcome):
                 raise aiohttp.ClientError("the peer does not prove that it holds the fleet secret")
@@ -411,6 +414,7 @@ class _Link:
             while self._unsent:
                 data = self._unsent.popleft()
                 self._unsent_bytes -= len(data)
+                # Sealed when it is sent, because seals count the messages in order.
                 await socket.send_bytes(proved.from_client.seal(data))
 
     async def _read(self, socket: aiohttp.ClientWebSocketResponse, proved: PeerSession) -> None:

@@ -59,6 +59,7 @@ class PeerPort:
         """
         self._identify, self._unproved_answer = identify, unproved
         self._tls, self._rejected, self._clock = tls, rejected, clock
+        # Clients may take three quarters of the descriptors (connection_limit.py).
         self._limit = ConnectionLimit(min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8))
         self._unproven: Unproven[_Connection] = Unproven(MAX_UNPROVEN, HEAD_TIMEOUT_S)
         self._open: dict[RequestHandler, _Connection] = {}
@@ -198,6 +199,7 @@ class _Connection(asyncio.Protocol):
         if self._last is not None:
             self._head_bytes += len(data)
             seen = self._last + data
+            # The head's end may be divided between two chunks.
             self._last = None if _HEAD_END in seen else seen[1 - len(_HEAD_END) :]
             if self._last is not None and self._head_bytes > MAX_HEAD_BYTES:
                 self._port.too_large(self)

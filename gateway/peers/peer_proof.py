@@ -115,6 +115,7 @@ class PeerSession:
             return False
         behind = self._newest - number
         if behind < 0:
+            # At most by the window: a shift by an arbitrary number would make an integer of as many bits.
             self._seen = (self._seen << min(-behind, WINDOW)) & ((1 << WINDOW) - 1)
             self._newest, behind = number, 0
         if behind >= WINDOW or self._seen >> behind & 1:
@@ -192,6 +193,7 @@ class PeerProofs:
         name, _, rest = headers.get(PROOF_HEADER, "").partition(".")
         number, _, signature = rest.partition(".")
         session = self._sessions.get(name)
+        # A limit on the digits, because int() of thousands of them raises ValueError.
         if session is None or not number.isascii() or not number.isdecimal() or len(number) > 16:
             return None
         return session.peer if session.takes(int(number), headers.get(SIGNED_HEADER, ""), signature) else None
@@ -202,6 +204,7 @@ class PeerProofs:
         while self._answered and now - next(iter(self._answered.values())) > CHALLENGE_S:
             del self._answered[next(iter(self._answered))]
         made, mac = challenge[: _TIME_DIGITS + _NONCE_DIGITS], challenge[_TIME_DIGITS + _NONCE_DIGITS :]
+        # Before the time is read: only a challenge of our own is parsed.
         if challenge in self._answered or not _equal(mac, _mac(self._own_key, made)):
             return False
         return now - int(made[:_TIME_DIGITS], 16) / 1000 <= CHALLENGE_S

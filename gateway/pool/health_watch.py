@@ -36,6 +36,7 @@ class HealthWatch:
         self._stalls = {}
         for pool in self._pools():
             note_events(pool, now)
+        # Removals first: their events may arrive after the answer whose hits they explain.
         self.ended_hits.take()
         for pool in self._pools():
             pool.rebalancing.evaluate(unix)

@@ -188,6 +188,7 @@ class LivePool:
         Raises the router's error, and changes nothing, where the policy cannot run.
         """
         now = time.monotonic()
+        # First: it raises where the policy of an arm cannot run, and nothing has changed by then.
         arms = self.router.arms.built(entry.arms, entry.policy.order.name)
         policy = entry.policy if self.one_tenant else entry.policy.fair_to_tenants()
         if _differ(entry, self.entry, _POLICY_FIELDS) or policy != self.router.policy:
@@ -260,6 +261,7 @@ class LivePool:
             self.router.note_memory(report.engine_id, report.kv_usage)
         if report.adapters is not None:
             self.router.fleet.note_adapters(report.engine_id, report.adapters, report.max_adapters)
+        # An older report of waiting work does more harm than none (decision 12).
         if report.waiting is not None and time.time() - report.at <= self.entry.policy.dispatch_limit.report_ttl_s:
             self.driver.report(report.engine_id, report.waiting, report.room_tokens)
         if engine.take_report(report, time.monotonic(), time.time()):
@@ -292,6 +294,7 @@ class LivePool:
 
     def _add(self, entry: EngineEntry, now: float) -> None:
         engine_id = entry.engine_id
+        # Kept after an engine leaves: when it returns, what was dispatched to its earlier process is not its own.
         incarnation = self._incarnations.get(engine_id, 0) + 1
         self._incarnations[engine_id] = incarnation
         engine = LiveEngine(
@@ -323,6 +326,7 @@ class LivePool:
 
     def _drop(self, engine_id: str) -> None:
         engine = self.engines.pop(engine_id)
+        # Requests that still run there go on reporting to its breaker.
         engine.breaker.on_change = None
         self._lost_at.pop(engine_id, None)
         self.progress.forget(engine_id)
@@ -374,6 +378,7 @@ class LivePool:
         if breaker.state == OPEN:
             self._metrics.breaker_trips.inc(engine_id, breaker.cause)
         if breaker.away:
+            # Kept over further failures until it accepts again: the process may have ended at the first.
             self._lost_at.setdefault(engine_id, breaker.since)
         elif breaker.accepts:
             # An engine that answers earlier requests is no new process.

@@ -58,6 +58,7 @@ class RunningShadow:
         if not self._may_choose(now):
             self.tally.left_out += 1
             return
+        # CPU time, because waits on a busy machine are not the draft's.
         began_ns = time.thread_time_ns()
         try:
             compared = policy.compare(request, choice, view, now)

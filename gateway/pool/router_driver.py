@@ -164,6 +164,7 @@ class RouterDriver:
 
     def reject_waiting(self, code: str) -> None:
         """Reject the waiting requests."""
+        # The table does not change meanwhile: set_result only schedules the callbacks.
         for request_id, future in self._waiting.items():
             if not future.done():
                 future.set_result(Rejected(request_id, code, 1.0))
@@ -176,6 +177,7 @@ class RouterDriver:
             if isinstance(outcome, Queued):
                 continue
             request_id = outcome.decision.decision_id if isinstance(outcome, Dispatched) else outcome.request_id
+            # A waiter that was cancelled in this turn is done, but still in the table.
             future = self._waiting.get(request_id)
             if future is not None and not future.done():
                 future.set_result(outcome)
@@ -203,5 +205,6 @@ class RouterDriver:
         now = time.monotonic()
         try:
             self._deliver(self.router.tick(now), now)
+        # Armed even after an error: without the timer, the waiting requests would wait for ever.
         finally:
             self._arm(now)

@@ -83,5 +83,6 @@ def reject_if_observing(pool: LivePool) -> None:
 
 def _distance(key: bytes, pool: LivePool) -> float:
     """Return the pool's distance from the key: the least wins, each pool in proportion to its weight."""
+    # In (0, 1), because log(0) is undefined.
     drawn = (xxhash.xxh3_64_intdigest(pool.entry.pool_id.encode() + b"\0" + key) + 1) / ((1 << 64) + 1)
     return -math.log(drawn) / (pool.entry.weight or 1)

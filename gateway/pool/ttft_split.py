@@ -50,6 +50,7 @@ class TtftSplit:
         if buckets is None:
             if len(self._engines) >= MAX_ENGINES:
                 return
+            # One more, because the oldest bucket lies only partly within the span.
             buckets = self._engines[engine_id] = deque(maxlen=math.ceil(SPANS_S[-1] / BUCKET_S) + 1)
         if not buckets or now >= buckets[-1].began_s + BUCKET_S:
             buckets.append(_Bucket(now - now % BUCKET_S))

@@ -47,6 +47,7 @@ class Drain:
     @contextmanager
     def relay(self) -> Iterator[None]:
         """Let `cut_off` cancel the running task until the block ends; raises ShuttingDownError after it."""
+        # A relay that begins after `cut_off` would be cancelled by nothing.
         if self.cut:
             raise ShuttingDownError
         task = asyncio.current_task()

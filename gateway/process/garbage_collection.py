@@ -14,6 +14,7 @@ MIDDLE, OLD = 20, 50
 
 def settle_heap() -> None:
     """Exclude the objects of the start from every later collection, and set the intervals of a server."""
+    # Frozen garbage would never be freed.
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, MIDDLE, OLD)

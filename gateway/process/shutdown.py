@@ -61,6 +61,7 @@ class ProcessEnd:
         self.drain_s = self._patience_s if drains else 0.0
         self.status, self.why = status, why
         self._until_s = self._clock() + self.drain_s + LAST_STEPS_S
+        # After the rest, which other threads read once it is set.
         self.asked = True
         threading.Thread(target=self._watch, name="end of the process", daemon=True).start()
 

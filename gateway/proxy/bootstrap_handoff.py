@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gateway.engines.live_engine import LiveEngine
 
 MAX_PREFILL_ANSWER = 4 * 1024 * 1024
+# As SGLang's own router draws them.
 _ROOM_BITS = 63
 
 

@@ -49,6 +49,7 @@ class EngineRelay:
                     await (self._stream if answer.streams else self._whole)(exchange, record, attempt, answer)
         except AttemptFailedError as error:
             if not exchange.started:
+                # The adapter may have been unloaded since the engine's models were read.
                 if error.failure.status == 404 and record.asked_model:
                     attempt.engine.doubt_models()
                 return held_against(record.pool, attempt, error.failure)
@@ -89,6 +90,7 @@ class EngineRelay:
             await exchange.chunk(rest)
         self._lifecycle.loaded(record, answer.loaded)
         if answer.stream.error is None:
+            # Before the end: a client that leaves now had its whole answer.
             complete(self._lifecycle, record, answer.stream.usage)
         else:
             self._failed_within(record, attempt, answer.stream.error)

@@ -154,7 +154,9 @@ class EngineTransport:
                     engine.entry.url.rstrip("/") + request.endpoint.path,
                     data=payload,
                     headers={**engine.addressed(request.headers), **of_payload},
+                    # A redirect would take the prompt and the engine's key to another address.
                     allow_redirects=False,
+                    # No limit on the answer: the guard ends it by evidence (decision 57).
                     timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._settings.connect_s),
                 ) as response:
                     await _reject(attempt, response)

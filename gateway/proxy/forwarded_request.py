@@ -172,6 +172,7 @@ def _headers(client_headers: Mapping[bytes, bytes], request_id: str, *, is_form:
     headers = {
         # A form's type names its boundary.
         "content-type": client_headers[b"content-type"].decode("latin-1") if is_form else "application/json",
+        # The answer is read and changed on its way, so that it must not be compressed.
         "accept-encoding": "identity",
         "user-agent": "headway",
         "x-request-id": request_id,

@@ -148,6 +148,7 @@ class Proxy:
                 if await while_connected(call.exchange, self._region_relay.relay(call, record, elsewhere)):
                     return
             tried = frozenset({*(avoided or ()), elsewhere.hop.destination})
+            # All regions: after the last try it stays here.
             avoided = tried if len(tried) < MAX_FORWARDS else regions.names
 
     async def _route(
@@ -270,6 +271,7 @@ class Proxy:
                 record, elsewhere = await self._decide(pool, asked, excluded, record, avoided, holding)
                 if elsewhere is not None:
                     return record, elsewhere
+                # Only from here on: while it waits for an engine, the drain rejects it instead.
                 with self._drain.relay():
                     failure = await self._attempt(call, record, request, last=attempts_left == 0)
                 if failure is None:

@@ -107,6 +107,7 @@ class ProgressGuard:
             self._struck is not None
             and kind is asyncio.CancelledError
             and self._task is not None
+            # Otherwise it was cancelled from outside as well, and that goes first.
             and self._task.uncancel() == 0
         ):
             raise self._struck from None

@@ -85,6 +85,7 @@ class RegionRelay:
             )
             if not exchange.started:
                 if not error.settled:
+                    # It may still be at work there, and must not run twice (decision 47).
                     await self._regions.client.settle(gateway, call.decision_id)
                 return False
             message = "The region that serves the request failed during the answer; retry the request."
@@ -106,6 +107,7 @@ class RegionRelay:
                 await exchange.start(200, headers)
             await exchange.chunk(chunk)
         if not exchange.started:
+            # The region ended its answer by itself, so that no work is left there.
             raise ForwardFailedError("empty", settled=True)
         await exchange.end()
 

@@ -75,6 +75,7 @@ class ForwardClient:
                 if response.status in REJECTED:
                     raise ForwardFailedError(f"status {response.status}", settled=True)
                 yield response
+        # Without a connection, the region never received the request.
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, PeerGoneError) as error:
             raise ForwardFailedError(type(error).__name__, settled=True) from None
         except (aiohttp.ClientError, OSError, asyncio.IncompleteReadError) as error:

@@ -65,9 +65,11 @@ class ForwardServer:
         except RejectedAtEdgeError as error:
             return _rejected(error.status, error.code)
         lease = self._peers.lease_of(peer.tag, head.stamp)
+        # Before the digest, which may take a while in a thread: the lease has to hold from the arrival on.
         holding = lease.holding(self._peers.clock)
         if problem := self._problem(head, await body_digest(body)):
             return _rejected(409, problem)
+        # No await since the check: of two arrivals only one passes.
         self._remember(head.decision_id)
         self._note(head.hop.origin)
         bridge = _Bridge(request, body)
@@ -81,6 +83,7 @@ class ForwardServer:
             if request.transport is not None:
                 request.transport.abort()
         except asyncio.CancelledError:
+            # A withdrawal cancels `work` alone; the connection's end cancels this task.
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
@@ -101,6 +104,7 @@ class ForwardServer:
     async def _withdraw(self, _peer: PeerIdentity, body: bytes) -> bytes:
         """End the work on a request that its first contact takes back, and reject it if it still comes."""
         decision_id = body.decode("latin-1")
+        # The request may still be on its way, and is then rejected as served before.
         self._remember(decision_id)
         work = self._serving.get(decision_id)
         if work is not None:

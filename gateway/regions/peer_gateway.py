@@ -50,6 +50,7 @@ class PeerGateway:
         if asked_s <= self.heartbeat_s:
             return
         before = self.heartbeat
+        # Another process counts the versions of its prefixes from the start.
         if before is None or before.tag != heartbeat.tag:
             self.held = {}
         measured_s = (now - asked_s) / 2
@@ -61,6 +62,7 @@ class PeerGateway:
         for region, delta in heartbeat.prefixes.items():
             self.held[region].apply(delta)
         self.heartbeat, self.heartbeat_s = heartbeat, asked_s
+        # From the receipt of the stamp, which is after its creation: the work there ends before our lease.
         self.lease.renew(now, now)
         while self._forwarded and self._forwarded[0][0] <= asked_s:
             self._forwarded.popleft()

@@ -91,6 +91,7 @@ class PrefixSnapshot:
 def _newer(versions: OrderedDict[int, int], base: int) -> tuple[int, ...]:
     newer = []
     for key, version in reversed(versions.items()):
+        # Keys are added in the order of their versions, so all before it are older.
         if version <= base:
             break
         newer.append(key)

@@ -73,6 +73,7 @@ class RegionEpochs:
             ahead = epoch.number - (known.number if known is not None else 0)
             if region not in self._governed or epoch.holder == self._tag:
                 continue
+            # Gateways of one region all begin with 1, so that a tie needs an order.
             if ahead > 0 or (ahead == 0 and known is not None and epoch.holder > known.holder):
                 self.known[region] = epoch
                 self._save()
@@ -86,6 +87,7 @@ class RegionEpochs:
         """Return the number that a claim of another region must have."""
         epoch = self.known.get(region)
         highest = max(epoch.number if epoch is not None else 1, self._granted.get(region, 0))
+        # Even: odd numbers are the region's own.
         return highest + 2 - highest % 2
 
     def grant(self, region: str, number: int, dead: bool) -> bool:
@@ -104,6 +106,7 @@ class RegionEpochs:
             self._changed()
 
     def _take_back(self, epoch: RegionEpoch) -> None:
+        # The next odd number: those are the region's own and need no grant.
         self._set(self._region, epoch.number + 1 + epoch.number % 2, "taken_back")
 
     def _took(self, region: str, epoch: RegionEpoch) -> bool:
@@ -121,6 +124,7 @@ class RegionEpochs:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             beside = self._path.with_suffix(".new")
             beside.write_bytes(msgspec.json.encode(_Remembered(self.known, self._granted)))
+            # A crash leaves the old file or the new one, never half of it.
             beside.replace(self._path)
         except OSError as error:
             log_event("region_epochs_not_saved", level=logging.ERROR, reason=error.strerror or type(error).__name__)

@@ -77,6 +77,7 @@ class RegionPeers:
         self._task = background.start("heartbeats of regions", self._run)
         with suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_S):
+                # Until they answer, it is unknown whether another region serves ours.
                 while any(
                     gateway.heartbeat is None and not self.links.refused(gateway.name)
                     for gateway in self.gateways.values()
@@ -216,6 +217,7 @@ class RegionPeers:
             self.epochs.known,
             {gateway.region: gateway.one_way_s for gateway in self.gateways.values() if gateway.heartbeat is not None},
             {
+                # Versions that an earlier process gave mean nothing here: the whole snapshot goes out.
                 region: snapshot.since(call.prefixes.get(region, 0) if call.tag == self.links.me.tag else 0)
                 for region, snapshot in self._prefixes.items()
                 if self.epochs.serves(region)

@@ -161,6 +161,7 @@ class RegionRouting:
         home = self.peers.region
         engines = engine_loads(pool.router, request, now, pool.load_report) if pool.entry.region == home else ()
         if rejected:
+            # The router has rejected it: no engine here has room for it, whatever the loads are.
             engines = tuple([msgspec.structs.replace(engine, has_room=False) for engine in engines])
         loads = tuple([target.load for target in targets])
         if not engines:
@@ -171,6 +172,7 @@ class RegionRouting:
             view = RegionView(
                 request.prompt_tokens,
                 xxhash.xxh3_64_intdigest((request.session_id or request.request_id).encode()),
+                # Its time here is over, so that no rule's patience keeps it.
                 math.inf if rejected else now - request.arrived_s,
                 self._turn,
                 (load.in_flight + load.queued) / len(engines),

@@ -112,14 +112,17 @@ class RegionTakeover:
         return sum((one_way_s, name) < (ours, self._peers.region) for name, one_way_s in away.items())
 
     async def _take(self, region: str) -> None:
+        # A region that does not reach the engines leaves them to one that does.
         if not await self._engines_answer(region):
             return
         epochs = self._peers.epochs
         number = epochs.next_number(region)
+        # Our own vote first, so that no other claim gets this number from us meanwhile.
         if not epochs.grant(region, number, self._peers.is_dead(region)):
             return
         voters = [item for item in self._regions if item != region and not self._peers.is_dead(item)]
         votes = await asyncio.gather(*(self._ask(voter, Claim(region, number)) for voter in voters))
+        # Its gateway may have returned during the votes.
         if is_granted([True, *votes]) and self._peers.is_dead(region):
             epochs.take(region, number)
 

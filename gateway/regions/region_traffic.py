@@ -33,6 +33,7 @@ class RegionTraffic:
         now, peers = self._clock(), self._peers
         while self._noted and self._noted[0][0] < now - WINDOW_S:
             self._noted.popleft()
+        # A full deque may have lost a part of the window.
         span_s = max(1.0, now - self._noted[0][0]) if len(self._noted) == MAX_NOTED else WINDOW_S
         counts = Counter((kind, region) for _, kind, region in self._noted)
 

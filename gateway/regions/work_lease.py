@@ -41,6 +41,7 @@ class WorkLease:
     def renew(self, said_s: float, now: float) -> None:
         """Renew by a message sent at `said_s`; an older one changes nothing, and overdue work ends all the same."""
         if self.is_over(now):
+            # Before the new time, after which nothing would show that the work is overdue.
             self.end_overdue(now)
             self._lapses += 1
         self.renewed_s = max(self.renewed_s, said_s)
@@ -57,6 +58,7 @@ class WorkLease:
     @asynccontextmanager
     async def work(self) -> AsyncIterator[None]:
         """Raise TimeoutError in the block once the lease is over and `end_overdue` has been called."""
+        # No time of its own: only `end_overdue` ends it.
         async with asyncio.timeout(None) as limit:
             self._limits.add(limit)
             try:
@@ -68,5 +70,6 @@ class WorkLease:
         """End the work if the lease is over."""
         if self.is_over(now):
             for limit in self._limits:
+                # reschedule() raises RuntimeError for an expired one.
                 if not limit.expired():
                     limit.reschedule(asyncio.get_running_loop().time())

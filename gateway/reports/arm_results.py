@@ -1,7 +1,4 @@
-"""Counts the results of each arm's requests while policies are compared, and reports them to the control plane.
-
-A first token counts when it comes, not when the answer ends: a regression should be visible before its answers end.
-"""
+"""Counts the results of each arm's requests while policies are compared, and reports them to the control plane."""
 
 from __future__ import annotations
 
@@ -65,6 +62,7 @@ class ArmResults(RequestListener):
 
     @override
     def first_token(self, record: DecisionRecord, now: float) -> None:
+        # When it comes, not when the answer ends: a regression should be visible before its answers end.
         tally = self._tally(record) if record.decision.arm and not record.reporter else None
         if tally is not None:
             ttft_s = now - record.arrived_s
@@ -87,6 +85,7 @@ class ArmResults(RequestListener):
         tally.count("ended")
         if outcome in (FAILED, REJECTED):
             tally.count(outcome)
+        # Otherwise it was judged at its first token.
         if record.first_token_s is None:
             tally.count("judged")
             tally.count("on_time", int(record.on_time))

@@ -46,6 +46,7 @@ class CacheLocalitySampler:
 
     async def sample(self, now: float, unix: float) -> CacheLocalitySample:
         """Return one reading of all pools; `now` is monotonic, `unix` wall-clock seconds."""
+        # A copy, because a snapshot may change the pools during an await.
         pools = [await self._pool(pool, now, unix) for pool in list(self._pools())]
         seen = {engine.engine_id for pool in pools for engine in pool.engines}
         self._trust = {engine_id: trust for engine_id, trust in self._trust.items() if engine_id in seen}

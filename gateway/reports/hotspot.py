@@ -6,6 +6,7 @@ import msgspec
 
 ENTER_RATIO = 2.0
 """Times the pool's median of in-flight seconds."""
+# Below ENTER_RATIO, so that a value near the limit does not switch the state back and forth.
 LEAVE_RATIO = 1.5
 ENTER_SLO_SHARE = 0.5
 """Share of the pool's TTFT SLO that the in-flight seconds must exceed as well."""

@@ -24,7 +24,7 @@ class KeyLastUses(msgspec.Struct, frozen=True):
 
 
 class KeyUsage:
-    """Reports each key's last use until it is a minute old, so that a lost message loses no use.
+    """Reports each key's last use until it is a minute old.
 
     Mutable state: one dict, of the loop's thread; keys come from the snapshot, which bounds them.
     """
@@ -41,6 +41,7 @@ class KeyUsage:
     def report(self) -> None:
         """Send the uses of the last minute; without any, nothing is sent."""
         earliest = self._clock() - REPORTED_FOR_S
+        # Sent again for a minute, so that a lost message loses no use.
         self._at = {key_id: at for key_id, at in self._at.items() if at > earliest}
         if self._at:
             self._bus.append(TOPIC, _uses.encode(KeyLastUses(self._at)))

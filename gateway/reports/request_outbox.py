@@ -107,6 +107,7 @@ class RequestOutbox(RequestListener):
 
     async def flush(self, *, last: bool = False) -> None:
         """Send the requests that have ended; with `last` everything, because the other ends will not be reported."""
+        # The thread of an earlier flush may still read the dispatches of its interval.
         async with self._flushing:
             now = time.monotonic()
             self._room = min(self._most, self._room + self._kept_per_s * (now - self._flushed_s))
@@ -186,6 +187,7 @@ class RequestOutbox(RequestListener):
 def _note_ttft(ordinary: Sequence[DecisionRecord], late: Sequence[DecisionRecord]) -> None:
     """Add the parts of requests' TTFT to their pools' sums; of many, every nth of all represents n."""
     every = -(-(len(ordinary) + len(late)) // MAX_SPLIT) or 1
+    # The stride goes on from the first list into the second.
     for record in chain(ordinary[::every], late[-len(ordinary) % every :: every]):
         parts = split_of(record)
         if parts is not None:

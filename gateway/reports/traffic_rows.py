@@ -43,6 +43,7 @@ def row_values(
         decision.prompt_tokens,
         record.output_tokens,
         blocks,
+        # No id, no digest: that of an empty text would make one session of all these requests.
         session_id and session_digest(digest_key, session_id),
         _tenant_digest(digest_key, record.tenant_id),
         record.priority,

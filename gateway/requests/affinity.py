@@ -8,6 +8,7 @@ from gateway.formats.prompt import ChatPrompt, HashedPrompt, Prompt, TextPrompt,
 from kvstore.keys.block_keys import pack_tokens
 
 _HEAD_TOKENS, _HEAD_BYTES, _HEAD_HASHES = 1024, 4096, 4
+# Equal messages have equal bytes, whatever the order of their members.
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 

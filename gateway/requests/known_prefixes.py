@@ -65,12 +65,14 @@ class KnownPrefixes:
         keys, per_byte = list[int](), 0.0
         for digest in self._digests(name, seed, data):
             chunk = self._chunks.get(digest)
+            # Chunks of different prompts divide the blocks differently, which may leave a gap between them.
             if chunk is None or chunk.first > len(keys):
                 break
             self._chunks.move_to_end(digest)
             keys[chunk.first :], per_byte = chunk.keys, chunk.tokens_per_byte
         if not keys:
             return None
+        # One token more, because the block that the last token ends has no key (prompt_keys).
         return Prefix(tuple(keys), max(int(len(data) * per_byte), len(keys) * block_tokens + 1))
 
     def _digests(self, name: bytes, seed: int, data: bytes) -> tuple[int, ...]:

@@ -25,6 +25,7 @@ def with_order(body: bytes, order: LoadInstruction) -> bytes:
     The body is not decoded: a long prompt keeps its bytes.
     """
     begin = body.index(_OBJECT) + 1
+    # A memoryview, because a slice of bytes would copy the prompt once more.
     return b"".join((b"{", TRANSFER_MARK, b":", msgspec.json.encode({FIELD: order}), b",", memoryview(body)[begin:]))
 
 

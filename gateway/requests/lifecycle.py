@@ -96,6 +96,7 @@ class RequestLifecycle:
         try:
             yield
         except asyncio.CancelledError:
+            # A request that had an engine has a record, whose end is counted.
             if earlier is None:
                 self.metrics.requests.inc(pool.entry.pool_id, CANCELLED)
             raise
@@ -134,6 +135,7 @@ class RequestLifecycle:
         else:
             record.decision = decision
             record.attempts += _engines_of(decision)
+            # They belong to the attempt before.
             record.handed_over_s = record.cached_tokens = None
         self.recent.add(record, again=earlier is not None)
         for notify in self._listeners.dispatched:

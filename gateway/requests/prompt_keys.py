@@ -1,9 +1,8 @@
 """Turns a prompt of any form into the block keys of its pool. No prompt text is kept.
 
 Exact pools need token ids: given by the caller, or requested from a serving engine's own tokenizer. A bounded memory
-from a keyed digest of the prompt to its keys spares the second question; the digest's key is random per process and
-cannot be turned back into text. While an engine is busy its tokenizer is, too: after some patience a prompt continues
-with the keys of a beginning that was tokenized before, where there is one.
+from a keyed digest of the prompt to its keys spares the second question. While an engine is busy its tokenizer is, too:
+after some patience a prompt continues with the keys of a beginning that was tokenized before, where there is one.
 
 Only the engine knows the tokens of media. From the first medium on, the keys are guesses: of the media by the names
 that engines show in their events, and of the text between by its bytes.
@@ -70,6 +69,7 @@ PATIENCE = 0.05
 """Share of the pool's TTFT objective. An engine that is not busy tokenizes a long prompt in 20 ms."""
 TURN_BYTES = 1024 * 1024
 """Bytes of a text that one turn of the event loop hashes."""
+# Equal prompts have equal bytes, whatever the order of their members.
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _UNPROCESSED = _encode([None] * len(MEDIA_FIELDS))
 """With fields of its own for its media, vLLM hashes these and our names to others, which are in its events."""
@@ -102,6 +102,7 @@ class PromptKeys:
         self._patience = patience
         self._max_prompts = max_prompts
         self._max_keys = max_keys
+        # Random per process, so that no digest can be turned back into text.
         self._digest_key = os.urandom(32)
         self._memory: OrderedDict[bytes, tuple[array[int], int]] = OrderedDict()
         """Keys as 8 bytes each (as numbers of their own they take five times as much), and the prompt's tokens."""
@@ -166,6 +167,7 @@ class PromptKeys:
     ) -> KeyedPrompt:
         """Return the keys by an engine's tokenizer, or, where it is late or fails, those of a known beginning."""
         asked = self._asked_once(digest, pool, name, seed, prompt, data, lora)
+        # wait() lets the call go on after the time-out: its keys are remembered, and others may wait for it.
         await asyncio.wait((asked,), timeout=self._patience * pool.entry.policy.ttft_slo_s)
         if asked.done() and (keyed := await asyncio.shield(asked)) is not None:
             return keyed
@@ -218,6 +220,7 @@ class PromptKeys:
         return (engines[start:] + engines[:start])[:MAX_TOKENIZERS_ASKED]
 
     def _remember(self, digest: bytes, keyed: KeyedPrompt) -> None:
+        # One prompt over the limit would displace all others, and then itself.
         if digest in self._memory or len(keyed.keys) > self._max_keys:
             return
         self._memory[digest] = (array("Q", keyed.keys), keyed.prompt_tokens)
@@ -308,6 +311,7 @@ def _before_media(prompt: ChatPrompt) -> ChatPrompt | None:
         if isinstance(content, list) and engine_candidate in content:
             parts = content[: content.index(engine_candidate)]
             messages = [*prompt.messages[:number], *([{**message, "content": parts}] if parts else [])]
+            # The prompt goes on behind this part: no answer begins there.
             template = {**prompt.template, "add_generation_prompt": False, "continue_final_message": False}
             return ChatPrompt(messages, template) if messages else None
     return None

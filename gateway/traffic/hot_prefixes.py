@@ -72,6 +72,7 @@ class HotPrefixes:
 
     def _turn(self, now: float) -> None:
         if now - self._began_s >= SPAN_S:
+            # After a whole span without a call, the last counts are too old.
             self._before = self._now if now - self._began_s < 2 * SPAN_S else {}
             self._now = {}
             self._began_s = now

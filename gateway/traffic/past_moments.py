@@ -9,8 +9,7 @@ from bisect import bisect_right
 class PastMoments:
     """Rising monotonic seconds, at most twice `limit`, none closer than `apart_s` to the one before.
 
-    One thread notes, any may ask: an array is only added to, and a shorter one replaces it, so a reader need not copy
-    its array.
+    One thread notes, any may ask.
     """
 
     def __init__(self, limit: int = 1024, apart_s: float = 0.05) -> None:
@@ -24,6 +23,7 @@ class PastMoments:
         if not moments or at_s - moments[-1] >= self._apart_s:
             moments.append(at_s)
             if len(moments) >= 2 * self._limit:
+                # A new array: readers in other threads go on with the old one, and need no copy.
                 self._moments = moments[self._limit :]
 
     def age_s(self, at_s: float) -> float | None:
