@@ -48,6 +48,7 @@ def seen(session_key: str, now: datetime) -> None:
 
 def open_sessions() -> QuerySet[ConsoleSession]:
     """Return the sessions that have not ended, the last seen first."""
+    # A cookie that expires ends no ConsoleSession.
     alive = Session.objects.filter(expire_date__gt=timezone.now()).values("session_key")
     return ConsoleSession.objects.filter(ended_at=None, session_key__in=alive).select_related("user")
 

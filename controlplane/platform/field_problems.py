@@ -62,6 +62,7 @@ def check_fields(thing: models.Model) -> None:
     """Raise InvalidFieldsError with every problem of the object's fields and constraints."""
     problems = [FieldProblem(field.attname, text) for field in _fields(thing) if (text := _unusable(thing, field))]
     try:
+        # The database evaluates constraints, and cannot take values such as NaN or a lone surrogate.
         thing.full_clean(exclude={field_problem.path for field_problem in problems}, validate_constraints=not problems)
     except ValidationError as error:
         problems += [

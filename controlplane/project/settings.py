@@ -129,6 +129,7 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
         # Seconds that a writer waits for another: on a machine short of CPU time the jobs, which have the lowest
         # priority, hold the lock for long, and a click must not be lost by that.
         "timeout": 20,
+        # WAL lets pages read while a job writes.
         "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA journal_size_limit=67108864;",
     }
 

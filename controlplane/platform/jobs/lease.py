@@ -67,6 +67,7 @@ def acquire(job: str, owner: str, duration: timedelta, *, shard: int = 0, clock:
         return None
     until = now + duration
     # The condition on the token lets only one of several processes win.
+    # The end is compared, too: a late renewal by its holder keeps the token.
     taken = JobRun.objects.filter(
         pk=run.pk, state=JobState.ACTIVE, fencing_token=run.fencing_token, lease_until=run.lease_until
     ).update(lease_owner=owner, lease_until=until, fencing_token=run.fencing_token + 1)
