@@ -105,6 +105,7 @@ def publish_version(version: PolicyVersion, *, instead_of: int | None, actor: Ac
     validated(version.document)
     with transaction.atomic():
         policy = _locked(version, instead_of)
+        # Under the policy's lock, which withdrawing an approval takes, too.
         require_approved(version)
         _activate(policy, version, PUBLISH, actor, why)
     return version
@@ -155,6 +156,7 @@ def _next_version(
 
 def _locked(version: PolicyVersion, instead_of: int | None) -> Policy:
     """Return the version's policy, locked; raises StalePolicyError unless version `instead_of` is live."""
+    # Of the policy alone: live_version may be NULL, and PostgreSQL locks no nullable side of a join.
     policy = Policy.objects.select_for_update(of=("self",)).select_related("live_version").get(pk=version.policy_id)
     live = policy.live_version
     if (live.number if live else None) != instead_of:
@@ -169,6 +171,7 @@ def _activate(policy: Policy, version: PolicyVersion, verb: str, actor: Actor, w
     )
     if not changed:
         raise StalePolicyError(policy, Policy.objects.select_related("live_version").get(pk=policy.pk).live_version)
+    # By a query: save() raises for a stored version, and the first time counts.
     PolicyVersion.objects.filter(pk=version.pk, published_at=None).update(published_at=timezone.now())
     version.refresh_from_db()
     before = plain_fields(live) if live else None

@@ -128,11 +128,13 @@ def carry_out(pk: int, now: datetime, *, grace: timedelta) -> str | None:
             return _failed(schedule, _missed(schedule, now, grace))
         try:
             with transaction.atomic():
+                # In a savepoint: a rejected publish is undone, and the outer transaction stores why.
                 actor = _actor_of(schedule)
                 end(schedule, ScheduleState.PUBLISHED, actor=actor)
                 why = schedule.why or schedule.version.message
                 publish_version(schedule.version, instead_of=schedule.instead_of, actor=actor, why=why)
         except _REJECTIONS as error:
+            # Read again: the savepoint was undone in the database, and not in the object.
             return _failed(_schedules().get(pk=pk), str(error))
     return ScheduleState.PUBLISHED.value
 

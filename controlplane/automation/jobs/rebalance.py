@@ -80,6 +80,7 @@ def _order(turn: Round, plan: RebalancePlan) -> RebalanceOrder:
     return RebalanceOrder(
         pool_id=turn.pool.slug,
         at=turn.now_s,
+        # Gateways drop the order of an older lease.
         fence=turn.lease.fencing_token,
         widened=plan.widened,
         moves=tuple(MoveOrder(move.engine_id, move.at_most) for move in plan.moves),

@@ -64,6 +64,7 @@ def engines_of_cluster(source: DiscoverySource, connection: client.ApiClient | N
         answer = client.CoreV1Api(connection).list_namespaced_pod(
             source.location,
             label_selector=selector,
+            # From the API server's cache: a consistent read of all pods every few seconds would be a load on etcd.
             resource_version="0",
             _request_timeout=TIMEOUT_S,
             _preload_content=False,
