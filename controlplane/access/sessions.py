@@ -41,6 +41,7 @@ def begin_session(user: User, session_key: str, *, address: str, agent: str) -> 
 
 def seen(session_key: str, now: datetime) -> None:
     """Record a request of the session; at most one a minute is written."""
+    # Each web process counts its own minute; the condition keeps several of them from writing one after the other.
     ConsoleSession.objects.filter(session_key=session_key, ended_at=None, seen_at__lte=now - SEEN_EVERY / 2).update(
         seen_at=now
     )
