@@ -129,6 +129,7 @@ def store(lease: Lease, result: RoundResult, due: datetime) -> None:
             inputs=dict(result.inputs),
             plan=dict(result.plan),
             outcome=dict(result.outcome),
+            # An end without an owner: the run rests, and no worker takes it before it is due.
             lease_until=due,
             lease_owner="",
         )

@@ -97,4 +97,5 @@ def _unusable(thing: models.Model, field: models.Field) -> str:
 
 
 def _breaks_lines(character: str) -> bool:
+    # Surrogates (Cs) have no form in UTF-8, in which databases and logs are written.
     return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")

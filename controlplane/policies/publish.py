@@ -58,12 +58,13 @@ def change_policy(
 ) -> Policy:
     """Change POLICY_FIELDS; raises NotAllowedError, InvalidFieldsError, StaleRevisionError.
 
-    Only admins may drop the second approver: those whom it restrains could otherwise switch it off.
+    Only admins may drop the second approver.
     """
     require_all_pools(actor, policy)
     check_names(changes, POLICY_FIELDS)
     with transaction.atomic():
         stored = Policy.objects.select_for_update(of=("self",)).get(pk=policy.pk)
+        # Those whom it restrains could switch it off for a minute otherwise.
         if stored.needs_approval and changes.get("needs_approval") is False:
             require(actor, Role.ADMIN)
         return recorded_change.change(

@@ -1,7 +1,7 @@
 """Brings the engines of one source in line with its list: registers, moves, drains, deletes, returns.
 
 An engine listed as not ready gets no new work and finishes what it has, unless no other engine of its pool would be
-left: where all fail their readiness probes, the engines may only be slow.
+left.
 """
 
 from __future__ import annotations
@@ -103,6 +103,7 @@ class Reconciliation:
         waiting = [engine for engine in waiting if engine.desired_state == DesiredState.READY]
         others = Engine.objects.filter(pool=self._pool, desired_state=DesiredState.READY)
         if waiting and not others.exclude(pk__in=[engine.pk for engine in waiting]).exists():
+            # Where all of them fail their readiness probes, they may only be slow.
             kept = count(len(waiting), "engine serves", "engines serve")
             self.done.problems.append(f"no engine is ready; {kept} until another one does")
             return
