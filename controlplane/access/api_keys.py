@@ -90,6 +90,7 @@ def change_api_key(
         changes = {**changes, "scopes": _checked_scopes(changes["scopes"])}
     if "origins" in changes:
         changes = {**changes, "origins": _checked_origins(changes["origins"])}
+    # Checked together: an admin's key names no pools.
     if "pools" in changes or "role" in changes:
         pools, role = changes.get("pools", key.pools), changes.get("role", key.role)
         changes = {**changes, "pools": _checked_pools(pools, role, kept=key.pools)}
@@ -128,6 +129,7 @@ def revoke_at_once(key: ApiKey, *, actor: Actor, expected: int | None = None, wh
     try:
         return Revoked.STORED if revoke_api_key(key, actor=actor, expected=expected, why=why) else Revoked.BEFORE
     except CANNOT_WRITE as error:
+        # A fault of ours is no outage, and must not revoke a key.
         if cause_of(error) is None:
             raise
         database_writes().failed(error)
@@ -162,6 +164,8 @@ def _checked_pools(slugs: Any, role: str, *, kept: Sequence[str] = ()) -> list[s
             raise problem("pools", "Choose all pools, or some of them.")
         return [ALL_POOLS]
     known = set(Pool.objects.filter(slug__in=slugs).values_list("slug", flat=True))
+    # A key keeps the slugs of deleted pools, which open nothing: without them its list might become empty by a
+    # deletion.
     unknown = sorted(set(slugs) - known - set(kept))
     if unknown:
         raise problem("pools", f"No such pool: {unknown[0]}.")

@@ -46,6 +46,7 @@ def store_last_uses(uses: dict[str, datetime], now: datetime) -> tuple[set[str],
         part = ids[start : start + _BATCH]
         stored = dict(ApiKey.objects.filter(key_id__in=part).values_list("key_id", "last_used_at"))
         for key_id in part:
+            # A gateway's clock may be ahead.
             last, at = stored.get(key_id), min(uses[key_id], now)
             if key_id not in stored or (last is not None and at <= last):
                 settled.add(key_id)

@@ -74,6 +74,7 @@ def grant_role(user: User, role: Role, *, actor: Actor, pool: Pool | None, why: 
         after = audit_fields(user)
         if after == before:
             return False
+        # Checked after the write, under the lock: the rollback gives the last admin their role back.
         _require_an_admin()
         _record(actor, "person.grant", user, before, why, pool)
     return True
@@ -127,6 +128,7 @@ def set_password(user: User, password: str, *, actor: Actor, keep_session: str =
         raise InvalidFieldsError(problems)
     with transaction.atomic():
         user.set_password(password)
+        # Not save(): it would also write back is_active and the other fields as they were when this person was read.
         User.objects.filter(pk=user.pk).update(password=user.password)
         end_sessions_of(user, keep=keep_session)
         audit.record(actor, "person.set_password", KIND, user.username, why=why)
@@ -170,6 +172,7 @@ def _username_problems(username: str) -> list[FieldProblem]:
 def _store_grants(user: User, role: Role, pools: Iterable[Pool | None]) -> None:
     for pool in pools:
         RoleGrant.objects.update_or_create(user=user, pool=pool, defaults={"role": role})
+    # platform.roles keeps the grants on the person, and they have changed.
     user.__dict__.pop("_role_grants", None)
 
 

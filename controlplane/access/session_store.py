@@ -42,6 +42,7 @@ def under_key_in_use(data: dict[str, Any]) -> dict[str, Any]:
     user = get_user_model().objects.filter(pk=data.get(SESSION_KEY)).first()
     if user is None or not any(constant_time_compare(digest, item) for item in user.get_session_auth_fallback_hash()):
         return data
+    # Django would write this digest, with a new cookie, which a process that uses the other key would replace again.
     return {**data, HASH_SESSION_KEY: user.get_session_auth_hash()}
 
 

@@ -41,6 +41,7 @@ def begin_session(user: User, session_key: str, *, address: str, agent: str) -> 
 
 def seen(session_key: str, now: datetime) -> None:
     """Record a request of the session; at most one a minute is written."""
+    # Each web process counts its own minute; the condition keeps several of them from writing one after the other.
     ConsoleSession.objects.filter(session_key=session_key, ended_at=None, seen_at__lte=now - SEEN_EVERY / 2).update(
         seen_at=now
     )
@@ -48,6 +49,7 @@ def seen(session_key: str, now: datetime) -> None:
 
 def open_sessions() -> QuerySet[ConsoleSession]:
     """Return the sessions that have not ended, the last seen first."""
+    # A cookie that expires ends no ConsoleSession.
     alive = Session.objects.filter(expire_date__gt=timezone.now()).values("session_key")
     return ConsoleSession.objects.filter(ended_at=None, session_key__in=alive).select_related("user")
 

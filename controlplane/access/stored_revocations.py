@@ -46,6 +46,7 @@ def store_waiting(revocations: BusRevocations) -> int:
 
 def _store(revocation: KeyRevocation) -> int:
     """Revoke the key in the database if it is in force there; return the snapshot version after it."""
+    # The host that revoked the key may have a clock ahead of ours.
     at = min(datetime.fromtimestamp(revocation.at, UTC), timezone.now())
     actor = Actor(revocation.by, revocation.via, request_id=revocation.request_id)
     why = ". ".join(filter(None, (revocation.why, _UNSTORED.format(at))))
@@ -53,4 +54,5 @@ def _store(revocation: KeyRevocation) -> int:
         key = ApiKey.objects.filter(sha256=revocation.sha256).first()
         if key is not None and locked(key, None).revoked_at is None:
             recorded_change.change(key, {"revoked_at": at}, VERB, actor=actor, why=why[:200])
+    # Read after the commit: gateways drop their own revocation at this version, so its snapshot must lack the key.
     return SnapshotVersion.objects.filter(pk=SnapshotVersion.ONLY).values_list("version", flat=True).first() or 0

@@ -71,10 +71,12 @@ def advance(order: EngineAction, hands: Hands) -> None:
     except ClaimLostError:
         return
     except ActuatorError as error:
+        # The attempts are kept, so that the pause grows.
         _move(order, says=str(error), next_try_at=now + _pause(order), attempts=order.attempts)
 
 
 def _step(order: EngineAction, hands: Hands, now: datetime) -> None:
+    # An undo may take several steps; the reason why the order was given up stays the first one.
     if GIVEN_UP in order.actuator_state:
         _give_up(order, order.actuator_state[GIVEN_UP], hands, now)
     elif now > order.deadline_at:
@@ -99,6 +101,7 @@ def _start(order: EngineAction, hands: Hands, now: datetime) -> None:
         else:
             _move(order, says=f"{order.engine_name} does not answer yet", next_try_at=now + POLL)
         return
+    # A person, or a service that answers without an address, registers the engine by itself.
     registered = _registered_since(order)
     if registered is not None:
         _move(order, state=ActionState.SENT, engine=registered, engine_name=registered.name, next_try_at=now)
@@ -106,6 +109,7 @@ def _start(order: EngineAction, hands: Hands, now: datetime) -> None:
     answer = hands.actuator.start(order)
     changes = _after_answer(order, answer, now)
     try:
+        # Before the transaction, which would hold its locks while the names are resolved.
         addresses = _addresses(answer.engine, order) if answer.engine is not None else {}
     except UnresolvedHostError as error:
         # A pod has no record in DNS before it is ready.
@@ -125,6 +129,7 @@ def _stop_or_flip(order: EngineAction, hands: Hands, now: datetime) -> None:
         _finish(order, f"{order.engine_name} is already gone", now)
     elif order.state == ActionState.WANTED:
         _drain(order, engine, now)
+    # A person returned it to service, which wins over the plan. A flip that is done sets the state, too.
     elif engine.desired_state == DesiredState.READY and FLIPPED_AT not in order.actuator_state:
         _finish(order, "the engine was returned to service", now, state=ActionState.CANCELLED)
     elif order.state == ActionState.DRAINING:
@@ -167,6 +172,7 @@ def _stop(order: EngineAction, engine: Engine, hands: Hands, now: datetime) -> N
 def _flip(order: EngineAction, engine: Engine, hands: Hands, now: datetime) -> None:
     flipped_at = order.actuator_state.get(FLIPPED_AT)
     if flipped_at is not None:
+        # An earlier report may be of the process in its old role.
         if _serves(engine, hands.observed, now.timestamp(), since_s=float(flipped_at) + SETTLE.total_seconds()):
             _finish(order, f"{order.engine_name} serves as a {order.role} engine", now)
         else:
@@ -183,6 +189,7 @@ def _flip(order: EngineAction, engine: Engine, hands: Hands, now: datetime) -> N
 
 
 def _claim(order: EngineAction, now: datetime) -> bool:
+    # One of the three changes with each claim and each step: of two processes that read the order, one gets it.
     as_seen = {"state": order.state, "attempts": order.attempts, "next_try_at": order.next_try_at}
     claimed = EngineAction.objects.filter(pk=order.pk, **as_seen).update(
         attempts=order.attempts + 1, next_try_at=now + CLAIM
@@ -218,6 +225,7 @@ def _give_up(order: EngineAction, says: str, hands: Hands, now: datetime) -> Non
     """End the order as failed and leave nothing half done: no engine without a process, none that drains for ever."""
     engine = order.engine
     if order.kind == ActionKind.START:
+        # It began to serve at the last moment, and is wanted.
         if engine is not None and _serves(engine, hands.observed, now.timestamp()):
             _finish(order, f"{order.engine_name} serves", now)
             return
@@ -237,6 +245,7 @@ def _give_up(order: EngineAction, says: str, hands: Hands, now: datetime) -> Non
         if engine is None:
             return
         if order.kind == ActionKind.START:
+            # An engine that takes work is not deleted.
             set_desired_state(engine, DesiredState.MAINTENANCE, actor=ACTOR, why=says[:200])
             _forget(engine, says)
         elif engine.desired_state == DesiredState.DRAINING:
@@ -247,6 +256,7 @@ def _undo(order: EngineAction, hands: Hands) -> ActuatorAnswer:
     try:
         return hands.actuator.undo(order)
     except RejectedActionError as error:
+        # Asking again would not change it, and the order would never end.
         return ActuatorAnswer(ActionProgress.IN_EFFECT, f"not canceled: {error}")
 
 

@@ -120,6 +120,7 @@ def _answer(order: EngineAction, changes: dict[str, Any], verb: str, actor: Acto
 
 def _locked(order: EngineAction) -> EngineAction:
     stored: EngineAction = (
+        # Of the order alone: an order may have no engine, and PostgreSQL locks no nullable side of a join.
         EngineAction.objects.select_for_update(of=("self",)).select_related("pool", "engine__pool").get(pk=order.pk)
     )
     return stored

@@ -51,6 +51,7 @@ def together(samples: Sequence[EngineSample], report: EngineReport | None) -> Si
         return Sighting()
     process_start = report.process_start if report is not None else None
     return Sighting(
+        # Each gateway counts restarts by itself, so that the sum changes with any of them.
         incarnation=int(process_start) if process_start else sum(sample.incarnation for sample in samples),
         counts=counts_together([sample.counts for sample in samples if sample.counts is not None]),
         in_flight_s=sum(sample.in_flight_s for sample in samples),
@@ -186,6 +187,7 @@ class FleetObservation:
             if report.reachable:
                 self._unreachable.pop(report.engine_id, None)
             else:
+                # The first failure counts: later ones do not shorten the outage.
                 self._unreachable.setdefault(report.engine_id, report.at)
 
     def _forget_the_future(self) -> None:

@@ -54,6 +54,7 @@ def order_flips(
             continue
         if turns:
             placed.append(order_flip(engine, role, actor=actor, why=why, at=at))
+        # Without the stop there is no start, or the pool would grow.
         elif (stop := order_stop(engine, actor=actor, why=why, at=at)) is not None:
             placed += [stop, order_start(pool, role, actor=actor, why=why, at=at)]
     return [order for order in placed if order is not None]
@@ -82,6 +83,7 @@ def _order_for(
     if EngineAction.objects.filter(engine=engine, state__in=OPEN_STATES).exists():
         return None
     try:
+        # A savepoint: the error must not end the transaction of the round.
         with transaction.atomic():
             return _order_action(engine.pool, kind, role, engine, actor, why, at)
     except IntegrityError:

@@ -53,6 +53,7 @@ def follow_advice(
     if pool_automation_of(pool).frozen:
         raise AdviceError(f"{pool.name} is frozen. Unfreeze it first.")
     with transaction.atomic():
+        # Of two people who follow the same advice, the second waits here and then sees the actions of the first.
         runs = JobRun.objects.select_for_update().filter(job=job, shard=pool.pk, state=JobState.ACTIVE)
         run = runs.first() if job in ADVISING else None
         plan = _current(pool, run, job, advice, at)

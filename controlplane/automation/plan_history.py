@@ -81,6 +81,7 @@ def planned(
 def forget_plans(now: datetime) -> int:
     """Delete what is older than KEPT or above MAX_ROWS, and return how many."""
     deleted = PlanRecord.objects.filter(at__lt=now - KEPT).delete()[0]
+    # order_by() drops the model's ordering, whose columns would be part of DISTINCT.
     for pool, job in PlanRecord.objects.order_by().values_list("pool", "job").distinct():
         rows = PlanRecord.objects.filter(pool=pool, job=job).order_by("-at", "-pk")
         surplus = rows[MAX_ROWS : MAX_ROWS + 1].first()

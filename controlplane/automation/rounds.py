@@ -93,6 +93,7 @@ def bring_forward(pool: Pool, jobs: Collection[str]) -> None:
 
 def _round(job: str, lease: Lease, pool: Pool, every: timedelta, work: Work, clock: Clock) -> bool:
     at = clock()
+    # Read under the lease: its last holder may have stored a round until then.
     memory = JobRun.objects.values_list("memory", flat=True).get(pk=lease.run_id)
     try:
         memory = moved_back(memory, lease.went_back, at)
@@ -128,6 +129,7 @@ def store(lease: Lease, result: RoundResult, due: datetime) -> None:
             inputs=dict(result.inputs),
             plan=dict(result.plan),
             outcome=dict(result.outcome),
+            # An end without an owner: the run rests, and no worker takes it before it is due.
             lease_until=due,
             lease_owner="",
         )

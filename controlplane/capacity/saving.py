@@ -74,6 +74,7 @@ def installation_plan(now: float, asked: Prices) -> InstallationPlan | None:
     present: dict[str, int] = {}
     for region in Engine.objects.values_list("pool__region__slug", flat=True):
         present[region] = present.get(region, 0) + 1
+    # A fixed seed: the same log gives the same range at each reload.
     return InstallationPlan(capacity_plan(question, Random(0)), demand, present)
 
 

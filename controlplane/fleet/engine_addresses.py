@@ -51,6 +51,7 @@ def _by_name(engine: Engine) -> bool:
 
 def _moved(engine: Engine, answer: CheckedUrl) -> bool:
     before = urlsplit(engine.connect_url).hostname or ""
+    # Any of them: name servers rotate the order of a host's addresses.
     if before in answer.addresses:
         return False
     changes = {"connect_url": answer.connect_url}

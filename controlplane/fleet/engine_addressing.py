@@ -26,12 +26,12 @@ def engine_url_rules(pool: Pool | None = None) -> EngineUrlRules:
 def key_variable(engine: Engine) -> str:
     """Return the name of the variable whose key the engine is sent; empty: none.
 
-    The fleet's key goes to addresses in the networks of the engine's pool only. An https engine is its certificate's
-    host, whose address was checked when it was registered.
+    The fleet's key goes to addresses in the networks of the engine's pool only.
     """
     if engine.pool.engine_api_key_env:
         return engine.pool.engine_api_key_env
     parts = urlsplit(engine.connect_url)
+    # Its certificate names its host, whose addresses were checked when it was registered.
     if parts.scheme == "https":
         return FLEET_KEY
     try:

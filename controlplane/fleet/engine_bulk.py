@@ -44,6 +44,7 @@ def change_many(operations: Sequence[Operation], *, actor: Actor, dry_run: bool,
             if number not in addresses:
                 continue
             try:
+                # A savepoint each: after a failed statement, PostgreSQL would reject those of the next operations.
                 with transaction.atomic():
                     outcomes.append(_VERBS[operation["op"]](operation, addresses[number], actor, why))
             except (NotAllowedError, EngineNotEmptyError) as error:

@@ -103,6 +103,7 @@ def delete_engine(
     require(actor, Role.OPERATOR, engine.pool)
     with transaction.atomic():
         stored = locked(engine, expected)
+        # Of the locked row: the engine may have been returned to service meanwhile.
         _reject_unless_empty(stored, in_flight, lost=lost)
         recorded_change.delete(stored, "engine.delete", actor=actor, why=why)
 

@@ -74,6 +74,7 @@ def decode_upload(data: bytes) -> str:
     if len(data) > MAX_BYTES:
         raise UnreadablePasteError(f"The file has more than {MAX_BYTES >> 10} KiB; split it.")
     try:
+        # Spreadsheets begin a CSV file with a byte order mark.
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise UnreadablePasteError("The file is not UTF-8 text; save it as CSV in UTF-8.") from None

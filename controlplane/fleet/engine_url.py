@@ -161,6 +161,7 @@ def check_webhook_url(url: str, rules: EngineUrlRules, resolver: Resolver = reso
     Loopback, metadata services and our own database are rejected as for engines.
     """
     anywhere = replace(rules, networks=(ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0")))
+    # A query does not change which host is called, and engines' URLs may have none.
     return _check(url.partition("?")[0], _HTTP, anywhere, resolver)
 
 
@@ -169,6 +170,7 @@ def _check(url: str, schemes: dict[str, int | None], rules: EngineUrlRules, reso
     port = parts.port or schemes[parts.scheme]
     if not port:
         raise RejectedUrlError(f"{url} names no port")
+    # "metadata.google.internal." is the same host as without the dot.
     host = (parts.hostname or "").removesuffix(".")
     literal = _literal_address(host)
     addresses = [literal] if literal else [ipaddress.ip_address(text) for text in resolver(host, port)]

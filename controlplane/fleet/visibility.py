@@ -21,6 +21,7 @@ def visible_pools(actor: Actor) -> QuerySet[Pool]:
 def named_pool(actor: Actor, slug: str) -> Pool:
     """Return the pool that a body names as `pool`, if the actor may see it; raises InvalidFieldsError."""
     pools = visible_pools(actor).select_related("policy__live_version")
+    # PostgreSQL takes no NUL in a text.
     pool = pools.filter(slug=slug).first() if "\x00" not in slug else None
     if pool is None:
         raise problem("pool", "No such pool.")

@@ -77,6 +77,7 @@ def store_finished(collector: FleetCollector, columns: Sequence[Column], at: flo
         fine = write_columns(FINE_S, columns, markers, facts)
         coarse = _store_coarse(newest)
         forgotten = forget(at) if newest % FORGET_EVERY == 0 else 0
+    # After the commit: what a failed transaction held waits for the next run.
     collector.confirm(newest, markers[-1].number if markers else 0)
     return RollupRun(fine, coarse, forgotten)
 

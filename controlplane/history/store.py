@@ -87,6 +87,7 @@ def write_columns(
                     data=encode_part(column, pool_id, engine_rows, mine),
                 )
             )
+    # A process that lost its lease may have stored some of them.
     return len(Rollup.objects.bulk_create(rows, ignore_conflicts=True))
 
 

@@ -82,6 +82,7 @@ class FleetWindow:
 
     def _roster_of(self, sample: FleetSample) -> HistoryRoster:
         roster = roster_of(sample.engines)
+        # The same object while the topology stays: columns compare rosters by identity.
         if roster != self._roster:
             self._roster = roster
         return self._roster

@@ -62,6 +62,7 @@ def _store(rows: list[KvMoveRow]) -> None:
         for row in rows
     ]
     with transaction.atomic():
+        # A gateway reports an order again as its copy is used or dropped; the last report counts.
         KvMoveRecord.objects.bulk_create(
             orders, update_conflicts=True, unique_fields=["order_id"], update_fields=_REPORTED
         )

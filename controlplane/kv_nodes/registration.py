@@ -44,6 +44,7 @@ def report_node(name: str, fields: dict[str, Any], report: dict[str, Any], *, no
     require(actor, Role.OPERATOR)
     check_names(fields, NODE_FIELDS)
     content = _checked_report(report)
+    # Before the transaction, which would hold its lock while the names are resolved.
     changes = {**fields, **_checked_addresses(fields)}
     with transaction.atomic():
         node = KvNode.objects.select_for_update().filter(name=name).first()

@@ -31,6 +31,7 @@ def record(
     """Add one event; raises TransactionManagementError outside a transaction, so that no change goes unrecorded."""
     if not transaction.get_connection().in_atomic_block:
         raise transaction.TransactionManagementError("record belongs into the transaction of its change")
+    # Every change is recorded here, so that none can forget to mark its Idempotency-Key as used.
     note_effect(f"{verb} {object_id}")
     return AuditEvent.objects.create(
         at=timezone.now(),

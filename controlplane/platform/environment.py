@@ -27,6 +27,7 @@ class Environment:
     def text(self, name: str, default: str = "") -> str:
         """Return the value as written, or `default` where it is absent."""
         try:
+            # A file ends with a line break, which is no part of the secret in it.
             return str(self._values.str(name, default=default)).strip()
         except (OSError, ValueError, UnicodeError) as error:
             raise ImproperlyConfigured(f"{name}_FILE cannot be read: {error}") from error

@@ -62,6 +62,7 @@ def check_fields(thing: models.Model) -> None:
     """Raise InvalidFieldsError with every problem of the object's fields and constraints."""
     problems = [FieldProblem(field.attname, text) for field in _fields(thing) if (text := _unusable(thing, field))]
     try:
+        # The database evaluates constraints, and cannot take values such as NaN or a lone surrogate.
         thing.full_clean(exclude={field_problem.path for field_problem in problems}, validate_constraints=not problems)
     except ValidationError as error:
         problems += [
@@ -96,4 +97,5 @@ def _unusable(thing: models.Model, field: models.Field) -> str:
 
 
 def _breaks_lines(character: str) -> bool:
+    # Surrogates (Cs) have no form in UTF-8, in which databases and logs are written.
     return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")

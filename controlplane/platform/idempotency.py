@@ -70,6 +70,7 @@ def claim(caller: str, key: str, request_sha256: str) -> Claim:
                 "was lost with its process. Check what it changed; it is not repeated."
             )
         if record.status is None:
+            # The time is the claim's token, too: a first request that still runs no longer holds the record (_held).
             record.created_at = now
             record.save(update_fields=["created_at"])
     return record
@@ -101,6 +102,7 @@ def settle(claimed: Claim, status: int, body: Any, headers: dict[str, str]) -> N
 
 def forget(claimed: Claim) -> None:
     """Free the key of a request that has changed nothing."""
+    # A record with an effect stays, so that no repetition has the effect again.
     _held(claimed).filter(body__isnull=True).delete()
 
 

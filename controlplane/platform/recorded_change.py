@@ -75,6 +75,7 @@ def delete(thing: models.Model, verb: str, *, actor: Actor, expected: int | None
             stored.delete()
         except models.ProtectedError as error:
             raise InUseError(_who_needs(stored, error)) from error
+        # Of `thing`: delete() has cleared the primary key of `stored`.
         audit.record_for(actor, verb, thing, before=before, why=why)
         _publish(thing)
 

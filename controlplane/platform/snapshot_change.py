@@ -25,7 +25,9 @@ def record_change() -> None:
     if not transaction.get_connection().in_atomic_block:
         raise transaction.TransactionManagementError("record_change belongs into the transaction of its change")
     SnapshotVersion.objects.get_or_create(pk=SnapshotVersion.ONLY)
+    # In one statement, so that two transactions never get the same version.
     SnapshotVersion.objects.filter(pk=SnapshotVersion.ONLY).update(version=models.F("version") + 1)
+    # After the commit: a change that is rolled back publishes nothing.
     transaction.on_commit(_send)
 
 

@@ -107,6 +107,7 @@ class NewestIntake(Generic[Key, Value]):
         """
         with self._lock:
             newest = dict(self._newest)
+        # Outside the lock: the bus's thread must not wait for the database.
         settled, written = write(newest)
         with self._lock:
             for key in settled:

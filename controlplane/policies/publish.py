@@ -58,12 +58,13 @@ def change_policy(
 ) -> Policy:
     """Change POLICY_FIELDS; raises NotAllowedError, InvalidFieldsError, StaleRevisionError.
 
-    Only admins may drop the second approver: those whom it restrains could otherwise switch it off.
+    Only admins may drop the second approver.
     """
     require_all_pools(actor, policy)
     check_names(changes, POLICY_FIELDS)
     with transaction.atomic():
         stored = Policy.objects.select_for_update(of=("self",)).get(pk=policy.pk)
+        # Those whom it restrains could switch it off for a minute otherwise.
         if stored.needs_approval and changes.get("needs_approval") is False:
             require(actor, Role.ADMIN)
         return recorded_change.change(
@@ -105,6 +106,7 @@ def publish_version(version: PolicyVersion, *, instead_of: int | None, actor: Ac
     validated(version.document)
     with transaction.atomic():
         policy = _locked(version, instead_of)
+        # Under the policy's lock, which withdrawing an approval takes, too.
         require_approved(version)
         _activate(policy, version, PUBLISH, actor, why)
     return version
@@ -155,6 +157,7 @@ def _next_version(
 
 def _locked(version: PolicyVersion, instead_of: int | None) -> Policy:
     """Return the version's policy, locked; raises StalePolicyError unless version `instead_of` is live."""
+    # Of the policy alone: live_version may be NULL, and PostgreSQL locks no nullable side of a join.
     policy = Policy.objects.select_for_update(of=("self",)).select_related("live_version").get(pk=version.policy_id)
     live = policy.live_version
     if (live.number if live else None) != instead_of:
@@ -169,6 +172,7 @@ def _activate(policy: Policy, version: PolicyVersion, verb: str, actor: Actor, w
     )
     if not changed:
         raise StalePolicyError(policy, Policy.objects.select_related("live_version").get(pk=policy.pk).live_version)
+    # By a query: save() raises for a stored version, and the first time counts.
     PolicyVersion.objects.filter(pk=version.pk, published_at=None).update(published_at=timezone.now())
     version.refresh_from_db()
     before = plain_fields(live) if live else None

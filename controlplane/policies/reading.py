@@ -46,6 +46,7 @@ def visible_policies(actor: Actor) -> QuerySet[Policy]:
     policies = Policy.objects.select_related("live_version")
     if may(actor, Role.VIEWER):
         return policies
+    # By a subquery: the join to the pools would repeat a policy that several of them follow.
     return policies.filter(pk__in=Policy.objects.filter(seen_by(actor, "pools__")).values("pk"))
 
 

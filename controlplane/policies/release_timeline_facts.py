@@ -70,6 +70,7 @@ def _passages(policy: Policy, versions: Sequence[PolicyVersion]) -> tuple[dict[i
     for at, by, verb, before, after in rows:
         passage = Passage(at, by, after, verb == ROLL_BACK)
         began[after] = passage
+        # It is live again, so nothing has replaced it.
         ended.pop(after, None)
         if before is not None:
             ended[before] = passage

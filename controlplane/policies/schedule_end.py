@@ -21,6 +21,7 @@ _VERBS = {
 def end(schedule: ScheduledPublish, state: ScheduleState, *, actor: Actor, problem: str = "", why: str = "") -> bool:
     """End a waiting one; False if it had ended already. Call it in the transaction of its cause."""
     waiting = ScheduledPublish.objects.filter(pk=schedule.pk, state=ScheduleState.WAITING)
+    # The job, a person, and a publish by hand may end it at the same moment; one of them does.
     if not waiting.update(
         state=state, problem=problem[:500], ended_at=timezone.now(), revision=models.F("revision") + 1
     ):

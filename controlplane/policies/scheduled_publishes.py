@@ -117,22 +117,24 @@ def carry_out(pk: int, now: datetime, *, grace: timedelta) -> str | None:
     """Publish what is due, or store why it cannot be; return the new state, None where another process was faster.
 
     One transaction holds the end of the scheduled publish and the publish, so that a process that dies in between has
-    done nothing and two processes cannot both do it. One that is later than `grace` fails: a change meant for the night
-    must not happen in working hours.
+    done nothing and two processes cannot both do it. One that is later than `grace` fails.
     """
     with transaction.atomic():
         schedule = _schedules().select_for_update(of=("self",)).filter(pk=pk).first()
         if schedule is None or schedule.state != ScheduleState.WAITING:
             return None
+        # A change that is meant for the night must not happen in working hours.
         if now - schedule.at > grace:
             return _failed(schedule, _missed(schedule, now, grace))
         try:
             with transaction.atomic():
+                # In a savepoint: a rejected publish is undone, and the outer transaction stores why.
                 actor = _actor_of(schedule)
                 end(schedule, ScheduleState.PUBLISHED, actor=actor)
                 why = schedule.why or schedule.version.message
                 publish_version(schedule.version, instead_of=schedule.instead_of, actor=actor, why=why)
         except _REJECTIONS as error:
+            # Read again: the savepoint was undone in the database, and not in the object.
             return _failed(_schedules().get(pk=pk), str(error))
     return ScheduleState.PUBLISHED.value
 

@@ -45,10 +45,8 @@ def abandon_runs(now: datetime) -> int:
 
 
 def forget_runs(now: datetime) -> int:
-    """Delete runs that ended KEPT ago, except the newest of each job and shard, and return how many.
-
-    The newest stays because the next run's fencing token continues from it.
-    """
+    """Delete runs that ended KEPT ago, except the newest of each job and shard, and return how many."""
+    # The newest stays: the fencing token of the next run continues from it.
     newer = JobRun.objects.filter(job=OuterRef("job"), shard=OuterRef("shard"), pk__gt=OuterRef("pk"))
     deleted, _ = JobRun.objects.filter(Exists(newer), finished_at__lt=now - KEPT).delete()
     return deleted

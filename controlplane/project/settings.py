@@ -129,6 +129,7 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
         # Seconds that a writer waits for another: on a machine short of CPU time the jobs, which have the lowest
         # priority, hold the lock for long, and a click must not be lost by that.
         "timeout": 20,
+        # WAL lets pages read while a job writes.
         "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA journal_size_limit=67108864;",
     }
 
@@ -213,6 +214,7 @@ AUDIT_RETENTION_DAYS = env.whole_number("HEADWAY_AUDIT_RETENTION_DAYS", default=
 CONTENT_SECURITY_POLICY: dict[str, Any] = {
     "DIRECTIVES": {
         "default-src": ["'self'"],
+        # No inline script or style: text that slips into a page as markup runs nothing.
         "script-src": ["'self'"],
         "style-src": ["'self'"],
         "connect-src": ["'self'"],
@@ -223,12 +225,14 @@ CONTENT_SECURITY_POLICY: dict[str, Any] = {
         "form-action": ["'self'"],
     }
 }
+# On this machine alone, the console is used without TLS.
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = not LOOPBACK_ONLY
 SESSION_ENGINE = "web.shell.session_store"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 SECURE_HSTS_SECONDS = 0 if LOOPBACK_ONLY else 31_536_000
 SECURE_REFERRER_POLICY = "same-origin"
+# Only on request: without a proxy that sets the header, every client could claim TLS.
 SECURE_PROXY_SSL_HEADER = (
     ("HTTP_X_FORWARDED_PROTO", "https") if env.flag("HEADWAY_BEHIND_TLS_PROXY", default=False) else None
 )
@@ -287,6 +291,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
 }
 
 USE_TZ = True
+# Two operators in different zones then mean the same time (decision 16).
 TIME_ZONE = "UTC"
 USE_I18N = False
 LOG_LEVEL = env.choice("HEADWAY_LOG_LEVEL", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))

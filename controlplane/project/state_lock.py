@@ -34,6 +34,7 @@ def hold_state(state_dir: Path) -> IO[str]:
     held file.
     """
     state_dir.mkdir(parents=True, exist_ok=True)
+    # Append mode truncates nothing: another process may hold the file, with its pid in it.
     file = (state_dir / FILE_NAME).open("a+", encoding="ascii")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -53,6 +54,7 @@ def holder(state_dir: Path) -> str | None:
     try:
         with (state_dir / FILE_NAME).open("r", encoding="ascii") as file:
             try:
+                # Shared, so that two askers do not take each other for the holder.
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except OSError:
                 return file.read(32).strip() or "unknown"

@@ -57,6 +57,7 @@ def continue_above(served: int) -> bool:
         before = counter.version
         if before >= served:
             return False
+        # `record_change` raises it above.
         counter.version = served
         counter.save(update_fields=["version"])
         audit.record(ACTOR, VERB, "snapshot", "", before={"version": before}, after={"version": served + 1}, why=WHY)

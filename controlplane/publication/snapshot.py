@@ -67,6 +67,7 @@ _publishing = threading.Lock()
 
 def publish() -> Snapshot:
     """Publish the committed state and return it, never below a published version; repeating it is harmless."""
+    # First: gateways reject every version below one that they have served.
     continue_above(version_on_bus())
     with _publishing:
         snapshot = build_snapshot(at=time.time())

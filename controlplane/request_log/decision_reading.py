@@ -34,6 +34,7 @@ def find_decision(actor: Actor, decision_id: str) -> FoundDecision | None:
     visible = visible_decisions(actor)
     row = visible.filter(decision_id=decision_id).first()
     if row is None:
+        # Before the clients' ids: a decision that is not stored yet has this very id.
         live = _live(actor, decision_id)
         if live is not None:
             return FoundDecision(live, None)

@@ -74,6 +74,7 @@ def keep(intake: RequestIntake) -> StoredCounts:
             return StoredCounts()
         values = received.take(MOST_BATCHES)
         stored = store(values, intake.hindsight)
+        # They are stored: a failure below must not give them back.
         values = []
         intake.requests += stored.requests
         intake.decisions += stored.decisions

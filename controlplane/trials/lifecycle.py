@@ -26,4 +26,5 @@ def forget_ended(model: type[Model], unfinished: Q, at_most: int) -> int:
     if len(kept) < at_most:
         return 0
     deleted = rows.filter(pk__lt=kept[-1]).exclude(unfinished).delete()[1]
+    # By model: the total includes the rows to which the deletion cascades.
     return deleted.get(model._meta.label, 0)

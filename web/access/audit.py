@@ -41,6 +41,7 @@ def audit(request: HttpRequest) -> HttpResponse:
     problem, events, older, newer, total = "", [], None, None, 0
     try:
         matches = search(actor, wanted)
+        # Up to a limit: PostgreSQL would read every row that matches.
         total = matches[: COUNT_LIMIT + 1].count()
         events, newer, older = _page(matches, request.GET)
     except UnreadableFilterError as error:

@@ -93,6 +93,7 @@ def _create(request: HttpRequest) -> HttpResponse:
             key, text = create_api_key(tenant, actor=console_actor(request), why=why(request), **values)
     except InvalidFieldsError as error:
         return _page(request, creating=True, problems=error.problems, status=422)
+    # No redirect, as after other forms: the text is stored nowhere, so this answer alone can show it.
     return _page(request, made=key, text=text)
 
 

@@ -33,6 +33,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
     password = request.POST.get("password", "")
     address = client_address(request)
     throttle = LoginThrottle()
+    # Charged before the check: attempts that come at once would all pass otherwise.
     if wait_s := throttle.attempt(name, address):
         return _try_later(request, target, name, wait_s)
     # An over-long password is rejected before it is hashed: hashing megabytes is an attack on us.
@@ -43,6 +44,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
                 return _try_later(request, target, name, 1)
             user = authenticate(request, username=name, password=password)
     if user is None:
+        # The same words for a name that does not exist: they must not reveal who has an account.
         return _form(request, target, name, "Name and password do not match.")
     throttle.succeeded(name, address)
     login(request, user)
@@ -70,6 +72,7 @@ def _form(request: HttpRequest, target: str, name: str = "", error: str = "", st
 def _safe_next(request: HttpRequest) -> str:
     """Return the wanted page if it belongs to this site, else the Fleet page."""
     wanted = request.POST.get("next") or request.GET.get("next") or ""
+    # A link to the login page must not lead to another site.
     allowed = url_has_allowed_host_and_scheme(
         wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()
     )

@@ -60,6 +60,7 @@ def note_sessions(get_response: Callable[[HttpRequest], HttpResponse]) -> Callab
         if session_key and request.session.accessed and request.user.is_authenticated and _seen.is_due(session_key):
             with database_writes().attempted():
                 seen(session_key, timezone.now())
+                # A session that began while the database was not writable has no row yet.
                 if not ConsoleSession.objects.filter(session_key=session_key).exists():
                     _begin(request, request.user)
         return response

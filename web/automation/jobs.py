@@ -87,6 +87,7 @@ def _page(request: HttpRequest, *, opened: JobRun | None = None, problem: str = 
         rows=[run_row(run, now) for run in page.object_list],
         paging=page,
         job=job,
+        # order_by() drops the model's ordering, whose columns would be part of DISTINCT.
         names=[(name, title(name)) for name in sorted(set(runs.order_by().values_list("job", flat=True).distinct()))],
         failed=failed,
         problem=problem,

@@ -137,6 +137,7 @@ def _seen(pool: Pool, now: datetime) -> tuple[dict[str, EngineSample], PoolSampl
 
 def _plans(pool: Pool) -> list[PlanRecord]:
     """Return the newest plans that wanted an action."""
+    # The list shows neither, and a plan of a large fleet is long.
     plans = PlanRecord.objects.filter(pool=pool.slug, changes=True).defer("plan", "figures")
     return list(plans.order_by("-at", "-pk")[:SHOWN_PLANS])
 

@@ -101,6 +101,7 @@ def _engine(engine_id: str, actor: Actor) -> Engine:
     """Return the engine, if the actor may see its pool; 404 otherwise."""
     engine = get_object_or_404(Engine.objects.select_related("pool", "health"), engine_id=engine_id)
     if not may(actor, Role.VIEWER, engine.pool):
+        # Not 403, which would reveal that a hidden pool has an engine of this id.
         raise Http404("engine")
     return engine
 

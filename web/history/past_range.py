@@ -89,6 +89,7 @@ def _moment(end: str, at: float) -> float | None:
     except ValueError:
         raise BadRangeError(f"end must be unix seconds, not {end!r}.") from None
     oldest = at - max(KEPT_S.values())
+    # In this form, NaN is rejected, too.
     if not oldest <= moment <= at + 86_400:
         raise BadRangeError("end must be within the last 30 days; older history is deleted.")
     return moment if moment < at else None

@@ -66,6 +66,7 @@ class FleetFeed:
             if self._started:
                 return
             self._started = True
+        # Outside the lock: subscribing calls `take` at once with the newest sample.
         self._ends = [
             samples.subscribe(self.take),
             bus.subscribe(HOUR_TOPIC, lambda _topic, value: self.take_hour(value)),

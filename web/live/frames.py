@@ -175,7 +175,9 @@ def pack(
 ) -> bytes:
     """Return a frame; `now` and `hour` are rows in the order of the roster and of the pools."""
     head = {**head, "rejections": _rejections(pool_ids, columns)}
+    # The browser's JSON has no NaN.
     text = json.dumps(head, separators=(",", ":"), allow_nan=False).encode()
+    # In the browser, a Float32Array begins at a multiple of four bytes.
     text += b" " * (-len(text) % 4)
     parts = [struct.pack("<I", len(text)), text, _floats(now)]
     parts += [_engine_floats(columns, roster, index) for index in range(len(WIRE_FLOATS))]

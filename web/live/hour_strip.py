@@ -51,5 +51,6 @@ class HourStrip:
         for index, peaks in self._columns:
             if index >= first and pool_id in peaks:
                 known = values[index - first]
+                # Of the column in which this process started it received only a part.
                 values[index - first] = peaks[pool_id] if math.isnan(known) else max(known, peaks[pool_id])
         return values

@@ -73,6 +73,7 @@ class SessionWatch:
                 # Admitted viewers stay while nothing can be checked; the next check decides.
                 logger.warning("sessions cannot be checked now", extra={"error": type(error).__name__})
                 continue
+            # Those that joined during the query are judged by the next one. A list: `leave` changes the set.
             for watched in [item for item in self._watched if item.seat in asked]:
                 watched.ended = watched.seat not in scopes
                 if watched.ended or scopes[watched.seat] != watched.scope:
@@ -85,6 +86,7 @@ def scopes_of(seats: Iterable[Seat]) -> dict[Seat, Scope]:
     asked = frozenset(seats)
     keys = Session.objects.filter(session_key__in={key for key, _ in asked}, expire_date__gt=timezone.now())
     users = User.objects.filter(pk__in={user for _, user in asked}, is_active=True)
+    # They began while the database was not writable, and are in no table.
     held = {key for key, _ in asked if key in held_sessions}
     stored = held | set(keys.values_list("session_key", flat=True))
     may_all = dict(users.values_list("pk", "is_superuser"))

@@ -24,6 +24,7 @@ class SteadyVerdict:
 
         A lost engine is reported at once.
         """
+        # Below 0 the clock was set back: the sentence would stay until its time is reached again.
         keeps = 0 <= at - self._at < STAYS_S and not (_is_lost(verdict) and not _is_lost(self._shown))
         if self._shown is None or (verdict != self._shown and not keeps):
             self._shown, self._at = verdict, at

@@ -37,6 +37,7 @@ class Viewer:
 
     def offer(self, seq: int, frame: bytes) -> None:
         """Put the frame into the mailbox, in place of an unread one."""
+        # While the process ends, call_soon_threadsafe raises on a closed loop.
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._take, seq, frame)
 
@@ -81,6 +82,7 @@ class Viewer:
         self._keyframe_seq = seq
 
     def _take(self, seq: int, frame: bytes) -> None:
+        # The keyframe that was sent, or that will be, holds the frame's state.
         if seq <= self._keyframe_seq or self._paused or self._wants_keyframe:
             return
         self._frame = frame

@@ -115,6 +115,7 @@ def go_back(request: HttpRequest, slug: str) -> HttpResponse:
         return rejected(request, state)
     instead_of = version_number(request.POST.get("instead_of"))
     live = state.live
+    # The second click of a double click: the copy is live already.
     if live and live.based_on == instead_of and completed(live.document) == completed(version.document):
         return _published(slug, live)
     problem = mistyped(roll_back_question(state, version), request.POST.get("typed", "").strip())

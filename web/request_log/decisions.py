@@ -86,6 +86,7 @@ def decisions_tap(request: HttpRequest) -> HttpResponse:
         shown = strip(matches, span_of(wanted, time()), int(time() * 1000)) if "strip" in request.GET else None
     except UnreadableFilterError as error:
         return JsonResponse({"error": str(error)}, status=400)
+    # They were read in the order of storing; the table is in that of arrival.
     fresh.sort(key=lambda row: (-row.at_ms, -row.pk))
     return JsonResponse(
         {

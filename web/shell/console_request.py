@@ -26,6 +26,7 @@ def console_actor(request: HttpRequest) -> Actor:
 def go(address: str, **parameters: str) -> HttpResponse:
     """Return the redirect after a change."""
     answer = HttpResponseRedirect(with_query(address, **parameters))
+    # The browser then gets the page, and a reload does not send the form again.
     answer.status_code = 303
     return answer
 

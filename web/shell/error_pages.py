@@ -140,6 +140,7 @@ def show_wrong_methods(get_response: Handler) -> Handler:
 
 
 def _page(request: HttpRequest, status: int, title: str, sentence: str) -> HttpResponse:
+    # A request may fail in middleware that runs before the user is known.
     signed_in = hasattr(request, "user") and request.user.is_authenticated
     template = "shell/error.html" if signed_in else "shell/error_alone.html"
     return render(request, template, _words(request, status, title, sentence), status=status)

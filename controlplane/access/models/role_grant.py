@@ -21,6 +21,7 @@ class RoleGrant(models.Model):
         ordering = ("user", "pool__slug")
         constraints = (
             models.UniqueConstraint(fields=("user", "pool"), name="role_once_per_pool"),
+            # SQL counts NULLs as distinct, so the constraint above allows a second role without a pool.
             models.UniqueConstraint(fields=("user",), condition=models.Q(pool=None), name="role_once_everywhere"),
             models.CheckConstraint(condition=models.Q(role__in=Role.values), name="role_known"),
             models.CheckConstraint(

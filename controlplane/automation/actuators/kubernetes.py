@@ -53,6 +53,7 @@ class KubernetesActuator(Actuator):
             return ActuatorAnswer(
                 ActionProgress.UNDER_WAY, f"pod {name}-{ordinal} starts", engine=self._engine(name, ordinal)
             )
+        # Stored before the patch: a repetition, and other orders, must know the scale that this one wants.
         wanted = self._next_replicas(name, order)
         return ActuatorAnswer(
             ActionProgress.UNDER_WAY,
@@ -108,6 +109,7 @@ class KubernetesActuator(Actuator):
         replicas = self._read(name).spec.replicas or 0
         wanted = self._wanted_by_others(order, OPEN_STATES)
         registered = set(Engine.objects.filter(pool=order.pool).values_list("name", flat=True))
+        # A failed start leaves its pod where others are above it (undo); the next start takes that pod.
         left = {
             wanted_by_other
             for wanted_by_other in self._wanted_by_others(order, (ActionState.FAILED,)) - wanted
@@ -132,6 +134,7 @@ class KubernetesActuator(Actuator):
             return
         if not up and now != replicas + 1:
             raise ActuatorError(f"StatefulSet {name} was scaled to {now} meanwhile.")
+        # With the version that was read, the API server rejects the patch (409) if another one came first.
         body = {"metadata": {"resourceVersion": scale.metadata.resource_version}, "spec": {"replicas": replicas}}
         self._asked(
             self._apps().patch_namespaced_stateful_set_scale,
@@ -154,6 +157,7 @@ class KubernetesActuator(Actuator):
             return call(*args, **options)
         except ApiException as error:
             said = f"Kubernetes answered {error.status} ({error.reason})."
+            # None of these passes by itself; 409, 429 and 5xx may.
             if error.status in (400, 403, 404, 422):
                 raise RejectedActionError(said) from error
             raise ActuatorError(said) from error

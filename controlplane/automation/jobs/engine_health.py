@@ -63,6 +63,7 @@ def judge(turn: Round, *, observed: FleetObservation) -> RoundResult:
     )
     if mode == ACT:
         result.effects.append(partial(_put, turn, plan.verdicts, settings))
+    # A frozen pool keeps the verdicts that it has: freezing must not send work to a sick engine.
     elif mode != FROZEN:
         result.effects.append(partial(_readmit_all, turn.pool, turn.at))
     return result

@@ -36,11 +36,7 @@ def rebalance() -> None:
 
 
 def even_out(turn: Round, *, observed: FleetObservation, bus: Bus) -> RoundResult:
-    """Return the result of one round for one pool.
-
-    Gateways keep an order for half a minute, so it is sent in each round while the automation acts, and a frozen pool
-    returns to its usual candidates by itself.
-    """
+    """Return the result of one round for one pool."""
     policy = pool_policy(turn.pool)
     settings = policy.automation.rebalance
     mode = mode_in_force(turn.pool, settings.mode)
@@ -67,6 +63,8 @@ def even_out(turn: Round, *, observed: FleetObservation, bus: Bus) -> RoundResul
         outcome={},
     )
     if mode == ACT:
+        # In each round: gateways keep an order for half a minute, so that a frozen pool returns to its usual
+        # candidates by itself.
         result.effects.append(partial(_publish_later, bus, _order(turn, plan)))
     return result
 
@@ -80,6 +78,7 @@ def _order(turn: Round, plan: RebalancePlan) -> RebalanceOrder:
     return RebalanceOrder(
         pool_id=turn.pool.slug,
         at=turn.now_s,
+        # Gateways drop the order of an older lease.
         fence=turn.lease.fencing_token,
         widened=plan.widened,
         moves=tuple(MoveOrder(move.engine_id, move.at_most) for move in plan.moves),

@@ -66,6 +66,7 @@ class EngineAction(models.Model):
         constraints = (
             models.CheckConstraint(condition=models.Q(kind__in=ActionKind.values), name="engine_action_kind_known"),
             models.CheckConstraint(condition=models.Q(state__in=ActionState.values), name="engine_action_state_known"),
+            # Two automations may order the same engine at the same moment (plan_actions).
             models.UniqueConstraint(
                 fields=("engine",),
                 condition=models.Q(state__in=("wanted", "draining", "sent"), engine__isnull=False),

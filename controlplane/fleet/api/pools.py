@@ -216,6 +216,7 @@ class OnePool(Changeable, Deletable):
     def body(self, current: Any = None) -> dict[str, Any]:
         """Return the checked body; reject one that does not state whether an observing pool is to route."""
         values = super().body(current)
+        # The default is to route, and a pool must not begin to route because a body omits the mode.
         if self.request.method == "PUT" and current.mode == PoolMode.OBSERVE and "mode" not in values:
             raise problem("mode", _SAY_THE_MODE)
         return values

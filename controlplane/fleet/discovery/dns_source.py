@@ -8,14 +8,12 @@ from controlplane.fleet.engine_url import Resolver, UnresolvedHostError, bracket
 
 
 def engines_of_name(source: DiscoverySource, resolver: Resolver = resolve) -> list[FoundEngine]:
-    """Return an engine per A and AAAA record; raises DiscoveryOutageError where there is none.
-
-    A name without addresses is indistinguishable from a name server that lost its zone.
-    """
+    """Return an engine per A and AAAA record; raises DiscoveryOutageError where there is none."""
     try:
         addresses = sorted(set(resolver(source.location, source.port)))
     except UnresolvedHostError as error:
         raise DiscoveryOutageError(str(error)) from error
+    # Indistinguishable from a name server that lost its zone.
     if not addresses:
         raise DiscoveryOutageError(f"{source.location} has no address")
     return [

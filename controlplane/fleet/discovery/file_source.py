@@ -18,10 +18,7 @@ from controlplane.fleet.engine_url import RejectedUrlError, normal_url
 
 
 def engines_of_file(source: DiscoverySource) -> list[FoundEngine]:
-    """Return the engines listed; raises DiscoveryOutageError unless every line can be read and one engine is listed.
-
-    An empty file may be one that is being written, so it removes no engine.
-    """
+    """Return the engines listed; raises DiscoveryOutageError unless every line can be read and one engine is listed."""
     try:
         with Path(source.location).open("rb") as file:
             lines = parse_lines(split_lines(decode_upload(file.read(MAX_BYTES + 1))))
@@ -29,6 +26,7 @@ def engines_of_file(source: DiscoverySource) -> list[FoundEngine]:
         raise DiscoveryOutageError(f"{source.location} cannot be read: {error.strerror}") from error
     except UnreadablePasteError as error:
         raise DiscoveryOutageError(f"{source.location}: {error}") from error
+    # It may be one that is being written, so it removes no engine.
     if not lines:
         raise DiscoveryOutageError(f"{source.location} lists no engine")
     engines = []

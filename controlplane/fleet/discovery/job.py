@@ -69,6 +69,7 @@ def scan_source(source: DiscoverySource, shard: int, scan: Scan) -> None:
     before = JobRun.objects.get(pk=lease.run_id).progress
     # After a change of the setting the shard's progress belongs to another source.
     progress = _scanned(source, before if before.get("source") == source.name else {}, scan)
+    # Logged once, not with every scan of an outage.
     if progress["problem"] and progress["problem"] != before.get("problem"):
         logger.warning("discovery is incomplete", extra={"source": source.name, "problem": progress["problem"]})
     held = renew(lease, LEASE, progress=progress)

@@ -51,10 +51,7 @@ class _Pods(msgspec.Struct):
 
 
 def engines_of_cluster(source: DiscoverySource, connection: client.ApiClient | None = None) -> list[FoundEngine]:
-    """Return the running pods; raises DiscoveryOutageError while the cluster does not answer.
-
-    An empty list from a cluster is believed: a scale of zero has one.
-    """
+    """Return the running pods; raises DiscoveryOutageError while the cluster does not answer."""
     try:
         connection = connection or _connection()
         selector, port = source.what, source.port
@@ -64,6 +61,7 @@ def engines_of_cluster(source: DiscoverySource, connection: client.ApiClient | N
         answer = client.CoreV1Api(connection).list_namespaced_pod(
             source.location,
             label_selector=selector,
+            # From the API server's cache: a consistent read of all pods every few seconds would be a load on etcd.
             resource_version="0",
             _request_timeout=TIMEOUT_S,
             _preload_content=False,
@@ -77,6 +75,7 @@ def engines_of_cluster(source: DiscoverySource, connection: client.ApiClient | N
         raise DiscoveryOutageError(f"Kubernetes did not answer ({type(error).__name__})") from error
     except msgspec.DecodeError as error:
         raise DiscoveryOutageError("Kubernetes returned an unexpected answer") from error
+    # An empty list is believed, unlike that of a file or a name: a scale of zero has one.
     return [engine for pod in pods if (engine := _as_engine(pod, port)) is not None]
 
 

@@ -1,7 +1,7 @@
 """Brings the engines of one source in line with its list: registers, moves, drains, deletes, returns.
 
 An engine listed as not ready gets no new work and finishes what it has, unless no other engine of its pool would be
-left: where all fail their readiness probes, the engines may only be slow.
+left.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class Reconciliation:
         """
         ours = list(Engine.objects.select_related("pool").filter(pool=self._pool, source=self._source))
         by_url, by_name = {our.url: our for our in ours}, {our.name: our for our in ours}
+        # By name, too: a pod that is rescheduled may keep its name and gets another address.
         listed = [(item, by_url.get(item.url) or by_name.get(item.name)) for item in listed_engines]
         seen = {engine.engine_id for _, engine in listed if engine is not None}
         for listed_engine, engine in listed:
@@ -102,6 +103,7 @@ class Reconciliation:
         waiting = [engine for engine in waiting if engine.desired_state == DesiredState.READY]
         others = Engine.objects.filter(pool=self._pool, desired_state=DesiredState.READY)
         if waiting and not others.exclude(pk__in=[engine.pk for engine in waiting]).exists():
+            # Where all of them fail their readiness probes, they may only be slow.
             kept = count(len(waiting), "engine serves", "engines serve")
             self.done.problems.append(f"no engine is ready; {kept} until another one does")
             return
@@ -159,6 +161,7 @@ def _drain(engine: Engine, why: str) -> None:
 def _move(engine: Engine, url: str) -> None:
     """Store another address: another process has it, so it is checked before it serves again."""
     with transaction.atomic():
+        # The sockets had the old address; the preflight stores those that the engine reports.
         moved = {"url": url, "kv_events_endpoint": "", "kv_replay_endpoint": ""}
         engine = change_engine(engine, moved, actor=ACTOR, expected=engine.revision, why="It has another address")
         set_desired_state(engine, DesiredState.MAINTENANCE, actor=ACTOR, why="set to serve after its preflight")

@@ -25,6 +25,7 @@ def engines_of_service(source: DiscoverySource, resolver: dns.resolver.Resolver 
         raise DiscoveryOutageError(
             f"{source.location} has no SRV record: {str(error) or type(error).__name__}"
         ) from error
+    # A target of "." states that the service is not offered (RFC 2782).
     records = [record for record in answer if record.target != dns.name.root]
     if not records:
         raise DiscoveryOutageError(f"{source.location} says that there is no such service")

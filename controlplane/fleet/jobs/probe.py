@@ -93,6 +93,7 @@ class ShardHolder:
             waited_s = now_s - self._free_since.setdefault(shard, now_s)
             if len(self.held) >= PREFERRED_SHARDS and waited_s < SPARE_S:
                 continue
+            # Read before the database writes the end, so that probing never outlasts the lease.
             asked_s = time.monotonic()
             lease = acquire(JOB, self._owner, LEASE, shard=shard)
             self._free_since.pop(shard, None)
@@ -171,6 +172,7 @@ class ShardHolder:
     def _drop_all(self) -> list[_Held]:
         dropped = list(self.held.values())
         for held in dropped:
+            # All at once, so that their last reads end together and not one after the other.
             held.until_s = 0.0
         for held in dropped:
             self._end(held)

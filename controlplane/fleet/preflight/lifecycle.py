@@ -73,6 +73,7 @@ def start_preflight(engine: Engine, *, actor: Actor, then_ready: bool = False) -
     now = timezone.now()
     runs = JobRun.objects.filter(job=JOB, shard=engine.pk)
     with transaction.atomic():
+        # First: an engine has one active run (job_run_active_once).
         runs.filter(state=JobState.ACTIVE).update(
             state=JobState.ABANDONED,
             finished_at=now,

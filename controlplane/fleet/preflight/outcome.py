@@ -95,6 +95,7 @@ def _apply(run: JobRun, expected: int, source: EventSource, block_tokens: int | 
             expected = engine.revision
             done.append("Its event socket is stored.")
         if run.inputs.get("then_ready"):
+            # Alone: each rank of a process has a preflight of its own.
             set_desired_state(engine, DesiredState.READY, actor=actor, expected=expected, why=WHY, alone=True)
             done.append("It is serving.")
     return " ".join(done)

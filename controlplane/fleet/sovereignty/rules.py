@@ -58,6 +58,7 @@ def replace_sovereignty(
     """
     require(actor, Role.ADMIN)
     changes = {"document": as_json(checked_document({**row.document, **given}))}
+    # The change locks the stored row, so there must be one.
     Sovereignty.objects.get_or_create(pk=Sovereignty.ONLY)
     return recorded_change.change(row, changes, "sovereignty.change", actor=actor, expected=expected, why=why)
 

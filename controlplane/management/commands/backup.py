@@ -42,6 +42,7 @@ class Command(BaseCommand):
             raise CommandError(f"{folder} cannot be created: {error.strerror}. Name a new folder.") from error
         connection.ensure_connection()
         with closing(sqlite3.connect(folder / DATABASE)) as copy:
+            # SQLite's own copy: one moment, the write-ahead log included, while the program goes on writing.
             connection.connection.backup(copy)
         if (settings.STATE_DIR / SECRETS).exists():
             shutil.copy2(settings.STATE_DIR / SECRETS, folder / SECRETS)

@@ -146,6 +146,7 @@ def _take_preflights() -> None:
     try:
         preflight()
     finally:
+        # A thread has connections of its own, and Django closes them only after requests.
         connections.close_all()
 
 

@@ -141,6 +141,7 @@ class Command(BaseCommand):
             raise CommandError("No process accepts a second secret: no rotation is under way.")
         if not forced:
             _reject_for(sentence for item in under_way for sentence in item.still_needed)
+        # Before the old key is removed: sessions that were not used since step 2 would end with it.
         signed = sign_all_again()
         said = f"Console sessions signed with the key in use: {signed}. "
         if own is None:
@@ -197,6 +198,7 @@ def _asked(own: FirstRunSecrets | None) -> tuple[Holders, list[Rotation]]:
         if holder_of_state(settings.STATE_DIR) is None or not hub.exists():
             return Holders(()), rotations(Holders(()), own_secrets(_nodes_keyring(own)), time.time())
         os.environ[LOCAL_BUS] = hub_url(hub)
+        # This process may have made a bus in its memory, before the address was known.
         get_bus.cache_clear()
     holders = holder_questions().holders()
     return holders, rotations(holders, own_secrets(_nodes_keyring(own)), time.time())
@@ -239,6 +241,7 @@ def _keep(changed: FirstRunSecrets, step: str) -> None:
     """Write the file, and record the step in the audit."""
     with transaction.atomic():
         audit.record(command("secrets"), f"secrets.{step}", "secrets", FILE_NAME)
+        # Last: if the file cannot be written, the event is rolled back.
         keep_secrets(settings.STATE_DIR, changed)
 
 

@@ -57,6 +57,7 @@ class Command(BaseCommand):
                 if rows:
                     after = rows[-1].pk
                 if left and len(rows) < MOST_AT_ONCE:
+                    # Django does it between requests, of which a command has none: a broken connection would stay.
                     close_old_connections()
                     time.sleep(POLL_S)
         except UnreadableFilterError as error:

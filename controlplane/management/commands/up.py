@@ -118,6 +118,7 @@ class Command(BaseCommand):
             with alone():
                 _migrate_if_needed()
                 secrets = _seeded(demo=options["demo"])
+                # Now: no gateway reports its version yet, and changes made until one does would reach none.
                 continue_above(_last_known_good())
             children = _demo_children(options) if options["demo"] else []
             kv_environment = secrets.kv_environment if options["demo"] and not options["regions"] else {}
@@ -135,6 +136,7 @@ class Command(BaseCommand):
             supervisor=supervisor,
             follow_topology=lambda: engines.run(get_bus(), SNAPSHOT_TOPIC),
             children=children,
+            # With Redis, `manage.py worker` runs them.
             with_jobs=not settings.REDIS_URL,
             kv_environment=kv_environment,
             on_ready=lambda: self._greet(options, secrets, log_dir, children),

@@ -63,6 +63,7 @@ def _database_failed(error: Exception, _view: Any) -> ProblemError | None:
     cause = cause_of(error)
     if cause is not None:
         database_writes().failed(error)
+    # Without a cause, such as for a missing column, the fault is ours: 500, since a retry would not help.
     return None if cause is None else database_away(cause)
 
 
@@ -82,6 +83,7 @@ def _framework_problem(error: exceptions.APIException) -> ProblemError:
     if challenge := getattr(error, "auth_header", None):
         headers["WWW-Authenticate"] = challenge
     if (wait_s := getattr(error, "wait", None)) is not None:
+        # Whole seconds, rounded up: a client that waits a fraction less is rejected again.
         headers["Retry-After"] = str(int(wait_s) + 1)
     if isinstance(error, exceptions.ValidationError):
         return ProblemError(400, _WRONG_FIELDS, _flattened(error.detail, ""), headers=headers)

@@ -61,6 +61,7 @@ def _made(claimed: Claim, shown_once: frozenset[str], make: Answer) -> Response:
         on_failure.callback(forget, claimed)
         with under(claimed):
             response = make()
+        # The effect is committed: a failure from here on must not free the key.
         on_failure.pop_all()
     headers = {name: response[name] for name in _KEPT_HEADERS if name in response}
     settle(claimed, response.status_code, _without(response.data, shown_once), headers)

@@ -28,8 +28,10 @@ class KeyAuthentication(BaseAuthentication):
         scheme, _, text = header.partition(" ")
         text = text.strip()
         if scheme.lower() != "bearer" or not text.startswith(KEY_START) or len(text) > MAX_KEY_LENGTH:
+            # Raised, not None: a wrong key must not fall through to the browser's session.
             raise AuthenticationFailed("The Authorization header must be 'Bearer hw_…' with one of our API keys.")
         key = ApiKey.objects.select_related("tenant").filter(sha256=hash_api_key(text), revoked_at=None).first()
+        # The row may still be in force: keys are revoked over the bus while the database cannot be written.
         if key is None or bus_revocations().revokes(key.sha256):
             raise AuthenticationFailed("This API key is unknown or revoked; create one under Access.")
         if key.expires_at is not None and key.expires_at <= timezone.now():

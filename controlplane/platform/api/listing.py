@@ -54,6 +54,7 @@ class Filter:
         return rows.filter(**{f"{self.lookup}__in": values} if self.repeats else {self.lookup: values[0]})
 
     def _value(self, text: str) -> Any:
+        # PostgreSQL takes no NUL in a text.
         if len(text) > MAX_LENGTH or "\x00" in text:
             raise BadFilterError(f"Give at most {MAX_LENGTH} plain characters.")
         if self.choices and text not in self.choices:
@@ -104,6 +105,7 @@ def _moment(text: str) -> datetime:
         read = parse_datetime(text)
         if read is None:
             raise BadFilterError("Must be a time such as 2030-01-31T12:00:00Z.")
+        # Raises OverflowError within a day of year 1 and of year 9999.
         return (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         raise BadFilterError("Must be a time such as 2030-01-31T12:00:00Z.") from None
@@ -162,6 +164,7 @@ class Listing:
         name = wanted.removeprefix("-")
         if name not in self.orders:
             problems.append(FieldProblem("ordering", f"Must be one of {', '.join(self.names())}."))
+            # Any order will do: the page raises the problem before it reads rows.
             return ("pk",)
         fields = self.orders[name]
         return fields if wanted == name else tuple(f"-{item}" for item in fields)
@@ -200,6 +203,7 @@ def _after(model: type[Model], order: tuple[str, ...], cursor: str | None, probl
         return Q()
     try:
         values = _values(model, order, cursor)
+    # The client may have made up the cursor: deeply nested JSON raises RecursionError.
     except (ValueError, TypeError, binascii.Error, ValidationError, RecursionError):
         problems.append(FieldProblem("cursor", "Is not a cursor of this list and order; start without one."))
         return Q()

@@ -29,6 +29,7 @@ class WholeNumber(serializers.IntegerField):
     @override
     def to_internal_value(self, data: Any) -> int:
         """Return the number; anything else is an error."""
+        # In Python, True is an int.
         if not isinstance(data, int) or isinstance(data, bool):
             self.fail("invalid")
         return super().to_internal_value(data)
@@ -43,6 +44,7 @@ class Number(serializers.FloatField):
         if not isinstance(data, int | float) or isinstance(data, bool):
             self.fail("invalid")
         try:
+            # JSON has integers beyond the largest float.
             return float(data)
         except OverflowError:
             return self.fail("invalid")
@@ -96,6 +98,7 @@ class Input(serializers.Serializer):
     @override
     def to_internal_value(self, data: Any) -> Any:
         """Return the values; raises ValidationError with every problem."""
+        # Django REST framework ignores them, and the value of a misspelled member would be lost in silence.
         unknown = [name for name in data if name not in self.fields] if isinstance(data, dict) else []
         problems = {name: [f"Is unknown; known are {', '.join(self.fields)}."] for name in unknown}
         try:

@@ -28,6 +28,7 @@ class StrictJsonParser(BaseParser):
         if len(body) > limit:
             raise ProblemError(413, f"The body is larger than {limit} bytes; send less at once.")
         value = decode_object(body)
+        # PostgreSQL takes no NUL, neither in a text nor in JSON.
         reject_nul(body)
         return value
 

@@ -48,6 +48,7 @@ def _may_upload(scope: Scope) -> bool:
         return False
     if keyed is not None:
         return may_somewhere(machine(keyed[1]), Role.OPERATOR)
+    # Django's middleware has not run yet, and must not: it runs once the whole body is read.
     engine = import_module(settings.SESSION_ENGINE)
     request.session = engine.SessionStore(request.COOKIES.get(settings.SESSION_COOKIE_NAME))
     request.user = get_user(request)

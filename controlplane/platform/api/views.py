@@ -45,7 +45,9 @@ def by_method(**declared: Any) -> Mapping[str, Any]:
 class ApiView(APIView):
     """One address. A caller without any role is rejected; an undeclared method does not exist."""
 
+    # Keys first: SessionAuthentication requires a CSRF token, which a program does not have.
     authentication_classes = (KeyAuthentication, SessionAuthentication)
+    # `initial` checks the caller, and the services check what it changes.
     permission_classes = ()
     parser_classes: ClassVar[tuple[type[BaseParser], ...]] = (StrictJsonParser, MergePatchParser)
     renderer_classes = (ApiRenderer,)

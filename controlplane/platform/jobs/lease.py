@@ -54,6 +54,7 @@ def this_owner() -> str:
 
 def acquire(job: str, owner: str, duration: timedelta, *, shard: int = 0, clock: Clock = timezone.now) -> Lease | None:
     """Take the job's active run, starting one where there is none; None while another process holds it."""
+    # It would count as written before the clock was set back, and so as ended.
     if duration > LONGEST:
         raise ValueError(f"a lease of {duration} is too long; {LONGEST} is the most")
     now = clock()
@@ -67,6 +68,7 @@ def acquire(job: str, owner: str, duration: timedelta, *, shard: int = 0, clock:
         return None
     until = now + duration
     # The condition on the token lets only one of several processes win.
+    # The end is compared, too: a late renewal by its holder keeps the token.
     taken = JobRun.objects.filter(
         pk=run.pk, state=JobState.ACTIVE, fencing_token=run.fencing_token, lease_until=run.lease_until
     ).update(lease_owner=owner, lease_until=until, fencing_token=run.fencing_token + 1)
@@ -143,6 +145,7 @@ def _active_run(job: str, shard: int, now: datetime) -> JobRun | None:
     if run is not None:
         return run
     try:
+        # A savepoint: the IntegrityError must not end a transaction of the caller.
         with transaction.atomic():
             last = JobRun.objects.filter(job=job, shard=shard).order_by("-fencing_token", "-pk").first()
             return JobRun.objects.create(

@@ -23,4 +23,5 @@ def job_queues(name: str) -> list[str]:
 def wake(jobs: Iterable[str]) -> None:
     """Wake these jobs once the surrounding transaction is committed; if the message is lost, they run on schedule."""
     names = ",".join(jobs).encode()
+    # Before the commit, the job would not see the change for which it is woken.
     transaction.on_commit(lambda: get_bus().notify(TOPIC, names))

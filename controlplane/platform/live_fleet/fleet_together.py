@@ -43,6 +43,7 @@ class FleetTogether:
             seq=self._seq,
             at=newest.at,
             window_s=newest.window_s,
+            # The oldest: a change is in effect only where every gateway serves it.
             snapshot_version=min(item.snapshot_version for item in by_gateway.values()),
             engines=engines,
             pools=self._pools(by_gateway, engines, newest.at),

@@ -59,6 +59,7 @@ class FleetSamples:
         """The newest merged sample of all gateways; None before the first."""
         with self._lock:
             if not self._all:
+                # Samples that arrive are not merged while there are no subscribers.
                 self._latest = self._together.sample(self._counted(self._clock())) or self._latest
             return self._latest
 
@@ -138,6 +139,7 @@ class FleetSamples:
         return {
             name: gateway.sample
             for name, gateway in sorted(speaking.items())
+            # A second sample shows that the gateway runs, however slow its clock is.
             if gateway.again or gateway.sample.at >= newest_at - MAX_AGE_S
         }
 

@@ -44,6 +44,7 @@ class JobRun(models.Model):
     class Meta:
         ordering = ("-started_at", "-id")
         constraints = (
+            # Of two processes that start the run at once, one gets an IntegrityError (jobs.lease).
             models.UniqueConstraint(
                 fields=("job", "shard"), condition=models.Q(state=JobState.ACTIVE), name="job_run_active_once"
             ),

@@ -63,6 +63,7 @@ class BusRevocations:
 
     def note_stored(self, revocation: KeyRevocation, version: int) -> None:
         """Let gateways rely on snapshots again from this version on, which lacks the key."""
+        # 0 means that the database has not stored it.
         stored = msgspec.structs.replace(revocation, stored_as_of=max(1, version))
         self._bus.publish(stored.topic, encode_revocation(stored))
 
@@ -77,6 +78,7 @@ class BusRevocations:
                 return
             self._known[revocation.sha256] = revocation
             over = len(self._known) - MAX_KNOWN
+            # Never one that waits: only this list makes the management API reject its key.
             for sha256 in [item.sha256 for item in self._known.values() if item.stored_as_of][: max(0, over)]:
                 del self._known[sha256]
         if lost:

@@ -48,6 +48,7 @@ def cause_of(error: BaseException) -> Cause | None:
         # SQLite uses the same class for a missing table or column.
         return None
     cause = next((known for part, known in _SAID.items() if part in said), Cause.AWAY)
+    # psycopg's InternalError is a read-only server, or a transaction that our code uses after its failure.
     return None if isinstance(error, InternalError) and cause == Cause.AWAY else cause
 
 

@@ -56,6 +56,7 @@ class _VersionList(serializers.ListSerializer):
         """Return the versions with their timelines."""
         versions = list(data)
         if versions:
+            # Of the whole page at once: the number of queries must not grow with that of the versions.
             self.child.timelines = timelines_of(versions[0].policy, versions, self.context.get("actor"))
         return super().to_representation(versions)
 

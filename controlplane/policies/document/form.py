@@ -120,6 +120,7 @@ def typed_document(document: Any, shown: Any, posted: Mapping[str, str]) -> Any:
         document = _with_typed(document, group.fields, said, posted)
         if group.path:
             document = _without_strangers(document, shown, group.path)
+            # From the document as changed so far: the rule that was just chosen decides whose controls count.
             stage = form_group(document, group.path)
             name, named = stage.fields[0].value, (group.path, "name")
             for rule in group.rules:

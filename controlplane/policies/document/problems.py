@@ -68,6 +68,7 @@ def validated(document: object) -> WholePolicy:
     A document of the schema before this program's is upgraded first. Raises InvalidPolicyError with all problems of
     fields and rules at once.
     """
+    # First: in a document of another schema, nearly every field would be a problem.
     if problems := list(_schema_problems(document)):
         raise InvalidPolicyError(problems)
     document = upgraded(document)

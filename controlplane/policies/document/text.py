@@ -40,6 +40,7 @@ def read_document(text: str) -> Any:
     except RecursionError as error:
         raise _unreadable("is nested too deeply") from error
     twice: list[str] = []
+    # msgspec keeps the last of two equal names in silence.
     json.loads(text, object_pairs_hook=lambda pairs: _noting_repeats(pairs, twice))
     if twice:
         raise InvalidPolicyError(FieldProblem(name[:60], "appears twice; keep one") for name in twice)

@@ -117,6 +117,7 @@ def read_secrets(path: Path) -> FirstRunSecrets:
     """Read the secrets file; raises UnsafeSecretsError when its mode is wider than 0600 or it is unreadable."""
     try:
         with path.open("rb") as file:
+            # Of the open file: the path may name another one by the time it is read.
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             data = file.read()
     except OSError as error:
@@ -156,9 +157,11 @@ def _create(path: Path) -> None:
 def _written(path: Path, made: FirstRunSecrets) -> Path:
     """Return a file beside `path` that holds the secrets."""
     draft = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    # With its mode from the start: a chmod afterwards would leave a moment in which others can open it.
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(msgspec.json.format(msgspec.json.encode(made)))
         file.flush()
+        # Before the link or rename: after a power failure the name must not lead to an empty file.
         os.fsync(file.fileno())
     return draft

@@ -51,6 +51,7 @@ class MonotonicScheduler(Scheduler):
     @override
     def tick(self, *_args: Any, **_kwargs: Any) -> float:
         """Wake due entries and return the seconds until the next one is due."""
+        # As many as there are now: other threads may add some meanwhile.
         asked = {self._asked.popleft() for _ in range(len(self._asked))}
         for name, entry in list(self.schedule.items()):
             now = self.clock()

@@ -24,5 +24,6 @@ def socket_path(state_dir: Path, name: str) -> Path:
 def make_private(path: Path) -> None:
     """Make the socket's directory, for this user only; raises PermissionError where another user owns it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # The temporary directory is everyone's: another user may have made ours first.
     if path.parent.stat().st_uid != os.getuid():
         raise PermissionError(f"{path.parent} belongs to another user; set HEADWAY_STATE_DIR to a shorter path.")

@@ -13,6 +13,7 @@ def listen(host: str, port: int) -> socket.socket:
     """Return a bound socket, so that a taken port is known before anything else starts; raises PortTakenError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
+    # A restart must not wait for the connections of its predecessor in TIME_WAIT.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))

@@ -34,6 +34,7 @@ class SupervisedEngines:
         unsubscribe = bus.subscribe(topic, lambda *_: loop.call_soon_threadsafe(woken.set))
         try:
             while True:
+                # Before the read: a snapshot that arrives during it triggers another one.
                 woken.clear()
                 await self.follow()
                 with contextlib.suppress(TimeoutError):
@@ -49,6 +50,7 @@ class SupervisedEngines:
         except DatabaseError as error:
             logger.warning("the topology cannot be read; engines stay as they are", extra={"error": str(error)})
             return
+        # Old and new ones until they are aligned: those that left the topology must be ended, too.
         self._mine |= {spec.name for spec in specs}
         await self._supervisor.follow(specs, self._mine.__contains__)
         self._mine = {spec.name for spec in specs}

@@ -120,6 +120,7 @@ class Supervisor:
 
     def statuses(self) -> tuple[ChildStatus, ...]:
         """Return the state of all children, in order of their names; may be called from any thread."""
+        # A copy: the event loop's thread may add or remove children meanwhile.
         children = dict(self._children)
         return tuple(children[name].status for name in sorted(children))
 

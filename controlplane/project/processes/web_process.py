@@ -37,6 +37,7 @@ def main() -> None:
 def _listener(path: Path) -> socket.socket:
     """Return a socket that replaces a killed process's; connections fail until it listens."""
     make_private(path)
+    # A killed process leaves its socket, and bind fails where the path exists.
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(path))

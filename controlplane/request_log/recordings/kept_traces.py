@@ -54,6 +54,7 @@ def written(rows: Iterable[RecordedRow]) -> Written:
     counter = StatisticsCounter()
     lines = sorted(_lines(rows, counter))
     packed = io.BytesIO()
+    # Without a name and a time in the header, equal rows give equal bytes.
     with gzip.GzipFile("", "wb", 6, packed, mtime=0) as file:
         for _, _, line in lines:
             file.write(line)
@@ -115,6 +116,7 @@ class RecordingStore:
         part.touch(mode=0o600)
         try:
             part.write_bytes(packed)
+            # Renamed once it is whole, so that no reader opens a part of it.
             part.rename(path)
         finally:
             part.unlink(missing_ok=True)
@@ -135,4 +137,5 @@ def _lines(rows: Iterable[RecordedRow], counter: StatisticsCounter) -> Iterator[
         if plain_bytes > MAX_PLAIN_BYTES:
             raise TooMuchTrafficError(f"More than {MAX_PLAIN_BYTES >> 20} MiB; choose a shorter window.")
         counter.add(row)
+        # Rows of one moment are sorted by their number, which keeps their order.
         yield row.timestamp, counter.rows, line

@@ -80,6 +80,7 @@ def delete_recording(recording: Recording, *, actor: Actor, why: str = "") -> No
         key = recording.key
         recording.delete()
         audit.record(actor, "recording.delete", "recording", pk, before=before, why=why, pool=recording.pool.slug)
+        # A rollback brings no file back.
         transaction.on_commit(lambda: recording_store().drop_copy(key))
 
 

@@ -128,6 +128,7 @@ def _lines(packed: bytes) -> Iterator[bytes]:
     plain: IO[bytes] = io.BufferedReader(gzip.GzipFile(fileobj=raw)) if packed.startswith(_GZIP_MAGIC) else raw
     size_bytes, lines, goes_on = 0, 0, False
     try:
+        # Empty members unpack to nothing, so that no limit below ends a file of millions of them.
         if packed.count(_GZIP_MEMBER) > MAX_MEMBERS:
             raise _UnreadableError("It has too many gzip members; compress it again in one piece.")
         while piece := plain.readline(MAX_LINE_BYTES + 1):

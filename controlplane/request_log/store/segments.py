@@ -101,6 +101,7 @@ def unpacked_decisions(data: bytes) -> list[StoredDecision]:
     """Return the decisions in the data of a segment; raises UnreadableMessageError."""
     unpacker = zlib.decompressobj()
     try:
+        # A damaged segment may unpack to gigabytes.
         unpacked = unpacker.decompress(data, MAX_BYTES)
     except zlib.error as error:
         raise UnreadableMessageError(f"not packed decisions: {error}") from error
@@ -179,6 +180,7 @@ _COLUMNS = (
     "error", "late", "ttft_ms", "queued_ms", "prompt_tokens", "predicted_tokens", "reported_tokens", "mismatch",
     "regret_ms", "regret_cause", "share", "segment", "position", "client_request_id",
 )  # fmt: skip
+# PostgreSQL rejects a larger integer, and the whole batch with it; SQLite stores it.
 _MOST = 2**31 - 1
 
 
@@ -186,6 +188,7 @@ def row_of(stored: StoredDecision, segment: int, position: int) -> tuple[Any, ..
     """Return the values of a row, in the order of _COLUMNS."""
     decision, regret = stored.decision, stored.regret
     return (
+        # Cut to the columns: PostgreSQL rejects a longer text, and the whole batch with it; SQLite stores it.
         decision.decision_id[:64],
         int(stored.arrived_at * 1000),
         decision.pool_id[:64],

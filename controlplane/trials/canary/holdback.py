@@ -79,6 +79,7 @@ def turn(
         verb = _VERBS[SliceState(memory.state)]
         audit.record_for(actor, verb, pool, before=before, after=after, why=reason)
         if memory.state == SliceState.FALLBACK.value:
+            # The policy itself is in doubt, so its canary has no baseline.
             text = f"Pool {pool.slug} fell back to its simple rule"
             end_running(pool.policy, text, actor=actor, pool=pool.slug)
         record_change()
@@ -114,6 +115,7 @@ def _evaluate(turn_: Round, *, intake: ArmIntake) -> RoundResult:
     settings = slice_document(live)
     stored = holdback_of(pool, turn_.at)
     before = msgspec.to_builtins(memory_of(stored))
+    # The round moves only the memory of its own run with the clock; this one is in the holdback's row.
     memory = msgspec.convert(moved_back(before, turn_.lease.went_back, turn_.at), prepared(HoldbackMemory))
     number = live.number if live is not None else 0
     # The policy is the candidate here: it must not do worse than the rule.

@@ -62,6 +62,7 @@ def evaluate_canaries(intake: ArmIntake, *, clock: Clock = timezone.now) -> int:
             Canary.objects.filter(pk=canary.pk, revision=canary.revision).update(step_at=canary.step_at)
         result = _evaluate(canary, intake, clock().timestamp())
         try:
+            # Due before the next wake-up, which would otherwise come a moment too early and be lost.
             store(lease, result, clock() + EVERY - timedelta(milliseconds=500))
             evaluated += 1
         except (LeaseLostError, StaleRevisionError, CanaryOverError, StalePolicyError, NotApprovedError) as error:
@@ -122,6 +123,7 @@ def _keep(canary: Canary, plan: CanaryPlan, slices: list[tuple[float, ArmSlice]]
         end(locked_running(canary, canary.revision), CanaryState.ENDED, "canary.end", actor=ACTOR, reason=problem)
         return
     evaluation = evaluation_of(now_s, plan.action, plan.reasons, plan.comparison, slices)
+    # A person may have stepped or ended it since it was read.
     Canary.objects.filter(pk=canary.pk, revision=canary.revision).update(evaluation=plain(evaluation))
     why = "; ".join(reason.text for reason in plan.reasons)
     verbs: dict[str, Callable[..., Any]] = {

@@ -153,6 +153,7 @@ def promote(
         waived = require_evidence(stored, evidence, why, timezone.now())
         reason = why or f"Promoted at {stored.share * 100:.3g} % of the sessions"
         concerned = pool_of(stored)
+        # Before the publish: a version that goes live ends a canary that still runs, as overtaken.
         end(stored, CanaryState.PROMOTED, "canary.promote", actor=actor, reason=reason, pool=concerned, waived=waived)
         if stored.pool is None:
             publish_version(stored.version, instead_of=live.number, actor=actor, why=reason[:200])

@@ -73,6 +73,7 @@ def start_shadow(
     try:
         with transaction.atomic():
             if running is not None:
+                # First: a pool has one running shadow (shadow_one_per_pool).
                 _end(running, ShadowState.ENDED, f"v{draft.number} replaced it.", actor=actor)
             check_fields(shadow)
             shadow.save(force_insert=True)

@@ -63,6 +63,7 @@ def _write(shadow: Shadow, report: ShadowReport) -> bool:
     tally = msgspec.to_builtins(report.tally)
     with transaction.atomic():
         parts = ShadowPart.objects.filter(shadow=shadow, part=report.part)
+        # Two workers may store the reports of one gateway in either order.
         if parts.filter(at__lt=report.at).update(at=report.at, tally=tally):
             return True
         if parts.exists() or ShadowPart.objects.filter(shadow=shadow).count() >= MAX_PARTS:

@@ -68,6 +68,7 @@ def _answer(lease: Lease) -> None:
         release(watch.lease)
         return
     with transaction.atomic():
+        # The end decides: a holder that lost its lease stores no result.
         if finish(watch.lease, outcome={"summary": f"{count(result.seeds, 'run')} of each policy"}):
             WhatIf.objects.filter(pk=asked.pk).update(result=msgspec.to_builtins(result))
             JobRun.objects.filter(pk=run.pk).update(memory={})

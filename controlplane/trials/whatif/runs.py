@@ -120,6 +120,7 @@ class _Work:
         return run_in_child(task, max_s=MAX_RUN_S, on_progress=progress, cancelled=stopping.is_set)
 
     def _share(self, reports: Reports) -> float:
+        # A copy: the threads of the runs add to it meanwhile.
         under_way = sum(share for name, share in self._shares.copy().items() if name not in reports)
         return min(1.0, (len(reports) + under_way) / self._total)
 

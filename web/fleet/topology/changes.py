@@ -101,7 +101,9 @@ def change(request: HttpRequest, engine: Engine) -> HttpResponse:
             with transaction.atomic():
                 before = preflight_of(engine)
                 change_engine(engine, changes, actor=actor, expected=seen_revision(request), why=_why(request))
+                # Only another address needs another check.
                 if changes.keys() - {"name", "speed", "kind", "role", "kv_node"}:
+                    # An engine that still waits for its first pass serves after it, as asked at its registration.
                     then_ready = before is not None and before.then_ready and before.state != "passed"
                     start_preflight(engine, actor=actor, then_ready=then_ready)
         except (InvalidFieldsError, RejectedUrlError) as error:

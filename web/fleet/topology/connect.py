@@ -56,6 +56,7 @@ def _next_step(request: HttpRequest, actor: Actor) -> HttpResponse:
         drawer = connect_drawer(posted, plan=plan, facts=facts, others=len(ranks) - 1)
         return topology_page(request, actor, seen_pools(actor), drawer=drawer)
     with transaction.atomic():
+        # Planned one after the other: the first rank may create the pool that the others join.
         engine, *others = [make_connection(plan_connection(*item, wishes_of(posted)), actor=actor) for item in ranks]
     note = f"{engine.name} registered; it serves as soon as its preflight passes."
     if others:

@@ -79,6 +79,7 @@ def topology_page(
     status: int = 200,
 ) -> HttpResponse:
     """Render the page; `drawer` is shown on the right, `note` is a sentence, which may report `trouble`."""
+    # From the first page on: a countdown that is opened later needs a history for its estimate.
     drain_watch()
     now = time.time()
     scope = TopologyScope.of(request.GET)

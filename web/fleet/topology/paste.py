@@ -109,6 +109,7 @@ def _list(
     note: str = "",
 ) -> HttpResponse:
     fine = [line.text for line in lines if line.fine]
+    # Signed: the form comes back from the browser, and may register only lines that a preview has shown.
     shown = signing.dumps({"pool": pool, "lines": [_digest(text) for text in fine]}, salt=_SALT, compress=True)
     bad = len(lines) - len(fine)
     summary = f"{count(len(fine), 'engine')} can be registered" + (

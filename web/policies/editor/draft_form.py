@@ -190,6 +190,7 @@ def form_as_typed(
     live: PolicyVersion | None, draft: PolicyVersion | None, posted: QueryDict, *, kept_at: str = ""
 ) -> DraftForm:
     """Return the editor with the typed values, checked; every value is kept, valid or not."""
+    # Browsers post line breaks as CRLF. The cut is beyond the limit, so that a longer text is still reported.
     text = posted.get("document", "")[: 2 * MAX_TEXT_BYTES].replace("\r\n", "\n")
     message = " ".join(posted.get(_MESSAGE, "").split())
     base = row_number(posted.get("base"), 9)

@@ -22,6 +22,7 @@ def keep(request: HttpRequest, slug: str, posted: QueryDict, text: str, at: date
         return
     kept = {name: posted.get(name, "")[:MAX_TEXT_BYTES] for name in _FIELDS}
     texts = {name: item for name, item in _texts(request).items() if name != slug}
+    # Removed above and added at the end: the first of the table are dropped first.
     texts[slug] = {**kept, "document": text, "at": f"{at:%H:%M:%S}"}
     request.session[_KEY] = dict(list(texts.items())[-MAX_POLICIES:])
 
@@ -35,6 +36,7 @@ def forget(request: HttpRequest, slug: str) -> None:
     """Drop the text set aside for the policy."""
     texts = _texts(request)
     if slug in texts:
+        # A new object: Django stores a session in which a value was set, not one in which it was changed.
         request.session[_KEY] = {name: item for name, item in texts.items() if name != slug}
 
 

@@ -122,6 +122,7 @@ def _number(name: str, text: str, wrong: list[FieldProblem]) -> float:
         value = float(text.strip().rstrip("%"))
     except ValueError:
         value = float("nan")
+    # In this form, NaN is rejected, too.
     if not -1e9 < value < 1e9:
         wrong.append(FieldProblem(name, f"Enter a number, not {text.strip()[:20]!r}."))
         return 0.0

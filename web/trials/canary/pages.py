@@ -128,6 +128,7 @@ class CanaryPages(TrialPages):
         word = word_to_type(of_policy, ready_engines(of_policy.pools)) if action == "promote" else ""
         if of_policy.may_publish and (wrong := wrong_word(word, sent(request, "confirm"), "promote it")):
             raise problem("confirm", wrong)
+        # 0 is no revision: a form that does not state what its person saw changes nothing.
         expected = row_number(request.POST.get("revision"), 10) or 0
         more = {"evidence": Evidence.WAIVED} if sent(request, "force") and action != "abort" else {}
         return VERBS[action](canary, actor=actor, expected=expected, why=why(request), **more)
