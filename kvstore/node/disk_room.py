@@ -61,6 +61,7 @@ class DiskRoom:
 
     def rejected(self, slot: int, error: OSError) -> None:
         """Note a write that failed; the slot is free."""
+        # Any other error is a disk that fails, which needs no space.
         if error.errno not in _FULL:
             return
         with self._lock:
@@ -80,6 +81,7 @@ class DiskRoom:
     def tick(self) -> None:
         """Compare the free space with the reserve; release slots, allow more of them, or retry one."""
         space = self.space
+        # Where the disk does not answer, the last reading serves.
         with contextlib.suppress(OSError):
             space = space_of(self._file.fileno())
         with self._lock:
@@ -87,6 +89,7 @@ class DiskRoom:
             if not self._rejected:
                 self._free.allow(self._fitting())
             elif self._fitting() and self._clock() >= self._retry_at:
+                # A block that takes the slot sets the next moment itself; this one counts if none does.
                 self._retry_at = self._clock() + RETRY_MAX_S
                 self._tried = self._free.allow_next()
         self._give_back(self._missing())

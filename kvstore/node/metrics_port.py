@@ -51,6 +51,7 @@ class MetricsPort(ThreadingMixIn, WSGIServer):
         super().process_request(request, client_address)
 
     @override
+    # `serve_forever` calls this twice a second.
     def service_actions(self) -> None:
         with self._lock:
             late = self._open.late(self._clock())
@@ -65,6 +66,7 @@ class MetricsPort(ThreadingMixIn, WSGIServer):
 
     @override
     def handle_error(self, request: Any, client_address: Any) -> None:
+        # A scraper that was cut, or that left, is no fault of the node.
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 

@@ -72,6 +72,7 @@ class FileTls:
         states = _states(self._files)
         if states == self._seen:
             return False
+        # Noted before they are read, so that files that cannot be used are reported once.
         self._seen = states
         self.server, self.client = self._files.server(), self._files.client()
         return True
