@@ -81,6 +81,7 @@ class CapacityPlan(msgspec.Struct, frozen=True):
 def capacity_plan(question: CapacityQuestion, rng: Random) -> CapacityPlan:
     """Return the plan. Peaks are those of steps: a shorter one is averaged away."""
     demand = {
+        # Sorted, so that sums of floats do not depend on the order of the mapping.
         region: [value / question.utilization for value in values] for region, values in sorted(question.demand.items())
     }
     total = [sum(step) for step in zip(*demand.values(), strict=True)]
@@ -132,6 +133,7 @@ def _saving_range(
     pieces = len(total) // length
     if pieces < 2:
         return None
+    # The peak of a draw is the greatest of its pieces' peaks, so that a draw needs no pass over the steps.
     peaks = [
         [max(values[piece * length : (piece + 1) * length]) for piece in range(pieces)]
         for values in (total, *demand.values())

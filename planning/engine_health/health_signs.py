@@ -196,6 +196,7 @@ def _crawling(facts: EngineObservation, peers: Peers, settings: HealthDocument, 
         tpot_s is not None
         and peers.tpot_s is not None
         and facts.tpot_samples >= settings.slow_samples
+        # Tokens within the objective are no fault, however fast the peers are.
         and tpot_s >= max(factor * peers.tpot_s, tpot_slo_s)
     ):
         text = f"tokens are {1000 * tpot_s:.0f} ms apart, on other engines {1000 * peers.tpot_s:.0f} ms"

@@ -100,6 +100,7 @@ def _step(
     turning = memory.flipped_to not in ("", to)
     # Reversing the last change takes more than continuing, so that the ratio does not oscillate.
     limit = 1.0 + settings.band + (settings.hysteresis if turning else 0.0)
+    # Twice and half are equally far from balance.
     out = max(seen.factor, 1.0 / seen.factor)
     words = f"f_im = {seen.factor:.2f} (prefill {seen.prefill_load:.2f}, decode {seen.decode_load:.2f})"
     if out <= limit:

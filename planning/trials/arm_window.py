@@ -87,6 +87,7 @@ def quantile_s(window: ArmWindow, share: float) -> float | None:
     left = share * total
     for bucket in sorted(window.ttft):
         left -= window.ttft[bucket]
+        # The product above may exceed a whole number by rounding.
         if left <= 1e-9:
             return bucket_end_s(bucket)
     return bucket_end_s(max(window.ttft))

@@ -69,6 +69,7 @@ class Migration:
             return outcomes
         dispatcher = self._dispatcher
         touched: set[int] = set()
+        # A set of strings has another order in each process, and the first engine moves first.
         for engine_id in sorted(self._hot):
             target = dispatcher.fleet.target_of(engine_id)
             if target is not None:

@@ -167,6 +167,7 @@ class DecodeBook:
     def decoding_after(self, target: int, moment: float) -> int:
         """Return how many of them began to decode after this moment."""
         starts = self._starts.get(target)
+        # Greater than any id, so that all starts of this moment are before it.
         return len(starts) - bisect_right(starts, (moment, "\U0010ffff")) if starts else 0
 
     def check(self) -> None:

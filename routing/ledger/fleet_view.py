@@ -139,6 +139,7 @@ class FleetLoad:
             getattr(self, name)[target] = nothing
 
 
+# A new target is never ready: it gets no work before it is opened.
 _NOTHING = {
     "ready_at": NEVER, "in_flight_tokens": 0, "in_flight_requests": 0, "pending_requests": 0, "active_blocks": 0,
     "answers": 0, "context_tokens": 0, "room_tokens": NEVER, "room_until": 0.0, "sent_blocks": 0,
@@ -219,6 +220,7 @@ class FleetView:
         own, roster = self.own, self.roster
         if own is None:
             return None
+        # Only the loads of the request matched last are kept, and another may have come between.
         if not own.knows(request, target):
             self.match_among(request, self.roster.accepting_mask | 1 << target)
         token_s = (roster.costs[target] or self._prefill_cost).per_token_s / roster.speeds[target]

@@ -18,9 +18,11 @@ from routing.values.inference_request import InferenceRequest
 
 WAITING, PREFILLING, DECODING = "waiting", "prefilling", "decoding"
 
+# Two vLLM engines took 0.88 s where the prefill cost said 0.10 s (docs/decisions/0052-late-first-tokens.md).
 _OVERRUN_WEIGHT = 0.125
 """Weight of the newest first token in the mean delay of first tokens beyond their estimates."""
 
+# Without it a stuck engine would seem free (docs/decisions/0002-count-our-own-dispatches.md).
 _OVERRUN = 0.5
 """A prefill past its estimate is expected to need this share of its time so far in addition."""
 

@@ -31,6 +31,7 @@ class _Run:
 
     def sum_up(self, rate: float) -> None:
         """Recompute the sums."""
+        # From the entries each time: differences would add up rounding errors.
         before = 0.0
         spare = float("inf")
         largest = 0.0

@@ -119,6 +119,7 @@ def _malformed(document: SovereigntyDocument) -> Iterator[SovereigntyProblem]:
 def _malformed_fields(path: str, rule: SovereigntyRule) -> Iterator[SovereigntyProblem]:
     for field, limit in (("name", MAX_NAME), ("note", MAX_NOTE)):
         text = getattr(rule, field)
+        # Decision records and logs quote it on one line.
         if len(text) > limit or not text.isprintable():
             yield SovereigntyProblem(f"{path}.{field}", f"must be one line of at most {limit} characters")
     for field in ("tenants", "from_regions", "to_regions"):

@@ -47,6 +47,7 @@ class PrefixHotness:
         self._roots: dict[int, _Prefix] = {}
         self._recent: deque[_Prefix | None] = deque()
         self._last_path: _Path = _NOTHING
+        # Of the first few requests, any prefix would have more than its share.
         self._least_seen = window // 10
 
     def __len__(self) -> int:
