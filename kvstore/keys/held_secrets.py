@@ -38,7 +38,8 @@ def held_secrets(keyring: Keyring) -> HeldSecrets:
     """Return the report on a keyring."""
     uses = tuple(
         # A copy of the items: another thread may note its first use meanwhile.
-        SecretUse(purpose, use.count, use.newest_at, use.who[:_MAX_WHO]) for purpose, use in list(keyring.uses.items())
+        SecretUse(purpose, use.count, use.newest_at, use.who[:_MAX_WHO])
+        for purpose, use in list(keyring.uses.items())
     )
     also = keyring.also.fingerprint if keyring.also is not None else ""
     return HeldSecrets(keyring.kind, keyring.used.fingerprint, also, uses)

@@ -82,7 +82,8 @@ def capacity_plan(question: CapacityQuestion, rng: Random) -> CapacityPlan:
     """Return the plan. Peaks are those of steps: a shorter one is averaged away."""
     demand = {
         # Sorted, so that sums of floats do not depend on the order of the mapping.
-        region: [value / question.utilization for value in values] for region, values in sorted(question.demand.items())
+        region: [value / question.utilization for value in values]
+        for region, values in sorted(question.demand.items())
     }
     total = [sum(step) for step in zip(*demand.values(), strict=True)]
     own = {region: max(values) for region, values in demand.items()}

@@ -220,7 +220,11 @@ def _quarantined(judged: _Judged, settings: HealthDocument, now_s: float, *, alo
         return memory
     memory = msgspec.structs.replace(
         # Without the old signs: each must last again before it counts.
-        memory, since_s=now_s, until_s=None, signs={}, forgiven=judged.facts.failures_in_row
+        memory,
+        since_s=now_s,
+        until_s=None,
+        signs={},
+        forgiven=judged.facts.failures_in_row,
     )
     # A suspected engine was perhaps only slow, so that it gets its whole load at once.
     if suspected or not settings.slow_start_s:

@@ -126,7 +126,10 @@ class EnginePairs:
         request = reservation.request
         choice = choose_decoder(
             # As of now, so that answers promised to an engine count although their prefill runs elsewhere.
-            self._decode_loads(excluded, now, now), request.prompt_tokens, _need(request), tie_salt(request)
+            self._decode_loads(excluded, now, now),
+            request.prompt_tokens,
+            _need(request),
+            tie_salt(request),
         )
         best = choice.candidates[0]
         incarnation = self._fleet.incarnation(best.engine_id)
