@@ -276,7 +276,7 @@ def _payload_format(
     model = vllm_config.model_config
     revision = settings.weight_revision or weight_revision(_folder(model))
     return PayloadFormat(
-        # Without its folder, which differs between machines; the revision tells weights of one name apart.
+        # Without its folder, which differs between machines; the revision distinguishes weights of one name.
         model=Path(model.model).name,
         # The same files give other KV under another quantization, dtype, or override.
         weight_revision=f"{revision} {model.quantization} {model.dtype} {model.hf_overrides}",

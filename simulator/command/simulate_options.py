@@ -163,6 +163,7 @@ def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
         for policy in policies
         for number in range(seeds)
     ]
+    # Gateways are checked against the finished run.
     if values.problems:
         raise SimulateOptionsError(values.problems)
     tasks = [

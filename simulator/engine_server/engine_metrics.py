@@ -50,6 +50,7 @@ class SimulatedEngineMetrics:
     def loaded(self, prompt_tokens: int) -> None:
         """Count a prompt whose KV was loaded from another engine."""
         self.external_queries.inc(prompt_tokens)
+        # The last token is always computed.
         self.external_hits.inc(prompt_tokens - 1)
         self.sources["external_kv_transfer"].inc(prompt_tokens - 1)
         self.sources["local_compute"].inc()

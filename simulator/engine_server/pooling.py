@@ -110,6 +110,7 @@ def _score(prompt: array[int]) -> float:
 
 def _embedding(prompt: array[int], encoding: str) -> list[float] | str:
     values = [zlib.crc32(memoryview(prompt), number) / 2**32 for number in range(DIMENSIONS)]
+    # OpenAI's base64 form: little-endian 32-bit floats.
     return base64.b64encode(struct.pack(f"<{DIMENSIONS}f", *values)).decode() if encoding == "base64" else values
 
 

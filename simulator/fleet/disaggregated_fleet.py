@@ -62,6 +62,7 @@ class DisaggregatedFleet(FleetSimulation):
 
     @override
     def _dispatch(self, record: RequestRecord, decision: Decision) -> None:
+        # An answer of one token ends with its prefill.
         if decision.pair is not None and record.output_tokens > 1:
             self._pairs[record.request.request_id] = decision.pair.engine_id
         super()._dispatch(record, decision)

@@ -92,6 +92,7 @@ def on_time(record: RequestRecord, slo_tpot_s: float | None, ttft_slo_s: float |
     if record.first_token_s is None or record.first_token_s > deadline_s or record.status != FINISHED:
         return False
     tpot = record.tpot_s
+    # An answer of one token has no time between tokens.
     return slo_tpot_s is None or tpot is None or tpot <= slo_tpot_s
 
 
