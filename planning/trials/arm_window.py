@@ -26,6 +26,7 @@ class ArmWindow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     rejected: int = 0
     ttft: dict[int, int] = {}
     """Times to first token by bucket; see bucket_of."""
+    # Sums that add up, for geometric means, their errors, and the correction for prompt length (decision 13).
     ttft_log_sum: float = 0.0
     """Sum of the natural logarithms of their seconds…"""
     ttft_log_squares: float = 0.0

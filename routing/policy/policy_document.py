@@ -171,6 +171,7 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         ),
         number("s", ge=0, le=3600, usual=(10, 60), group="Dispatch"),
     ] = 0.0
+    # vLLM's own step; with 2,048, prompts one after another slowed short answers down (decision 59).
     prefill_window_tokens: Annotated[
         int,
         about(

@@ -153,6 +153,7 @@ class DeadlineLine:
             while start_s > entry[0] - entry[2]:
                 seconds, _, largest = heappop(kept)
                 dropped.append(largest)
+                # Its time has not been added yet.
                 if largest is entry:
                     break
                 start_s += seconds / self.rate
