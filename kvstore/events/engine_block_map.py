@@ -141,6 +141,7 @@ class EngineBlockMap:
         elif known[0] == key:
             times = known[1] + 1
         else:
+            # The hash names another block now.
             self._forget(known[0])
             times = 1
             self._copies[key] = self._copies.get(key, 0) + 1

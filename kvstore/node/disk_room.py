@@ -29,6 +29,7 @@ GIVEN_BACK_BYTES = 256 << 20
 _AT_ONCE = 256
 """Slots that are taken under one lock."""
 _REMEDY = "put --directory on a file system of its own, or on one that can punch holes (ext4, XFS, Btrfs, tmpfs)"
+# The latter two: quotas and limits of file sizes, which free space does not show.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_BLOCK = BlockFacts(b"", 0)
 _log = logging.getLogger(__name__)
@@ -108,6 +109,7 @@ class DiskRoom:
         while slots > 0 and self._gives_back:
             with self._lock:
                 taken = [self._catalog.take_slot(SSD) for _ in range(min(slots, _AT_ONCE))]
+            # Without the lock, since this waits for the disk.
             released = [slot for slot in taken if slot is not None and self._released(slot)]
             with self._lock:
                 self._free.give_blank(released)

@@ -54,6 +54,7 @@ class GuardedPort:
             else:
                 self._leave(event["value"])
         self._calls += 1
+        # A system call per connection, so not at each call.
         if self._calls % _COUNT_EVERY == 0:
             for descriptor, peer in list(self._peers.items()):
                 if _with(descriptor, peer, _received) > MAX_RECEIVED_BYTES:

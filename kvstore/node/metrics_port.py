@@ -50,8 +50,8 @@ class MetricsPort(ThreadingMixIn, WSGIServer):
             _cut(displaced)
         super().process_request(request, client_address)
 
-    @override
     # `serve_forever` calls this twice a second.
+    @override
     def service_actions(self) -> None:
         with self._lock:
             late = self._open.late(self._clock())

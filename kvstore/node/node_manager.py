@@ -65,6 +65,7 @@ class NodeManager:
             catalog,
             settings.directory,
             time.monotonic,
+            # Times on SSD are since the epoch, because they outlive the process.
             time.time() - time.monotonic(),
             incarnation,
             self.events.add,
@@ -105,6 +106,7 @@ class NodeManager:
         ends_at = time.monotonic() + self._settings.drain_s
         well = self.server.drain(self._settings.drain_s)
         well &= self.write_through.stop(max(0.1, ends_at - time.monotonic()))
+        # After the drain, during which ticks still close late connections.
         self._stopping.set()
         self._ticker.join(2 * _TICK_S)
         self.client.close()

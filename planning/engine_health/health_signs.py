@@ -244,6 +244,7 @@ def _impossible(facts: EngineObservation, memory: EngineHealthMemory, settings: 
     for name, value in named.items():
         if value is not None and known(value) is None:
             return f"its metrics report {name} = {value}"
+    # Slightly above 1 is a full memory, rounded.
     if (known(facts.kv_usage) or 0.0) > 1.01:
         return f"its metrics report KV usage = {facts.kv_usage}"
     if memory.backwards_s is not None and now_s - memory.backwards_s <= settings.flap_window_s:

@@ -162,6 +162,7 @@ def _flips(engines: Sequence[EngineObservation], step: int) -> tuple[RoleFlip, .
     before, after = (PREFILL, DECODE) if step > 0 else (DECODE, PREFILL)
     able = sorted(
         (engine for engine in engines if engine.role == before and engine.lifecycle == ACTIVE),
+        # Rounded, so that differences without meaning do not decide.
         key=lambda engine: (engine.dispatched, round(engine.in_flight_s, 1), engine.engine_id),
     )
     return tuple(RoleFlip(item.engine_id, before, after) for item in able[: abs(step)])

@@ -113,6 +113,7 @@ class AdvisedRouting:
                 engine_id=chosen.target,
                 tokens=request.prompt_tokens,
                 expected_s=now + lead_s,
+                # With a long lead, the request may be late by as much again.
                 expires_s=now + max(lifetime_s, 2 * lead_s),
             )
         )

@@ -71,6 +71,7 @@ def cost_of(
     own_step_s = context_tokens * speed.read_s_per_token + speed.step_s_per_request
     # The other side of the cost: by how much this session slows those that are there.
     slowed = offer.requests * (steps * own_step_s + (recompute_s if recompute else 0.0))
+    # A load runs beside the prefills ahead, a computation behind them.
     ready_s = recompute_s if recompute else max(0.0, offer.load_s - offer.prefill_backlog_s)
     return SessionCost(
         engine_id=offer.engine_id,

@@ -315,4 +315,5 @@ def tie_salt(request: InferenceRequest) -> int:
 
 def hash_of(text: str) -> int:
     """Return a stable 64-bit hash of a short text (Python's own differs from process to process)."""
+    # The end of the text, since ids are UUIDv7 and begin with the time.
     return int.from_bytes(text.encode()[-8:].rjust(8, b"\0"), "little")

@@ -342,6 +342,7 @@ class Reservations:
         self._load.in_flight_tokens[reservation.target] -= reservation.uncached_tokens
 
     def _refresh(self, target: int, work: _TargetWork, now: float) -> None:
+        # A newcomer overtakes the infeasible ones.
         waiting_s = work.waiting_s - work.late_last_s
         more_s = waiting_s + work.delay_s
         self._ready(target, max(work.free_at, now) + more_s if more_s > 0 else work.free_at)

@@ -77,6 +77,7 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
 
     def __post_init__(self) -> None:
         self._engines = 0
+        # Name and bound method are made once, since every decision passes both.
         self._derived_as = f"candidate_rings {self.d} {self.virtual_nodes}"
         self._make = self._build
         self._by_match = self.selection in ("slo", "affinity")

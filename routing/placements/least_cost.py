@@ -122,6 +122,7 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             cost = self.beta * prefill.seconds + wait_s + sum(sharing)
             if blocks and wait_s == 0.0:
                 plain_s = _plain_s(view, few, best, (target, held, prefill.seconds), rates.spread, shared_s)
+                # β-fold less (β − 1)-fold is the plain price.
                 cost -= (self.beta - 1.0) * max(0.0, plain_s)
             scored.append((cost, target ^ salt, target, held, wait_s, prefill, sharing))
         scored.sort(key=_order)

@@ -10,17 +10,14 @@ from simulator.fleet.fleet_simulation import FleetSimulation
 
 
 def role_loads(simulation: FleetSimulation, facts: PoolFacts) -> list[RoleLoad]:
-    """Return one sample per serving engine: its utilization, and Mooncake §4.3's predicted times over their SLOs.
-
-    The wait for a first token alone is a poor signal: it is near zero until an engine is almost always busy, and then
-    grows without bound.
-    """
+    """Return one sample per serving engine: its utilization, and Mooncake §4.3's predicted times over their SLOs."""
     loads: list[RoleLoad] = []
     for engine in facts.engines:
         station = simulation.stations.get(engine.engine_id)
         if station is None or engine.lifecycle != ACTIVE:
             continue
         if engine.role == PREFILL:
+            # The wait alone is near zero until an engine is almost always busy, and then grows without bound.
             busy = 1.0 if station.engine.running else 0.0
             loads.append(RoleLoad(facts.now_s, PREFILL, busy + engine.in_flight_s / facts.ttft_slo_s))
         elif engine.role == DECODE and isinstance(station.engine, DecodeRole):

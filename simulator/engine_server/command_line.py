@@ -65,6 +65,7 @@ def read_settings(options: argparse.Namespace) -> EngineSettings:
         "max_model_len": min(options.max_model_len, fits),
         "max_queued": options.max_num_queued_reqs,
         "ranks": options.data_parallel_size,
+        # Only with a node is a missing secret an error.
         "kv_keyring": kv_keyring(os.environ) if options.kv_node else None,
         "seed": seed,
         "profile": profile,

@@ -268,6 +268,7 @@ def prompt_keys(seed: int, tokens: array[int], media: Sequence[PlacedMedium], si
     for start in range(0, len(tokens) - size + 1, size):
         extra = extra_keys(media, start, size)
         block = data[start * TOKEN_BYTES : (start + size) * TOKEN_BYTES]
+        # Any text that differs with the media serves: an engine's hashes are its own.
         keys.append(extend_key(keys[-1], block + repr(extra).encode() if extra else block))
     return tuple(keys[1:])
 

@@ -46,6 +46,7 @@ async def replay(
     `say` receives a line while the target is not up yet.
     """
     counter = SummaryCounter()
+    # By default aiohttp opens no more than 100 connections.
     connector = aiohttp.TCPConnector(limit=options.max_in_flight)
     timeout = aiohttp.ClientTimeout(total=options.timeout_s)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=_headers(options)) as session:

@@ -142,6 +142,7 @@ def _detail(
 ) -> RunDetail:
     return RunDetail(
         counted=len(records),
+        # Engines with one role have a model of their own.
         engine_model="pd" if spec.prefill else spec.engine_model,
         prefill=spec.prefill,
         seed=spec.seed,
