@@ -41,6 +41,7 @@ def widen(router: Router, candidates: Mapping[int, int]) -> None:
         raise TooManyWidenedError(f"a prefix has 1 to {MAX_CANDIDATES} candidates, not {sorted(candidates.values())}")
     if candidates == router.view.roster.widened:
         return
+    # Another object, by which views notice the change.
     router.view.roster.widened = dict(candidates)
     router.view.forget_derived()
 

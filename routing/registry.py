@@ -63,6 +63,7 @@ QUEUE_ORDERS: dict[str, type[msgspec.Struct]] = {
 
 CENTRAL_PLACEMENT = "central"
 
+# Named here, because a gateway that starts from disk may find one in its policy (decision 20).
 BASELINES = frozenset(
     {
         "preble",

@@ -111,6 +111,7 @@ class Router:
                 ]
             elif self.view.load.ready_at[target] == NEVER:
                 self.reservations.reopen(target, now)
+        # In order of arrival, whichever engine each one waited for.
         displaced.sort(key=lambda item: (item.request.arrived_s, item.request.request_id))
         outcomes = [self._choose_again(item.request, now) for item in displaced]
         self._counts.keep(engine.engine_id for engine in engines)

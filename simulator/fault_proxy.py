@@ -37,6 +37,7 @@ class Direction:
     async def pass_one(self, due_s: float) -> None:
         """Return when bytes that arrived `delay_s` before `due_s` may pass."""
         await asyncio.sleep(max(0.0, due_s - asyncio.get_running_loop().time()))
+        # It may be stalled again before this task runs.
         while self.stalled:
             await self._moves.wait()
 
@@ -131,6 +132,7 @@ class FaultyLink:
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: Direction) -> None:
     """Forward bytes in order, each with the direction's delay; returns at the end of the stream."""
     loop = asyncio.get_running_loop()
+    # Bounded, so that a stalled direction holds up its sender as a full TCP window would.
     waiting: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(64)
 
     async def send() -> None:
@@ -147,6 +149,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dire
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(_CHUNK):
                 await waiting.put((loop.time(), data))
+        # The end passes in order and with the same delay.
         await waiting.put((loop.time(), b""))
         with contextlib.suppress(ConnectionError):
             await sending

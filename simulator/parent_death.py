@@ -24,6 +24,7 @@ def die_with_parent(parent_pid: int) -> None:
         raise ValueError(f"--parent-pid must be a process id, not {parent_pid}")
     if not _ask_kernel():
         threading.Thread(target=_poll, args=(parent_pid,), name="parent-death", daemon=True).start()
+    # Checked last: a parent that died before the request sends no signal.
     if os.getppid() != parent_pid:
         raise SystemExit(f"parent process {parent_pid} is gone")
 

@@ -23,6 +23,7 @@ class VirtualClock:
     def at(self, time_s: float, act: Callable[..., None], *args: object) -> None:
         """Call `act` with the arguments at a time; at once where that is past."""
         self._number += 1
+        # The number keeps ties in order of scheduling; the heap cannot compare functions.
         heappush(self._events, (max(time_s, self.now), self._number, act, args))
 
     def after(self, delay_s: float, act: Callable[..., None], *args: object) -> None:

@@ -70,10 +70,7 @@ class MooncakeBackend:
             )
 
     def get(self, wanted: Sequence[tuple[bytes, memoryview | None]], holder: str = "") -> list[memoryview | None]:
-        """Return blocks from wherever the store has them; the request ends after a piece of which none came.
-
-        Where the master is gone each call takes seconds, and a prompt's later blocks are of no use alone.
-        """
+        """Return blocks from wherever the store has them; the request ends after a piece of which none came."""
         blocks: list[memoryview | None] = []
         with self._in_use():
             for first in range(0, len(wanted), _PIECE_BLOCKS):
@@ -81,6 +78,7 @@ class MooncakeBackend:
                 handles = self._store.batch_get_buffer([_name(key) for key, _ in piece])
                 came = [self._checked(*asked, handle) for asked, handle in zip(piece, handles, strict=True)]
                 blocks += came
+                # Where the master is gone each call takes seconds, and a prompt's later blocks are of no use alone.
                 if not any(came):
                     break
         return blocks + [None] * (len(wanted) - len(blocks))
@@ -89,6 +87,7 @@ class MooncakeBackend:
         """Return which blocks the store has."""
         with self._in_use():
             states: list[int] = self._store.batch_is_exist([_name(key) for key in keys])
+        # Negative codes are errors: the caller must not take a store that is gone for one that lacks the blocks.
         if any(item < 0 for item in states):
             raise PeerError("Mooncake's master does not answer")
         return [item > 0 for item in states]

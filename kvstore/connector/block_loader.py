@@ -83,11 +83,13 @@ class BlockLoader:
                 reason=came.reason,
             )
         finally:
+            # Also where the copy fails: the engine holds the request back until its load has ended.
             self._book.end(end)
 
     def _fetch(self, job: LoadJob, keys: Sequence[bytes]) -> _Came:
         """Ask one holder after the other for missing blocks; only the leading ones of the prompt are of use."""
         size, source, reason = self._memory.payload_bytes, "", "missing"
+        # One buffer, so that the leading blocks are contiguous, as `scatter` takes them.
         payloads = memoryview(bytearray(size * len(keys)))
         views = [payloads[index * size : (index + 1) * size] for index in range(len(keys))]
         there = [False] * len(keys)

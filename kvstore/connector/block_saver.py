@@ -88,6 +88,7 @@ class BlockSaver:
                 if self._closed:
                     return
                 batch = self._waiting.popleft()
+            # All of them until `_store` returns: after an unexpected error no block may count as stored.
             unsaved: Sequence[bytes] = batch.job.chain_hashes
             try:
                 unsaved = self._store(batch)
@@ -119,6 +120,7 @@ class BlockSaver:
                 self._backend.pin(known, batch.job.pin_s)
             blocks = [self._block(batch, index) for index in new]
             return not blocks or self._backend.put(blocks, batch.job.hint, batch.job.pin_s)
+        # Storing is best effort: the scheduler offers unsaved blocks again when they are used next.
         except (PeerError, TimeoutError):
             return False
 

@@ -35,6 +35,7 @@ class DomainKeys:
             keys = self._keys[domain] = PayloadKeys(
                 msgspec.structs.replace(self._format, lora=domain.lora, isolation_domain=domain.salt)
             )
+            # Clients choose salts, so that nothing else limits their number.
             if len(self._keys) > _MAX_DOMAINS:
                 self._keys.popitem(last=False)
         else:

@@ -23,6 +23,7 @@ MAX_HOLDERS = 8
 _KEY_BYTES = 8
 
 _Count = Annotated[int, Meta(ge=0, le=MAX_BLOCKS)]
+# Base64 takes 4 characters for 3 bytes, and up to 4 more for the rest and its padding.
 _Keys = Annotated[str, Meta(max_length=MAX_BLOCKS * _KEY_BYTES * 4 // 3 + 4)]
 
 
@@ -43,6 +44,7 @@ class LoadInstruction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     def routing_keys(self) -> tuple[int, ...]:
         """Return the keys; raises ValueError on anything else than whole keys."""
+        # Without `validate`, other characters would be skipped, and all keys behind them shifted.
         data = base64.b64decode(self.keys, validate=True)
         if len(data) % _KEY_BYTES:
             raise ValueError(f"{len(data)} bytes are not keys of {_KEY_BYTES} bytes each")

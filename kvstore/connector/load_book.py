@@ -29,6 +29,7 @@ class LoadBook:
 
     def is_waiting(self, request_id: str) -> bool:
         """Return whether a request still waits for the bytes."""
+        # Without the lock: an outdated answer fetches in vain at worst, because `claim` decides.
         return request_id in self._waiting
 
     def claim(self, request_id: str) -> bool:

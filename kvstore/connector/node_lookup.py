@@ -54,6 +54,7 @@ class NodeLookup:
     def _ask(self, keys: list[bytes]) -> int:
         try:
             there = self._backend.exist(keys)
+        # A node that does not answer costs hits only: the engine computes the blocks.
         except PeerError:
             return 0
         return next((index for index, known in enumerate(there) if not known), len(there))

@@ -28,6 +28,7 @@ class OfferedBlocks:
     def add(self, chain_hashes: Iterable[bytes], now: float) -> None:
         """Note blocks that were offered, or that came from a node."""
         for chain_hash_ in chain_hashes:
+            # Removed first: an assignment alone would keep the old position in the order of times.
             self._until.pop(chain_hash_, None)
             self._until[chain_hash_] = now + self._again_s
         while len(self._until) > self._max_blocks:

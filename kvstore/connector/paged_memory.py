@@ -17,6 +17,7 @@ class PagedMemory:
 
         Raises ValueError where a cache has another form.
         """
+        # Sorted, because payloads of all engines have one order, whatever order an engine registers its layers in.
         self._caches = {name: _by_block(name, kv_caches[name], blocks) for name in sorted(kv_caches)}
         self.layout = payload_layout([_layer(name, cache) for name, cache in self._caches.items()], kernel)
         self.payload_bytes = self.layout.payload_bytes
@@ -46,15 +47,18 @@ class PagedMemory:
         ids = torch.tensor(block_ids, dtype=torch.long)
         for layer, offset in zip(self.layout.layers, self.layout.offsets, strict=True):
             cache = self._caches[layer.name]
+            # A wider dtype needs aligned offsets and strides, which a slice of the rows need not have.
             part = rows[:, offset : offset + layer.block_bytes].contiguous().view(cache.dtype)
             cache.index_copy_(0, ids.to(cache.device), part.reshape(-1, *layer.shape).to(cache.device))
         for device in {cache.device for cache in self._caches.values()}:
+            # Copies to a device run on after the call, and the engine may compute from these blocks at once.
             if device.type != "cpu":
                 torch.accelerator.synchronize(device)
 
 
 def _by_block(name: str, cache: torch.Tensor, blocks: int) -> torch.Tensor:
     """Return a view whose first dimension counts the scheduler's blocks."""
+    # Some backends have keys and values in dimension 0, and count blocks in dimension 1.
     for dimension in (0, 1):
         if cache.dim() > 2 and cache.shape[dimension] and cache.shape[dimension] % blocks == 0:
             view = cache.movedim(dimension, 0)

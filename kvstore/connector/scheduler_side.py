@@ -216,6 +216,7 @@ class SchedulerSide:
         tokens = min(computed_tokens, tracked.request.num_prompt_tokens)
         # Only full blocks have a hash.
         behind = min(tokens // self._block_tokens, len(hashes), len(tracked.block_ids))
+        # A block that was offered without the hint is offered once more, so that the node pins it.
         known = self._pinned if order.hint == "context_cache" else self.offered
         indices = [index for index in range(tracked.checked, behind) if not known.has(bytes(hashes[index]), now)]
         tracked.checked = max(tracked.checked, behind)
@@ -223,6 +224,7 @@ class SchedulerSide:
             return None
         keys = tracked.routing_keys
         chain_hashes = tuple(bytes(hashes[index]) for index in indices)
+        # Noted before they are stored, or the next step would offer them again; `unsaved` takes them back.
         self.offered.add(chain_hashes, now)
         known.add(chain_hashes, now)
         return SaveJob(

@@ -77,5 +77,6 @@ class StepReport(msgspec.Struct, frozen=True, kw_only=True):
         return StepReport(
             ends=tuple(ends.values()),
             unsaved=tuple(dict.fromkeys((*self.unsaved, *other.unsaved))),
+            # A step ends with its slowest worker.
             token_s=max(self.token_s, other.token_s),
         )

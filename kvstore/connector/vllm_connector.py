@@ -143,6 +143,7 @@ class HeadwayConnector(KVConnectorBase_V1):
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
         """Return the requests whose loads have ended, complete or not."""
         ended, self._failed_blocks = self._at_work.take_ended()
+        # None: no request keeps its blocks for a store, because `wait_for_save` has copied them.
         return None, ended
 
     @override
@@ -186,6 +187,7 @@ class HeadwayConnector(KVConnectorBase_V1):
     @override
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
         """Return how many tokens are loaded, always concurrently with the engine's steps."""
+        # vLLM sets this where it needs the logits of every prompt token, as for prompt logprobs.
         if request.skip_reading_prefix_cache:
             return 0, False
         tokens = self._scheduler.matched(request, num_computed_tokens, time.monotonic())
@@ -250,6 +252,7 @@ def _check(vllm_config: Any, kv_cache_config: Any) -> None:
     block_tokens, hash_tokens = vllm_config.cache_config.block_size, kv_cache_config.hash_block_size
     if groups[0].kv_cache_spec.block_size != block_tokens or hash_tokens not in (None, block_tokens):
         raise ValueError("The Headway connector needs one block size for cache and hashes.")
+    # Payload keys are built on these hashes, and two prompts with one hash would be wrong tokens.
     if not str(vllm_config.cache_config.prefix_caching_hash_algo).startswith("sha256"):
         raise ValueError("The Headway connector needs --prefix-caching-hash-algo sha256 or sha256_cbor.")
     if vllm_config.kv_transfer_config.kv_load_failure_policy != "recompute":
@@ -273,7 +276,9 @@ def _payload_format(
     model = vllm_config.model_config
     revision = settings.weight_revision or weight_revision(_folder(model))
     return PayloadFormat(
+        # Without its folder, which differs between machines; the revision distinguishes weights of one name.
         model=Path(model.model).name,
+        # The same files give other KV under another quantization, dtype, or override.
         weight_revision=f"{revision} {model.quantization} {model.dtype} {model.hf_overrides}",
         kv_dtype=str(vllm_config.cache_config.cache_dtype),
         kv_layout=memory.layout.name,
@@ -288,5 +293,6 @@ def _folder(model: Any) -> Path:
     return (
         folder
         if folder.is_dir()
+        # Local files only: vLLM has downloaded them already.
         else Path(snapshot_download(model.model, revision=model.revision, local_files_only=True))
     )

@@ -35,4 +35,5 @@ def weight_revision(folder: Path) -> str:
 
 def _add(digest: hashlib._Hash, name: str, data: bytes) -> None:
     for part in (name.encode(), data):
+        # Lengths are hashed too, so that names and contents cannot run into each other.
         digest.update(len(part).to_bytes(8, "big") + part)

@@ -83,6 +83,7 @@ class WorkerSide:
         self._loader.close()
         if self.saver is not None:
             self.saver.close(_CLOSE_S)
+        # Last: the saver has just sent what was waiting.
         self._backend.close()
 
     def _copy(self, job: SaveJob) -> None:

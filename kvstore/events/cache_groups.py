@@ -77,6 +77,7 @@ class CacheGroups:
         before, primary = set(self._groups), self._primary
         for event in events:
             if isinstance(event, BlockStored) and event.group_idx is not None and in_engine_memory(event):
+                # All numbers out of range share one entry: an engine must not make the table grow without a limit.
                 number = event.group_idx if 0 <= event.group_idx < MAX_GROUPS else MAX_GROUPS
                 if number not in self._groups:
                     self._groups[number] = _described(event)
@@ -101,10 +102,12 @@ class CacheGroups:
             return []
         fresh = []
         for block_hash_ in event.block_hashes:
+            # Popped, so that the block becomes the youngest: at the limit the oldest leave.
             times = group.times.pop(block_hash_, 0)
             group.times[block_hash_] = times + 1
             if not times:
                 fresh.append(block_hash_)
+        # Tails of other parts have waited for full attention to hold the block, and count from now on.
         changes = self.held_by_all(fresh, _PARTS if group.part == FULL else (group.part,))
         over = len(group.times) - self._blocks.max_blocks
         if over > 0:
@@ -133,6 +136,7 @@ class CacheGroups:
         """Choose the group that keys all others, and derive from the rest what a hit needs besides its blocks."""
         self.problem = ""
         """Why hits of this engine are uncertain; empty: all its groups are understood."""
+        # Full attention first: its events list all blocks, so that their keys name those of the sparse groups.
         usable = sorted((group.part != FULL, number) for number, group in self._groups.items() if group.part)
         self._primary = usable[0][1] if usable else None
         self.others: list[int] = []

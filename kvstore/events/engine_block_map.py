@@ -133,6 +133,7 @@ class EngineBlockMap:
             raise AssertionError(f"{len(self._blocks)} blocks are over {self.max_blocks}")
 
     def _count(self, block_hash: _Name, key: int) -> None:
+        # Popped, so that the block becomes the youngest: at the limit the oldest leave.
         known = self._blocks.pop(block_hash, None)
         if known is None:
             times = 1
@@ -140,11 +141,13 @@ class EngineBlockMap:
         elif known[0] == key:
             times = known[1] + 1
         else:
+            # The hash names another block now.
             self._forget(known[0])
             times = 1
             self._copies[key] = self._copies.get(key, 0) + 1
         self._blocks[block_hash] = (key, times)
         if len(self._blocks) > self.max_blocks:
+            # In batches: the oldest entry of a dict is behind all those that were deleted before it.
             for oldest in list(islice(self._blocks, max(1, self.max_blocks // _BATCH_SHARE))):
                 forgotten, _ = self._blocks.pop(oldest)
                 if self._forget(forgotten):
@@ -187,6 +190,7 @@ class TierBlocks:
 
         `seed` is that of a prompt's first block; None: its salt is unknown.
         """
+        # Known hashes first: a block that is offloaded was computed here, so memory has its key.
         named = [self._known(block_hash_) for block_hash_ in event.block_hashes]
         if not all(named):
             # Token ids are the second choice: vLLM's offloading sends none by default.

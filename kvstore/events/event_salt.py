@@ -34,6 +34,7 @@ def media_of(event: BlockStored) -> list[list[Medium]]:
     media: list[list[Medium]] = []
     for extra in keys:
         offsets = [(item[-2], offset) for item in _listed(extra) if (offset := _offset(item)) is not None]
+        # An offset falls by the block size from block to block, and is 0 or less from a medium's second block on.
         media.append([Medium(name, -(offset // event.block_size)) for name, offset in offsets])
     return media
 
@@ -67,6 +68,7 @@ def domain_of(event: BlockStored) -> str | None:
     extra = event.extra_keys or ()
     if event.lora_name:
         extra = [_without(event.lora_name, item) for item in extra]
+    # The salt is in a prompt's first block alone, so that keys of later blocks are something else.
     if any(extra[1:]):
         return None
     first = extra[0] if extra else None

@@ -30,6 +30,7 @@ class StoredArray(msgspec.Struct, frozen=True, array_like=True, tag="BlockStored
     medium: str | None = "GPU"
     name_or_metadata: str | StoredMetadata | None = None
     extra_keys: list[Any] | None = None
+    # Any: only vLLM has these fields, and whatever another engine sends here must not fail the event.
     group_idx: Any = None
     kv_cache_spec_kind: Any = None
     kv_cache_spec_sliding_window: Any = None

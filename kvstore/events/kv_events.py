@@ -135,6 +135,7 @@ class _AnyArray(msgspec.Struct, frozen=True, array_like=True):
 
 
 _KNOWN = {"BlockStored", "BlockRemoved", "AllBlocksCleared"}
+# Hostile bytes raise the last two: strings that are not UTF-8, and nesting that is too deep.
 _FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _encoder = msgspec.msgpack.Encoder()
 _batch_decoder = msgspec.msgpack.Decoder(EventBatch)
@@ -179,6 +180,7 @@ def _is_whole(event: KvEvent, skipped: list[str] | None) -> bool:
 def _decode_whole(data: bytes) -> EventBatch | None:
     """Decode a batch of known events that all have one form, the usual case; else None."""
     try:
+        # One decoding of the whole batch is the fast path; which form an engine sends shows only by trying.
         return _batch_decoder.decode(data)
     except _FAULTS:
         pass
@@ -215,6 +217,7 @@ def _decode_event(item: msgspec.Raw, skipped: list[str] | None) -> KvEvent | Non
     is_array = _is_array(item)
     envelope: _AnyArray | _AnyMap = (_array_type_decoder if is_array else _map_type_decoder).decode(item)
     if envelope.type not in _KNOWN:
+        # An unknown event about blocks may make the index wrong; any other is of no concern.
         if skipped is not None and envelope.type.startswith("Block"):
             skipped.append(f"events of type “{envelope.type[:32]}” are unknown")
         return None
@@ -228,6 +231,7 @@ def _decode_event(item: msgspec.Raw, skipped: list[str] | None) -> KvEvent | Non
 
 def _is_array(item: msgspec.Raw) -> bool:
     first = memoryview(item)[0]
+    # MessagePack: fixarray, array 16, and array 32.
     return 0x90 <= first <= 0x9F or first in (0xDC, 0xDD)
 
 
@@ -263,6 +267,7 @@ def _as_map(array: ArrayEvent) -> KvEvent:
 
 def _number(value: Any) -> int | None:
     """Return a field that only some engines have at its position."""
+    # Not isinstance: a boolean would pass as a number.
     return value if type(value) is int else None
 
 
@@ -273,10 +278,12 @@ def _check(event: KvEvent) -> None:
         raise UnreadableEventError(f"{len(event.block_hashes)} blocks in one event are over {MAX_BLOCKS_PER_EVENT}")
     if isinstance(event, BlockStored):
         expected: Any = len(event.block_hashes) * event.block_size
+        # Below engine memory token ids may be missing, and sparse groups list fewer hashes (vllm#44451).
         is_keyed = in_engine_memory(event) and event.is_dense
         if is_keyed and (event.block_size < 1 or len(event.token_ids) != expected):
             raise UnreadableEventError(
                 f"{len(event.token_ids)} token ids do not fill {len(event.block_hashes)} blocks of {event.block_size}"
             )
+        # Keys pack token ids as uint32, which must not raise later, when the event is applied.
         if event.token_ids and not 0 <= min(event.token_ids) <= max(event.token_ids) < 1 << 32:
             raise UnreadableEventError("token ids are outside 0 … 2³²−1")

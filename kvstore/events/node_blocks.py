@@ -47,5 +47,6 @@ def node_blocks(event: BlockStored | BlockRemoved) -> list[NodeBlock]:
 
 
 def _are_keys(routing_key: Any, payload: Any) -> bool:
+    # Not isinstance: a boolean would pass as a key.
     both_are_integers = type(routing_key) is int and type(payload) is int
     return both_are_integers and 0 < routing_key < _MAX and 0 <= payload < _MAX

@@ -53,6 +53,7 @@ class CacheTails:
         self._targets_of = {key: left for key, held in self._targets_of.items() if (left := held & ~bit)}
         if tail != NO_TAIL:
             self._targets_of[tail] = self._targets_of.get(tail, 0) | bit
+        # A target has one tail, so that the bitsets are disjoint and their sum is their union.
         self.targets = sum(self._targets_of.values())
 
     def of(self, target: int) -> Tail:
@@ -130,6 +131,7 @@ def _cut(
     depths: dict[int, int],
 ) -> None:
     """Add to `depths` the depth at which the targets that wait at each depth are served; unserved ones are left out."""
+    # Downward: a target that is not served at one depth waits at a smaller one.
     for depth in range(max(waiting, default=0), 0, -1):
         running = waiting.pop(depth, 0)
         if running and tail.states:

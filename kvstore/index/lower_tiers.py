@@ -34,6 +34,7 @@ class LowerTiers:
         table, bit = self._tables[tier], 1 << target
         self.targets |= bit
         for key in keys:
+            # Popped, so that the entry becomes the youngest.
             table[key] = table.pop(key, 0) | bit
 
     def remove(self, target: int, tier: str, keys: Iterable[int]) -> None:
@@ -72,6 +73,7 @@ class LowerTiers:
         for tier in TIERS:
             table = self._tables[tier]
             if table:
+                # Cumulative: behind a block of a slower tier, an engine goes on with those of the faster ones too.
                 tables.append(table)
             groups = [item for ends, mask in groups for item in _continued(ends, mask, keys, tables if table else ())]
         return groups

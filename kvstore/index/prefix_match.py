@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+# A walk over 8,192 blocks takes 0.7 ms, a search 6 to 70 µs (docs/decisions/0009-long-prompts.md).
 LONG = 64
 """Least number of blocks at which a prompt is searched instead of scanned."""
 

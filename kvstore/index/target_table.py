@@ -37,6 +37,7 @@ class TargetTable:
     def sweep(self) -> list[int]:
         """Free the resting bits and return them; the caller has cleared them from the index."""
         swept, self._resting = self._resting, []
+        # `assign` pops the lowest, so that bitsets stay as short as the fleet is small.
         self._free = sorted({*self._free, *swept}, reverse=True)
         return swept
 

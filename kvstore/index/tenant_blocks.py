@@ -51,6 +51,7 @@ class TenantBlocks:
     def _evict(self) -> list[int]:
         gone: list[int] = []
         while self._count > self._max_keys:
+            # By name among equals, so that the choice does not depend on who came first.
             most = max(self._blocks, key=lambda name: (len(self._blocks[name]), name))
             blocks = self._blocks[most]
             # In batches: the oldest entry of a dict is behind all those that were deleted before it.
@@ -59,6 +60,7 @@ class TenantBlocks:
                 del blocks[key]
             self._count -= len(oldest)
             others = [held for name, held in self._blocks.items() if name != most]
+            # A block that other tenants' prompts begin with too stays in the index for them.
             gone += [key for key in oldest if not any(key in other for other in others)]
             if not blocks:
                 del self._blocks[most]

@@ -44,6 +44,7 @@ def media_block_key(seed: int, name: str, position: int) -> int:
 def pack_tokens(tokens: array[int] | Sequence[int]) -> bytes:
     """Return token ids as little-endian uint32; raises OverflowError or TypeError on anything else."""
     packed = tokens if isinstance(tokens, array) and tokens.typecode == "I" else array("I", tokens)
+    # Gateways exchange keys, so that machines of either byte order need the same ones.
     if sys.byteorder == "big":
         packed = array("I", packed)
         packed.byteswap()
@@ -77,6 +78,7 @@ def rekey_hashes(seed: int, hashes: Sequence[int]) -> tuple[int, ...]:
     pack, unpack = _layout(len(hashes))
     try:
         packed = pack(*hashes)
+    # Only signed hashes, which some engines send, need a step for each block.
     except struct_error:
         packed = b"".join([_unsigned(value).to_bytes(8, "little") for value in hashes])
     # Without an interpreter step per block: callers send dozens with each request.

@@ -37,7 +37,9 @@ class HeldSecrets(msgspec.Struct, frozen=True):
 def held_secrets(keyring: Keyring) -> HeldSecrets:
     """Return the report on a keyring."""
     uses = tuple(
-        SecretUse(purpose, use.count, use.newest_at, use.who[:_MAX_WHO]) for purpose, use in list(keyring.uses.items())
+        # A copy of the items: another thread may note its first use meanwhile.
+        SecretUse(purpose, use.count, use.newest_at, use.who[:_MAX_WHO])
+        for purpose, use in list(keyring.uses.items())
     )
     also = keyring.also.fingerprint if keyring.also is not None else ""
     return HeldSecrets(keyring.kind, keyring.used.fingerprint, also, uses)

@@ -46,7 +46,9 @@ class SecretKey:
 @lru_cache(maxsize=64)
 def stretched(secret: bytes, kind: str = FLEET) -> SecretKey:
     """Return the secret's key; the first call takes about 0.1 s."""
+    # Not random: all processes that share the secret must derive the same keys from it alone.
     salt = f"headway {kind} secret".encode()
+    # OpenSSL allows 32 MiB by default, which is what these parameters need without any overhead.
     cost = {"n": _SCRYPT_N, "r": _SCRYPT_R, "p": _SCRYPT_P, "maxmem": 2 * 128 * _SCRYPT_N * _SCRYPT_R}
     return SecretKey(scrypt(secret, salt=salt, dklen=_KEY_BYTES, **cost))
 

@@ -181,6 +181,7 @@ class BlockStore:
             record = self.catalog.open_fill(key, SSD)
             dram = record.slots.get(DRAM) if record else None
             if record is not None:
+                # A second use, because `close_fill` ends the first one before `_describe` is done with the record.
                 self.catalog.begin_use(record)
         if record is None:
             return True
@@ -189,6 +190,7 @@ class BlockStore:
         try:
             if dram is not None:
                 view = self.arena.view(dram, record.facts.length)
+                # A block that was damaged in DRAM must not get a copy with a valid header.
                 whole = checksum_of(view) == record.facts.checksum
                 if whole:
                     with self.disk.at_work():
@@ -262,6 +264,7 @@ class BlockStore:
         with self.lock:
             count = self.catalog.purge(tenant)
             self.counts.purged += count
+            # All at once: the caller of a purge waits for the last byte.
             self.catalog.retry_clearing(self.catalog.unclean)
         self.settle()
         leaving, unclean = True, 0
@@ -286,6 +289,7 @@ class BlockStore:
         if self.room is not None:
             self.room.tick()
         self.settle()
+        # Marks where the minute begins that the next reports cover.
         self.disk.share()
 
     def settle(self) -> None:
@@ -293,6 +297,7 @@ class BlockStore:
         with self.lock:
             changes = self.catalog.take_changes()
             if changes:
+                # Under the lock, so that events are published in the order of the changes.
                 self._on_changes(changes)
             cleared = self.catalog.take_cleared()
         if cleared:
@@ -319,6 +324,7 @@ class BlockStore:
                 else:
                     self.slot_file.release(slot.slot, BlockHeader(slot.facts))
             except OSError:
+                # A header that stays could restore the block at most; bytes that had to be overwritten are a fault.
                 return not slot.scrub
         return True
 
@@ -342,6 +348,7 @@ class BlockStore:
                 slot, header = record.slots.get(SSD), self._header(record)
             if slot is None or header == written:
                 return
+            # The block itself is whole: a restart loses its new pin at most.
             with contextlib.suppress(OSError):
                 self.slot_file.describe(slot, header)
             written = header

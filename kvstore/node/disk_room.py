@@ -29,6 +29,7 @@ GIVEN_BACK_BYTES = 256 << 20
 _AT_ONCE = 256
 """Slots that are taken under one lock."""
 _REMEDY = "put --directory on a file system of its own, or on one that can punch holes (ext4, XFS, Btrfs, tmpfs)"
+# The latter two: quotas and limits of file sizes, which free space does not show.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_BLOCK = BlockFacts(b"", 0)
 _log = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ class DiskRoom:
 
     def rejected(self, slot: int, error: OSError) -> None:
         """Note a write that failed; the slot is free."""
+        # Any other error is a disk that fails, which needs no space.
         if error.errno not in _FULL:
             return
         with self._lock:
@@ -80,6 +82,7 @@ class DiskRoom:
     def tick(self) -> None:
         """Compare the free space with the reserve; release slots, allow more of them, or retry one."""
         space = self.space
+        # Where the disk does not answer, the last reading serves.
         with contextlib.suppress(OSError):
             space = space_of(self._file.fileno())
         with self._lock:
@@ -87,6 +90,7 @@ class DiskRoom:
             if not self._rejected:
                 self._free.allow(self._fitting())
             elif self._fitting() and self._clock() >= self._retry_at:
+                # A block that takes the slot sets the next moment itself; this one counts if none does.
                 self._retry_at = self._clock() + RETRY_MAX_S
                 self._tried = self._free.allow_next()
         self._give_back(self._missing())
@@ -105,6 +109,7 @@ class DiskRoom:
         while slots > 0 and self._gives_back:
             with self._lock:
                 taken = [self._catalog.take_slot(SSD) for _ in range(min(slots, _AT_ONCE))]
+            # Without the lock, since this waits for the disk.
             released = [slot for slot in taken if slot is not None and self._released(slot)]
             with self._lock:
                 self._free.give_blank(released)

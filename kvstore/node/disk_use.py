@@ -41,6 +41,7 @@ class DiskUse:
             busy_s = self._busy_s + (now - self._since if self._under_way else 0.0)
             if now - self._marks[-1][0] >= _MARK_S:
                 self._marks.append((now, busy_s))
+            # One mark from before the minute stays, as its beginning.
             while len(self._marks) > 1 and self._marks[1][0] <= now - WINDOW_S:
                 self._marks.popleft()
             at_s, before_s = self._marks[0]

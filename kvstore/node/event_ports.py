@@ -54,6 +54,7 @@ class GuardedPort:
             else:
                 self._leave(event["value"])
         self._calls += 1
+        # A system call per connection, so not at each call.
         if self._calls % _COUNT_EVERY == 0:
             for descriptor, peer in list(self._peers.items()):
                 if _with(descriptor, peer, _received) > MAX_RECEIVED_BYTES:
@@ -81,6 +82,7 @@ class GuardedPort:
 
 def _with(descriptor: int, peer: _Peer | None, act: Callable[[socket.socket], int]) -> int:
     """Act on libzmq's connection to this peer; 0 where the descriptor now belongs to another one."""
+    # `fromfd` duplicates the descriptor, so that closing ours leaves libzmq's open.
     with suppress(OSError), socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM) as connection:
         if connection.getpeername()[:2] == peer:
             return act(connection)
@@ -95,5 +97,6 @@ def _received(connection: socket.socket) -> int:
 
 
 def _shut_down(connection: socket.socket) -> int:
+    # Not closed: the descriptor belongs to libzmq, which closes it when it reads the end.
     connection.shutdown(socket.SHUT_RDWR)
     return 0

@@ -50,6 +50,7 @@ class MetricsPort(ThreadingMixIn, WSGIServer):
             _cut(displaced)
         super().process_request(request, client_address)
 
+    # `serve_forever` calls this twice a second.
     @override
     def service_actions(self) -> None:
         with self._lock:
@@ -65,6 +66,7 @@ class MetricsPort(ThreadingMixIn, WSGIServer):
 
     @override
     def handle_error(self, request: Any, client_address: Any) -> None:
+        # A scraper that was cut, or that left, is no fault of the node.
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 

@@ -68,12 +68,14 @@ class NodeEvents:
             pub, replay = context.socket(zmq.PUB), context.socket(zmq.ROUTER)
             self._ports = [GuardedPort(pub), GuardedPort(replay)]
             for socket, number in ((pub, port), (replay, replay_port)):
+                # A whole replay and its end mark must fit, or ZMQ would silently drop the rest of it.
                 socket.sndhwm = 2 * _MAX_BATCHES + 2
                 socket.bind(f"tcp://{host}:{number}")
             self._thread = threading.Thread(
                 target=self._run, args=(context, pub, replay), name="kv-events", daemon=True
             )
             self._thread.start()
+        # Batches are numbered from 0 again: a listener must forget what the process before this one published.
         self._add([AllBlocksCleared()])
 
     def add(self, changes: Sequence[BlockChange]) -> None:
@@ -102,6 +104,7 @@ class NodeEvents:
     def _run(self, context: zmq.Context[zmq.Socket[bytes]], pub: zmq.Socket[bytes], replay: zmq.Socket[bytes]) -> None:
         stopping = False
         while not stopping:
+            # Read before the queue is emptied, so that nothing added before the stop stays unsent.
             stopping = self._stop.is_set()
             for guarded in self._ports:
                 guarded.guard()
@@ -117,5 +120,6 @@ class NodeEvents:
         for guarded in self._ports:
             guarded.close()
         for item in (pub, replay):
+            # The last batch, which clears all blocks, has this long (ms) to leave.
             item.close(linger=200)
         context.term()

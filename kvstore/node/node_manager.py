@@ -56,6 +56,7 @@ class NodeManager:
     def __init__(self, settings: NodeSettings) -> None:
         self._settings, catalog = settings, settings.catalog
         self._stopping = threading.Event()
+        # Grows with each start: of two headers with one key, that of the later incarnation is valid.
         incarnation = time.time_ns()
         self.events = NodeEvents(
             settings.host, settings.events_port, settings.replay_port, f"kv@{settings.node_id}", time.time
@@ -64,6 +65,7 @@ class NodeManager:
             catalog,
             settings.directory,
             time.monotonic,
+            # Times on SSD are since the epoch, because they outlive the process.
             time.time() - time.monotonic(),
             incarnation,
             self.events.add,
@@ -99,14 +101,17 @@ class NodeManager:
         if self._stopping.is_set():
             return True
         if self._registration is not None:
+            # First, so that no new work is sent here while the transfers end.
             self._registration.say("draining")
         ends_at = time.monotonic() + self._settings.drain_s
         well = self.server.drain(self._settings.drain_s)
         well &= self.write_through.stop(max(0.1, ends_at - time.monotonic()))
+        # After the drain, during which ticks still close late connections.
         self._stopping.set()
         self._ticker.join(2 * _TICK_S)
         self.client.close()
         self.events.close()
+        # Otherwise a thread still uses arena and file, which the end of the process releases.
         if well:
             self.store.close()
         if self._registration is not None:

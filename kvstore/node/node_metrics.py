@@ -88,6 +88,7 @@ class NodeMetrics(Collector):
         yield GaugeMetricFamily, "write_through_waiting", "Blocks that wait to be written to SSD.", "", {"": waiting}
 
     def _links(self) -> Iterator[_Series]:
+        # A copy: a transfer may add a link meanwhile.
         links = dict(self._client.links)
         rates = {peer: link.bytes_per_s for peer, link in links.items()}
         latencies = {peer: link.latency_s for peer, link in links.items()}

@@ -176,6 +176,7 @@ class NodeService:
         keys = [facts.key for facts in message.blocks]
         now = self._store.clock()
         expected = Expected(now + message.expected_s, now + message.keep_s) if message.keep_s > 0 else None
+        # What is on this node's SSD needs no transfer.
         promoted = set(self._store.promote(keys, expected))
         if not message.holder:
             return Done(len(promoted), [key for key in keys if key not in promoted])
@@ -205,11 +206,13 @@ class NodeService:
             locked = self._client.call(message.holder, Allocate(tx_id, keys, [], MAX_LEASE_S))
             if not isinstance(locked, Done):
                 return [None] * len(wanted)
+            # The number comes from the wire, and any other would raise.
             priority = FlowPriority(max(FlowPriority.REQUEST, min(message.priority, FlowPriority.REPLICATION)))
             fetched = self._client.get([message.holder], wanted, priority)
             if self._pace is not None and priority != FlowPriority.REQUEST:
                 # Only pulls that no request waits for are slowed down.
                 self._pace.came(sum(len(item.payload) for item in fetched if item is not None))
+            # Nothing is new there: the commit only ends the locks.
             self._client.call(message.holder, Commit(tx_id))
         except PeerError:
             return [None] * len(wanted)
@@ -233,6 +236,7 @@ class NodeService:
         if not isinstance(locked, Done):
             return self._rejected("holder", locked.keys if isinstance(locked, TransferRejected) else [])
         dropped = {facts.key for facts in store.shrink(keys, message.unread_s, until)}
+        # If this is lost, the holder's locks end with their lease.
         with contextlib.suppress(PeerError):
             self._client.call(message.holder, Commit(tx_id))
         return Done(len(dropped), [key for key in keys if key not in dropped])

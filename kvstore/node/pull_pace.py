@@ -26,4 +26,5 @@ class PullPace:
             now = self._clock()
             self._free_at = max(now, self._free_at) + size / self._bytes_per_s
             pause_s = self._free_at - now
+        # Outside the lock, so that the pulls behind this one can reserve their time.
         self._wait(pause_s)

@@ -91,6 +91,7 @@ class Registration:
     def _run(self) -> None:
         failed = ""
         while True:
+            # Before the post, so that a change during it leads to another one.
             self._changed.clear()
             stopping = self._stop.is_set()
             try:

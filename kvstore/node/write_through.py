@@ -41,6 +41,7 @@ class WriteThrough:
 
     def stop(self, timeout_s: float) -> bool:
         """Write waiting blocks and end; returns False where time ran out."""
+        # Ends the pauses after rejected blocks: a full disk must not delay the drain.
         self._hurry.set()
         self._waiting.put(None)
         self._thread.join(timeout_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 
+# Populated at the start, so that no transfer waits for page faults.
 _FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_POPULATE", 0)
 
 
@@ -40,5 +41,6 @@ class Arena:
         self._view.release()
         try:
             self._map.close()
+        # A view is still in use; the mapping ends with the process.
         except BufferError:
             return

@@ -76,6 +76,7 @@ def decode_header(data: bytes | memoryview, max_length: int) -> BlockHeader | No
         key,
         length,
         chain_hash[:chain_bytes],
+        # The struct pads an empty parent with zeros.
         parent if any(parent) else b"",
         tokens,
         tenant[:tenant_bytes].decode(errors="replace"),

@@ -6,8 +6,7 @@ from __future__ import annotations
 class BlockTrees:
     """Mutable state: `parents` (held block → the one before it) and `_children` (block → how many held ones follow it).
 
-    Parents come from clients. A block is linked only to one that was there before it, and only if no block follows it
-    yet, so that no cycle can arise, whose blocks would never be leaves.
+    A block is linked only to one that was there before it, and only if no block follows it yet.
     """
 
     def __init__(self) -> None:
@@ -16,6 +15,7 @@ class BlockTrees:
 
     def add(self, key: bytes, parent: bytes) -> bytes:
         """Add a block that is not held; returns the parent it is linked to, empty where there is none."""
+        # Parents come from clients: linked at will, blocks could form a cycle, of which none would ever be a leaf.
         if parent not in self.parents or key in self._children:
             parent = b""
         self.parents[key] = parent

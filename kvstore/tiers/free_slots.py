@@ -25,6 +25,7 @@ class FreeSlots:
 
     def take(self) -> int | None:
         """Return a slot, or None where all are taken or withheld."""
+        # First those that take no space from the disk.
         if self._ready:
             slot = self._ready.pop()
         elif self._blank and self._allowed:

@@ -59,6 +59,7 @@ class LeafLru:
     def victim(self) -> bytes | None:
         """Return the leaf unused for longest."""
         leaves = self._leaves
+        # A heap cannot remove from its middle, so that outdated entries stay until they come to its top.
         while leaves and not self._holds(leaves[0]):
             heapq.heappop(leaves)
         return leaves[0][1] if leaves else None

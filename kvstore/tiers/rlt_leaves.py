@@ -115,6 +115,7 @@ class RltLeaves:
 
     def _begin_phase(self) -> None:
         self._marks.clear()
+        # A list, because a set of bytes has another order in each process, and draws would differ.
         for key in self._marked.members:
             self._unmarked.add(key)
         self._marked = _DrawSet()

@@ -1,9 +1,8 @@
 """The SSD tier: one file of headers and equal slots. The headers are the only index.
 
 A block becomes visible with its header, which is written last; the header of the block before it in the slot is erased
-first. So a process that is killed at any byte, or a disk that fills up, leaves whole blocks or free slots. After a loss
-of power a header may have outlived its bytes (nothing here waits for the disk); the checksum, which every read
-compares, reveals it. There is no index besides the headers: all of them are at the beginning and are read in one go.
+first. So a process that is killed at any byte, or a disk that fills up, leaves whole blocks or free slots. There is no
+index besides the headers: all of them are at the beginning and are read in one go.
 """
 
 from __future__ import annotations
@@ -45,11 +44,14 @@ class SlotFile:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._file = os.open(directory / "blocks.kv", flags, 0o600)
         try:
+            # The kernel ends this lock with the process, however it is killed.
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(self._file)
             raise SlotFileInUseError(f"another node manager uses {directory}; give each one its own") from error
+        # The mode above applies to a new file only.
         os.fchmod(self._file, 0o600)
+        # Whole pages: punching a hole frees nothing of a page that belongs to another slot too.
         self.stride = -(-slot_bytes // _PAGE) * _PAGE
         """Bytes of disk per slot."""
         self._payloads_at = -(-(_PAGE + slots * HEADER_BYTES) // _PAGE) * _PAGE
@@ -80,7 +82,8 @@ class SlotFile:
         if left_over > 0:
             # A block of another tenant may have been longer.
             self._write(bytes(left_over), self._payload_at(slot) + len(payload))
-        # The header is written last, because it makes the block visible.
+        # The header is written last, because it makes the block visible. No fsync: after a loss of power, the checksum
+        # reveals a header that outlived its bytes.
         self._write(payload, self._payload_at(slot))
         self._write(header.encode(), self._header_at(slot))
 
@@ -113,6 +116,7 @@ class SlotFile:
 
     def punch(self, slot: int) -> None:
         """Release a slot's disk space; raises OSError where the file system cannot."""
+        # The header goes first, so that a crash leaves none over a hole.
         self._blank(self._header_at(slot), HEADER_BYTES)
         where = (ctypes.c_int64(self._payload_at(slot)), ctypes.c_int64(self.stride))
         if _fallocate is None:
@@ -142,6 +146,7 @@ class SlotFile:
     def _take_over(self) -> None:
         """Keep the blocks of a file with our sizes; otherwise begin an empty file."""
         head = _HEAD.pack(_MAGIC, self.slots, self.slot_bytes)
+        # With other sizes, every offset would be wrong.
         if os.pread(self._file, _HEAD.size, 0) != head:
             os.ftruncate(self._file, 0)
             self._write(head, 0)

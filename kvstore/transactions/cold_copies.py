@@ -11,10 +11,10 @@ from kvstore.transactions.block_record import BlockRecord
 def drop_cold(catalog: BlockCatalog, keys: Sequence[bytes], unread_since: float) -> list[BlockRecord]:
     """Forget those of a prompt's blocks that are not in use, locked, pinned or expected, nor read since then.
 
-    The caller has made sure that another node holds them. The last block goes first, and none before a block that
-    follows it here: blocks without their beginning could not be used. Returns those that were forgotten.
+    The caller has made sure that another node holds them. Returns those that were forgotten.
     """
     dropped = list[BlockRecord]()
+    # The last block first, and none before one that follows it here: without its beginning a block is of no use.
     for key in reversed(keys):
         record = catalog.find(key)
         if record is None or not record.visible or record.busy or record.pinned_until or record.filling:

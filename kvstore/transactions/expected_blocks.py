@@ -78,6 +78,7 @@ class ExpectedBlocks:
                 return last
         if expected is None or usual is None:
             return usual
+        # A block that may never be used displaces only a copy.
         return usual if usual not in self and SSD in records[usual].slots else None
 
     def check(self, in_dram: set[bytes]) -> None:

@@ -40,6 +40,7 @@ def pinned_prefixes(pinned: Mapping[bytes, BlockRecord]) -> list[PinnedPrefix]:
     for key, record in pinned.items():
         if key not in children:
             one = _prefix(record, _own(record, pinned, children), _tokens(key, pinned, depths))
+            # The ranks of an engine store one payload each under the gateway's one key.
             other = prefixes.get((one.tenant, one.name))
             prefixes[one.tenant, one.name] = one if other is None else _together(one, other)
     return sorted(prefixes.values(), key=lambda item: (-item.size, item.tenant, item.name))

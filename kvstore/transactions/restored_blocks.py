@@ -22,4 +22,5 @@ def restored_blocks(
         alive = header.stored and header.expires_at > now_epoch_s
         if alive and (known is None or known[1].age_order < header.age_order):
             newest[header.facts.key] = slot, header
+    # A block is linked only to a parent that was added before it (BlockTrees).
     return sorted(newest.values(), key=lambda item: item[1].age_order), tenants

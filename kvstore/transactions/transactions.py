@@ -89,6 +89,7 @@ class Transactions:
         transaction = _Transaction(locked, now + min(lease_s, MAX_LEASE_S))
         reason = self._take_in(transaction, [facts for facts in new if catalog.find(facts.key) is None], now, expected)
         if reason is not None:
+            # All or nothing: blocks that were added before the one without room leave again.
             self._undo(transaction)
             return TransactionRejection(reason)
         self._open[tx_id] = transaction
@@ -177,6 +178,7 @@ class Transactions:
     def _why_not(self, tx_id: str, reused: Sequence[bytes], new: Sequence[BlockFacts]) -> TransactionRejection | None:
         catalog = self._catalog
         keys = [*reused, *(facts.key for facts in new)]
+        # An id that has ended counts too: a repeated message must not begin a second transaction.
         if tx_id in self._open or tx_id in self._ended or len(set(keys)) != len(keys):
             return TransactionRejection("duplicate")
         if len(self._open) >= MAX_OPEN:
@@ -203,6 +205,7 @@ class Transactions:
             has_room = self._catalog.make_room_for if expected is None else self._catalog.usage.fits
             if not has_room(facts.tenant, facts.length):
                 return "over_quota"
+            # The checksum marks a block as written, so that an announced one must not count yet.
             record = self._catalog.create(msgspec.structs.replace(facts, checksum=b""), now, expected)
             if record is None:
                 return "no_room"

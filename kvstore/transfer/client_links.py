@@ -31,6 +31,7 @@ class ClientLinks:
         with self._lock:
             link = self._link(name)
             link.sent_bytes += size
+            # The rate is the client's word: a wrong one must not reach the console.
             if math.isfinite(reported_rate) and reported_rate > 0:
                 link.bytes_per_s = reported_rate
 

@@ -60,6 +60,7 @@ class Connection:
                 # OpenSSL retries a read that the kernel's own timeout ended.
                 self._socket.settimeout(seconds)
                 return
+            # A `struct timeval`: seconds and microseconds.
             limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
@@ -71,6 +72,7 @@ class Connection:
         parts = [memoryview(encode(message, sum(map(len, payload)))), *payload]
         try:
             if isinstance(self._socket, ssl.SSLSocket):
+                # A TLS socket cannot send several buffers at once.
                 for part in parts:
                     self._socket.sendall(part)
             else:
@@ -185,11 +187,13 @@ class Connection:
 
     @property
     def _flags(self) -> int:
+        # MSG_WAITALL: the kernel wakes this thread once for a whole part. TLS sockets accept no flags.
         return 0 if isinstance(self._socket, ssl.SSLSocket) or sys.platform == "win32" else socket.MSG_WAITALL
 
     def _send_parts(self, parts: list[memoryview]) -> None:
         first = 0
         while first < len(parts):
+            # The kernel takes a bounded number of parts (IOV_MAX), and perhaps not all of their bytes.
             sent = self._socket.sendmsg(parts[first : first + _MAX_PARTS])
             while first < len(parts) and sent >= len(parts[first]):
                 sent -= len(parts[first])

@@ -49,6 +49,7 @@ class ConnectionPool:
         with self._lock:
             idle, now = self._idle.pop(address, []), self._clock()
             while idle:
+                # The most recently used one, which the peer has least likely closed.
                 pooled = idle.pop()
                 if now - pooled.since < _IDLE_S:
                     self._idle[address] = idle
@@ -96,6 +97,7 @@ class ConnectionPool:
             large_buffers(sock)
             if self._tls is not None:
                 sock = self._tls.fresh().client.wrap_socket(sock, server_hostname=host)
+            # Python's own timeout would poll before each call; `Connection` sets the kernel's instead.
             sock.settimeout(None)
         except OSError as error:
             if sock is not None:

@@ -34,6 +34,7 @@ class TransferQueue:
     def join(self, priority: int, size: int) -> int:
         """Queue a transfer; returns its number."""
         self._number += 1
+        # By number among equals: first come, first served.
         heapq.heappush(self._waiting, (priority, self._number, size))
         return self._number
 

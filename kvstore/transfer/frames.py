@@ -234,6 +234,7 @@ _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 def encode(message: Message, payload_bytes: int = 0) -> bytes:
     """Return head and body of a frame; raises FrameError where its receiver would reject it."""
     body = _encoder.encode(message)
+    # Its receiver would close the connection over it.
     if len(body) > MAX_BODY_BYTES or payload_bytes > MAX_PAYLOAD_BYTES:
         raise FrameError(f"{len(body)} bytes of body and {payload_bytes} of payload are over the limits")
     return _HEAD.pack(_MAGIC, _VERSION, 0, len(body), payload_bytes) + body

@@ -32,6 +32,7 @@ def server_proof(secret: bytes, server_nonce: bytes, client_nonce: bytes) -> byt
 
 def proves(proof: bytes, expected: bytes) -> bool:
     """Compare proofs in constant time; a proof of another length, on either side, proves nothing."""
+    # Both lengths: two empty proofs would be equal.
     return len(proof) == len(expected) == PROOF_BYTES and hmac.compare_digest(proof, expected)
 
 

@@ -23,6 +23,7 @@ class LinkRate:
         if size <= _SMALL_BYTES:
             self.latency_s += _SHARE * (max(0.0, seconds) - self.latency_s)
         elif size >= _LARGE_BYTES:
+            # A latency above the transfer's own time must not make the rate infinite or negative.
             rate = size / max(seconds - self.latency_s, seconds / 10, 1e-6)
             # The first measurement is better than the prior.
             self.bytes_per_s += (_SHARE if self.large_transfers else 1.0) * (rate - self.bytes_per_s)

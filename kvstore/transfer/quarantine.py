@@ -17,6 +17,7 @@ class Quarantine:
         times = self._failures.get(peer, (0, 0.0))[0] + 1
         if len(self._failures) >= _MAX_PEERS:
             self._failures.pop(next(iter(self._failures)))
+        # The exponent is bounded, too: a peer may fail for as long as the process lives.
         self._failures[peer] = times, now + min(_FIRST_S * 2 ** min(times - 1, 10), _LONGEST_S)
 
     def succeeded(self, peer: str) -> None:

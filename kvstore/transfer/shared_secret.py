@@ -70,6 +70,7 @@ def keyring_in(
 
 def _text(environment: Mapping[str, str], name: str) -> str:
     path = environment.get(f"{name}_FILE", "")
+    # Editors and `echo` end a file with a newline, which belongs to no secret.
     return Path(path).read_text(errors="surrogateescape").strip() if path else environment.get(name, "")
 
 

@@ -46,6 +46,7 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
     def server(self) -> ssl.SSLContext:
         """Return the context of a node, which requests a certificate from its clients."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        # A server's context asks for no certificate by default.
         context.verify_mode = ssl.CERT_REQUIRED
         return self._filled(context)
 
@@ -64,6 +65,7 @@ class FileTls:
     """The contexts of files, which are read again when they change. Mutable: the contexts, and the files' states."""
 
     def __init__(self, files: TlsFiles) -> None:
+        # Noted before they are read, so that a change meanwhile is not missed.
         self._files, self._seen = files, _states(files)
         self.server, self.client = files.server(), files.client()
 
@@ -72,6 +74,7 @@ class FileTls:
         states = _states(self._files)
         if states == self._seen:
             return False
+        # Noted before they are read, so that files that cannot be used are reported once.
         self._seen = states
         self.server, self.client = self._files.server(), self._files.client()
         return True
@@ -95,6 +98,7 @@ def file_state(path: Path) -> tuple[int, int, int] | None:
         stat = path.stat()
     except OSError:
         return None
+    # A file that is renamed into place may keep time and size, but not the inode.
     return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 

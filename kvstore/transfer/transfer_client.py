@@ -93,6 +93,7 @@ class TransferClient:
                 answer, _ = connection.receive()
             except PeerError:
                 connection.close()
+                # The node may have closed an idle connection: a new one decides whether it is gone.
                 if kept:
                     continue
                 self._failed(address)
@@ -116,6 +117,7 @@ class TransferClient:
         size = sum(len(item.into) if item.into is not None else 0 for item in wanted)
         with self._lock:
             usable = [item for item in holders if self._quarantine.usable(item, self._clock())]
+            # An unknown link comes first, or its cost would never be learned.
             usable.sort(key=lambda item: self.links[item].cost_s(size) if item in self.links else 0.0)
         for holder in usable:
             missing = [index for index, block in enumerate(fetched) if block is None]
@@ -171,6 +173,7 @@ class TransferClient:
                     raise
                 self._pool.give(holder, connection)
             except (PeerError, TimeoutError):
+                # Only a new connection that fails counts against the node.
                 if not kept:
                     self._failed(holder)
                 return True
@@ -191,6 +194,7 @@ class TransferClient:
         """Receive the first missing blocks; returns how many were answered, and whether one was corrupt."""
         asked = missing[:MAX_KEYS]
         limit = self._settings.piece_bytes
+        # A block without a buffer has an unknown size, and counts as a whole piece.
         size = min(limit, sum(len(into) if (into := wanted[index].into) is not None else limit for index in asked))
         suspects = []
         with self._flow.moving(priority, size, self._settings.timeout_s):
@@ -217,6 +221,7 @@ class TransferClient:
                 self.links.pop(next(iter(self.links)))
             self.links.setdefault(holder, LinkRate()).observe(received, seconds)
             self.corrupt += len(suspects)
+        # After the piece, when the connection has no bytes of it left.
         for key in suspects:
             connection.send(Suspect(key))
             connection.receive()

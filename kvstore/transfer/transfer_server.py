@@ -96,6 +96,7 @@ class TransferServer:
         """Connections that were closed, by one of REJECTIONS."""
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self._listener = socket.create_server(address, family=family, backlog=128)
+        # On the listener: accepted sockets inherit the buffers, and TCP fixes its window scale when they connect.
         large_buffers(self._listener)
         self.port = int(self._listener.getsockname()[1])
 
@@ -154,6 +155,7 @@ class TransferServer:
                     self.rejected["displaced"] += 1
                     displaced.cut()
                 self._threads += 1
+                # Accepting waits for threads to end, so that a flood of connections cannot exhaust them.
                 self._lock.wait_for(lambda: self._threads <= _MAX_THREADS)
             threading.Thread(target=self._serve, args=(connection, host), name="kv-connection", daemon=True).start()
 
@@ -223,6 +225,7 @@ class TransferServer:
             # Views into the arena: the bytes are sent without a copy.
             payload = [item[1] for item in blocks if item is not None]
             size = sum(map(len, payload))
+            # A client cannot go ahead of requests with a negative number.
             with self._flow.moving(max(0, message.priority), size, TIMEOUT_S):
                 self._reply(connection, Blocks(lengths, checksums), payload)
         if size:
@@ -237,6 +240,7 @@ class TransferServer:
     ) -> None:
         self._limit(connection, payload_bytes)
         if isinstance(incoming, TransferRejected):
+            # The payload is read anyway: the next message comes behind it on this connection.
             connection.discard(payload_bytes)
             self._reply(connection, incoming)
             return

@@ -57,4 +57,5 @@ def source_of(address: str) -> str:
         ip = ip.ipv4_mapped or ip
     if ip.is_loopback:
         return ""
+    # One host can use any address of its /64 network.
     return str(ip) if ip.version == 4 else str(IPv6Address(int(ip) >> 64 << 64))

@@ -81,7 +81,9 @@ class CapacityPlan(msgspec.Struct, frozen=True):
 def capacity_plan(question: CapacityQuestion, rng: Random) -> CapacityPlan:
     """Return the plan. Peaks are those of steps: a shorter one is averaged away."""
     demand = {
-        region: [value / question.utilization for value in values] for region, values in sorted(question.demand.items())
+        # Sorted, so that sums of floats do not depend on the order of the mapping.
+        region: [value / question.utilization for value in values]
+        for region, values in sorted(question.demand.items())
     }
     total = [sum(step) for step in zip(*demand.values(), strict=True)]
     own = {region: max(values) for region, values in demand.items()}
@@ -132,6 +134,7 @@ def _saving_range(
     pieces = len(total) // length
     if pieces < 2:
         return None
+    # The peak of a draw is the greatest of its pieces' peaks, so that a draw needs no pass over the steps.
     peaks = [
         [max(values[piece * length : (piece + 1) * length]) for piece in range(pieces)]
         for values in (total, *demand.values())

@@ -30,6 +30,7 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         ),
         number("s", gt=0, le=600, usual=(5, 30)),
     ] = 10.0
+    # T = 3 s in DualMap A.8.3.
     bottleneck_s: Annotated[
         float,
         about(
@@ -48,6 +49,7 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         about("Probe timeout", "Quarantines an engine whose probes get no answer for this long."),
         number("s", gt=0, le=600, usual=(1, 10)),
     ] = 2.0
+    # Envoy's outlier detection has the same limit, and likewise the quarantine, its maximum, and both shares below.
     failures: Annotated[
         int,
         about("Consecutive failures", "Failed requests in a row that quarantine an engine."),

@@ -198,6 +198,7 @@ def _eject(memory: EngineHealthMemory, sign: Sign, settings: HealthDocument, now
         since_s=now_s,
         until_s=until_s,
         ejections=ejections,
+        # Counted once: the same losses must not eject the engine again when it returns.
         flaps=() if sign.code == FLAPPING else memory.flaps,
     )
 
@@ -209,6 +210,7 @@ def _quarantined(judged: _Judged, settings: HealthDocument, now_s: float, *, alo
     if fault is not None:
         if fault.code == memory.code or memory.code not in SELF_CLEARING_FAULTS | SUSPICION_CODES:
             return memory
+        # The same quarantine goes on for another cause, and counts once.
         return msgspec.structs.replace(_eject(memory, fault, settings, now_s), ejections=memory.ejections)
     suspected = memory.code in SUSPICION_CODES
     if suspected and any(sign.grade == SUSPICION for sign in judged.signs):
@@ -217,8 +219,14 @@ def _quarantined(judged: _Judged, settings: HealthDocument, now_s: float, *, alo
     if memory.until_s is not None and now_s < memory.until_s and not alone:
         return memory
     memory = msgspec.structs.replace(
-        memory, since_s=now_s, until_s=None, signs={}, forgiven=judged.facts.failures_in_row
+        # Without the old signs: each must last again before it counts.
+        memory,
+        since_s=now_s,
+        until_s=None,
+        signs={},
+        forgiven=judged.facts.failures_in_row,
     )
+    # A suspected engine was perhaps only slow, so that it gets its whole load at once.
     if suspected or not settings.slow_start_s:
         return msgspec.structs.replace(memory, state=HEALTHY, code="", text="")
     return msgspec.structs.replace(memory, state=PROBATION, text=f"returning after: {memory.text}")

@@ -111,6 +111,7 @@ def remembered(memory: EngineHealthMemory, facts: EngineObservation, now_s: floa
         counted_s=now_s if counted else memory.counted_s,
         moved_s=now_s if grown or grew else memory.moved_s,
         backwards_s=now_s if backwards else memory.backwards_s,
+        # A lower number: a request has succeeded since.
         forgiven=memory.forgiven if facts.failures_in_row >= memory.forgiven else 0,
         gaps_total=facts.event_gaps_total,
         gap_s=now_s if facts.event_gaps_total > memory.gaps_total else memory.gap_s,

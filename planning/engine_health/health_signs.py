@@ -196,6 +196,7 @@ def _crawling(facts: EngineObservation, peers: Peers, settings: HealthDocument, 
         tpot_s is not None
         and peers.tpot_s is not None
         and facts.tpot_samples >= settings.slow_samples
+        # Tokens within the objective are no fault, however fast the peers are.
         and tpot_s >= max(factor * peers.tpot_s, tpot_slo_s)
     ):
         text = f"tokens are {1000 * tpot_s:.0f} ms apart, on other engines {1000 * peers.tpot_s:.0f} ms"
@@ -243,6 +244,7 @@ def _impossible(facts: EngineObservation, memory: EngineHealthMemory, settings: 
     for name, value in named.items():
         if value is not None and known(value) is None:
             return f"its metrics report {name} = {value}"
+    # Slightly above 1 is a full memory, rounded.
     if (known(facts.kv_usage) or 0.0) > 1.01:
         return f"its metrics report KV usage = {facts.kv_usage}"
     if memory.backwards_s is not None and now_s - memory.backwards_s <= settings.flap_window_s:

@@ -55,6 +55,7 @@ def expected_demand(
     if season is not None:
         forecasts.append((season, "season"))
     most, basis = max(forecasts, key=lambda forecast: forecast[0])
+    # Twice nothing would be nothing: a pool without demand may begin at any level.
     return Forecast(level, min(most, MAX_GROWTH * level) if level else most, basis)
 
 
@@ -69,6 +70,7 @@ def _line(points: Sequence[tuple[float, float]], now_s: float) -> tuple[float, f
     slope = sum((at_s - mean_at) * (engines - mean) for at_s, engines in points) / spread
     at_end = mean + slope * (now_s - mean_at)
     left = sum((engines - mean - slope * (at_s - mean_at)) ** 2 for at_s, engines in points)
+    # Standard error of the slope of a least-squares line, with n − 2 degrees of freedom.
     error = sqrt(left / (count - 2) / spread)
     return (slope, at_end) if abs(slope) > _SURE * error else (0.0, mean)
 

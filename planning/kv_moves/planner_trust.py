@@ -14,6 +14,7 @@ class PlannerTrust:
     """Mutable: the useful share, the counts, and when the last trial was."""
 
     def __init__(self) -> None:
+        # A planner begins trusted: only its orders show whether they are useful.
         self.useful_share = 1.0
         self.useful = self.useless = 0
         self._trial_at: float | None = None

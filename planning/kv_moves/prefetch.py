@@ -68,6 +68,7 @@ def _prefill_s(request: InferenceRequest, decision: Decision, ways: Sequence[Loa
     block_s = request.block_tokens * _token_s(decision)
     held, blocks = _held(decision), len(request.keys)
     loaded_s = (way.seconds + (blocks - way.blocks) * block_s for way in ways if way.blocks > held)
+    # min() needs a second value where nothing can be loaded.
     return min((blocks - held) * block_s, *loaded_s, math.inf)
 
 

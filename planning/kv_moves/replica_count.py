@@ -106,11 +106,14 @@ class Replicas:
             if now - replica.used_s < COLD_S:
                 return None
             holders = holders_of(replica.keys, holdings)
+            # The last copy stays, however seldom it is read.
             if replica.node not in holders or len(holders) == 1 or replica.tries == _TRIES:
                 self._forget(index)
                 continue
+            # Counts as a use, so that the next try comes COLD_S later.
             replica.used_s, replica.tries = now, replica.tries + 1
             self._replicas.move_to_end(index)
+            # The least demand of all, so that `change_replica` drops this copy.
             demand = {node: float(node != replica.node) for node in holders}
             return change_replica(replica.keys, len(holders) - 1, demand, holdings)[0], replica.pool_id
         return None

@@ -54,6 +54,7 @@ class HotLoads:
         if not hot:
             return None
         for depth in depths:
+            # Reset, or the next load would order another copy on the strength of the same loads.
             if depth <= hot:
                 del self._counts[home, keys[depth - 1]]
         copies, prefix = len(holders_of(keys[:hot], loads.holdings)), keys[:hot]

@@ -100,6 +100,7 @@ def _step(
     turning = memory.flipped_to not in ("", to)
     # Reversing the last change takes more than continuing, so that the ratio does not oscillate.
     limit = 1.0 + settings.band + (settings.hysteresis if turning else 0.0)
+    # Twice and half are equally far from balance.
     out = max(seen.factor, 1.0 / seen.factor)
     words = f"f_im = {seen.factor:.2f} (prefill {seen.prefill_load:.2f}, decode {seen.decode_load:.2f})"
     if out <= limit:
@@ -161,6 +162,7 @@ def _flips(engines: Sequence[EngineObservation], step: int) -> tuple[RoleFlip, .
     before, after = (PREFILL, DECODE) if step > 0 else (DECODE, PREFILL)
     able = sorted(
         (engine for engine in engines if engine.role == before and engine.lifecycle == ACTIVE),
+        # Rounded, so that differences without meaning do not decide.
         key=lambda engine: (engine.dispatched, round(engine.in_flight_s, 1), engine.engine_id),
     )
     return tuple(RoleFlip(item.engine_id, before, after) for item in able[: abs(step)])

@@ -144,6 +144,7 @@ def _needed(
 ) -> RebalanceMemory:
     """Note which widened prefixes still bring more than half of the work that their usual engines can do."""
     work_s = {prefix.key: sum(known(work) or 0.0 for work in prefix.work_s_by_engine.values()) for prefix in prefixes}
+    # `usual_d` of all engines carry this part of the work if the load is even.
     limit_s = NEEDED * usual_d / max(engines, 1) * sum(work_s.values())
     widened = {
         key: msgspec.structs.replace(widening, needed_s=now_s) if work_s.get(key, 0.0) > limit_s else widening

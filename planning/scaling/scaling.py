@@ -51,6 +51,7 @@ def plan_scaling(
         forecast = expected_demand(
             history,
             now_s,
+            # An engine that is ordered now serves after its warm-up.
             ahead_s=settings.warm_up_s + settings.window_s,
             recent_s=max(4 * settings.window_s, settings.down_cool_down_s),
             season_s=settings.season_s,
@@ -130,6 +131,7 @@ def _to_drain(evaluation: ScalingRound, count: int) -> tuple[str, ...]:
                 among,
                 key=lambda item: (
                     item.load_share > 0,
+                    # Rounded, so that among engines of about the same load age decides.
                     round(item.in_flight_s, 1),
                     -(item.since_s or 0.0),
                     item.engine_id,

@@ -37,6 +37,7 @@ def _bounded_up(evaluation: ScalingRound, change: int, by_hand: bool) -> tuple[i
         return change, []
     bounded = min(change, settings.max_up)
     affordable = _affordable(evaluation)
+    # The minimum is kept whatever it costs.
     if affordable is not None and affordable < bounded and evaluation.engines + affordable >= settings.min_engines:
         spent = engine_h_of_day(memory, evaluation.now_s)
         text = f"{spent:.1f} engine hours used in 24 h: the budget allows {affordable} of {bounded} more"

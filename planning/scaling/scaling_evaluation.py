@@ -65,4 +65,5 @@ class ScalingRound(msgspec.Struct, frozen=True, kw_only=True):
 
     def needed(self, demand: float) -> int:
         """Return the number of engines that serve this demand at the target utilization, sick ones included."""
+        # Rounding must not add an engine where the quotient is a whole number.
         return ceil(demand / self.settings.utilisation - 1e-9) + self.lost

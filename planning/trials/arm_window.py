@@ -26,6 +26,7 @@ class ArmWindow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     rejected: int = 0
     ttft: dict[int, int] = {}
     """Times to first token by bucket; see bucket_of."""
+    # Sums that add up, for geometric means, their errors, and the correction for prompt length (decision 13).
     ttft_log_sum: float = 0.0
     """Sum of the natural logarithms of their seconds…"""
     ttft_log_squares: float = 0.0
@@ -87,6 +88,7 @@ def quantile_s(window: ArmWindow, share: float) -> float | None:
     left = share * total
     for bucket in sorted(window.ttft):
         left -= window.ttft[bucket]
+        # The product above may exceed a whole number by rounding.
         if left <= 1e-9:
             return bucket_end_s(bucket)
     return bucket_end_s(max(window.ttft))

@@ -19,6 +19,7 @@ import msgspec
 from planning.documents.guardrail_document import GuardrailDocument
 from planning.trials.arm_window import ArmWindow, bucket_end_s, quantile_s, together
 
+# Evaluated every 2 s, none of 20 seeded runs of two equal arms under bursts is aborted at this (decision 13).
 DOUBT = 4.0
 """Standard errors by which a threshold must be crossed."""
 SUSPICION = 1.0
@@ -139,8 +140,10 @@ def _slope(base: ArmWindow, tried: ArmWindow) -> float:
     0 where all lengths are the same.
     """
     both = (base, tried)
+    # Within each arm, so that a difference between the arms is not taken for an effect of length.
     squares = sum(item.size_log_squares - item.size_log_sum**2 / item.answered for item in both)
     products = sum(item.size_ttft_logs - item.size_log_sum * item.ttft_log_sum / item.answered for item in both)
+    # Where all lengths are equal, rounding leaves a trace of squares.
     return products / squares if squares > 1e-9 * base.answered else 0.0
 
 
@@ -197,6 +200,7 @@ def _spread(window: ArmWindow, slope: float) -> float:
     """Return the variance of the terms of `_log_sum`."""
     squares = window.ttft_log_squares - 2 * slope * window.size_ttft_logs + slope * slope * window.size_log_squares
     mean = _log_sum(window, slope) / window.answered
+    # The difference of two large sums may fall below 0 by rounding.
     return max(0.0, squares / window.answered - mean * mean)
 
 

@@ -61,6 +61,7 @@ class _Option(NamedTuple):
 
 def session_key(tenant_id: str, session_id: str) -> int:
     """Return the number that identifies a tenant's session among reservations."""
+    # The length keeps both names apart: no other pair gives the same string. JSON can hold lone surrogates.
     name = f"{len(tenant_id)}:{tenant_id}{session_id}".encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(name, digest_size=8).digest(), "big")
 
@@ -101,6 +102,7 @@ class AdvisedRouting:
         if self.rule == OFF or not view.roster.accepting:
             return None
         session = session_key(request.tenant_id, request.session_id)
+        # Before the options are scored: a session's old reservation must not count against it.
         self.sessions.release(session)
         options = self._options(request, view, now)
         chosen = self._chosen(options, last_engine)
@@ -111,6 +113,7 @@ class AdvisedRouting:
                 engine_id=chosen.target,
                 tokens=request.prompt_tokens,
                 expected_s=now + lead_s,
+                # With a long lead, the request may be late by as much again.
                 expires_s=now + max(lifetime_s, 2 * lead_s),
             )
         )
@@ -124,6 +127,7 @@ class AdvisedRouting:
 
         `choice` is the placement's; it is returned unchanged where no reservation exists.
         """
+        # An arrival ends the reservation, whether it is kept or not.
         reserved = self.sessions.release(session_key(request.tenant_id, request.session_id))
         if reserved is None or reserved.expires_s <= now or reserved.engine_id not in view.roster.accepting:
             return choice
@@ -173,6 +177,7 @@ class AdvisedRouting:
                 + EXPECTED_SHARE * self.sessions.tokens_at(target),
                 requests=view.load.in_flight_requests[target] + EXPECTED_SHARE * self.sessions.sessions_at(target),
             )
+            # `prefill` is the cheaper of loading and computing already.
             cost = cost_of(offer, request.prompt_tokens, self._speed, may_recompute=False)
             options.append(_Option(target, blocks, prefill, cost))
         return options

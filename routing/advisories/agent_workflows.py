@@ -62,6 +62,7 @@ class AgentWorkflows(Generic[Session]):
         """Note that an agent's request has come, and return which sessions may follow and which will not."""
         if agent not in self.graph.agents:
             return AgentAdvice()
+        # Added again at the end: the one that was silent longest is first.
         known = self._workflows.pop(workflow, None) or _Workflow()
         self._workflows[workflow] = known
         if len(self._workflows) > self._limit:

@@ -61,6 +61,7 @@ def learn_call_graph(calls: Iterable[AgentCall], least_probability: float = 0.02
     made: Counter[str] = Counter()
     gaps: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for _, steps in sorted(workflows.items()):
+        # By name at equal times, so that the same calls in any order give the same graph.
         steps.sort(key=lambda call: (call.at_s, call.agent))
         made.update(call.agent for call in steps)
         for before, after in pairwise(steps):

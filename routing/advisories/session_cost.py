@@ -26,6 +26,7 @@ class SessionEngineSpeed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     def prefill_s(self, context_tokens: int, prompt_tokens: int) -> float:
         """Return the time to prefill a prompt behind a context whose KV cache is present."""
+        # A token attends to all before it: to the context, and on average to half of the prompt.
         pairs = prompt_tokens * (context_tokens + prompt_tokens / 2)
         return prompt_tokens * self.prefill_s_per_token + pairs * self.attention_s_per_token_pair
 
@@ -68,7 +69,9 @@ def cost_of(
     steps = speed.answer_tokens
     step_s = offer.resident_tokens * speed.read_s_per_token + offer.requests * speed.step_s_per_request
     own_step_s = context_tokens * speed.read_s_per_token + speed.step_s_per_request
+    # The other side of the cost: by how much this session slows those that are there.
     slowed = offer.requests * (steps * own_step_s + (recompute_s if recompute else 0.0))
+    # A load runs beside the prefills ahead, a computation behind them.
     ready_s = recompute_s if recompute else max(0.0, offer.load_s - offer.prefill_backlog_s)
     return SessionCost(
         engine_id=offer.engine_id,

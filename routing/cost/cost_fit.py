@@ -75,6 +75,7 @@ class CostFit:
         features = _features(prompt_tokens, hit_tokens)
         # Predicted before the sample is learned, so that the errors are those of predictions.
         expected = self._prefill.predict(features) / self._speeds.get(engine_id, 1.0)
+        # Bounded, so that one outlier does not decide which cost predicts better.
         self._error = _mean(self._error, min(abs(expected - seconds) / seconds, 2.0))
         by_policy = self._policy_prefill.seconds(prompt_tokens, hit_tokens)
         self._policy_error = _mean(self._policy_error, min(abs(by_policy - seconds) / seconds, 2.0))
@@ -117,6 +118,7 @@ class CostFit:
         return FittedCost(
             prefill=PrefillCost(*self._prefill.coefficients),
             samples=self._prefill.samples,
+            # An unknown error is the greatest one, so that no fit without samples seems good.
             error=2.0 if self._error is None else self._error,
             policy_error=2.0 if self._policy_error is None else self._policy_error,
             decode=DecodeCost(*self._decode.coefficients) if enough else None,
@@ -157,6 +159,7 @@ def _coefficients(cost: PrefillCost) -> tuple[float, ...]:
 
 def _decode_coefficients(cost: DecodeCost) -> tuple[float, ...]:
     coefficients = (cost.base_s, cost.per_sequence_s, cost.per_context_token_s)
+    # A fit needs a prior above 0; these are the defaults of DecodeCost.
     return coefficients if any(coefficients) else (0.015, 0.1e-3, 30e-9)
 
 

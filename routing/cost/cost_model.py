@@ -32,10 +32,12 @@ class PrefillCost(msgspec.Struct, frozen=True, gc=False):
         # Floats throughout and no max(): each request needs estimates of several engines.
         prompt, hit = prompt_tokens * 1.0, hit_tokens * 1.0
         left = prompt - hit
+        # The last token is always computed, because its logits are needed.
         uncached = left if left > 1.0 else 1.0
         return (
             self.base_s
             + self.per_token_s * uncached
+            # The uncached tokens are the last ones: they attend to L − u/2 tokens on average.
             + self.per_token_squared_s * uncached * (prompt - uncached / 2.0)
             + self.per_hit_token_s * hit
         )

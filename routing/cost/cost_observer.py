@@ -94,6 +94,7 @@ class CostObserver:
         opened = self._open
         if request_id in opened:
             self.dropped(request_id)
+        # Requests of callers that never report would otherwise add up.
         if len(opened) >= MAX_OPEN:
             self.dropped(next(iter(opened)))
         prefilling = self._prefilling.get(engine_id)
@@ -142,6 +143,7 @@ class CostObserver:
         entry = self._open.get(request_id)
         if entry is None:
             return
+        # Before the request leaves the sums: it was in the batch of its last step.
         batch, context_tokens = self._decoding.get(entry.engine_id, (0, 0))
         self.dropped(request_id)
         fit = self._fits.get(self._kinds.get(entry.engine_id, ("", 1.0))[0])
@@ -150,6 +152,7 @@ class CostObserver:
         if not entry.handed_over and computed:
             self._learn_prefill(entry, entry.first_token_s, cached_tokens)
         if output_tokens is not None and output_tokens >= _LEAST_DECODE_TOKENS:
+            # The first token is the prefill's.
             step_s = (now - entry.first_token_s) / (output_tokens - 1)
             # The mean of the first and the last step's batch approximates the steps between.
             fit.decoded((entry.batch + batch) / 2, (entry.context_tokens + context_tokens) / 2, step_s)
@@ -195,6 +198,7 @@ class CostObserver:
         fit = self._fits.get(kind)
         if fit is None:
             return
+        # Two prefills at once show how long both took, not each of them.
         if entry.shared:
             self.samples[SHARED] += 1
             return

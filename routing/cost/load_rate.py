@@ -32,6 +32,7 @@ class LoadRate:
             return
         self.loads += 1
         expected_s = self.seconds(size)
+        # Limited, so that one load that was held up does not undo what many have shown.
         error = _SHARE * (min(max(seconds / expected_s, 1 / _MOST), _MOST) - 1.0)
         waiting = self.latency_s / expected_s
         self.latency_s *= 1.0 + error * waiting

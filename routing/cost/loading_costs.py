@@ -93,6 +93,7 @@ class LoadingCosts:
             known.observe((extra_s - adapter_s) * part / tiers[tier], now)
         if adapter:
             with_adapter = self._with_adapter.get(kind)
+            # Computing with an adapter takes longer too, loaded or not.
             usual_s = 0.0 if with_adapter is None else with_adapter.value
             self._adapters.setdefault(kind, _Learned(ADAPTER_S)).observe(extra_s - loads_s - usual_s, now)
 
@@ -101,6 +102,7 @@ class LoadingCosts:
         self._with_adapter.setdefault(self.kinds.get(engine_id, ""), _Learned(0.0)).observe(extra_s, now)
 
     def _forget(self, now: float) -> None:
+        # A tier measured as slow would otherwise never be used, and so never be measured, again.
         oldest = now - FORGOTTEN_AFTER_S
         self._tiers = {name: known for name, known in self._tiers.items() if known.used_at > oldest}
         self._adapters = {kind: known for kind, known in self._adapters.items() if known.used_at > oldest}

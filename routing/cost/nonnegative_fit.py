@@ -135,6 +135,7 @@ def _best_nonnegative(a: list[list[float]], b: list[float]) -> list[float] | Non
             x[n] = value
         # At a stationary point of its set the objective is −bᵀx.
         cost = -_dot(b, x)
+        # Larger sets come first, and stay where a smaller one is better by rounding alone.
         if best is None or cost < best[0] - _TINY * abs(best[0]):
             best = (cost, x)
     return None if best is None else best[1]

@@ -86,6 +86,7 @@ class Dispatcher:
         # An unchanged placement keeps what it has learned.
         same = policy.placement == self.policy.placement
         placement = self.arms.live if same else build_placement(policy.placement, self._placements)
+        # All that can fail comes before the first change.
         order = build_queue_order(policy.order)
         if problem := pair_problem(policy.placement.name, policy.order.name, self._placements):
             raise PolicyStageError(problem)
@@ -199,6 +200,7 @@ class Dispatcher:
         return tuple(scored if at is None else self.view.shown(request, scored, at) for scored, at in targets)
 
     def _may_go(self, target: int, uncached_tokens: int, prompt_tokens: int, now: float) -> bool:
+        # A newcomer must not overtake those that wait for the same engine.
         if self.waiting.has(target):
             return False
         self.reservations.refresh_overdue(target, now)
@@ -289,6 +291,7 @@ class Dispatcher:
         """Dispatch with fresh estimates: caches have moved while the queued request waited."""
         request, target = reservation.request, reservation.target
         decision, overtook = self.waiting.dispatch(request.request_id, reservation.compute_s, now)
+        # First, or the request would count its own blocks on their way as a hit.
         self.in_flight.remove(target, reservation.coming)
         blocks = self.match_at_dispatch(request, target)
         in_memory = blocks if self.view.own is None else self.view.own.in_memory(target, blocks)

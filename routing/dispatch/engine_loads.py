@@ -23,6 +23,7 @@ def engine_loads(
     loads = []
     for facts in fleet.facts():
         target = fleet.known_target(facts.engine_id)
+        # A prefill past its estimate must not show as no work.
         reservations.refresh_overdue(target, now)
         legs = pairs.legs.answers(target) if pairs is not None else 0
         loads.append(

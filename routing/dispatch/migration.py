@@ -69,6 +69,7 @@ class Migration:
             return outcomes
         dispatcher = self._dispatcher
         touched: set[int] = set()
+        # A set of strings has another order in each process, and the first engine moves first.
         for engine_id in sorted(self._hot):
             target = dispatcher.fleet.target_of(engine_id)
             if target is not None:
@@ -127,6 +128,7 @@ class Migration:
         end_s = start_s
         for position, queued in enumerate(queued_requests):
             end_s += queued.compute_s
+            # Its wait so far counts: the objective is from its arrival on.
             here_s = now - queued.request.arrived_s + end_s
             decision = dispatcher.waiting.decision(queued.request.request_id)
             if dispatcher.arms.candidate_arms is not None and not dispatcher.arms.moves(decision):

@@ -63,6 +63,7 @@ class Pulling:
         outcomes: list[Outcome] = []
         waiting = self._waiting
         wanted = True
+        # Each pass gives a free engine one request; it may have room for more.
         while wanted and waiting.has(CENTRAL):
             wanted = False
             for target in self._free(targets, now):

@@ -90,6 +90,7 @@ class Bottlenecks:
             since_s = self._waiting_since_s.setdefault(target, now)
         else:
             self._waiting_since_s.pop(target, None)
+        # An engine that reports no memory may be full.
         if since_s is None or self._usage.get(target, 1.0) < _FULL:
             return 0.0
         return now - max(since_s, self._first_token_s.get(target, since_s))

@@ -58,6 +58,7 @@ class DecodeRates(msgspec.Struct, frozen=True, gc=False):
         late_s = memory_s = 0.0
         over_s = decode_s / self.share - answers * self.own_s - self.spare_s
         if over_s > 0.0:
+            # All answers' lateness with this request, less that of the others without it.
             late_s = (answers + self.sequences) * over_s - answers * max(over_s - self.own_s, 0.0)
         if lacking_tokens > 0.0:
             memory_s = self.answer_s * min(1.0, lacking_tokens / max(context_tokens, 1))
@@ -91,6 +92,7 @@ class DecodePrice:
             answer_s = longest_s
         sequence_s, token_s = cost.per_sequence_s, cost.per_context_token_s
         own_s = sequences * (sequence_s + token_s * request.prompt_tokens)
+        # min(F, D) / P in decision 59.
         share = self._weight * (answer_s if answer_s < ttft_s else ttft_s) / tpot_s
         if self.elsewhere or not sequences:
             share = 0.0
@@ -135,6 +137,7 @@ class DecodeBook:
             return
         starts = self._starts.setdefault(target, [])
         for _ in range(sequences):
+            # By id at equal moments, so that `end` finds it.
             insort(starts, (now, request_id))
         self._where[request_id] = (target, now, sequences)
         self._context_tokens = _mean(self._context_tokens, float(context_tokens))
@@ -167,6 +170,7 @@ class DecodeBook:
     def decoding_after(self, target: int, moment: float) -> int:
         """Return how many of them began to decode after this moment."""
         starts = self._starts.get(target)
+        # Greater than any id, so that all starts of this moment are before it.
         return len(starts) - bisect_right(starts, (moment, "\U0010ffff")) if starts else 0
 
     def check(self) -> None:

@@ -144,6 +144,7 @@ class FleetTable:
         roster.uniform = len({(item.speed, item.cost) for item in accepting}) <= 1
         roster.decodes_alike = len({item.decode_cost for item in accepting}) <= 1
         roster.alike = view.own is None and len({(item.speed, item.cost, item.trust) for item in accepting}) <= 1
+        # For few targets a scan is quicker than an order that must be kept.
         ordered = len(load.ready_at) > SCANNED_TARGETS
         load.ready_order = ReadyOrder(load.ready_at) if ordered else None
         load.answer_order = ReadyOrder(load.answers) if ordered else None
@@ -153,4 +154,5 @@ class FleetTable:
 
 
 def _name(facts: EngineFacts) -> str:
+    # A restarted engine is another target: its cache is empty.
     return f"{facts.engine_id}#{facts.incarnation}"

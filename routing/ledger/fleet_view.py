@@ -139,6 +139,7 @@ class FleetLoad:
             getattr(self, name)[target] = nothing
 
 
+# A new target is never ready: it gets no work before it is opened.
 _NOTHING = {
     "ready_at": NEVER, "in_flight_tokens": 0, "in_flight_requests": 0, "pending_requests": 0, "active_blocks": 0,
     "answers": 0, "context_tokens": 0, "room_tokens": NEVER, "room_until": 0.0, "sent_blocks": 0,
@@ -219,6 +220,7 @@ class FleetView:
         own, roster = self.own, self.roster
         if own is None:
             return None
+        # Only the loads of the request matched last are kept, and another may have come between.
         if not own.knows(request, target):
             self.match_among(request, self.roster.accepting_mask | 1 << target)
         token_s = (roster.costs[target] or self._prefill_cost).per_token_s / roster.speeds[target]
@@ -313,4 +315,5 @@ def tie_salt(request: InferenceRequest) -> int:
 
 def hash_of(text: str) -> int:
     """Return a stable 64-bit hash of a short text (Python's own differs from process to process)."""
+    # The end of the text, since ids are UUIDv7 and begin with the time.
     return int.from_bytes(text.encode()[-8:].rjust(8, b"\0"), "little")

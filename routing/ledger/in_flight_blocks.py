@@ -103,6 +103,7 @@ class InFlightBlocks:
         groups_by_depth = sorted(
             (*exact.groups, *((_blocks(step, len(keys)), mask) for step, mask in coming.groups)), reverse=True
         )
+        # A target counts with the longer of its two matches.
         taken, groups = 0, []
         for blocks, mask in groups_by_depth:
             if mask & ~taken:

@@ -24,6 +24,7 @@ SSD_LATENCY_S, SSD_S_PER_BYTE = 0.0002, 1 / 2e9
 BLOCK_BYTES = 1 << 20
 """A block's size where neither a node nor a load has reported one."""
 MAX_LINKS = 4096
+# A link that seems slow gets no loads, which alone could correct it.
 FORGOTTEN_AFTER_S = 120.0
 _SIZE_SHARE = 0.2
 
@@ -180,6 +181,7 @@ class NodeLoads:
     def _forget(self, now: float) -> None:
         for link in [link for link, at in self._used_at.items() if now - at >= FORGOTTEN_AFTER_S]:
             self._drop(link)
+        # Not at each lookup, because it passes over all links.
         self._forget_at = now + FORGOTTEN_AFTER_S / 10
 
     def _set_own_prior(self, home: str) -> None:

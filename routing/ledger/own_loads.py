@@ -74,6 +74,7 @@ class OwnLoads:
                 groups.append((ends[-1], mask))
             if ends[-1] > ends[0]:
                 self._ends.update((target, ends) for target in range(mask.bit_length()) if mask >> target & 1)
+        # Longest first, as every match has its groups.
         groups.sort(reverse=True)
         return PrefixMatch(tuple(groups))
 
@@ -93,6 +94,7 @@ class OwnLoads:
         if ends is None and not adapter:
             return None
         name = ends, hit_tokens, token_s, adapter, self.costs.kinds.get(engine_id)
+        # Engines of a kind that hold the same blocks share one result.
         known = self._known.get(name)
         if known is None:
             tiers = {} if ends is None else _tokens(ends, request.block_tokens, hit_tokens)

@@ -43,6 +43,7 @@ class ReadyOrder:
                     break
                 passed.append(heap[0])
             heappop(heap)
+        # They are current, and another set of targets may include them.
         for entry in passed:
             heappush(heap, entry)
         return ready

@@ -18,9 +18,11 @@ from routing.values.inference_request import InferenceRequest
 
 WAITING, PREFILLING, DECODING = "waiting", "prefilling", "decoding"
 
+# Two vLLM engines took 0.88 s where the prefill cost said 0.10 s (docs/decisions/0052-late-first-tokens.md).
 _OVERRUN_WEIGHT = 0.125
 """Weight of the newest first token in the mean delay of first tokens beyond their estimates."""
 
+# Without it a stuck engine would seem free (docs/decisions/0002-count-our-own-dispatches.md).
 _OVERRUN = 0.5
 """A prefill past its estimate is expected to need this share of its time so far in addition."""
 
@@ -340,6 +342,7 @@ class Reservations:
         self._load.in_flight_tokens[reservation.target] -= reservation.uncached_tokens
 
     def _refresh(self, target: int, work: _TargetWork, now: float) -> None:
+        # A newcomer overtakes the infeasible ones.
         waiting_s = work.waiting_s - work.late_last_s
         more_s = waiting_s + work.delay_s
         self._ready(target, max(work.free_at, now) + more_s if more_s > 0 else work.free_at)

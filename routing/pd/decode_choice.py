@@ -77,6 +77,7 @@ def choose_decoder(loads: Sequence[DecodeLoad], prompt_tokens: int, need: int, s
     )
     best = [index for *_, index in ranked[:KEPT]]
     reason = reasons.LEAST_TPOT if len(loads) > 1 else reasons.ONLY_DECODER
+    # Where even the first does not fit, none does.
     if ranked[0][0]:
         reason = reasons.MOST_ROOM
     kept = tuple(scored(loads[index], prompt_tokens, need) for index in best)

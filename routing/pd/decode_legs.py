@@ -88,6 +88,7 @@ class DecodeLegs:
         work = self._work[leg.target]
         work.promised -= leg.sequences
         work.decoding += leg.sequences
+        # The engine's next report includes its memory.
         work.fresh[request_id] = leg
         return leg
 

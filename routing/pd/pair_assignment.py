@@ -125,7 +125,11 @@ class EnginePairs:
             return dispatched
         request = reservation.request
         choice = choose_decoder(
-            self._decode_loads(excluded, now, now), request.prompt_tokens, _need(request), tie_salt(request)
+            # As of now, so that answers promised to an engine count although their prefill runs elsewhere.
+            self._decode_loads(excluded, now, now),
+            request.prompt_tokens,
+            _need(request),
+            tie_salt(request),
         )
         best = choice.candidates[0]
         incarnation = self._fleet.incarnation(best.engine_id)
@@ -230,6 +234,7 @@ class EnginePairs:
             share = self._still_decoding(now, ahead_s, uniform_s)
             staying = self._book.decoding_after(target, at_s - uniform_s)
             return staying + share * legs.promised(target), share * waiting
+        # Decodes end at the rate 1/mean, whatever their age, as in routing.queue.admission; the mean may be 0.
         kept = exp(-ahead_s / max(self._book.decode_s, 1e-3))
         return legs.decoding(target) * kept + legs.promised(target), waiting
 

@@ -62,6 +62,7 @@ def least_ttft(request: InferenceRequest, view: FleetView, now: float, match: Pr
     costs: dict[int, float] = {}
     for target in view.roster.accepting:
         blocks = held[target]
+        # Engines that are alike take the same time for the same hit.
         compute_s = computes.get(blocks) if view.roster.alike else None
         if compute_s is None:
             compute_s = view.compute_s(request, target, view.hit_tokens(request, target, blocks))

@@ -43,6 +43,7 @@ class ConsistentHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the first engine clockwise of the key that has fewer requests than its share allows."""
         accepting, requests = view.roster.accepting, view.load.in_flight_requests
         ring = view.derived(("hash_ring", self.virtual_nodes), self._build)
+        # With this request in the mean, some engine always has fewer than its share.
         mean = (sum([requests[target] for target in accepting]) + 1) / len(accepting)
         share = math.ceil(self.load_bound * mean)
         reason = reasons.RING

@@ -43,6 +43,7 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
         about("Candidates", "Engines that each prefix can go to; the paper uses two."),
         number("engines", ge=1, le=8, usual=(2, 4)),
     ] = 2
+    # The paper has one anchor per engine, which makes shares differ by an order of magnitude (docs/papers.md).
     virtual_nodes: Annotated[
         int,
         about("Virtual nodes", "Points per engine on each ring; more points distribute keys more evenly."),
@@ -76,6 +77,7 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
 
     def __post_init__(self) -> None:
         self._engines = 0
+        # Name and bound method are made once, since every decision passes both.
         self._derived_as = f"candidate_rings {self.d} {self.virtual_nodes}"
         self._make = self._build
         self._by_match = self.selection in ("slo", "affinity")
@@ -146,6 +148,7 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
         if many > 1:
             holder = _least_loaded(request, view, targets, [at for at in everyone if scores[at].blocks == longest])
         # Affinity only while it meets the objective (§3.2).
+        # The authors' code compares pending tokens with a threshold instead (docs/papers.md).
         if scores[holder].cost <= request.ttft_slo_s or selection == "affinity":
             return holder, reasons.LONGEST_MATCH
         return _least_loaded(request, view, targets, everyone), reasons.SLO_SWITCH

@@ -34,6 +34,7 @@ class DecayingLoad:
     def release(self, cost: float, added_s: float, now: float) -> None:
         """Subtract the remainder of a cost added at that moment."""
         self._move(now)
+        # Rounding must not leave less than nothing.
         self._load = max(self._load - cost * self._factor(now - added_s), 0.0)
         self._pending = max(self._pending - cost, 0.0)
 

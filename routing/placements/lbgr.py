@@ -77,6 +77,7 @@ class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
             "only.",
         ),
     ] = "full"
+    # App. A calls 0.992 a learning rate, which recursive least squares has not (docs/papers.md).
     forgetting: Annotated[
         float,
         about("Forgetting factor", "Weight (λ) that an observation keeps per newer one; 0.95 adapts faster."),
@@ -111,6 +112,7 @@ class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
         if engine is None or sent is None:
             return
         if isinstance(event, Answered) or (isinstance(event, Released) and event.finished):
+            # The TTFT: of the whole latency, as in the paper, most would be decode time (docs/papers.md).
             engine.model.update(sent.features, now - request.arrived_s - sent.estimate)
         engine.load.release(sent.cost, sent.at_s, now)
 

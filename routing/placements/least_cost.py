@@ -32,6 +32,7 @@ BUSIER, BY_ANSWERS = 2, 8
 class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Picks the engine of least cost among holders of the prefix and the least loaded others."""
 
+    # docs/decisions/0001-least-cost-first.md compares 8 with the published placements.
     beta: Annotated[
         float,
         about("β, compute weight", "Seconds of waiting that equal one second of recomputation."),
@@ -121,6 +122,7 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             cost = self.beta * prefill.seconds + wait_s + sum(sharing)
             if blocks and wait_s == 0.0:
                 plain_s = _plain_s(view, few, best, (target, held, prefill.seconds), rates.spread, shared_s)
+                # β-fold less (β − 1)-fold is the plain price.
                 cost -= (self.beta - 1.0) * max(0.0, plain_s)
             scored.append((cost, target ^ salt, target, held, wait_s, prefill, sharing))
         scored.sort(key=_order)
@@ -227,6 +229,7 @@ def _least_waiting(view: FleetView, others: int) -> tuple[int, ...]:
         first = load.ready_order.first(others)
         return (first,) if first >= 0 else ()
     ready_at = load.ready_at
+    # Without an interpreter step per target; the slow scan follows only where a holder is first.
     first = ready_at.index(min(ready_at))
     if others >> first & 1:
         return (first,)

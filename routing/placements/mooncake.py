@@ -52,6 +52,7 @@ class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for target in view.roster.accepting:
             wait_s, prefill = view.wait_s(target, now), prefills.on(target, held[target])
             scored.append((wait_s + prefill.seconds, target ^ salt, target, wait_s, prefill))
+        # By time and salt alone, since prefills do not compare.
         scored.sort(key=_order)
         kept = [
             Candidate(view.roster.engine_ids[target], prefill.hit_tokens, wait_s, prefill.seconds, ttft_s, held[target])

@@ -37,6 +37,7 @@ class ResidualModel:
         gain = [value / scale for value in seen]
         self.theta = [weight + step * error for weight, step in zip(self.theta, gain, strict=True)]
         grown = max(row[at] - gain[at] * seen[at] for at, row in enumerate(self._covariance))
+        # Only so much is forgotten that the largest variance stays within its limit.
         forgetting = max(self._forgetting, min(grown / LARGEST_COVARIANCE, 1.0))
         covariance = [
             [(value - gain[at] * other) / forgetting for value, other in zip(row, seen, strict=True)]

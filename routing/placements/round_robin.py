@@ -18,6 +18,7 @@ class RoundRobin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the next engine of the round."""
+        # The router's count, because a placement keeps no state of its own between requests.
         target = view.roster.accepting[view.load.decisions % len(view.roster.accepting)]
         blocks = view.match(request).blocks(target)
         return Choice(target, reasons.ROUND_ROBIN, (candidate(request, view, target, blocks, now),))

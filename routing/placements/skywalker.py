@@ -38,5 +38,6 @@ class SkyWalker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if free:
             return least(request, view, now, held, free, reasons.FREE_MATCH)
         costs = {target: float(pending[target]) for target in view.roster.accepting}
+        # For the record only: the request waits for any of them.
         fewest = least(request, view, now, held, costs, reasons.ALL_BUSY)
         return Choice(CENTRAL, reasons.ALL_BUSY, fewest.candidates)

@@ -47,6 +47,7 @@ class AdmissionDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         ),
         number("s", ge=0, le=600, usual=(0, 2)),
     ] = 0.0
+    # Off: the pool's objective need not be the client's (docs/decisions/0011-infeasible-requests.md).
     reject_infeasible: Annotated[
         bool,
         about(

@@ -29,6 +29,7 @@ class DispatchLimitDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_un
         about("In-flight limit", "Maximum in-flight requests per engine (mode in_flight)."),
         number("requests", ge=1, le=100_000, usual=(4, 64)),
     ] = 16
+    # Reports help up to this age, and do harm from 1 s on (docs/decisions/0012-default-of-a-new-pool.md).
     report_ttl_s: Annotated[
         float,
         about(

@@ -70,6 +70,7 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     placement: Annotated[Stage, about("Placement", "Chooses the engine of each request.")] = msgspec.field(
         default_factory=lambda: Stage(name="least_cost")
     )
+    # Both defaults are chosen in docs/decisions/0012-default-of-a-new-pool.md.
     order: Annotated[Stage, about("Queue order", "Chooses which queued request is dispatched next.")] = msgspec.field(
         default_factory=lambda: Stage(name="late_last", params={"forget_blocks": True})
     )
@@ -114,6 +115,7 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             group="Cost",
         ),
     ] = "fixed"
+    # Off: with caches in DRAM, loads on demand are as fast (docs/decisions/0049-advisories-only-add.md).
     advisories: Annotated[
         AdvisoryRule,
         about(
@@ -169,6 +171,7 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         ),
         number("s", ge=0, le=3600, usual=(10, 60), group="Dispatch"),
     ] = 0.0
+    # vLLM's own step; with 2,048, prompts one after another slowed short answers down (decision 59).
     prefill_window_tokens: Annotated[
         int,
         about(

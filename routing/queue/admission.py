@@ -114,6 +114,7 @@ class Admission:
             (target,) if target is not None else self.pairs.decoders if self.pairs else self._view.roster.accepting
         )
         steps = [self._step_s(item, self._batch(item, now, at_s)) for item in targets]
+        # Without engines the sum is 0 too.
         return sum(steps) / (len(steps) * self._tpot_slo_s or 1.0)
 
     def prefill_load(self, now: float, slo_s: float) -> float:

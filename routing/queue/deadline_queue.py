@@ -31,6 +31,7 @@ class _Run:
 
     def sum_up(self, rate: float) -> None:
         """Recompute the sums."""
+        # From the entries each time: differences would add up rounding errors.
         before = 0.0
         spare = float("inf")
         largest = 0.0
@@ -152,6 +153,7 @@ class DeadlineLine:
             while start_s > entry[0] - entry[2]:
                 seconds, _, largest = heappop(kept)
                 dropped.append(largest)
+                # Its time has not been added yet.
                 if largest is entry:
                     break
                 start_s += seconds / self.rate

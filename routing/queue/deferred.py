@@ -38,6 +38,7 @@ class Deferred:
 
     def due(self, now: float) -> Iterator[InferenceRequest]:
         """Yield the requests to be tried again now, and drop them."""
+        # A list, because a request that is tried again may be deferred again meanwhile.
         for request_id in list(self._moments.due(now)):
             yield self.requests.pop(request_id)
 

@@ -103,6 +103,7 @@ class DispatchLimit:
             return True
         if report.held_tokens and now >= report.held_until_s:
             report.held_tokens = 0
+        # Smaller prompts may not take the room that a larger one waits for, or it would wait for ever.
         if max(prompt_tokens, report.held_tokens) <= self._reservations.room_tokens(target):
             return True
         if prompt_tokens > report.held_tokens:

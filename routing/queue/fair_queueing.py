@@ -63,6 +63,7 @@ class FairShares:
         current: list[tuple[float, str]] = []
         while self._heap and len(current) < count:
             entry = heappop(self._heap)
+            # A tenant that left and came back may have the same entry twice.
             if self._is_current(entry) and (not current or current[-1] != entry):
                 current.append(entry)
         for entry in current:
@@ -72,6 +73,7 @@ class FairShares:
     def share(self, tenant: str) -> float:
         """Return the share, 0..1, of the service that a waiting tenant is due while the current ones wait."""
         count, cap = len(self._waiting), self._settings.max_share
+        # All are at the cap, and would leave a part to none: they divide it evenly.
         if count * cap <= 1.0:
             return 1.0 / count
         if self._division is None:
@@ -110,6 +112,7 @@ class FairShares:
     def _divide(self, cap: float) -> tuple[float, float]:
         """Return the weight from which a tenant gets the cap, and the share per weight of all others."""
         left, weights = 1.0, sum(weight for weight, _ in self._waiting)
+        # The heaviest first: once one is below the cap, all lighter ones are.
         for weight, _ in reversed(self._waiting):
             if weight / weights * left <= cap:
                 return self._next_above(weight), left / weights

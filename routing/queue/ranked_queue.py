@@ -39,6 +39,7 @@ class RankedRequests:
         self.compute_s += queued.compute_s
         self._number_of[queued.request.request_id] = self._numbers
         heappush(self._heap, (rank, self._numbers, queued))
+        # Dead entries are dropped in bulk, so that the heap stays proportional to the requests.
         if len(self._heap) > 2 * len(self._number_of) + 64:
             self._heap = [entry for entry in self._heap if self._is_current(entry)]
             heapify(self._heap)
@@ -46,6 +47,7 @@ class RankedRequests:
     def remove(self, queued: Reservation) -> None:
         """Remove a queued request; raises KeyError where it is not."""
         del self._number_of[queued.request.request_id]
+        # An empty queue resets the sum, so that rounding errors do not add up.
         self.compute_s = self.compute_s - queued.compute_s if self._number_of else 0.0
 
     def first(self) -> Reservation:

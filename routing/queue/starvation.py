@@ -25,6 +25,7 @@ class Starvation:
             self._numbers.append(number)
             self._moments.append(now)
         gone = bisect_right(self._numbers, oldest)
+        # In bulk, because each deletion at the front moves all the rest.
         if gone > 64:
             del self._numbers[:gone], self._moments[:gone]
 

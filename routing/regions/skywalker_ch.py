@@ -26,6 +26,7 @@ class SkyWalkerCh(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return WAIT
 
 
+# A ring depends on its names alone, and costs 100 hashes for each of them.
 @lru_cache(maxsize=64)
 def ring_of(names: tuple[str, ...]) -> HashRing:
     """Return the ring of these engines or regions, 100 virtual nodes each."""

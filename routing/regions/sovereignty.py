@@ -98,6 +98,7 @@ def problems(
             unknown = [name for name in getattr(rule, field) if name not in known]
             if unknown:
                 faults.append(SovereigntyProblem(f"rules[{at}].{field}", f"unknown: {', '.join(unknown)}"))
+    # Only of a sound document: a name that is unknown makes a rule unreachable too.
     return tuple(faults or _unreachable(document, sorted(regions)))
 
 
@@ -119,6 +120,7 @@ def _malformed(document: SovereigntyDocument) -> Iterator[SovereigntyProblem]:
 def _malformed_fields(path: str, rule: SovereigntyRule) -> Iterator[SovereigntyProblem]:
     for field, limit in (("name", MAX_NAME), ("note", MAX_NOTE)):
         text = getattr(rule, field)
+        # Decision records and logs quote it on one line.
         if len(text) > limit or not text.isprintable():
             yield SovereigntyProblem(f"{path}.{field}", f"must be one line of at most {limit} characters")
     for field in ("tenants", "from_regions", "to_regions"):
@@ -133,6 +135,7 @@ def _unreachable(document: SovereigntyDocument, regions: list[str]) -> Iterator[
     """Yield the rules that decide about no hop. Rules are bits here: the lowest that matches a hop decides about it."""
     deciders: dict[int, int] = dict.fromkeys(range(len(document.rules)), 0)
     decides = 0
+    # A set, since tenants to whom the same rules apply are one case.
     tenant_masks = {_mask(document, "tenants", tenant) for tenant in (None, *document.tenants)}
     leaving = {region: _mask(document, "from_regions", region) for region in regions}
     arriving = {region: _mask(document, "to_regions", region) for region in regions}

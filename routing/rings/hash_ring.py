@@ -22,6 +22,7 @@ class HashRing:
     def __init__(self, engine_ids: Sequence[str], *, virtual_nodes: int = 100, seed: int = 0) -> None:
         if virtual_nodes < 1:
             raise ValueError(f"a ring needs at least 1 virtual node per engine, not {virtual_nodes}")
+        # Many points per engine: with one each, as in DualMap §3.2, shares differ by an order of magnitude.
         points = sorted(
             (xxh3_64_intdigest(f"{engine_id}#{replica}".encode(), seed), position)
             for position, engine_id in enumerate(engine_ids)
@@ -86,6 +87,7 @@ class CandidateRings:
 
     def __init__(self, engine_ids: Sequence[str], *, rings: int = 2, virtual_nodes: int = 100) -> None:
         self.size = len(engine_ids)
+        # No more rings than engines, or `candidates` would search for distinct ones without end.
         self._rings = [
             HashRing(engine_ids, virtual_nodes=virtual_nodes, seed=number + 1)
             for number in range(min(rings, max(self.size, 1)))

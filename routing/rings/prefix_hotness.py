@@ -47,6 +47,7 @@ class PrefixHotness:
         self._roots: dict[int, _Prefix] = {}
         self._recent: deque[_Prefix | None] = deque()
         self._last_path: _Path = _NOTHING
+        # Of the first few requests, any prefix would have more than its share.
         self._least_seen = window // 10
 
     def __len__(self) -> int:
@@ -75,6 +76,7 @@ class PrefixHotness:
         """Count one request of a fleet of `engines`, and return the length of its key."""
         measured, leaf, blocks = self._last_path
         self._last_path = _NOTHING
+        # By identity: comparing the keys would cost as much as the walk.
         if keys is not measured or leaf is None:
             leaf, blocks = self._reach(keys) if len(keys) >= self._least else (None, len(keys))
         node = leaf

@@ -84,10 +84,12 @@ def ring_shares(
         after, loads_after = candidate_shares(rings_after), _traffic(rings_after, seen)
         for position in range(len(engine_ids)):
             if position != at:
+                # Behind the engine that left, positions are one lower.
                 gains[position] = after[position - (position > at)] - before[position]
                 if requests:
                     traffic_gains[position] = loads_after[position - (position > at)] - loads[position]
         moved = before[at]
+        # A key has an engine once among its candidates, so these are as many keys.
         keys_changed = min(1.0, before[at] * len(rings))
         traffic_moved = loads[at] if requests else None
     return RingShares(
@@ -119,6 +121,7 @@ def candidate_shares(rings: Sequence[HashRing]) -> list[float]:
     size = rings[0].size if rings else 0
     if len(rings) == 2 and size > 1:
         first, second = lengths
+        # In integers, which are exact at any size; index −1 is the last engine, as on the ring.
         weights = [
             first[at] * RING + second[at] * (RING - first[at]) + second[at - 1] * first[at - 1] for at in range(size)
         ]

@@ -51,6 +51,7 @@ class Arm:
         self.placement = placement
         self.learn = learning_method(placement)
         self.rebalances: bool = getattr(placement, "rebalance", False)
+        # A bound on the hash: as the share grows, the sessions below the old bound stay below the new one.
         self._below = round(entry.share * _ALL)
         self._salt = f"{entry.trial_id}\0"
 
@@ -58,9 +59,11 @@ class Arm:
         """Return whether the request's session is one of this arm's; a request without a session is a session of its
         own.
         """
+        # A share of 1 needs no hash.
         if self._below >= _ALL:
             return True
         session = request.session_id
+        # Not the prompt's first block: where all prompts begin alike, one arm would get every request.
         unit = f"{request.tenant_id}\0{session}" if session else request.request_id
         return xxh3_64_intdigest((self._salt + unit).encode("utf-8", "surrogatepass")) < self._below
 
@@ -105,6 +108,7 @@ class Arms:
 
     def attempt(self, arms: tuple[Arm, ...] | None, own: str = "") -> None:
         """Use these arms (None: none). `own`: the pool is an arm itself, among the pools of its model."""
+        # Empty, not None: decisions then carry the name `own`.
         self.candidate_arms = () if own and arms is None else arms
         self.own = own or LIVE
         self._wire_feedback()

@@ -61,6 +61,7 @@ class ShadowPolicy:
     def __init__(self, policy: RoutingPolicy, view: FleetView, *, seed: int = 0) -> None:
         self._placement = build_placement(policy.placement)
         self._learn = learning_method(self._placement)
+        # A draw from the live generator would change the live choices.
         self._rng = Random(seed)
         self._view = view.twin(PrefillCost.of(policy.prefill_cost))
         self._decode = DecodePrice()
@@ -77,8 +78,10 @@ class ShadowPolicy:
         own = self._view
         own.follow(view)
         self._decode.answer_s, self._decode.elsewhere = view.decode.answer_s, view.decode.elsewhere
+        # Learned figures are facts of the pool; only the weights are the draft's.
         own.decode = self._decode
         if self._by_written_costs and (any(view.roster.costs) or any(view.roster.decode_costs)):
+            # Learned costs take precedence over written ones, by which this policy chooses.
             own.roster.costs = [None] * len(view.roster.costs)
             own.roster.decode_costs = [None] * len(view.roster.costs)
         choice = self._placement.choose(request, own, now, self._rng)

@@ -176,6 +176,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
         planned = self.fetch
         if planned is None or planned.node or at_source <= held:
             return None
+        # The planned time is for the blocks that the engine lacked at the decision.
         block_s = planned.seconds / (planned.blocks - self.candidates[0].blocks)
         return Fetch(planned.source_engine_id, at_source, block_s * (at_source - held))
 

@@ -19,8 +19,10 @@ def prepared(kind: KindT) -> KindT:
     msgspec (0.22) inspects a struct's fields at the first use and exposes them to other threads before it is done: a
     second first use at that moment ends the process with a segmentation fault.
     """
+    # Checked without the lock, since the set only grows.
     if kind not in _prepared:
         with _lock:
+            # Building a decoder makes msgspec inspect the whole type, nested structs included.
             msgspec.msgpack.Decoder(kind)
             _prepared.add(kind)
     return kind

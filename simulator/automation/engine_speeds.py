@@ -35,10 +35,12 @@ class SpeedWatch:
         """Record the events since the last call."""
         for station in simulation.stations:
             if self._speeds.get(station.engine_id, (0, None))[0] != station.incarnation:
+                # A restarted engine is not judged by what it did before.
                 self._speeds[station.engine_id] = (station.incarnation, EngineSpeed())
         for record in simulation.history[self._seen :]:
             self._followed[record.request.request_id] = _Followed(record)
         self._seen = len(simulation.history)
+        # In order of dispatch: what an engine is expected to take depends on the work ahead.
         for entry in sorted(filter(_is_new, self._followed.values()), key=lambda item: item.record.dispatched_s or 0.0):
             self._expect(entry)
         for entry in self._followed.values():

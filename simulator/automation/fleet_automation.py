@@ -115,6 +115,8 @@ class FleetAutomation:
             name = verdict.engine_id
             station = simulation.stations.get(name)
             leaves = self._hangs(verdict, simulation.now) or (name in changed and verdict.code in SELF_CLEARING_FAULTS)
+            # As in a gateway: requests leave a silent or paused engine at once,
+            # one without progress after the hang limit.
             rescue = leaves and verdict.state == QUARANTINED
             if station is not None and (rescue or station.load_share != verdict.load_share):
                 simulation.change(EngineWeighs(simulation.now, name, verdict.load_share, rescue=rescue))
@@ -123,6 +125,7 @@ class FleetAutomation:
         """Return whether the engine has made no progress for the hang limit."""
         stalled = verdict.state == QUARANTINED and verdict.code in (NO_PROGRESS, NOT_STARTING)
         hung = stalled and now - verdict.since_s >= HANG_LIMIT_S
+        # Once per hang: its requests have been moved by then.
         new = hung and verdict.engine_id not in self._hung
         (self._hung.add if hung else self._hung.discard)(verdict.engine_id)
         return new

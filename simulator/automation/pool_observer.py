@@ -63,6 +63,7 @@ class PoolWatch:
             kv_usage=station.engine.kv_usage,
             dispatched=len(station.live),
             prefilling=len(prefilling),
+            # Other engines do not count their pieces, so a count that stays the same would say nothing.
             streaming=len(station.live) if isinstance(station.engine, FaultyEngine) else 0,
             longest_prefill_s=self._profile.prefill_s(max(prefilling), 0) if prefilling else 0.0,
             slowness=slowness,

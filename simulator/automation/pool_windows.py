@@ -46,6 +46,7 @@ class WindowWatch:
         counted, on_time, rejected = self._outcomes(now)
         work_s = sum(self._work_s(item.request.prompt_tokens) for item in arrived)
         unbound, unbound_tokens, _ = simulation.router.unbound(now)
+        # By the mean prompt: prefill time grows with the square, so one prompt of all tokens would take far longer.
         unbound_s = unbound * self._work_s(unbound_tokens // unbound) if unbound else 0.0
         in_flight_s = [load.in_flight_s for load in loads]
         pending = {load.engine_id: float(load.in_flight_tokens) for load in loads}
@@ -80,6 +81,7 @@ class WindowWatch:
                 tokens += record.request.prompt_tokens
             elif record.status not in (FINISHED, UNFINISHED):
                 rejected += 1
+            # Late requests count before they are served, so that a growing queue shows in attainment.
             elif record.request.deadline_s > now:
                 left.append(record)
                 continue

@@ -53,6 +53,7 @@ class RebalanceDrive:
     def _take(self, simulation: FleetSimulation, keeper: KeepsPrefixes | None, now: float) -> None:
         for record in simulation.history[self._seen :]:
             keys = record.request.keys
+            # By the placement's own prefixes where it has some: only those can be widened.
             prefix = keeper.prefix_of(record.request) if keeper is not None else keys[0] if keys else 0
             self._recent.append((now, prefix, record))
         self._seen = len(simulation.history)

@@ -10,17 +10,14 @@ from simulator.fleet.fleet_simulation import FleetSimulation
 
 
 def role_loads(simulation: FleetSimulation, facts: PoolFacts) -> list[RoleLoad]:
-    """Return one sample per serving engine: its utilization, and Mooncake §4.3's predicted times over their SLOs.
-
-    The wait for a first token alone is a poor signal: it is near zero until an engine is almost always busy, and then
-    grows without bound.
-    """
+    """Return one sample per serving engine: its utilization, and Mooncake §4.3's predicted times over their SLOs."""
     loads: list[RoleLoad] = []
     for engine in facts.engines:
         station = simulation.stations.get(engine.engine_id)
         if station is None or engine.lifecycle != ACTIVE:
             continue
         if engine.role == PREFILL:
+            # The wait alone is near zero until an engine is almost always busy, and then grows without bound.
             busy = 1.0 if station.engine.running else 0.0
             loads.append(RoleLoad(facts.now_s, PREFILL, busy + engine.in_flight_s / facts.ttft_slo_s))
         elif engine.role == DECODE and isinstance(station.engine, DecodeRole):
@@ -31,6 +28,7 @@ def role_loads(simulation: FleetSimulation, facts: PoolFacts) -> list[RoleLoad]:
 def _decode_load(station: Station, engine: DecodeRole, tpot_slo_s: float) -> float:
     """Return the larger of a step's time over its objective and the engine's in-flight tokens over its memory."""
     records = list(station.live.values())
+    # An answer in progress is half done on average.
     context = sum(record.request.prompt_tokens + record.output_tokens // 2 for record in records)
     memory = sum(record.request.prompt_tokens + record.output_tokens for record in records)
     step_s = engine.profile.step_s(min(len(records), engine.profile.max_running), context) if records else 0.0

@@ -56,5 +56,6 @@ class CacheAware(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         if match.longest * request.block_tokens > self.threshold * request.prompt_tokens:
             costs = {target: -float(held[target]) for target in view.roster.accepting}
             return least(request, view, now, held, costs, reasons.LONG_MATCH)
+        # SGLang's router compares the sizes of its own trees, which grow by what it sends.
         sent = {target: float(view.load.sent_blocks[target]) for target in view.roster.accepting}
         return least(request, view, now, held, sent, reasons.SMALLEST_TREE)

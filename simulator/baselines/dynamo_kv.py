@@ -37,7 +37,9 @@ class DynamoKv(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.temperature == 0.0:
             return least(request, view, now, held, costs, reasons.LEAST_BLOCKS)
         low, high = min(costs.values()), max(costs.values())
+        # Equal costs have no spread to divide by.
         scale = (high - low or 1.0) * self.temperature
+        # Relative to the lowest, so that no exponent is above 0 and none overflows.
         weights = [math.exp((low - cost) / scale) for cost in costs.values()]
         target = rng.choices(view.roster.accepting, weights)[0]
         chosen = candidate(request, view, target, held[target], now, costs[target])

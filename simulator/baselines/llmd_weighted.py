@@ -35,6 +35,7 @@ class LlmdWeighted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kv_weight: Annotated[
         float, about("KV weight", "Weight of the free share of the KV cache."), number("×", ge=0, le=1000, usual=(0, 5))
     ] = 2.0
+    # The reference engine's cache: 1,000,000 tokens in blocks of 512.
     kv_blocks: Annotated[
         int,
         about("KV cache size", "KV cache size of one engine, in blocks."),

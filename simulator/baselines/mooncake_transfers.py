@@ -21,6 +21,7 @@ from routing.values.inference_request import InferenceRequest
 class MooncakeTransfers(Mooncake, frozen=True, forbid_unknown_fields=True):
     """Least time to first token, counting blocks that can be fetched from another engine."""
 
+    # The reference profile's model: 28 layers × 2 (K and V) × 4 KV heads × 128 × 2 bytes.
     bytes_per_token: Annotated[
         int,
         about("KV bytes per token", "Bytes of one token's KV in all layers of the served model."),
@@ -47,6 +48,7 @@ class MooncakeTransfers(Mooncake, frozen=True, forbid_unknown_fields=True):
         scored = []
         for target in view.roster.accepting:
             own = held[target]
+            # A product: the ratio in the paper has no value where the engine holds nothing.
             fetches = best > self.threshold * own
             transfer_s = (best - own) * self._block_s(request) if fetches else 0.0
             wait_s = link_s if fetches else 0.0

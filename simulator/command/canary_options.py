@@ -88,6 +88,7 @@ def _unfit(placement: Stage, policy: RoutingPolicy) -> Iterator[str]:
     """Yield why the placement cannot be tried alongside the policy."""
     if placement == policy.placement:
         yield f"its placement is {placement.name} with the same parameters, so nothing would tell the arms apart"
+    # The policy's own faults are reported where it is read.
     known = stage_problems(policy, PLACEMENTS)
     tried = msgspec.structs.replace(policy, placement=placement)
     yield from (stage_problem for stage_problem in stage_problems(tried, PLACEMENTS) if stage_problem not in known)

@@ -29,6 +29,7 @@ class OptionValues:
         try:
             value = int(text)
         except ValueError:
+            # Out of range, so that one message covers both faults.
             value = least - 1
         if least <= value <= most:
             return value
@@ -43,6 +44,7 @@ class OptionValues:
         try:
             value = float(text)
         except ValueError:
+            # Fails the comparison below, as every number that is not above 0 does.
             value = math.nan
         if 0 < value < math.inf:
             return value

@@ -53,6 +53,7 @@ def main(argv: Sequence[str], prog: str = "simulate") -> int:
 def reports_of(plan: SimulatePlan) -> list[dict[str, Any]]:
     """Run all tasks and return one report per placement and order, in their order, as plain values."""
     done = [msgspec.to_builtins(report) for report in _run_all(plan)]
+    # Tasks are in order of policy, then of seed.
     groups = [done[first : first + plan.seeds] for first in range(0, len(done), plan.seeds)]
     return [mean_of(group) for group in groups]
 
@@ -66,6 +67,7 @@ def _run_all(plan: SimulatePlan) -> list[RunReport]:
 def _one_by_one(tasks: Sequence[RunTask]) -> Iterator[RunReport]:
     for number, task in enumerate(tasks, start=1):
         name = f"{task.spec.policy.placement.name} + {task.spec.policy.order.name}"
+        # disable=None shows the bar on a terminal only.
         with tqdm(total=task.requests, unit="req", desc=f"{number}/{len(tasks)} {name}", disable=None) as bar:
 
             def step(requests: int, note: str, bar: tqdm = bar) -> None:

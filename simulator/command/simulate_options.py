@@ -163,6 +163,7 @@ def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
         for policy in policies
         for number in range(seeds)
     ]
+    # Gateways are checked against the finished run.
     if values.problems:
         raise SimulateOptionsError(values.problems)
     tasks = [
@@ -252,6 +253,7 @@ def _policies(
             policy = msgspec.structs.replace(
                 file_policy, placement=placement, order=order, ttft_slo_s=slo_s or file_policy.ttft_slo_s
             )
+        # With --all, a parameter is meant for the rules that have it.
         policy, problems = set_parameters(policy, _parameters(values), lenient=arguments.all)
         for problem in [*problems, *stage_problems(policy, PLACEMENTS)]:
             values.problem(problem)

@@ -36,6 +36,7 @@ class LeafSet:
         if marked:
             return
         first_marked = self.unmarked
+        # Unmarked leaves come first, so the first marked one makes room for the new one.
         if first_marked < end:
             other = leaves[first_marked]
             leaves[end] = other

@@ -23,10 +23,13 @@ class LruLeaves:
         """Evict up to `blocks` of the least recently used blocks outside the path."""
         evicted: list[int] = []
         if not blocks:
+            # `add` touches the path; while nothing is evicted, the order does not matter yet.
             return evicted
         path = keys[:held]
+        # First, so that the path's own blocks are the last to go.
         self._touch(path)
         order, parents, pins = self._order, self._tree.parents, self._tree.pins
+        # Pinned blocks are not in the order.
         mine = held if not pins else sum(key not in pins for key in path)
         for _ in range(min(blocks, len(order) - mine)):
             key, _none = order.popitem(last=False)
@@ -38,6 +41,7 @@ class LruLeaves:
         """Make the path's blocks the most recently used."""
         order = self._order
         if held < len(keys):
+            # Leaf first: a parent must be younger than its children.
             for key in reversed(keys[held:]):
                 order[key] = None
         self._touch(keys[:held])

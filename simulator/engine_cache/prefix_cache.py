@@ -93,6 +93,7 @@ class PrefixCache:
                 free.append(key)
             elif count is not None:
                 pins[key] = count - 1
+        # The rule expects children before their parents.
         free.reverse()
         self._eviction.unlock(free)
 
@@ -135,12 +136,14 @@ class RecentBlocks:
         """Keep blocks, and return the new keys and the evicted ones."""
         order = self._order
         new = [key for key in keys if key not in order]
+        # Leaf first, so that a chain is evicted from its tail.
         for key in reversed(keys):
             order.pop(key, None)
             order[key] = None
         evicted = list(order)[: max(0, len(order) - self._capacity)]
         for key in evicted:
             del order[key]
+        # A prompt longer than the capacity evicts blocks of its own, which were then never kept.
         return [key for key in new if key in order], [key for key in evicted if key not in new]
 
     def clear(self) -> None:

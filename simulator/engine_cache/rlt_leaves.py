@@ -40,6 +40,7 @@ class SimulatedRltLeaves:
         """Mark the path block by block and evict one leaf for each of its last `blocks` (lines 6 to 16)."""
         self._spared = keys[held - 1] if held else None
         if self._spared is not None:
+            # The path's only possible leaf: a phase that begins below would clear its mark and evict it.
             self._leaves.discard(self._spared)
         fitting = len(keys) - blocks
         self._mark(keys[:fitting])
@@ -48,6 +49,7 @@ class SimulatedRltLeaves:
             self._mark((key,))
             victim = self._evict_one(key)
             if victim is None:
+                # Without room the block is not loaded, and a block that is absent has no mark.
                 del self._marked_in[key]
                 self._marks -= 1
                 break
@@ -71,6 +73,7 @@ class SimulatedRltLeaves:
     def use(self, keys: Sequence[int]) -> None:
         """Mark blocks in their order; a leaf that may be evicted becomes a marked one."""
         for key in keys:
+            # One by one: a mark may begin a phase, which unmarks every leaf.
             self._mark((key,))
             if self._leaves.discard(key):
                 self._leaves.add(key, marked=True)
@@ -137,6 +140,7 @@ class SimulatedRltLeaves:
     def _evict_one(self, wanted: int | None) -> int | None:
         """Evict an unmarked leaf drawn at random, to load `wanted`; returns None where there is no leaf."""
         leaves, tree = self._leaves, self._tree
+        # The paper leaves this case open; as in the classical marking algorithm, a new phase begins.
         if not leaves.unmarked:
             if not len(leaves):
                 return None
@@ -158,6 +162,7 @@ class SimulatedRltLeaves:
         return victim
 
     def _begin_phase(self) -> int:
+        # Marks carry the number of their phase, so none has to be cleared.
         self._phase += 1
         self._marks = 0
         self._leaves.unmark_all()

@@ -78,6 +78,7 @@ class BlockPool:
         gone = []
         for block in self._free.take(count - from_empty):
             self._unname(block)
+            # Another block may still have the same content.
             if block.key not in self._named:
                 gone.append(block.key)
         return gone
@@ -96,6 +97,7 @@ class BlockPool:
         new = len(twins) == 1
         if new:
             self._free.named(key, parent)
+        # Useless from now on: a held block has the same key.
         elif not self._free.keeps_twins and not twins[0].holders:
             self._free.hold(twins[0])
             self._discard(twins[0])
@@ -105,6 +107,7 @@ class BlockPool:
         """Release a sequence's full blocks, in their order, and the ones it did not fill."""
         self._open -= unfilled
         self._empty += unfilled
+        # Tail first, as in vLLM: a chain without its head is of no use, one without its tail is.
         for block in reversed(blocks):
             block.holders -= 1
             if block.holders:

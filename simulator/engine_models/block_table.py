@@ -21,6 +21,7 @@ class BlockTable:
     def __init__(self, pool: BlockPool, sequence: PromptSequence, order: int, block_tokens: int) -> None:
         self._pool = pool
         self._size = block_tokens
+        # The order too: an id may come again, and its answer may differ.
         self._salt = f"{order}:{sequence.request_id}".encode()
         self._keys = list(sequence.keys[: sequence.prompt_tokens // block_tokens])
         self.blocks: list[Block] = []
@@ -41,7 +42,9 @@ class BlockTable:
         Returns the keys evicted, or None where the memory is full.
         """
         keys = self._keys[:hits]
+        # Hits and loads are whole blocks, so the rest begins at the start of one.
         new = loaded - (-tokens // self._size)
+        # Cached blocks without a holder are among the free ones until they are shared.
         if self._pool.free - self._pool.free_among(keys) < new:
             return None
         self.blocks = self._pool.share(keys)

@@ -39,5 +39,6 @@ class CachedEngine(QueuedEngine[PromptSequence], ABC):
         removed = self._cache.insert(keys)
         if removed:
             events.append(BlocksRemoved(at_s, tuple(removed)))
+        # Where pinned blocks fill the cache, only a part was inserted.
         if held < len(keys) and (stored := keys[held : self._cache.match(keys)]):
             events.append(BlocksStored(request_id, at_s, held, stored, keys[held - 1] if held else None))

@@ -123,6 +123,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
         table = BlockTable(self._pool, sequence, self._order, self.profile.block_tokens)
         self._enqueue(sequence, _Work(sequence, self._order, table), now)
         if self._busy_until is not None:
+            # The new sequence may join the batch at the next step.
             self._busy_until = self._batch.cut_run(now, self._busy_until)
 
     def abort(self, request_id: str, now: float) -> bool:
@@ -136,6 +137,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
             self._unqueue(request_id)
             return True
         if self._busy_until is not None:
+            # The sequence has received the tokens of the finished steps.
             self._busy_until = self._batch.settle_run(now, self._busy_until)
         self._stop(work)
         work.table.release()
@@ -150,6 +152,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
     def receive_blocks(self, keys: Sequence[int], now: float) -> list[EngineEvent]:
         """Put leading blocks from another engine into free memory; return what was stored and evicted."""
         held = self._pool.match(keys)
+        # Held meanwhile, so that they are not evicted for their own successors.
         shared = self._pool.share(keys[:held])
         new = tuple(keys[held : held + self._pool.free])
         removed = self._pool.take(len(new))
@@ -192,6 +195,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
         self._see_arrivals(at_s)
         self._preempted = False
         for work in _by_rank(self._growing):
+            # An earlier one may have preempted this one.
             if work.sequence.request_id in self._growing and self._claim(work, 1, at_s, events):
                 del self._growing[work.sequence.request_id]
         budget = self._continue_prompts(at_s, events)
@@ -226,6 +230,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
     def _admit(self, budget: int, at_s: float, events: list[EngineEvent]) -> int:
         """Start waiting sequences while budget, batch and memory allow; returns the tokens loaded from the cache."""
         loaded = 0
+        # As in vLLM, a step that preempted a sequence admits none.
         while self._waiting and budget and not self._preempted and self.running < self.profile.max_running:
             work = self._waiting[0][3]
             size, hits = self.profile.block_tokens, work.table.hits(work.wanted)
@@ -245,6 +250,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
             work.chunk = chunk
             budget -= chunk
             loaded += hit_tokens
+            # A preempted sequence comes here again, but its prefill is reported once.
             if work.cached_tokens < 0:
                 work.cached_tokens = hit_tokens
                 events.append(PrefillStarted(work.sequence.request_id, at_s, hit_tokens))
@@ -284,11 +290,13 @@ class ChunkedEngine(QueuedEngine[_Work]):
     def _finish_operation(self, at_s: float, events: list[EngineEvent]) -> None:
         due = self._batch.finish_run()
         if self._emit_tokens:
+            # Before the sequences that are due leave the batch.
             events.extend(
                 Token(name, at_s, work.generated + self._batch.made(name) - 1) for name, work in self._decoding.items()
             )
         for name in due:
             self._attend(self._decoding[name], at_s, events)
+        # A copy: `_finish_chunk` removes from the dict.
         for work in [item for item in self._prefilling.values() if item.chunk]:
             self._finish_chunk(work, at_s, events)
 
@@ -296,6 +304,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
         """Store the block that a decoding sequence has filled, and finish or continue the sequence."""
         name = work.sequence.request_id
         made = work.generated + self._batch.made(name)
+        # The KV of the latest token is only computed by the step after it.
         self._store(work, work.sequence.prompt_tokens + made - 1, at_s, events)
         if made == work.sequence.output_tokens:
             self._stop(work)

@@ -61,6 +61,7 @@ class DecodeBatch:
             raise ValueError(f"{name} cannot be due in {due_in} steps")
         member = self._members[name]
         member.due = self._done + due_in
+        # The previous entry stays, since a heap has no cheap removal; `_outdated` recognizes it.
         heappush(self._heap, (member.due, member.order, name))
 
     def made(self, name: str) -> int:
@@ -84,6 +85,7 @@ class DecodeBatch:
         """Return the duration of the next `steps` steps while the batch stays the same."""
         first = self._profile.step_s(len(self._members), self.context)
         growth = self._profile.step_per_context_token_s * len(self._members)
+        # An arithmetic series: each step reads one more token per member than the one before.
         return steps * first + growth * (steps * (steps - 1) // 2)
 
     def steps_reaching(self, started_s: float, until_s: float) -> int:
@@ -94,6 +96,7 @@ class DecodeBatch:
         half = first - growth / 2
         # Root of growth/2·k² + half·k = span, in the form that does not cancel when the growth is tiny.
         root = 2 * span / (half + sqrt(half * half + 2 * growth * span)) if half > 0 else 1.0
+        # Rounding may leave the root a step off to either side, which the loops correct.
         steps = max(1, ceil(root) - 1)
         while started_s + self.seconds(steps) < until_s:
             steps += 1

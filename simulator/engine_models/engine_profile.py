@@ -48,6 +48,7 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     pipeline_stages: Annotated[int, Meta(ge=1, le=1024)] = 1
     """Nodes of a `pipelined` engine, each with an equal part of the layers."""
     layers: Annotated[int, Meta(ge=1, le=10_000)] = 28
+    # 28 layers × 2 (K and V) × 4 KV heads × 128 × 2 bytes.
     kv_bytes_per_token: Annotated[int, Meta(ge=1, le=1 << 40)] = 57_344
     """Bytes of one token's KV in all layers; the default is a 7B model with 4 KV heads in 16 bits."""
     link_bytes_per_s: Annotated[float, Meta(gt=0)] = 12.5e9
@@ -75,6 +76,7 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return (
             self.prefill_base_s
             + self.prefill_per_token_s * uncached
+            # Each uncached token attends to all before it: summed over the last n of P tokens, n·(P − n/2).
             + self.prefill_per_token_squared_s * uncached * (prompt_tokens - uncached / 2)
             + self.prefill_per_hit_token_s * hit_tokens
         )
@@ -123,6 +125,7 @@ def profile_faults(document: object) -> list[str]:
         return ["expected an object - at `$`"]
     known = {field.name: field.type for field in msgspec.structs.fields(EngineProfile)}
     faults = []
+    # Field by field: a conversion of the whole stops at the first fault.
     for name, value in document.items():
         if name not in known:
             faults.append(f"unknown field; known are {', '.join(known)} - at `$.{name}`")

@@ -59,6 +59,7 @@ class FaultyEngine:
 
     def set_fault(self, fault: FaultKind, now: float) -> None:
         """Set the engine's fault; "none" heals it."""
+        # Before the rate changes: the time until now passed at the old one.
         self._own_s, self._since_s = self._own(now), now
         # An engine whose metrics are already frozen keeps reporting the same ones.
         self._frozen = (self._frozen or self._metrics(now)) if fault in ("frozen", "frozen_hang") else None
@@ -148,6 +149,7 @@ class FaultyEngine:
                 self.pieces_total += 1
                 self._lengths.pop(event.request_id, None)
             if isinstance(event, FirstTokenEvent | Finished) and self._shifted:
+                # Rounding must not put an event into the future.
                 event = msgspec.structs.replace(event, at_s=min(self._outer(event.at_s), now))  # noqa: PLW2901
             events.append(event)
         return events
@@ -172,6 +174,7 @@ class FaultyEngine:
 
     @property
     def _shifted(self) -> bool:
+        # An engine that was never at fault keeps the caller's clock, without rounding.
         return self._rate != 1.0 or self._own_s != self._since_s
 
     def _own(self, now: float) -> float:

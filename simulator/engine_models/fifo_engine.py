@@ -77,6 +77,7 @@ class EngineModel(CachedEngine):
         self._copies = CpuCopies(profile.cpu_blocks) if profile.cpu_blocks else None
         # The next computed token is in its own window.
         needed = -(-(window - 1) // profile.block_tokens)
+        # At least one prompt's window must fit.
         self._window = WindowBlocks(max(needed, profile.num_blocks // WINDOW_SHARE), needed) if window else None
 
     @property
@@ -112,6 +113,7 @@ class EngineModel(CachedEngine):
         self._live.add(sequence.request_id)
         self._enqueue(sequence, sequence, now)
         if self._prefilling is None and self._busy_until is not None:
+            # The prefill has precedence over the steps that are still to come.
             self._busy_until = self._batch.cut_run(now, self._busy_until)
 
     def abort(self, request_id: str, now: float) -> bool:
@@ -208,6 +210,7 @@ class EngineModel(CachedEngine):
         device = self.profile.device_tokens
         if device and self._memory + sequence.prompt_tokens + sequence.output_tokens > device:
             return False
+        # A cheap bound, which counts shared blocks twice; the exact number matters only where it fails.
         if cache.pinned_blocks + len(sequence.keys) > cache.capacity_blocks:
             held = cache.pin(sequence.keys)
             if cache.pinned_blocks + len(sequence.keys) - held > cache.capacity_blocks:
@@ -268,6 +271,7 @@ class EngineModel(CachedEngine):
         self._prefilling = None
         sequence = admitted.sequence
         if self._window is not None:
+            # Before full attention's blocks, in the order in which engines publish their groups.
             self._keep_windows(admitted, self._window, at_s, events)
         self._hold(admitted, sequence.keys, at_s, events)
         events.append(FirstTokenEvent(sequence.request_id, at_s, admitted.cached_tokens))
@@ -275,6 +279,7 @@ class EngineModel(CachedEngine):
             self._finish(admitted, at_s, events)
         else:
             self._running[sequence.request_id] = admitted
+            # The prefill has made the first token.
             self._batch.join(sequence.request_id, sequence.prompt_tokens + 1, sequence.output_tokens - 1)
 
     def _hold(
@@ -283,6 +288,7 @@ class EngineModel(CachedEngine):
         """Put leading blocks of a prompt into the cache while it runs."""
         held = admitted.pinned
         removed = self._cache.insert(keys)
+        # Before the old pins are released, so that no block is free in between.
         admitted.pinned = self._cache.pin(keys)
         self._cache.unpin(keys[:held])
         if removed:
@@ -305,6 +311,7 @@ class EngineModel(CachedEngine):
     def _finish_step(self, at_s: float, events: list[EngineEvent]) -> None:
         due = self._batch.finish_run()
         if self._emit_tokens:
+            # Before the sequences that are due leave the batch.
             events.extend(Token(name, at_s, self._batch.made(name)) for name in self._running)
         for name in due:
             self._batch.leave(name)

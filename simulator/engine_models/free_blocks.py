@@ -57,6 +57,7 @@ class FreeBlocks(Protocol):
 class FreeByAge:
     """The block that has been free longest is overwritten first. Mutable state: `_order`."""
 
+    # As in vLLM, where two blocks may have one key.
     keeps_twins = True
 
     def __init__(self) -> None:
@@ -100,6 +101,7 @@ class FreeByMarks:
     by leaf.
     """
 
+    # A key is free once at most, so that all free blocks can be evicted leaf by leaf.
     keeps_twins = False
 
     def __init__(self, capacity: int, rng: random.Random) -> None:
@@ -117,6 +119,7 @@ class FreeByMarks:
         """Add a held key below its parent, and mark it."""
         self._tree.parents[key] = parent
         self._tree.pins[key] = 1
+        # With the parent, which is no longer a leaf.
         self._leaves.add((key,) if parent is None else (parent, key), 0 if parent is None else 1)
         self._leaves.use((key,))
 

@@ -87,6 +87,7 @@ class HandingEngine(EngineModel):
     def _admit_head(self) -> bool:
         """Admit the first prompt; an engine that would otherwise idle releases held prompts for it."""
         while not super()._admit_head():
+            # Running sequences release memory by themselves.
             if self._running or not self._held:
                 return False
             self.let_go(next(iter(self._held)))
@@ -97,6 +98,7 @@ class HandingEngine(EngineModel):
         self._started_s = at_s
         admitted = self._prefilling
         if admitted is not None and admitted.sequence.request_id in self._loaded:
+            # As vLLM counts: the last token is always computed.
             admitted.cached_tokens = admitted.sequence.prompt_tokens - 1
         super()._start_prefill(at_s, events)
 
@@ -113,6 +115,7 @@ class HandingEngine(EngineModel):
         self._loaded.discard(sequence.request_id)
         if sequence.request_id in self._handing:
             self._handing.discard(sequence.request_id)
+            # Before the sequence's own pins are released.
             keys = sequence.keys[: self._cache.pin(sequence.keys)]
             computed = sequence.prompt_tokens - item.cached_tokens
             ready_s = self.link.send(item.cached_tokens, computed, self._started_s, at_s)

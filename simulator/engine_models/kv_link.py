@@ -19,11 +19,12 @@ class KvLink:
 
         The KV of cached tokens is available from the start. A layer of the computed ones is available once the prefill
         has passed it, and layers take equal shares of the prefill (Mooncake §3.1, step 3, and the layer-wise prefill of
-        §7.4.3). Each is sent when it is available and the link is free. With availability linear in the layer's number,
-        the last byte is sent after one of three waits: for the link, for the first layer, or for the last one.
+        §7.4.3). Each is sent when it is available and the link is free.
         """
         layer_s = computed_tokens * self._token_s / self._layers
         loaded_s = max(self.free_at, started_s) + hit_tokens * self._token_s
         first_layer_s = started_s + (ended_s - started_s) / self._layers
+        # Availability is linear in the layer's number, so the last byte is sent after one of three waits:
+        # for the link, for the first layer, or for the last one.
         self.free_at = max(max(loaded_s, first_layer_s) + self._layers * layer_s, ended_s + layer_s)
         return self.free_at + self._latency_s

@@ -59,6 +59,7 @@ class PrefillRole(EngineModel):
         kept: list[EngineEvent] = []
         for event in super().advance(now):
             if isinstance(event, Finished):
+                # The decode engine ends it.
                 if self._whole.pop(event.request_id).output_tokens > 1:
                     continue
             elif isinstance(event, PrefillStarted):
@@ -125,6 +126,7 @@ class DecodeRole(EngineModel):
         """Queue a sequence whose KV has arrived; raises ValueError where it never fits or has one token only."""
         if sequence.output_tokens < 2:
             raise ValueError("one output token is made by prefill")
+        # Without keys: memory is counted in tokens here, and no later prompt is matched.
         super().submit(replace(sequence, keys=()), now)
 
     @override
@@ -188,6 +190,7 @@ class PrefillDecodeEngine:
         """Advance time to `now` and return the events, in order."""
         events: list[EngineEvent] = []
         while (due := self.next_event_time()) is not None and due <= now:
+            # Prefill first, so that what arrives at this moment can join the next decode step.
             events += self.prefill.advance(due)
             for handover in self.prefill.take_handovers():
                 self._order += 1
@@ -195,6 +198,7 @@ class PrefillDecodeEngine:
             while self._arriving and self._arriving[0][0] <= due:
                 self.decode.submit(heappop(self._arriving)[2], due)
             events += self.decode.advance(due)
+        # Nothing more is due: this only moves the clocks.
         self.prefill.advance(now)
         self.decode.advance(now)
         return events

@@ -59,6 +59,7 @@ class PipelinedEngine(ReferenceEngine):
     @override
     def kv_usage(self) -> float:
         """Share of the blocks that prompts in the pipeline take, 0..1."""
+        # Prompts that share blocks count them once each, which may exceed the cache.
         return min(1.0, sum(len(item.sequence.keys) for item in self._under_way) / self.profile.num_blocks)
 
     @override
@@ -103,6 +104,7 @@ class PipelinedEngine(ReferenceEngine):
     def _start_operation(self, at_s: float, events: list[EngineEvent]) -> None:
         """Start the first prompt in the first stage."""
         super()._start_operation(at_s, events)
+        # The inherited rules know one prompt at a time; the pipeline takes it over at once.
         sequence, self._current, self._busy_until = self._current, None, None
         if sequence is None:
             raise AssertionError("no prompt entered")

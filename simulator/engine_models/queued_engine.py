@@ -82,6 +82,7 @@ class QueuedEngine(ABC, Generic[Work]):
         self._now = now
 
     def _enqueue(self, sequence: PromptSequence, work: Work, now: float) -> None:
+        # The order is unique, so that the heap never compares work.
         self._arrivals.append((now, (sequence.priority, self._order, sequence.request_id, work)))
 
     def _see_arrivals(self, at_s: float) -> None:

@@ -106,6 +106,7 @@ class EngineApp:
             return
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Before the key is required: vLLM's engines use a side channel without one.
         if scope["path"].startswith(kv_transfer.PATH) and scope["method"] == "POST":
             tokens = await self.transfer.give(scope["path"].removeprefix(kv_transfer.PATH))
             await send_json(send, 200, {"num_tokens": tokens})

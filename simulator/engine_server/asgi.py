@@ -79,4 +79,5 @@ async def while_connected(receive: Receive, work: Awaitable[_Result]) -> _Result
     finally:
         for item in (task, left):
             item.cancel()
+        # Neither may outlive the request.
         await asyncio.gather(task, left, return_exceptions=True)

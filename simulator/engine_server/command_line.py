@@ -49,11 +49,13 @@ def main(argv: Sequence[str] | None = None) -> None:
 def read_settings(options: argparse.Namespace) -> EngineSettings:
     """Return the settings that the parsed options describe; raises UnreadableProfileError, NoSecretError."""
     profile = EngineProfile() if options.profile is None else read_profile(options.profile)
+    # With the port, since engines of one fleet have one --seed and need hashes of their own.
     seed = os.urandom(16) if options.seed is None else f"{options.seed}:{options.port}".encode()
     own = {"block_tokens": options.block_size, "num_blocks": options.num_blocks, "eviction": options.eviction}
     own |= {"cpu_blocks": options.cpu_blocks}
     given = {name: value for name, value in own.items() if value is not None}
     profile = replace(profile, recompute_last_block=True, eviction_seed=crc32(seed), **given)
+    # A partial last block is not cached, so a prompt may be one token short of one more block.
     fits = profile.block_tokens * (profile.num_blocks + 1) - 1
     named_alike = {name: given for name, given in vars(options).items() if name in EngineSettings.__struct_fields__}
     others = {
@@ -63,6 +65,7 @@ def read_settings(options: argparse.Namespace) -> EngineSettings:
         "max_model_len": min(options.max_model_len, fits),
         "max_queued": options.max_num_queued_reqs,
         "ranks": options.data_parallel_size,
+        # Only with a node is a missing secret an error.
         "kv_keyring": kv_keyring(os.environ) if options.kv_node else None,
         "seed": seed,
         "profile": profile,

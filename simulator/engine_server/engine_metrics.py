@@ -29,6 +29,7 @@ class SimulatedEngineMetrics:
         self._registry = CollectorRegistry()
         self._labels = (settings.served_model, str(settings.rank))
         self._lora: Gauge | None = None
+        # Gateways see a restart by process_start_time_seconds.
         ProcessCollector(registry=self._registry)
         self._describe_cache(settings)
         self._watch(model)
@@ -50,6 +51,7 @@ class SimulatedEngineMetrics:
     def loaded(self, prompt_tokens: int) -> None:
         """Count a prompt whose KV was loaded from another engine."""
         self.external_queries.inc(prompt_tokens)
+        # The last token is always computed.
         self.external_hits.inc(prompt_tokens - 1)
         self.sources["external_kv_transfer"].inc(prompt_tokens - 1)
         self.sources["local_compute"].inc()
@@ -119,6 +121,7 @@ class SimulatedEngineMetrics:
             _labelled(Gauge(name, text, _LABELS, registry=self._registry), self._labels).set_function(read)
 
     def _count_tokens(self) -> None:
+        # The client library adds _total to the names of counters.
         self.prefix_queries = self._counter("vllm:prefix_cache_queries", "Prompt tokens looked up in the cache.")
         self.prefix_hits = self._counter("vllm:prefix_cache_hits", "Prompt tokens found in the cache.")
         self.prompt_tokens = self._counter("vllm:prompt_tokens", "Prompt tokens processed.")

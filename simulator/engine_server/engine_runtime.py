@@ -120,6 +120,7 @@ class EngineRuntime:
         if fault == "compile":
             self._compiling = asyncio.get_running_loop().call_later(COMPILE_S, self.set_fault, "")
         self._reported.begin(fault)
+        # The same model time is now due at another real one, so the timer is set again.
         self._clock.run_at(rate_under(fault))
         if self._timer is not None:
             self._timer.cancel()
@@ -145,6 +146,7 @@ class EngineRuntime:
         `order` states how nodes keep its blocks. A prefill leg's prompt is held for others after its end; a decode
         leg's was loaded from another engine.
         """
+        # Time until now passed at the old rate.
         now = self._catch_up()
         if lora:
             sequence = self._with_adapter(sequence, lora)
@@ -180,6 +182,7 @@ class EngineRuntime:
         if request_id not in self._live:
             return
         now = self._catch_up()
+        # Catching up may have finished it.
         live = self._live.pop(request_id, None)
         if live is not None:
             self.model.abort(request_id, now)
@@ -303,6 +306,7 @@ class EngineRuntime:
     def _on_first_token(self, event: FirstTokenEvent) -> None:
         live = self._live[event.request_id]
         live.first = live.last = event.at_s
+        # Its blocks were published just before, and nothing else needs the ids.
         live.tokens = None
         self.metrics.ttft.observe((event.at_s - live.arrived) / self._scale)
         self.metrics.prefill.observe((event.at_s - live.started) / self._scale)
@@ -336,6 +340,7 @@ class EngineRuntime:
 
     def _on_removed(self, event: BlocksRemoved) -> None:
         group = _FULL if self.settings.sliding_window else None
+        # One event per block, as vLLM publishes evictions.
         self._outbox.extend(BlockRemoved([key], group_idx=group) for key in event.keys)
 
     def _on_window(self, event: WindowChanged) -> None:
@@ -387,6 +392,7 @@ class EngineRuntime:
         self, positions: Sequence[int], salt: str, lora: str, media: tuple[PlacedMedium, ...]
     ) -> list[Any] | None:
         """Return the keys of these blocks of a prompt besides their tokens; None: there are none."""
+        # As in vLLM, only the first block is salted: the chain carries it to the others.
         salts = [("cache_salt", salt)] if salt and positions and positions[0] == 0 else []
         if not (salts or lora or media):
             return None
@@ -400,6 +406,7 @@ class EngineRuntime:
 
     def _publish(self) -> None:
         if self._clear_pending:
+            # The blocks of this batch were stored after the reset.
             self._outbox.insert(0, AllBlocksCleared())
             self._clear_pending = False
         events = self._outbox if self.settings.flavor == "vllm" else sglang.sglang_events(self._outbox)

@@ -52,6 +52,7 @@ class EventPublisher:
         number = self._sequence.to_bytes(8, "big")
         self._sequence += 1
         self._keep(number, payload)
+        # The engine does not wait for slow subscribers; what they miss, they ask to be replayed.
         self._pub.send_multipart((self._topic, number, payload), flags=zmq.NOBLOCK)
 
     def serve_replay(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -101,6 +102,7 @@ class EventPublisher:
 
     def _answer_replay(self, replay: zmq.Socket[bytes], client: bytes, start: bytes) -> None:
         for number, payload in self._kept:
+            # Big-endian numbers of one length compare as bytes do.
             if number >= start:
                 replay.send_multipart((client, b"", self._topic, number, payload), flags=zmq.NOBLOCK)
         replay.send_multipart((client, b"", self._topic, _END, b""), flags=zmq.NOBLOCK)

@@ -178,6 +178,7 @@ class Generation:
                 await _answer(send, job, self._transfer, body.bootstrap_room)
         finally:
             watcher.cancel()
+            # Harmless after the end; before it, the engine would compute on without a reader.
             self._runtime.abort(job.stream.request_id)
             with contextlib.suppress(asyncio.CancelledError):
                 await watcher
@@ -194,10 +195,12 @@ class Generation:
         self._transfer.check(asked)
         if asked.do_remote_prefill:
             await while_connected(receive, self._transfer.fetch(asked))
+            # A stop may have begun during the transfer.
             if self._runtime.closing:
                 raise EngineApiError(503, "the engine is shutting down")
             return "decode"
         await while_connected(receive, self._transfer.stall())
+        # vLLM's prefill leg asks for one token; SGLang's engines agree on a room instead.
         return "prefill" if (wanted == 1 or body.bootstrap_room is not None) and not body.stream else ""
 
     def _start(
@@ -219,6 +222,7 @@ class Generation:
         name = header(scope, b"x-request-id") or os.urandom(16).hex()
         lora = self._settings.adapter(body.model)
         answer = shape(name[:256], lora or self._settings.served_model, len(tokens))
+        # A client may send one id twice, but the engine's ids are unique.
         sequence = PromptSequence(
             f"{name[:256]}-{number}", keys, len(tokens), output, body.priority or 0, loaded.blocks
         )
@@ -246,6 +250,7 @@ class Generation:
         profile, salt = self._settings.profile, body.cache_salt or ""
         hits = (profile.hit_tokens(len(tokens), blocks) for blocks in (held, max(held, order.load_blocks)))
         without, with_load = (profile.prefill_s(len(tokens), hit) for hit in hits)
+        # A load that takes longer than computing the same blocks would delay the answer.
         budget_s = (without - with_load) / self._settings.time_scale
         self._loading += 1
         try:
@@ -274,6 +279,7 @@ class Generation:
             raise EngineApiError(400, "n must be 1: this engine gives one answer per request", "n")
         if self._runtime.closing:
             raise EngineApiError(503, "the engine is shutting down")
+        # Requests that still load are not in the engine yet.
         if self._runtime.load + self._loading >= self._settings.max_queued:
             self._runtime.metrics.reject("queued_reqs")
             raise EngineApiError(503, f"{self._settings.max_queued} requests are queued already; try again later")

@@ -91,6 +91,7 @@ class KvTransfer:
             remote_request_id=request_id,
             remote_host=self._settings.host,
             remote_port=self._settings.port,
+            # From 1 on: block 0 is vLLM's null block.
             remote_block_ids=[list(range(1, len(held.keys) + 1))],
             remote_num_tokens=held.prompt_tokens,
             remote_prefill_cached_tokens=held.cached_tokens,
@@ -104,6 +105,7 @@ class KvTransfer:
             room = request_id
             try:
                 async with asyncio.timeout(self._settings.hold_s):
+                    # A timeout here must not cancel the future that the other end is to resolve.
                     request_id = await asyncio.shield(self._room(room))
             except TimeoutError:
                 raise EngineApiError(404, "nobody came to this room in time") from None
@@ -122,6 +124,7 @@ class KvTransfer:
         """Return the future of a room's computed prompt, whichever end asks first."""
         if name not in self._rooms:
             self._rooms[name] = asyncio.get_running_loop().create_future()
+            # A room that only one end enters must not stay for good.
             asyncio.get_running_loop().call_later(2 * self._settings.hold_s, self._rooms.pop, name, None)
         return self._rooms[name]
 
@@ -159,6 +162,7 @@ class KvTransfer:
 
     def _may_reach(self, host: str) -> bool:
         """Return whether an address in a request is one of ours: this host or loopback."""
+        # Requests name the address, and clients must not direct this engine to any other host.
         if host == self._settings.host:
             return True
         with contextlib.suppress(ValueError):

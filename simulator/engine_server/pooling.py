@@ -54,6 +54,7 @@ class Pooling:
         """Answer /score."""
         body = parse_body(await read_body(receive), ScoreBody)
         firsts, seconds = _listed(body.text_1), _listed(body.text_2)
+        # As in vLLM, one text is compared with each on the other side.
         prompts = _pairs(firsts * len(seconds) if len(firsts) == 1 else firsts, seconds)
         await self._read(receive, body, prompts)
         data = [{"object": "score", "index": number, "score": _score(prompt)} for number, prompt in enumerate(prompts)]
@@ -69,6 +70,7 @@ class Pooling:
             {"index": item, "document": {"text": body.documents[item]}, "relevance_score": _score(prompts[item])}
             for item in order
         ]
+        # As in vLLM, 0 means all.
         answer = {"model": body.model, "usage": _usage(prompts), "results": results[: body.top_n or None]}
         await send_json(send, 200, {"id": "rerank", **answer})
 
@@ -86,6 +88,7 @@ class Pooling:
             sequence = PromptSequence(f"pool-{next(self._numbers)}", keys, len(prompt), 1, body.priority or 0)
             streams.append(self._runtime.submit(sequence, prompt, "stop", salt=body.cache_salt or "", lora=lora))
         try:
+            # Each prompt makes one token, so its first burst is its end.
             await while_connected(receive, asyncio.gather(*(stream.burst() for stream in streams)))
             if any(stream.broken for stream in streams):
                 raise EngineApiError(503, "the engine stopped before the answer was complete")
@@ -110,6 +113,7 @@ def _score(prompt: array[int]) -> float:
 
 def _embedding(prompt: array[int], encoding: str) -> list[float] | str:
     values = [zlib.crc32(memoryview(prompt), number) / 2**32 for number in range(DIMENSIONS)]
+    # OpenAI's base64 form: little-endian 32-bit floats.
     return base64.b64encode(struct.pack(f"<{DIMENSIONS}f", *values)).decode() if encoding == "base64" else values
 
 

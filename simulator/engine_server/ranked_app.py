@@ -57,6 +57,7 @@ class RankedApp:
         if scope["path"].startswith(kv_transfer.PATH):
             name = scope["path"].removeprefix(kv_transfer.PATH)
             holds = (rank for rank in self._ranks if rank.runtime.model.held(name) is not None)
+            # Where no rank holds it, any one gives the right error.
             return next(holds, self._ranks[0])
         headers = dict(scope["headers"]).get(RANK_HEADER)
         if headers is None:

@@ -26,6 +26,7 @@ from simulator.engine_server.kv_transfer_params import KvTransferParams
 _MARK = f"\0{os.urandom(16).hex()}\0"
 """Placeholder for a medium in a rendered chat; no client can write it."""
 _MARKED = re.compile(re.escape(_MARK))
+# No text has this token: the byte 0xFF does not occur in UTF-8.
 _PLACEHOLDER = 0xFFFFFFFF
 _PositiveInt = Annotated[int, Meta(ge=1)]
 AudioFormat = Literal["json", "text", "srt", "vtt", "verbose_json"]
@@ -267,6 +268,7 @@ def prompt_keys(seed: int, tokens: array[int], media: Sequence[PlacedMedium], si
     for start in range(0, len(tokens) - size + 1, size):
         extra = extra_keys(media, start, size)
         block = data[start * TOKEN_BYTES : (start + size) * TOKEN_BYTES]
+        # Any text that differs with the media serves: an engine's hashes are its own.
         keys.append(extend_key(keys[-1], block + repr(extra).encode() if extra else block))
     return tuple(keys[1:])
 
@@ -282,6 +284,7 @@ def completion_tokens(prompt: str | list[Any]) -> array[int]:
 
 
 def _token_ids(prompt: list[Any]) -> array[int]:
+    # A bool is an instance of int, but no token id.
     if any(type(token) is not int for token in prompt):
         raise EngineApiError(400, "send one prompt per request: a text, one text in a list, or token ids", "prompt")
     try:
@@ -319,6 +322,7 @@ class AudioBody(GenerationBody, frozen=True, kw_only=True):
 
 def audio_body(form: bytes, content_type: str) -> AudioBody:
     """Return the body in a form; raises EngineApiError 400 where it is wrong."""
+    # The standard library reads multipart forms only as mail, headers first.
     message = BytesParser(policy=HTTP).parsebytes(b"Content-Type: " + content_type.encode() + b"\r\n\r\n" + form)
     fields: dict[str, object] = {}
     for part in message.iter_parts() if message.is_multipart() else ():

@@ -56,6 +56,7 @@ class EngineServer(uvicorn.Server):
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End running answers and close all sockets."""
+        # First: uvicorn's own shutdown waits for running answers.
         for app in self._apps:
             app.runtime.close()
         await super().shutdown(sockets)
@@ -68,7 +69,9 @@ def bind(settings: EngineSettings) -> socket.socket:
     """Return a listening-ready socket; raises EventPortTakenError."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
+    # A restarted engine takes its port although old connections are in TIME_WAIT.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Stream chunks are small and must not wait to be joined.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         listener.bind((settings.host, settings.port))

@@ -76,6 +76,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def of_rank(self, rank: int) -> EngineSettings:
         """Return the settings of one rank, whose ports have the same offsets as in vLLM."""
+        # Port 0 means none, for every rank.
         events, replay = self.kv_events_port, self.kv_replay_port
         return msgspec.structs.replace(
             self, rank=rank, kv_events_port=events and events + rank, kv_replay_port=replay and replay + rank

@@ -93,6 +93,7 @@ def _sglang_event(event: KvEvent) -> KvEvent:
     hashes = [_signed(block_hash_) for block_hash_ in event.block_hashes]
     if isinstance(event, BlockRemoved):
         return msgspec.structs.replace(event, block_hashes=hashes)
+    # Adapters and media are for vLLM's flavor only, so a salt is the only extra key.
     salt = event.extra_keys[0][0][1] if event.extra_keys else None
     parent = None if event.parent_block_hash is None else _signed(event.parent_block_hash)
     return BlockStored(hashes, parent, event.token_ids, event.block_size, cache_salt=salt)

@@ -57,6 +57,7 @@ def land(
 ) -> int:
     """Put the blocks into the receiver's cache and return the prompt tokens that are new there."""
     engine = _transferring(receiver)
+    # Blocks that the receiver computed meanwhile were not gained by the transfer.
     own = engine.held_blocks(request.keys[:blocks])
     take_in(receiver, engine.receive_blocks(request.keys[:blocks], now))
     return _tokens(request, own, blocks)

@@ -47,6 +47,7 @@ class DisaggregatedFleet(FleetSimulation):
     ) -> None:
         """The options are FleetSimulation's."""
         build = role_builder(profile)
+        # Without engines: they join below, each in its role.
         super().__init__(router, source, lambda: build("prefill"), (), **options)
         self._pairs: dict[str, str] = {}
         self.stations.build_role = build
@@ -62,6 +63,7 @@ class DisaggregatedFleet(FleetSimulation):
 
     @override
     def _dispatch(self, record: RequestRecord, decision: Decision) -> None:
+        # An answer of one token ends with its prefill.
         if decision.pair is not None and record.output_tokens > 1:
             self._pairs[record.request.request_id] = decision.pair.engine_id
         super()._dispatch(record, decision)
@@ -83,6 +85,7 @@ class DisaggregatedFleet(FleetSimulation):
             if decoder is None or not isinstance(decoder.engine, DecodeRole):
                 self._fail(record)
                 continue
+            # From here on it is lost with the decode engine.
             decoder.live[request_id] = record
             self.call_at(handover.ready_s, _arrival(decoder, handover))
 

@@ -76,6 +76,7 @@ class Stations:
         return self._stations.get(engine_id)
 
     def __iter__(self) -> Iterator[Station]:
+        # A copy, since callers remove engines while they iterate.
         return iter(list(self._stations.values()))
 
     def facts(self) -> list[EngineFacts]:
@@ -85,6 +86,7 @@ class Stations:
                 station.engine_id,
                 station.incarnation,
                 station.accepts and station.load_share > 0,
+                # A share of 0 already accepts nothing, and a speed of 0 could not be divided by.
                 station.speed * (station.load_share or 1.0),
                 role=station.role,
             )
@@ -99,6 +101,7 @@ class Stations:
             engine = self.build_role(role)
         else:
             raise UnknownSlotError(f"engine {engine_id!r} is to be a {role} engine, but the fleet has no roles")
+        # After the new engine is built: a wrong role must not cost the old one.
         orphans = self.die(engine_id) if engine_id in self._stations else []
         incarnation = self._incarnations[engine_id] = self._incarnations.get(engine_id, 0) + 1
         self._stations[engine_id] = Station(engine_id, incarnation, engine, speed, role)

@@ -51,6 +51,7 @@ _WAKES_PER_S = 1000
 PROBE_INTERVAL_S = 0.1
 """Engines are probed at least this often, and after every event there."""
 
+# Their order at one moment, so that a run is a function of its input.
 _ENGINE, _LANDING, _CHANGE = 0, 1, 2
 
 DecodeGate = Callable[[Router, str], bool]
@@ -167,6 +168,7 @@ class FleetSimulation:
         wake = self.router.next_wake(self.now) if self._has_queued() else None
         if wake is None:
             return math.inf
+        # Rounded up, and always later than now: a wake due at once could repeat without end.
         return max(math.ceil(wake * _WAKES_PER_S), math.floor(self.now * _WAKES_PER_S) + 1) / _WAKES_PER_S
 
     def _has_queued(self) -> bool:
@@ -210,6 +212,7 @@ class FleetSimulation:
         self, at_s: float, rank: int, what: Station | FleetChange | Happening | tuple[Station, RequestRecord, int]
     ) -> None:
         self._serial += 1
+        # The serial number keeps ties in order of scheduling, and what is never compared.
         heappush(self._agenda, (at_s, rank, self._serial, what))
 
     def _do(
@@ -217,6 +220,7 @@ class FleetSimulation:
     ) -> None:
         what = entry[3]
         if isinstance(what, Station):
+            # Entries of an engine's earlier due times stay in the heap and are skipped.
             if what.alive and what.due_s == entry[0]:
                 what.due_s = None
                 self._take_in(what, what.engine.advance(self.now))
@@ -439,6 +443,7 @@ class FleetSimulation:
         if record.first_token_s is not None:
             self._fail(record)
             return
+        # First, since the router rejects an id that it still has.
         self.deliver(self.router.observe(Failed(record.request.request_id), self.now))
         record.engine_id, record.hit_tokens = "", None
         self._submit(record)

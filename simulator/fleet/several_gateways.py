@@ -33,6 +33,7 @@ class SeparateGateways(Router):
     def __init__(self, policy: RoutingPolicy, gateways: int, *, seed: int, placements: Table) -> None:
         super().__init__("simulation", policy, 1, seed=seed, placements=placements)
         self.others = [Router("simulation", policy, 1, seed=seed, placements=placements) for _ in range(gateways - 1)]
+        # Not the router's generator, whose draws must not depend on the number of gateways.
         self._rng = Random(f"{seed}:balancer")
         self._of: dict[str, int] = {}
 
@@ -124,6 +125,7 @@ class OwnedPoolSimulation(FleetSimulation):
         """`rtt_s` is the round trip between two gateways in seconds; the further arguments are FleetSimulation's."""
         self._gateways = gateways
         self._way_s = rtt_s / 2
+        # Not the router's generator, whose draws must not depend on the number of gateways.
         self._rng = Random(f"{seed}:balancer")
         self._asked: set[str] = set()
         super().__init__(*fleet, **options)
@@ -149,6 +151,7 @@ class OwnedPoolSimulation(FleetSimulation):
 
         def arrive(_simulation: FleetSimulation) -> None:
             if station.alive and station.live.get(record.request.request_id) is record:
+                # Not super(), which would take this function's argument for self.
                 FleetSimulation._send(self, station, record, loaded_blocks)
 
         self.call_at(self.now + self._way_s, arrive)

@@ -69,6 +69,7 @@ class FleetNodes:
         homes = self.spec.homes
         numbers = {
             engine_id: homes[at % len(homes)] if homes else at % len(self.names)
+            # By id, so that homes do not depend on the order of joining.
             for at, engine_id in enumerate(sorted(engine_ids))
         }
         slots = dict.fromkeys(self.names, self._block_bytes)
@@ -108,6 +109,7 @@ class FleetNodes:
         wanted = tiers.blocks - held
         blocks, ends_s, ssd_blocks = self._carry(fetch.node, home, engine_id, (held, tiers), now, budget_s)
         if blocks < wanted:
+            # From then on, computing is as fast as the rest of the load.
             ends_s = now + budget_s
             self.ledger.failed(fetch.node, ends_s)
         self.loads += 1
@@ -115,6 +117,7 @@ class FleetNodes:
             return NodeLoading(held, ends_s)
         self.loaded_blocks += blocks
         size, seconds = blocks * self._block_bytes, ends_s - now
+        # The router learns from a load when it has ended, as from an engine's report.
         self._at(ends_s, lambda: self.ledger.loaded(engine_id, fetch.node, blocks, size, seconds, ends_s, ssd_blocks))
         self.worth.loaded(fetch.node, keys[held : held + blocks], request.block_tokens)
         self._replicas.loaded(fetch.node, keys[: held + blocks], now)
@@ -146,6 +149,7 @@ class FleetNodes:
         in_dram = max(0, tiers.dram - held)
         fits = int(link.bytes_within(now, budget_s) / size)
         if tiers.blocks > tiers.dram:
+            # The disk reads while the link carries, so both have the whole budget.
             fits = min(fits, in_dram + int(disk.bytes_within(now, budget_s) / size))
         blocks = min(tiers.blocks - held, fits)
         if not blocks:

@@ -46,6 +46,7 @@ class NodeCache:
             pin_quota_bytes=int(slots * pin_share),
             eviction=eviction,
         )
+        # A fixed seed: a run depends on its input alone.
         self.catalog = BlockCatalog(settings, random.Random(0))
         self._written_through = ssd_blocks > 0
 
@@ -66,6 +67,7 @@ class NodeCache:
             return 0
         catalog, names = self.catalog, [_name(key) for key in keys]
         catalog.expire(now)
+        # Open until the others are created, which must not evict the prompt's own blocks.
         held = catalog.open_read(names)
         new = list[BlockRecord]()
         for index, (key, name) in enumerate(zip(keys, names, strict=True)):
@@ -78,6 +80,7 @@ class NodeCache:
             catalog.publish(record)
             new.append(record)
         catalog.close_read(held)
+        # Last first, so that a parent is used more recently than its children.
         for record in reversed(new):
             catalog.unlock(record)
         if self._written_through:
@@ -140,6 +143,7 @@ class NodeCache:
             self.catalog.close_fill(record, medium, whole=True)
 
     def _settle(self) -> None:
+        # Slots have no bytes here that a transfer might still read.
         for slot in self.catalog.take_cleared():
             self.catalog.slot_cleared(slot)
 

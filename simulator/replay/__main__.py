@@ -46,6 +46,7 @@ async def replay(
     `say` receives a line while the target is not up yet.
     """
     counter = SummaryCounter()
+    # By default aiohttp opens no more than 100 connections.
     connector = aiohttp.TCPConnector(limit=options.max_in_flight)
     timeout = aiohttp.ClientTimeout(total=options.timeout_s)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=_headers(options)) as session:
@@ -57,6 +58,7 @@ async def replay(
         try:
             await asyncio.wait((sending, stopping), return_when=asyncio.FIRST_COMPLETED)
             if sending.done():
+                # Raises what ended it.
                 await sending
         finally:
             await _cancel(sending, stopping, *run.tasks)
@@ -90,10 +92,12 @@ class _Run:
             wait = started + due_s - time.monotonic()
             if wait > 0:
                 await asyncio.sleep(wait)
+            # Before the send is timed, so that a replay which runs out of slots reports its lag.
             await self._slots.acquire()
             lag = time.monotonic() - started - due_s
             self._counter.latest_send_s = max(self._counter.latest_send_s, lag)
             task = asyncio.create_task(self._send(row, number, edition))
+            # The event loop itself keeps no task alive.
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
 

@@ -93,6 +93,7 @@ def _url(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise argparse.ArgumentTypeError(f"{text!r} is no http:// or https:// URL")
+    # OpenAI's own clients are given the address with /v1.
     return text.rstrip("/").removesuffix("/v1")
 
 

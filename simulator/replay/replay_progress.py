@@ -41,6 +41,7 @@ class ProgressBar:
 
     def update(self, counter: SummaryCounter) -> None:
         """Move the bar and show the counts."""
+        # The update below draws the bar; once is enough.
         self._bar.set_postfix_str(_counts(counter), refresh=False)
         self._bar.update()
 

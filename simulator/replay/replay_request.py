@@ -16,6 +16,7 @@ from simulator.replay.replay_summary import ReplayOutcome
 from simulator.workloads.prompt_text import prompt_text
 from simulator.workloads.trace import TraceRow
 
+# Not an empty text: a chat's first chunk has the role alone.
 _FIRST_TEXT = re.compile(rb'"(?:content|text)":\s?"(?!")')
 _TAIL_BYTES = 8192
 """The end of a stream that is read for usage, errors and [DONE]."""
@@ -86,6 +87,7 @@ async def _send_once(session: aiohttp.ClientSession, body: bytes, options: Repla
     try:
         async with session.post(options.target + path, data=body) as response:
             if response.status in _REJECTIONS:
+                # Read to its end, so that the connection can be used again.
                 await response.read()
                 rejected = ReplayOutcome(status="rejected", error=f"HTTP {response.status}")
                 return _Rejected(_retry_after(response.headers), rejected)
@@ -103,6 +105,7 @@ async def _read_stream(response: aiohttp.ClientResponse, started: float) -> Repl
     tail = b""
     async for piece in response.content.iter_any():
         tail = (tail + piece)[-_TAIL_BYTES:]
+        # In the tail, since a piece may end in the middle of the match.
         if ttft is None and _FIRST_TEXT.search(tail):
             ttft = time.perf_counter() - started
     return _outcome(tail, ttft)
@@ -132,6 +135,7 @@ def _decode(line: bytes) -> _Chunk:
     try:
         return _decode_chunk(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # The tail may begin in the middle of a line.
         return _Chunk()
 
 

@@ -54,6 +54,7 @@ class SummaryCounter:
         self.counts: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
         self.latest_send_s = 0.0
+        # Bounded, since a replay that loops has no end.
         self._ttfts: deque[float] = deque(maxlen=_KEPT_TTFTS)
         self._prompt_tokens = 0
         self._reported_tokens = 0

@@ -56,11 +56,13 @@ class LateWatch:
                 break
             self._late += record.first_token_s is None or record.first_token_s > deadline
             self._at += 1
+        # 1 − 0.9 is not exact in binary.
         return self._late > self._most + 1e-9
 
 
 def find_goodput(spec: RunSpec, workload: Workload, on_run: Callable[[float, bool], None] | None = None) -> Goodput:
     """Search both goodputs; `on_run` receives each rate that was tried and whether it passed by requests."""
+    # In tenths: whole numbers, on which bisection and dict are exact.
     known: dict[int, _Verdict] = {}
 
     def verdict(tenths: int) -> _Verdict:
@@ -84,6 +86,7 @@ def largest(passes: Callable[[int], bool], guess: int) -> int:
     """
     low, high = 0, guess
     while high <= _MOST_TENTHS and passes(high):
+        # Below 4 tenths, growth by a factor rounds to nothing.
         low, high = high, max(high + 1, int(high * _GROWTH))
     if not low:
         low, high = _below(passes, high)
@@ -112,6 +115,7 @@ def _below(passes: Callable[[int], bool], high: int) -> tuple[int, int]:
 def _judge(spec: RunSpec, workload: Workload) -> _Verdict:
     watch: Watch | None = LateWatch(len(workload), spec.warmup)
     simulation = run(spec, workload, watch)
+    # The watch has ended the run.
     if simulation.unfinished or len(simulation.history) < len(workload):
         return _Verdict(requests=False, both=False)
     report = report_of(spec, workload, simulation, 0.0)

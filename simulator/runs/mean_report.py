@@ -18,6 +18,7 @@ def mean_of(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
         values = [report.get(key) for report in reports]
         if isinstance(first, int | float) and all(isinstance(value, int | float) for value in values):
             total = sum(value for value in values if value is not None)
+            # Equal figures stay as they are: whole numbers whole, others without rounding.
             mean[key] = first if all(value == first for value in values) else total / len(values)
         elif key != "detail":
             mean[key] = first if all(value == first for value in values) else None

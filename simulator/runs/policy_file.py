@@ -21,6 +21,7 @@ from routing.values.prepared_struct import prepared
 
 MAX_DOCUMENT_BYTES = 1 << 20
 Document = TypeVar("Document", bound=msgspec.Struct)
+# msgspec names the unknown field and its path, but not the known ones.
 _UNKNOWN = re.compile(r"unknown field `[^`]*`(?: - at `\$([^`]*)`)?")
 
 
@@ -113,6 +114,7 @@ def _known(form: Any, message: str) -> str:
 
 
 def _fields(form: Any) -> tuple[msgspec.structs.FieldInfo, ...]:
+    # The type itself, or the struct in an optional or annotated one.
     for get_arg in (form, *get_args(form)):
         kind = get_args(get_arg)[0] if get_origin(get_arg) is Annotated else get_arg
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):

@@ -92,6 +92,7 @@ def on_time(record: RequestRecord, slo_tpot_s: float | None, ttft_slo_s: float |
     if record.first_token_s is None or record.first_token_s > deadline_s or record.status != FINISHED:
         return False
     tpot = record.tpot_s
+    # An answer of one token has no time between tokens.
     return slo_tpot_s is None or tpot is None or tpot <= slo_tpot_s
 
 
@@ -141,6 +142,7 @@ def _detail(
 ) -> RunDetail:
     return RunDetail(
         counted=len(records),
+        # Engines with one role have a model of their own.
         engine_model="pd" if spec.prefill else spec.engine_model,
         prefill=spec.prefill,
         seed=spec.seed,

@@ -62,6 +62,7 @@ def do_task(task: RunTask, on_step: Callable[[int, str], None] | None = None) ->
         simulation, automation = run(task.spec, workload, watch), None
     else:
         simulation, automation = run_automated(task.spec, workload, task.automation, watch)
+    # Counts the requests since the last sample.
     watch(simulation)
     report = report_of(task.spec, workload, simulation, time.perf_counter() - started)
     if automation is not None and report.detail is not msgspec.UNSET:
@@ -85,6 +86,7 @@ def do_encoded(task: bytes) -> bytes:
 
 def workload_of(task: RunTask) -> Workload:
     """Return the task's requests, created once and cached; raises TraceError, WrongWorkloadError."""
+    # As bytes, since a dict cannot be a key of the cache.
     settings = None if task.settings is None else msgspec.json.encode(task.settings)
     return _workload(task.trace, settings, task.requests, task.max_input, task.spec.seed)
 

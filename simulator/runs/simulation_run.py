@@ -85,6 +85,7 @@ def evaluation_policy(
         order=order,
         ttft_slo_s=ttft_slo_s,
         prefill_cost=cost_of(profile if profile is not None else EngineProfile()),
+        # Any prompt fills it, so an engine has one prefill at a time.
         prefill_window_tokens=1,
         lookahead_s=0.0,
         queue_limit=1_000_000,
@@ -119,6 +120,7 @@ def roles_of(spec: RunSpec) -> dict[str, Role]:
 
 def engine_profiles(profile: EngineProfile, seed: int) -> Iterator[EngineProfile]:
     """Yield one profile per engine without end; they differ only in the seed of random evictions."""
+    # Not the router's generator, whose draws must not depend on the eviction rule.
     rng = random.Random(f"{seed}:{profile.eviction_seed}:eviction")
     while True:
         yield profile if profile.eviction == "lru" else replace(profile, eviction_seed=rng.getrandbits(63))

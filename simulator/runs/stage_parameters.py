@@ -57,6 +57,7 @@ def set_parameters(
 
 def _set(policy: RoutingPolicy, stage: str, name: str, value: Parameter) -> RoutingPolicy:
     old: Stage = getattr(policy, stage)
+    # Not checked here: `stage_problems` checks the stage as a whole.
     return msgspec.structs.replace(policy, **{stage: Stage(name=old.name, params={**old.params, name: value})})
 
 
@@ -65,6 +66,7 @@ def _set_own(
 ) -> tuple[RoutingPolicy, list[str]]:
     document = msgspec.to_builtins(policy)
     try:
+        # As part of the document, so that the field's own limits apply.
         return msgspec.convert({**document, name: value}, prepared(RoutingPolicy)), []
     except msgspec.ValidationError as error:
         return policy, [f"--param: {error}"]

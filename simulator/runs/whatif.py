@@ -47,12 +47,14 @@ def run_in_child(
     `max_s` seconds. The child dies with the calling thread, which waits for it here.
     """
     command = [sys.executable, "-m", "simulator.runs.whatif_child", "--parent-pid", str(os.getpid())]
+    # Nothing here reads stderr, and a pipe that is full would block the child.
     child = subprocess.Popen(  # noqa: S603  # our own interpreter and module
         command, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     try:
         return _Conversation(child, on_progress, cancelled, time.monotonic() + max_s).run(msgspec.json.encode(task))
     finally:
+        # Harmless after its end; before it, the caller has given up.
         child.kill()
         child.wait()
         for pipe in (child.stdin, child.stdout):
@@ -86,6 +88,7 @@ class _Conversation:
             raise WhatIfError("the child has no pipes")
         try:
             stdin.write(task)
+            # The child reads its task up to the end of the pipe.
             stdin.close()
         except BrokenPipeError as error:
             raise WhatIfError("the child process ended before it took its task") from error

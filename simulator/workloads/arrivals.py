@@ -139,6 +139,7 @@ def arrivals_of(
                 row.priority,
                 head=heads[number] if heads else (),
             ),
+            # A trace may have answers of 0 tokens, an engine makes at least one.
             max(row.output_length, 1),
         )
         for number, (row, at_s) in enumerate(zip(rows, scaled_times(rows, qps), strict=True))

@@ -60,6 +60,7 @@ class ClosedLoop:
             if not self._sessions:
                 return
             self._left[client] = self._sessions.popleft()
+        # Scaled instead of drawn at a rate of 1 / think_s, which may be 0.
         heappush(self._due, (now + self._rng.expovariate(1) * self._think_s, client))
 
 

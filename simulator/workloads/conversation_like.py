@@ -101,11 +101,13 @@ class _Generator:
             if session.turns_left:
                 session.turns_left -= 1
                 gap_s = self._rng.lognormvariate(log(self._shape.gap_median_s), 0.95)
+                # The order is unique, so that sessions are never compared.
                 heappush(self._due, (at_s + gap_s, order, session))
 
     def _row(self, at_s: float, session: _Session) -> TraceRow:
         ids = list(session.blocks)
         if session.length > len(ids) * BLOCK_TOKENS:
+            # A partial last block is the request's own: the next turn continues it with other text.
             ids.append(next(self._ids))
         at_ms = int(at_s * 1000)
         tick = max(1, self._shape.tick_ms)
@@ -159,6 +161,7 @@ class _Generator:
         shape, rng = self._shape, self._rng
         if rng.random() >= shape.follow_up_share:
             return 0
+        # Of the sessions that have any, so that the mean over all is mean_turns.
         more = (shape.mean_turns - 1) / shape.follow_up_share
         turns = 1
         while rng.random() < 1 - 1 / more:

@@ -46,6 +46,7 @@ def document_qa(seed: int, shape: DocumentQaShape) -> Iterator[TraceRow]:
     lengths = [shape.lengths[document % len(shape.lengths)] for document in range(shape.documents)]
     blocks = [tuple(islice(ids, length // BLOCK_TOKENS)) for length in lengths]
     half = shape.question_tokens // 2
+    # Arrival times have no end.
     for document, at_s in zip(order, poisson_times(rng, shape.qps), strict=False):
         length = lengths[document] + max(1, shape.question_tokens + rng.randint(-half, half))
         own = -(-length // BLOCK_TOKENS) - len(blocks[document])

@@ -15,6 +15,7 @@ def jittered_arrivals(arrivals: Sequence[Arrival], jitter_s: float, seed: int) -
 
     No request overtakes the one before it, so turns of a session stay in their order.
     """
+    # Apart from the generators that the bare seed begins.
     rng = random.Random(f"{seed}:jitter")
     moved: list[Arrival] = []
     last_s = 0.0

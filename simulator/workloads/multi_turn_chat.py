@@ -70,6 +70,7 @@ def multi_turn_chat(seed: int, shape: MultiTurnChatShape) -> Iterator[TraceRow]:
         yield _row(at_s, session, ids, shape)
         session.rounds -= 1
         if session.rounds:
+            # Each session is due once at most, so its number keeps sessions from being compared.
             heappush(due, (at_s + rng.expovariate(1 / shape.think_s), number, session))
 
 
@@ -81,6 +82,7 @@ def _next_opening(numbers: Iterator[int], openings: Iterator[float]) -> tuple[fl
 def _row(at_s: float, session: _Session, ids: Iterator[int], shape: MultiTurnChatShape) -> TraceRow:
     session.tokens += shape.user_tokens
     session.blocks += islice(ids, session.tokens // BLOCK_TOKENS - len(session.blocks))
+    # A partial block is new in each round, since the next round fills it.
     partial = tuple(islice(ids, int(session.tokens % BLOCK_TOKENS > 0)))
     row = TraceRow(
         timestamp=round(at_s * 1000),

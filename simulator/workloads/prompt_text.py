@@ -40,6 +40,7 @@ def prompt_text(row: TraceRow, number: int, *, max_tokens: int | None = None, ed
 def _block(name: str) -> str:
     label = f"[{name}] "[: BLOCK_BYTES // 2]
     book = _book()
+    # A string seeds the same in every process, unlike its hash().
     start = random.Random(name).randrange(_BOOK_BYTES - BLOCK_BYTES)
     return label + book[start : start + BLOCK_BYTES - len(label)]
 

@@ -30,6 +30,7 @@ class WorkloadKind(msgspec.Struct, frozen=True):
 
 
 WORKLOADS: dict[str, WorkloadKind] = {
+    # These two: as many requests as the published traces have.
     "conversation_like": WorkloadKind(conversation_like, WorkloadShape, 12_031),
     "toolagent_like": WorkloadKind(toolagent_like, ToolagentLikeShape, 23_608),
     "gsp": WorkloadKind(shared_prefix, SharedPrefixShape, None),

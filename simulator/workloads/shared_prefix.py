@@ -45,6 +45,7 @@ def shared_prefix(seed: int, shape: SharedPrefixShape) -> Iterator[TraceRow]:
         rng.shuffle(order)
     ids = count()
     prefixes = [tuple(islice(ids, _shared_blocks(shape, group))) for group in range(shape.groups)]
+    # Arrival times have no end.
     for group, at_s in zip(order, poisson_times(rng, shape.qps), strict=False):
         length = shape.lengths[group % len(shape.lengths)]
         own = -(-length // BLOCK_TOKENS) - len(prefixes[group])

@@ -57,6 +57,7 @@ _ROUTER = _Tool(
 class ToolagentLikeShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The mix; the defaults give the published statistics."""
 
+    # 23,608 requests in an hour.
     qps: Annotated[float, Meta(gt=0)] = 6.56
     """Requests per second in the long run."""
     search_share: Annotated[float, Meta(ge=0, le=0.9)] = 0.378
@@ -72,6 +73,7 @@ def toolagent_like(seed: int, shape: ToolagentLikeShape) -> Iterator[TraceRow]:
         raise ValueError("search_share and router_share leave nothing for conversation")
     rng = random.Random(seed)
     chats = conversation_like(seed, WorkloadShape(qps=shape.qps * chat_share))
+    # After the common blocks of both tools.
     ids = count(_FIRST_TOOL_ID + 17)
     calls = poisson_times(rng, shape.qps * (1 - chat_share))
     call_at_s = next(calls)

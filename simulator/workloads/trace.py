@@ -69,6 +69,7 @@ def iterate_lines(path: Path) -> Iterator[tuple[str, bytes]]:
                     yield f"{path}:{number}", line
     except FileNotFoundError as error:
         raise TraceError(f"{path}: no such file") from error
+    # A gzip file that is cut or damaged raises the latter two.
     except (OSError, EOFError, zlib.error) as error:
         raise TraceError(f"{path}: cannot be read: {error}") from error
 
@@ -90,12 +91,14 @@ def _open(path: Path) -> IO[bytes]:
 
 def _create(path: Path) -> IO[bytes]:
     if path.suffix == ".gz":
+        # Without the time of writing, the same rows give the same bytes.
         return io.BufferedWriter(gzip.GzipFile(path, "wb", mtime=0))
     return path.open("wb")
 
 
 def _lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
     number = 0
+    # Bounded: a file without line ends would be read whole.
     while line := file.readline(MAX_LINE_BYTES + 1):
         number += 1
         if len(line) > MAX_LINE_BYTES:

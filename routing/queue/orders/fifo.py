@@ -21,12 +21,10 @@ class Fifo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FifoQueue:
-    """Queued requests in order of arrival. Mutable state: `_queued`.
-
-    An OrderedDict, because a plain dict scans over all removed entries at its head.
-    """
+    """Queued requests in order of arrival. Mutable state: `_queued`."""
 
     def __init__(self) -> None:
+        # A plain dict would scan over all removed entries at its head.
         self._queued: OrderedDict[str, Reservation] = OrderedDict()
 
     def add(self, queued: Reservation) -> None:

@@ -72,6 +72,7 @@ class ShedQueue:
             queued = hopeful.first()
             if at_s + queued.compute_s <= queued.request.deadline_s:
                 return Pick(queued, reasons.FIRST_FEASIBLE if len(self._infeasible) else reasons.ARRIVED_FIRST)
+            # For good, since time only takes from it: each is skipped once, however many wait.
             hopeful.remove(queued)
             self._infeasible.add(queued, (self._numbers[queued.request.request_id], 0))
             if self._forget_blocks:

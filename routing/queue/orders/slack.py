@@ -134,6 +134,7 @@ class SlackQueue:
         chosen = self._line[0]
         for entry in self._line:
             compute_s = entry[2]
+            # It goes first, so it must fit into the spare time of all those before it.
             if compute_s < chosen[2] and compute_s <= spare_s:
                 chosen = entry
             end_s += compute_s

@@ -104,7 +104,9 @@ class SimulatedBlockLoader:
             came = self._right(results, piece[whole:])
             if came:
                 giver = giver or holder
+                # The own node is this host's memory, to which the link's limit does not apply.
                 if holder != self._node:
+                    # Waits on the event, so that closing ends it early.
                     self._closed.wait(self._link.transfer(holder, came * self._payloads.block_bytes, time.monotonic()))
             whole += came
             if whole == len(piece):

@@ -87,6 +87,7 @@ class SimulatedBlockSaver:
                 if self._closed:
                     return
                 stored = self._waiting.popleft()
+                # `settled` counts it, although it has left the queue.
                 self._busy = True
             self._save(stored)
 
@@ -113,6 +114,7 @@ class SimulatedBlockSaver:
 
     def _blocks(self, stored: ComputedBlocks) -> list[BlockFacts]:
         payloads, order = self._payloads, stored.order
+        # From the prompt's beginning, because hashes are chained.
         hashes = chain_hashes(stored.tokens, payloads.block_tokens, stored.end)
         named = payloads.keys(stored.salt)
         keys = [named.key(hash_) for hash_ in hashes]

@@ -103,6 +103,7 @@ class NodeStore:
 
     def close(self) -> None:
         """Stop; waiting blocks are dropped."""
+        # First: the executor's shutdown does not end loads that run.
         self._loader.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._saver.close(_CLOSE_S)

@@ -34,6 +34,7 @@ class Payloads:
         self._model, self.block_tokens, self._bytes_per_token = model, block_tokens, bytes_per_token
         self.block_bytes = max(len(_ROOT), block_tokens * bytes_per_token)
         self._pad = hashlib.shake_128(b"headway simulated KV pad").digest(self.block_bytes)
+        # Per instance: as a decorator of the method, the cache would keep every instance alive.
         self.keys = lru_cache(maxsize=1024)(self._keys)
 
     def payload(self, chain_hash: bytes) -> memoryview:
