@@ -28,7 +28,7 @@ FRESH = timedelta(seconds=30)
 
 
 class AdviceError(ConflictError):
-    """An older plan says nothing about the present; rounds are five seconds apart."""
+    """The advice cannot be followed now; the message says why."""
 
 
 def advice_key(job: str, plan: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from controlplane.automation.engine_actions import open_orders
@@ -105,7 +105,7 @@ def engine_counts(pool: Pool, orders: list[EngineAction], observed: FleetObserva
         for engine_id, report in reports.items()
     )
     given_up = EngineAction.objects.filter(
-        pool=pool, kind=ActionKind.START, state=ActionState.FAILED, finished_at__gte=now.replace(minute=0, second=0)
+        pool=pool, kind=ActionKind.START, state=ActionState.FAILED, finished_at__gte=now - timedelta(hours=1)
     ).count()
     return {
         "desired": len(reports) + coming - leaving + turning,

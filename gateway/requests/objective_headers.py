@@ -12,6 +12,7 @@ TPOT_HEADERS = (b"x-headway-tpot-slo-ms", b"x-llm-d-slo-tpot-ms")
 CLASS_HEADER = b"x-headway-slo-class"
 _LONGEST_TTFT_MS = 3_600_000
 _LONGEST_TPOT_MS = 60_000
+_MAX_DIGITS = 12
 _CLASS = re.compile(rb"[a-z0-9][a-z0-9_.-]{0,31}").fullmatch
 
 
@@ -41,7 +42,8 @@ def _seconds(headers: Mapping[bytes, bytes], names: tuple[bytes, ...], longest_m
     for name in names:
         value = headers.get(name)
         if value is not None:
-            if not value.isdigit() or not 1 <= int(value[:12]) <= longest_ms:
+            # The length comes first: Python rejects to read a number of more than 4,300 digits.
+            if len(value) > _MAX_DIGITS or not value.isdigit() or not 1 <= int(value) <= longest_ms:
                 message = f"Send {name.decode()} as whole milliseconds, 1 to {longest_ms}."
                 raise BadBodyError("bad_header", message, param=name.decode())
             return int(value) / 1000

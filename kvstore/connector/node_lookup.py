@@ -55,6 +55,6 @@ class NodeLookup:
         try:
             there = self._backend.exist(keys)
         # A node that does not answer costs hits only: the engine computes the blocks.
-        except PeerError:
+        except (PeerError, TimeoutError):
             return 0
         return next((index for index, known in enumerate(there) if not known), len(there))

@@ -84,8 +84,10 @@ class Registration:
 
     def stop(self) -> None:
         """Report that the node is gone, and end."""
-        self._stop.set()
+        # The state first: the thread ends after the post that follows the stop.
         self.say("gone")
+        self._stop.set()
+        self._changed.set()
         self._thread.join(2 * _TIMEOUT_S)
 
     def _run(self) -> None:

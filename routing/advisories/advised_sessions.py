@@ -86,4 +86,4 @@ class AdvisedSessions:
             self._tokens[token] != tokens[token] or self._sessions[token] != sessions[token]
             for token in {*self._tokens, *self._sessions}
         ):
-            raise ValueError("the sums of advised sessions are wrong")
+            raise AssertionError("the sums of advised sessions are wrong")

@@ -40,6 +40,8 @@ def decisions(request: HttpRequest) -> HttpResponse:
     begin_s, actor = perf_counter(), console_actor(request)
     wanted = DecisionFilter.of(request.GET)
     problem, rows, older, shown = "", [], "", None
+    # Before the rows, so that the tap brings what is stored while they are read.
+    newest = DecisionIndex.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
     try:
         matches = search(actor, wanted)
         if wanted.id and (one := _only(matches)):
@@ -48,7 +50,6 @@ def decisions(request: HttpRequest) -> HttpResponse:
         shown = strip(matches, span_of(wanted, time()), int(time() * 1000))
     except UnreadableFilterError as error:
         problem = str(error)
-    newest = DecisionIndex.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
     context = shell_context(
         request,
         page="Decisions",

@@ -79,7 +79,21 @@ def test_headers_of_the_ecosystem_are_read_and_ours_come_first() -> None:
     assert slo_class({b"x-headway-slo-class": b"chat"}) == "chat"
 
 
-@pytest.mark.parametrize("value", [b"", b"0", b"-1", b"1.5", b"abc", b"3600001", b"9" * 30, "²".encode()])
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"0",
+        b"-1",
+        b"1.5",
+        b"abc",
+        b"3600001",
+        b"9" * 30,
+        "²".encode(),
+        b"0" * 11 + b"1" + b"9" * 9,
+        b"0" * 11 + b"1" * 5000,
+    ],
+)
 def test_objectives_that_are_no_milliseconds_are_rejected(value: bytes) -> None:
     with pytest.raises(BadBodyError):
         ttft_slo_s({b"x-sgl-ttft-slo-ms": value})

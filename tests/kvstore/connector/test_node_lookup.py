@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from kvstore.backends.backend import BackendSettings
@@ -49,6 +49,20 @@ def put(manager: NodeManager, *positions: int) -> None:
             client.put(
                 address(manager), [(BlockFacts(key, len(data), tokens=TOKENS, checksum=checksum_of(data)), data)]
             )
+
+
+def test_a_backend_that_times_out_has_no_block() -> None:
+    class LateBackend(NodeBackend):
+        def exist(self, keys: Sequence[bytes]) -> list[bool]:
+            raise TimeoutError(f"{len(keys)} keys")
+
+    made = NodeLookup(
+        LateBackend(BackendSettings(address=GONE, keyring=KEYRING), time.monotonic),
+        timeout_s=60.0,
+        payload_format=FORMAT,
+    )
+    assert answered(made, "a", 4) == 0
+    made.close()
 
 
 def test_it_counts_leading_blocks() -> None:
