@@ -28,7 +28,7 @@ DOCUMENTS = {"engine_health": "health", "rebalance": "rebalance", "scaling": "sc
 
 
 @dataclass(frozen=True, slots=True)
-class AutomationStanding:
+class AutomationStatus:
     """One automation: its mode, and the result of its last round."""
 
     job: str
@@ -58,7 +58,7 @@ class PoolAutomationState:
     changed_by: str
     why: str
     engines: dict[str, int]
-    automations: list[AutomationStanding]
+    automations: list[AutomationStatus]
     orders: list[EngineAction]
 
 
@@ -115,7 +115,7 @@ def engine_counts(pool: Pool, orders: list[EngineAction], observed: FleetObserva
     }
 
 
-def automation_statuses(pool: Pool, now: datetime) -> list[AutomationStanding]:
+def automation_statuses(pool: Pool, now: datetime) -> list[AutomationStatus]:
     """Return each automation with the result of its last round."""
     documents = pool_policy(pool).automation
     runs = {run.job: run for run in JobRun.objects.filter(job__in=DOCUMENTS, shard=pool.pk, state=JobState.ACTIVE)}
@@ -132,7 +132,7 @@ def automation_statuses(pool: Pool, now: datetime) -> list[AutomationStanding]:
         advice = advice_key(job, plan) if outcome.get("mode") == ADVISE else ""
         reason = str(outcome.get("reason", ""))
         made = str(outcome.get("mode", ""))
-        statuses.append(AutomationStanding(job, mode, in_force, at, reason, plan, memory, made, advice))
+        statuses.append(AutomationStatus(job, mode, in_force, at, reason, plan, memory, made, advice))
     return statuses
 
 

@@ -25,7 +25,7 @@ from web.automation.page import pool_response
 from web.automation.questions import ask
 from web.shell.console_request import console_actor, go, row_number, sent, typed_fields, why
 from web.shell.form_field import whole_number
-from web.shell.seen_pools import seen_pool
+from web.shell.shown_pools import shown_pool
 
 Verb = Callable[[HttpRequest, Pool, Actor, datetime, str], str]
 """Applies the action to its object (an order, an engine, or none) and returns the code of the message that follows."""
@@ -109,7 +109,7 @@ VERBS: dict[str, Verb] = {
 def _done(request: HttpRequest, slug: str, do: str, verb: Verb, about: dict[str, str]) -> HttpResponse:
     """Apply the action and return to the pool; a rejected one shows its question again, with the reason."""
     actor, now = console_actor(request), timezone.now()
-    pool = seen_pool(actor, slug)
+    pool = shown_pool(actor, slug)
     problems: list[FieldProblem] = []
     try:
         # A missing role is reported before any other problem of the form.
@@ -129,7 +129,7 @@ def _done(request: HttpRequest, slug: str, do: str, verb: Verb, about: dict[str,
     else:
         kept = {name: sent(request, name, 24) for name in ("range", "end")}
         return go(reverse("automation-pool", args=[slug]), **kept, said=said)
-    pool = seen_pool(actor, slug)
+    pool = shown_pool(actor, slug)
     question = ask(pool, do, about, now)
     typed = typed_fields(request)
     rejected = question.rejected(problems, typed, words) if question is not None else None
