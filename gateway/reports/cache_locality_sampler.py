@@ -63,7 +63,7 @@ class CacheLocalitySampler:
         for prompt in prompts:
             dispatched[prompt.engine_id] += prompt.weight
         engines = sorted(pool.engines.values(), key=lambda engine: (engine.entry.name, engine.entry.engine_id))
-        traffic.ttft_split.keep_only(pool.engines)
+        pool.ttft_split.keep_only(pool.engines)
         points = max(4, MAX_POINTS // max(1, len(engines)))
         return PoolCacheLocality(
             pool_id=pool.entry.pool_id,
@@ -97,7 +97,7 @@ class CacheLocalitySampler:
             name=engine.entry.name,
             accepts=pool.accepts(engine_id),
             requests=dispatched,
-            split=traffic.ttft_split.spans(engine_id, now),
+            split=pool.ttft_split.spans(engine_id, now),
             trust=trust.grade,
             trust_reason=trust.reason,
             trust_since=self._since(engine_id, trust.grade, verdict.cause, unix),

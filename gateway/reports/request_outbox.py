@@ -189,7 +189,7 @@ def _note_ttft(ordinary: Sequence[DecisionRecord], late: Sequence[DecisionRecord
     for record in chain(ordinary[::every], late[-len(ordinary) % every :: every]):
         parts = split_of(record)
         if parts is not None:
-            record.traffic.ttft_split.note(parts, every)
+            record.pool.ttft_split.note(parts, every)
 
 
 def split_of(record: DecisionRecord) -> Noted | None:

@@ -83,7 +83,7 @@ async def answer(gateway: ServedGateway, name: str) -> None:
 
 def split_requests(gateway: ServedGateway) -> int:
     """Return the number of requests whose parts of TTFT are reported."""
-    split, now = gateway.traffic.ttft_split, time.monotonic()
+    split, now = gateway.pool.ttft_split, time.monotonic()
     reported = [split.spans(engine_id, now) for engine_id in gateway.pool.engines]
     return sum(spans[0].requests for spans in reported if spans)
 
@@ -229,7 +229,7 @@ async def test_of_many_requests_every_nth_shows_the_parts_of_ttft(
         await answer(gateway, await decided(gateway))
     assert len(await listener.rows()) == 6
     assert split_requests(gateway) == 6
-    assert sum(len(bins) for engine in gateway.traffic.ttft_split._engines.values() for bins in (engine[-1].bins,)) <= 2
+    assert sum(len(bins) for engine in gateway.pool.ttft_split._engines.values() for bins in (engine[-1].bins,)) <= 2
 
 
 async def test_every_late_one_is_kept_and_they_show_the_parts_of_ttft_in_proportion(
