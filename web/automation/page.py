@@ -33,7 +33,7 @@ SAID = {
     "unfrozen": "Unfrozen. Automations continue with their next evaluation.",
     "held": "Engine count fixed from the next evaluation, within 5 s.",
     "given-back": "Override ended.",
-    "ordered": "Started. Follow its progress under Actions.",
+    "requested": "Started. Follow its progress under Actions.",
     "confirmed": "Marked as done.",
     "withdrawn": "Action canceled.",
     "quarantined": "Quarantined. Gateways apply it within a second.",
@@ -57,7 +57,7 @@ def automation_pool(request: HttpRequest, slug: str) -> HttpResponse:
     actor = console_actor(request)
     pool = shown_pool(actor, slug)
     do = asked(request, "do", 32)
-    query = {name: asked(request, name, 64) for name in ("job", "order", "engine")}
+    query = {name: asked(request, name, 64) for name in ("job", "action", "engine")}
     question = ask(pool, do, query, timezone.now()) if do and may(actor, Role.OPERATOR, pool) else None
     return pool_response(request, actor, pool, question)
 

@@ -170,8 +170,8 @@ def _label(record: PlanRecord) -> str:
             f"+{len(record.plan.get('add', ()))}" if record.plan.get("add") else f"−{len(record.plan.get('drain', ()))}"
         )
     if record.job == "prefill_decode":
-        flips = record.plan.get("flips", ())
-        return f"{len(flips)} to {flips[0]['after']}" if flips else "flip"
+        role_changes = record.plan.get("role_changes", ())
+        return f"{len(role_changes)} to {role_changes[0]['after']}" if role_changes else "role change"
     return "health"
 
 
