@@ -89,8 +89,8 @@ def engine(name: str) -> Engine:
     return Engine.objects.get(engine_id=name)
 
 
-def requested(world: World, order_by_call: Any, *args: Any) -> EngineAction:
-    action: EngineAction = order_by_call(*args, actor=ACTOR, why="a test", at=world.now)
+def requested(world: World, request: Any, *args: Any) -> EngineAction:
+    action: EngineAction = request(*args, actor=ACTOR, why="a test", at=world.now)
     return action
 
 
