@@ -127,7 +127,7 @@ def run(process: GatewayProcess) -> int:
         WakeUpAge(app.registry, process.bus)
         SecretAnswers(process.bus, "gateway", name, [process.keyring, process.settings.kv_access.keyring], time.time)
     config = uvicorn.Config(
-        Edge(app, process.edge, app.count_rejected, fast_lane=app.fast_lane),
+        Edge(app, process.edge, app.count_rejected, fast_path=app.inner_fast_path),
         host=process.host,
         port=process.port,
         http=GuardedHttpProtocol,

@@ -44,7 +44,7 @@ from gateway.http.http_exchange import JSON, NOSNIFF, ClientGoneError, Exchange
 from gateway.http.json_body import BadBodyError
 from gateway.http.openai_error import ApiError, error_body
 from gateway.http.request_head import RequestHead
-from gateway.http.sync_fast_path import NO_WAIT, ORIGINAL_PATH, KnownHead, LaneAnswer, header_lines
+from gateway.http.sync_fast_path import NO_WAIT, ORIGINAL_PATH, FastAnswer, KnownHead, header_lines
 from gateway.pool.pool_accounts import PoolAccounts
 from gateway.pool.request_listener import WhenEnded
 from gateway.process.drain import SHUTDOWN, Drain, ShuttingDownError
@@ -184,7 +184,7 @@ class GatewayApp:
         waits, original = not target.endswith(NO_WAIT), head.headers.get(ORIGINAL_PATH, b"")
         return KnownHead(caller, self._gateway.snapshot, waits, original)
 
-    def answer_at_once(self, admission: KnownHead, body: bytes) -> LaneAnswer | None:
+    def answer_at_once(self, admission: KnownHead, body: bytes) -> FastAnswer | None:
         """Answer a `POST /api/v1/route` that needs no waiting; None: it takes the ordinary way.
 
         Every fault before an engine is reserved is left to the ordinary way, which reports it properly; nothing has
@@ -206,12 +206,12 @@ class GatewayApp:
             self._note_use(caller.key_id, now)
             self._count(error)
             headers = (JSON, NOSNIFF, *error.headers, (b"x-request-id", decision_id.encode()))
-            return LaneAnswer(error.status, header_lines(headers), error.body)
+            return FastAnswer(error.status, header_lines(headers), error.body)
         if answer is None:
             return None
         self._note_use(caller.key_id, now)
         name = decision_id.encode()
-        return LaneAnswer(200, _DECISION_HEAD % (name, name), answer)
+        return FastAnswer(200, _DECISION_HEAD % (name, name), answer)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""

@@ -79,7 +79,7 @@ class Gateway:
         self.lag = LoopLag(lambda lag_s: self.metrics.loop_lag.note((), lag_s))
         self.pools: dict[str, LivePool] = {}
         self.snapshot: Snapshot | None = None
-        self.keys_texts_itself = False
+        self.has_approximate_pool = False
         """Some pool keys prompts by their text; the others ask an engine's tokenizer."""
         self.session: aiohttp.ClientSession | None = None
         """Shared by proxy and adapters; made by `start`."""
@@ -341,7 +341,7 @@ class Gateway:
     def _apply(self, snapshot: Snapshot) -> None:
         """Make `snapshot` the one in force; a pool whose part cannot run keeps its state."""
         self.snapshot = snapshot = self._revoked.without(snapshot)
-        self.keys_texts_itself = any(entry.key_source == "approximate" for entry in snapshot.pools)
+        self.has_approximate_pool = any(entry.key_source == "approximate" for entry in snapshot.pools)
         self._served_version = snapshot.version
         engines_of: dict[str, list[EngineEntry]] = {}
         for engine in snapshot.engines:

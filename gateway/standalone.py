@@ -51,7 +51,7 @@ class StandaloneGateway:
         self._store = SnapshotStore(state_dir, settings.snapshot_max_age_s)
         self._gateway = Gateway(self._bus, keyring=keyring, state_dir=state_dir, settings=settings)
         self._app = GatewayApp(self._gateway, AppSettings(scrape_token=scrape_token, tracing=tracing))
-        self.fast_lane = self._app
+        self.inner_fast_path = self._app
         self.drain = self._app.drain
         self.count_rejected = self._gateway.metrics.rejected_input.inc
         self.registry = self._gateway.metrics.registry

@@ -46,7 +46,7 @@ def widen(router: Router, candidates: Mapping[int, int]) -> None:
     router.view.forget_derived()
 
 
-def keeper_of(router: Router) -> KeepsPrefixes | None:
+def sticky_placement_of(router: Router) -> KeepsPrefixes | None:
     """Return the pool's placement where it keeps prefixes to a few engines; None where it may choose any."""
     placement = router.migration.placement
     return placement if isinstance(placement, KeepsPrefixes) else None

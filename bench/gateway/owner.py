@@ -29,7 +29,7 @@ from gateway.bus.local_hub import LocalHub, hub_url
 from gateway.bus.redis_bus import RedisBus
 from gateway.contracts.snapshot import EngineEntry, PoolEntry, Snapshot, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
-from gateway.owners import asks, ownership
+from gateway.owners import owner_client, ownership
 from gateway.owners.ownership import ASKS, OWNER
 from gateway.pool.live_pool import LivePool
 from kvstore.keys.keyring import Keyring
@@ -91,7 +91,7 @@ def main() -> int:
 
 def _gateway(name: str, directory: str, requests: int, parent: multiprocessing.connection.Connection) -> None:
     # The figure is CPU time; on a busy machine a late owner still answers.
-    asks.ANSWER_S = ownership.SILENT_S = PATIENCE_S
+    owner_client.ANSWER_S = ownership.SILENT_S = PATIENCE_S
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(name, Path(directory), requests, parent))
 

@@ -104,7 +104,7 @@ async def _serve_gateway(port: int, engine_url: str, engines: int) -> None:
         settle_heap()
         try:
             app = GatewayApp(gateway)
-            await _serve(Edge(app, fast_lane=app), port, guarded=True)
+            await _serve(Edge(app, fast_path=app), port, guarded=True)
         finally:
             await gateway.stop()
 

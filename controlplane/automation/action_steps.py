@@ -1,8 +1,8 @@
-"""The next step of one order: the call to the actuator, and the changes that its answer makes.
+"""The next step of one action: the call to the actuator, and the changes that its answer makes.
 
-A step claims the order by a conditional update, calls the actuator outside any transaction, and stores the answer by
+A step claims the action by a conditional update, calls the actuator outside any transaction, and stores the answer by
 another conditional update, together with its effects on the topology. A process that dies in between has changed
-nothing here: the order is retried after CLAIM, and the actuator recognizes it by its key.
+nothing here: the action is retried after CLAIM, and the actuator recognizes it by its key.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from controlplane.platform.field_problems import InvalidFieldsError
 from routing.values.counted import count
 
 CLAIM = timedelta(seconds=10)
-"""Longer than any call of an actuator; a process that dies with a claim delays its order by this."""
+"""Longer than any call of an actuator; a process that dies with a claim delays its action by this."""
 SETTLE = timedelta(seconds=2)
 """After this time gateways have received a drain and reported the remaining work."""
 POLL = timedelta(seconds=1)
 LONGEST_PAUSE = timedelta(seconds=30)
 REPORT_COUNTS_S = 10.0
-FLIPPED_AT = "flipped_at"
+ROLE_CHANGED_AT = "role_changed_at"
 GIVEN_UP = "given_up"
-"""Key of the reason why an order that is being undone was given up."""
+"""Key of the reason why an action that is being undone was given up."""
 ACTOR = program("actuator")
 
 
 class ClaimLostError(RuntimeError):
-    """Another process has advanced the order."""
+    """Another process has advanced the action."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hands:
+class StepContext:
     """Dependencies of a step."""
 
     actuator: Actuator
@@ -60,191 +60,191 @@ class Hands:
     clock: Callable[[], datetime]
 
 
-def advance(order: EngineAction, hands: Hands) -> None:
-    """Advance the order by one step; one that another process has claimed is left to it."""
-    now = hands.clock()
-    # Another process has claimed the order.
-    if not _claim(order, now):
+def advance(action: EngineAction, context: StepContext) -> None:
+    """Advance the action by one step; one that another process has claimed is left to it."""
+    now = context.clock()
+    # Another process has claimed the action.
+    if not _claim(action, now):
         return
     try:
-        _step(order, hands, now)
+        _step(action, context, now)
     except ClaimLostError:
         return
     except ActuatorError as error:
         # The attempts are kept, so that the pause grows.
-        _move(order, says=str(error), next_try_at=now + _pause(order), attempts=order.attempts)
+        _move(action, says=str(error), next_try_at=now + _pause(action), attempts=action.attempts)
 
 
-def _step(order: EngineAction, hands: Hands, now: datetime) -> None:
-    # An undo may take several steps; the reason why the order was given up stays the first one.
-    if GIVEN_UP in order.actuator_state:
-        _give_up(order, order.actuator_state[GIVEN_UP], hands, now)
-    elif now > order.deadline_at:
-        _give_up(order, f"gave up after {_span(order)}: {order.says or 'no progress'}", hands, now)
+def _step(action: EngineAction, context: StepContext, now: datetime) -> None:
+    # An undo may take several steps; the reason why the action was given up stays the first one.
+    if GIVEN_UP in action.actuator_state:
+        _give_up(action, action.actuator_state[GIVEN_UP], context, now)
+    elif now > action.deadline_at:
+        _give_up(action, f"gave up after {_span(action)}: {action.says or 'no progress'}", context, now)
     else:
         try:
-            (_start if order.kind == ActionKind.START else _stop_or_flip)(order, hands, now)
+            (_start if action.kind == ActionKind.START else _stop_or_change_role)(action, context, now)
         except RejectedActionError as error:
-            _give_up(order, str(error), hands, now)
+            _give_up(action, str(error), context, now)
         except (RejectedUrlError, InvalidFieldsError) as error:
-            _give_up(order, f"the engine cannot be registered: {error}", hands, now)
+            _give_up(action, f"the engine cannot be registered: {error}", context, now)
 
 
-def _pause(order: EngineAction) -> timedelta:
-    return min(LONGEST_PAUSE, timedelta(seconds=2 ** min(order.attempts, 6)))
+def _pause(action: EngineAction) -> timedelta:
+    return min(LONGEST_PAUSE, timedelta(seconds=2 ** min(action.attempts, 6)))
 
 
-def _start(order: EngineAction, hands: Hands, now: datetime) -> None:
-    if order.engine is not None:
-        if _serves(order.engine, hands.observed, now.timestamp()):
-            _finish(order, f"{order.engine_name} serves", now)
+def _start(action: EngineAction, context: StepContext, now: datetime) -> None:
+    if action.engine is not None:
+        if _serves(action.engine, context.observed, now.timestamp()):
+            _finish(action, f"{action.engine_name} serves", now)
         else:
-            _move(order, says=f"{order.engine_name} does not answer yet", next_try_at=now + POLL)
+            _move(action, says=f"{action.engine_name} does not answer yet", next_try_at=now + POLL)
         return
     # A person, or a service that answers without an address, registers the engine by itself.
-    registered = _registered_since(order)
+    registered = _registered_since(action)
     if registered is not None:
-        _move(order, state=ActionState.SENT, engine=registered, engine_name=registered.name, next_try_at=now)
+        _move(action, state=ActionState.SENT, engine=registered, engine_name=registered.name, next_try_at=now)
         return
-    answer = hands.actuator.start(order)
-    changes = _after_answer(order, answer, now)
+    answer = context.actuator.start(action)
+    changes = _after_answer(action, answer, now)
     try:
         # Before the transaction, which would hold its locks while the names are resolved.
-        addresses = _addresses(answer.engine, order) if answer.engine is not None else {}
+        addresses = _addresses(answer.engine, action) if answer.engine is not None else {}
     except UnresolvedHostError as error:
         # A pod has no record in DNS before it is ready.
-        changes |= {"says": f"{answer.says}; {error}", "next_try_at": now + _pause(order), "attempts": order.attempts}
-        _move(order, state=ActionState.SENT, **changes)
+        changes |= {"says": f"{answer.says}; {error}", "next_try_at": now + _pause(action), "attempts": action.attempts}
+        _move(action, state=ActionState.SENT, **changes)
         return
     with transaction.atomic():
         if answer.engine is not None:
-            engine = _register(order, answer.engine, addresses)
+            engine = _register(action, answer.engine, addresses)
             changes |= {"engine": engine, "engine_name": engine.name}
-        _move(order, state=ActionState.SENT, **changes)
+        _move(action, state=ActionState.SENT, **changes)
 
 
-def _stop_or_flip(order: EngineAction, hands: Hands, now: datetime) -> None:
-    engine = order.engine
+def _stop_or_change_role(action: EngineAction, context: StepContext, now: datetime) -> None:
+    engine = action.engine
     if engine is None:
-        _finish(order, f"{order.engine_name} is already gone", now)
-    elif order.state == ActionState.WANTED:
-        _drain(order, engine, now)
+        _finish(action, f"{action.engine_name} is already gone", now)
+    elif action.state == ActionState.WANTED:
+        _drain(action, engine, now)
     # A person returned it to service, which wins over the plan. A flip that is done sets the state, too.
-    elif engine.desired_state == DesiredState.READY and FLIPPED_AT not in order.actuator_state:
-        _finish(order, "the engine was returned to service", now, state=ActionState.CANCELLED)
-    elif order.state == ActionState.DRAINING:
-        _await_empty(order, engine, hands, now)
-    elif order.kind == ActionKind.STOP:
-        _stop(order, engine, hands, now)
+    elif engine.desired_state == DesiredState.READY and ROLE_CHANGED_AT not in action.actuator_state:
+        _finish(action, "the engine was returned to service", now, state=ActionState.CANCELLED)
+    elif action.state == ActionState.DRAINING:
+        _await_empty(action, engine, context, now)
+    elif action.kind == ActionKind.STOP:
+        _stop(action, engine, context, now)
     else:
-        _flip(order, engine, hands, now)
+        _change_role(action, engine, context, now)
 
 
-def _drain(order: EngineAction, engine: Engine, now: datetime) -> None:
+def _drain(action: EngineAction, engine: Engine, now: datetime) -> None:
     with transaction.atomic():
         if engine.desired_state == DesiredState.READY:
-            set_desired_state(engine, DesiredState.DRAINING, actor=ACTOR, why=order.why[:200])
-        _move(order, state=ActionState.DRAINING, says="finishing its work", next_try_at=now + SETTLE)
+            set_desired_state(engine, DesiredState.DRAINING, actor=ACTOR, why=action.why[:200])
+        _move(action, state=ActionState.DRAINING, says="finishing its work", next_try_at=now + SETTLE)
 
 
-def _await_empty(order: EngineAction, engine: Engine, hands: Hands, now: datetime) -> None:
-    seen = hands.observed.engines(order.pool.slug, now.timestamp()).get(engine.engine_id)
+def _await_empty(action: EngineAction, engine: Engine, context: StepContext, now: datetime) -> None:
+    seen = context.observed.engines(action.pool.slug, now.timestamp()).get(engine.engine_id)
     # Unknown work is not zero work.
     left = seen[0].in_flight if seen is not None else None
     if left == 0 or (seen is not None and seen[0].lost):
-        _move(order, state=ActionState.SENT, says="no work left", next_try_at=now)
+        _move(action, state=ActionState.SENT, says="no work left", next_try_at=now)
     else:
         remainder = "no gateway reports what is" if left is None else count(left, "request is", "requests are")
         says = f"{remainder} left on it"
-        _move(order, says=says, next_try_at=now + POLL)
+        _move(action, says=says, next_try_at=now + POLL)
 
 
-def _stop(order: EngineAction, engine: Engine, hands: Hands, now: datetime) -> None:
-    answer = hands.actuator.stop(order)
+def _stop(action: EngineAction, engine: Engine, context: StepContext, now: datetime) -> None:
+    answer = context.actuator.stop(action)
     if answer.progress != ActionProgress.IN_EFFECT:
-        _move(order, **_after_answer(order, answer, now))
+        _move(action, **_after_answer(action, answer, now))
         return
     with transaction.atomic():
-        _finish(order, answer.says or f"{order.engine_name} is stopped", now)
-        _forget(engine, order.why)
+        _finish(action, answer.says or f"{action.engine_name} is stopped", now)
+        _forget(engine, action.why)
 
 
-def _flip(order: EngineAction, engine: Engine, hands: Hands, now: datetime) -> None:
-    flipped_at = order.actuator_state.get(FLIPPED_AT)
-    if flipped_at is not None:
+def _change_role(action: EngineAction, engine: Engine, context: StepContext, now: datetime) -> None:
+    role_changed_at = action.actuator_state.get(ROLE_CHANGED_AT)
+    if role_changed_at is not None:
         # An earlier report may be of the process in its old role.
-        if _serves(engine, hands.observed, now.timestamp(), since_s=float(flipped_at) + SETTLE.total_seconds()):
-            _finish(order, f"{order.engine_name} serves as a {order.role} engine", now)
+        if _serves(engine, context.observed, now.timestamp(), since_s=float(role_changed_at) + SETTLE.total_seconds()):
+            _finish(action, f"{action.engine_name} serves as a {action.role} engine", now)
         else:
-            _move(order, says=f"{order.engine_name} does not answer yet", next_try_at=now + POLL)
+            _move(action, says=f"{action.engine_name} does not answer yet", next_try_at=now + POLL)
         return
-    answer = hands.actuator.flip(order)
-    changes = _after_answer(order, answer, now)
+    answer = context.actuator.change_role(action)
+    changes = _after_answer(action, answer, now)
     with transaction.atomic():
         if answer.progress == ActionProgress.IN_EFFECT:
-            change_engine(engine, {"role": order.role}, actor=ACTOR, why=order.why[:200])
-            set_desired_state(engine, DesiredState.READY, actor=ACTOR, why=order.why[:200])
-            changes["actuator_state"] = {**changes["actuator_state"], FLIPPED_AT: now.timestamp()}
-        _move(order, **changes)
+            change_engine(engine, {"role": action.role}, actor=ACTOR, why=action.why[:200])
+            set_desired_state(engine, DesiredState.READY, actor=ACTOR, why=action.why[:200])
+            changes["actuator_state"] = {**changes["actuator_state"], ROLE_CHANGED_AT: now.timestamp()}
+        _move(action, **changes)
 
 
-def _claim(order: EngineAction, now: datetime) -> bool:
-    # One of the three changes with each claim and each step: of two processes that read the order, one gets it.
-    as_seen = {"state": order.state, "attempts": order.attempts, "next_try_at": order.next_try_at}
-    claimed = EngineAction.objects.filter(pk=order.pk, **as_seen).update(
-        attempts=order.attempts + 1, next_try_at=now + CLAIM
+def _claim(action: EngineAction, now: datetime) -> bool:
+    # One of the three changes with each claim and each step: of two processes that read the action, one gets it.
+    as_seen = {"state": action.state, "attempts": action.attempts, "next_try_at": action.next_try_at}
+    claimed = EngineAction.objects.filter(pk=action.pk, **as_seen).update(
+        attempts=action.attempts + 1, next_try_at=now + CLAIM
     )
-    order.attempts += claimed
-    order.next_try_at = now + CLAIM
+    action.attempts += claimed
+    action.next_try_at = now + CLAIM
     return bool(claimed)
 
 
-def _move(order: EngineAction, **changes: Any) -> None:
-    """Change the order if the claim still holds; raises ClaimLostError."""
+def _move(action: EngineAction, **changes: Any) -> None:
+    """Change the action if the claim still holds; raises ClaimLostError."""
     if "says" in changes:
         changes["says"] = changes["says"][:300]
     # Any answer resets the pause: the next failure begins with a short one.
     changes.setdefault("attempts", 0)
     held = EngineAction.objects.filter(
-        pk=order.pk, state=order.state, attempts=order.attempts, next_try_at=order.next_try_at
+        pk=action.pk, state=action.state, attempts=action.attempts, next_try_at=action.next_try_at
     )
     if not held.update(**changes):
         raise ClaimLostError
     for name, value in changes.items():
-        setattr(order, name, value)
+        setattr(action, name, value)
 
 
-def _finish(order: EngineAction, says: str, now: datetime, *, state: ActionState = ActionState.DONE) -> None:
-    before = audit_fields(order)
+def _finish(action: EngineAction, says: str, now: datetime, *, state: ActionState = ActionState.DONE) -> None:
+    before = audit_fields(action)
     with transaction.atomic():
-        _move(order, state=state, says=says, finished_at=now)
-        audit.record_for(ACTOR, f"engine_action.{state}", order, before=before, after=audit_fields(order))
+        _move(action, state=state, says=says, finished_at=now)
+        audit.record_for(ACTOR, f"engine_action.{state}", action, before=before, after=audit_fields(action))
 
 
-def _give_up(order: EngineAction, says: str, hands: Hands, now: datetime) -> None:
-    """End the order as failed and leave nothing half done: no engine without a process, none that drains for ever."""
-    engine = order.engine
-    if order.kind == ActionKind.START:
+def _give_up(action: EngineAction, says: str, context: StepContext, now: datetime) -> None:
+    """End the action as failed and leave nothing half done: no engine without a process, none that drains for ever."""
+    engine = action.engine
+    if action.kind == ActionKind.START:
         # It began to serve at the last moment, and is wanted.
-        if engine is not None and _serves(engine, hands.observed, now.timestamp()):
-            _finish(order, f"{order.engine_name} serves", now)
+        if engine is not None and _serves(engine, context.observed, now.timestamp()):
+            _finish(action, f"{action.engine_name} serves", now)
             return
-        answer = _undo(order, hands)
+        answer = _undo(action, context)
         if answer.progress != ActionProgress.IN_EFFECT:
             _move(
-                order,
+                action,
                 **{
-                    **_after_answer(order, answer, now),
-                    "actuator_state": {**order.actuator_state, **answer.actuator_state, GIVEN_UP: says},
+                    **_after_answer(action, answer, now),
+                    "actuator_state": {**action.actuator_state, **answer.actuator_state, GIVEN_UP: says},
                 },
             )
             return
         says = f"{says}; {answer.says}" if answer.says else says
     with transaction.atomic():
-        _finish(order, says, now, state=ActionState.FAILED)
+        _finish(action, says, now, state=ActionState.FAILED)
         if engine is None:
             return
-        if order.kind == ActionKind.START:
+        if action.kind == ActionKind.START:
             # An engine that takes work is not deleted.
             set_desired_state(engine, DesiredState.MAINTENANCE, actor=ACTOR, why=says[:200])
             _forget(engine, says)
@@ -252,11 +252,11 @@ def _give_up(order: EngineAction, says: str, hands: Hands, now: datetime) -> Non
             set_desired_state(engine, DesiredState.READY, actor=ACTOR, why=says[:200])
 
 
-def _undo(order: EngineAction, hands: Hands) -> ActuatorAnswer:
+def _undo(action: EngineAction, context: StepContext) -> ActuatorAnswer:
     try:
-        return hands.actuator.undo(order)
+        return context.actuator.undo(action)
     except RejectedActionError as error:
-        # Asking again would not change it, and the order would never end.
+        # Asking again would not change it, and the action would never end.
         return ActuatorAnswer(ActionProgress.IN_EFFECT, f"not canceled: {error}")
 
 
@@ -264,19 +264,19 @@ def _forget(engine: Engine, why: str) -> None:
     try:
         delete_engine(engine, actor=ACTOR, in_flight=0, why=why[:200])
     except EngineNotEmptyError as error:
-        # It was returned to service at the last moment, which ends the order's hold on it.
+        # It was returned to service at the last moment, which ends the action's hold on it.
         raise ClaimLostError from error
 
 
-def _after_answer(order: EngineAction, answer: ActuatorAnswer, now: datetime) -> dict[str, Any]:
+def _after_answer(action: EngineAction, answer: ActuatorAnswer, now: datetime) -> dict[str, Any]:
     return {
         "says": answer.says,
-        "actuator_state": {**order.actuator_state, **answer.actuator_state},
+        "actuator_state": {**action.actuator_state, **answer.actuator_state},
         "next_try_at": now + POLL,
     }
 
 
-def _addresses(wanted: NewEngine, order: EngineAction) -> dict[str, str]:
+def _addresses(wanted: NewEngine, action: EngineAction) -> dict[str, str]:
     """Return the new engine's addresses, checked and resolved; raises RejectedUrlError."""
     return checked_addresses(
         {
@@ -284,34 +284,34 @@ def _addresses(wanted: NewEngine, order: EngineAction) -> dict[str, str]:
             "kv_events_endpoint": wanted.kv_events_endpoint,
             "kv_replay_endpoint": wanted.kv_replay_endpoint,
         },
-        order.pool,
+        action.pool,
     )
 
 
-def _register(order: EngineAction, wanted: NewEngine, addresses: Mapping[str, str]) -> Engine:
-    """Return the engine under its order's key; one already registered under the same address is adopted."""
-    there = Engine.objects.filter(pool=order.pool, url=addresses["url"]).first()
+def _register(action: EngineAction, wanted: NewEngine, addresses: Mapping[str, str]) -> Engine:
+    """Return the engine under its action's key; one already registered under the same address is adopted."""
+    there = Engine.objects.filter(pool=action.pool, url=addresses["url"]).first()
     if there is not None:
         return there
     return store_engine(
-        order.pool,
+        action.pool,
         wanted.name,
         addresses,
         actor=ACTOR,
-        role=order.role,
-        engine_id=order.key,
+        role=action.role,
+        engine_id=action.key,
         supervised=wanted.supervised,
         kv_node=wanted.kv_node,
-        why=order.why[:200],
+        why=action.why[:200],
     )
 
 
-def _registered_since(order: EngineAction) -> Engine | None:
-    """Return an engine of the order's role that was registered after it and belongs to no order yet."""
-    if order.state != ActionState.SENT:
+def _registered_since(action: EngineAction) -> Engine | None:
+    """Return an engine of the action's role that was registered after it and belongs to no action yet."""
+    if action.state != ActionState.SENT:
         return None
     engine: Engine | None = (
-        Engine.objects.filter(pool=order.pool, role=order.role, registered_at__gt=order.ordered_at, orders=None)
+        Engine.objects.filter(pool=action.pool, role=action.role, registered_at__gt=action.requested_at, actions=None)
         .order_by("registered_at", "pk")
         .first()
     )
@@ -323,6 +323,6 @@ def _serves(engine: Engine, observed: FleetObservation, now_s: float, since_s: f
     return report is not None and report.serves and report.at >= max(since_s, now_s - REPORT_COUNTS_S)
 
 
-def _span(order: EngineAction) -> str:
-    minutes = (order.deadline_at - order.ordered_at).total_seconds() / 60
+def _span(action: EngineAction) -> str:
+    minutes = (action.deadline_at - action.requested_at).total_seconds() / 60
     return f"{minutes:.0f} min"

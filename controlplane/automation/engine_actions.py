@@ -1,4 +1,4 @@
-"""Orders to start, stop and flip engines, as operators see and answer them."""
+"""Actions that start and stop engines and change their roles, as operators see and answer them."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from controlplane.platform.roles import require
 
 KEPT = timedelta(days=30)
 MAX_NAMES = 500
-"""Names of engines started by order that are kept, the newest."""
+"""Number of names kept of engines that actions started: the newest."""
 
 
 class EngineActionError(ConflictError):
-    """The order's state does not allow the answer; the message says why."""
+    """The action's state does not allow the answer; the message says why."""
 
 
-def ordered_names(pool: Pool) -> dict[str, str]:
-    """Return by id the names of engines started by order lately; plans name them after they are gone."""
+def started_names(pool: Pool) -> dict[str, str]:
+    """Return by id the names of engines that actions started lately; plans name them after they are gone."""
     started = EngineAction.objects.filter(pool=pool, kind=ActionKind.START).exclude(engine_name="")
-    return dict(started.order_by("-ordered_at").values_list("key", "engine_name")[:MAX_NAMES])
+    return dict(started.order_by("-requested_at").values_list("key", "engine_name")[:MAX_NAMES])
 
 
-def confirm(order: EngineAction, *, actor: Actor, why: str = "") -> EngineAction:
-    """Record that a person did what the order asks for; a START is then matched with the engine that was registered.
+def confirm(action: EngineAction, *, actor: Actor, why: str = "") -> EngineAction:
+    """Record that a person did what the action asks for; a START is then matched with the engine that was registered.
 
-    Raises NotAllowedError, and EngineActionError for an order that asks for no person, or whose engine still takes
+    Raises NotAllowedError, and EngineActionError for an action that asks for no person, or whose engine still takes
     work.
     """
-    require(actor, Role.OPERATOR, order.pool)
+    require(actor, Role.OPERATOR, action.pool)
     with transaction.atomic():
-        stored = _locked(order)
+        stored = _locked(action)
         if stored.pool.actuator != ActuatorKind.MANUAL or stored.state != ActionState.SENT:
             raise EngineActionError("This action is not waiting for confirmation; check its state.")
         return _answer(
@@ -55,14 +55,14 @@ def confirm(order: EngineAction, *, actor: Actor, why: str = "") -> EngineAction
         )
 
 
-def withdraw(order: EngineAction, *, actor: Actor, why: str = "") -> EngineAction:
-    """Withdraw an open order; an engine that drains for it takes work again.
+def withdraw(action: EngineAction, *, actor: Actor, why: str = "") -> EngineAction:
+    """Withdraw an open action; an engine that drains for it takes work again.
 
-    Raises NotAllowedError, and EngineActionError for an order that has ended, or that the actuator has begun.
+    Raises NotAllowedError, and EngineActionError for an action that has ended, or that the actuator has begun.
     """
-    require(actor, Role.OPERATOR, order.pool)
+    require(actor, Role.OPERATOR, action.pool)
     with transaction.atomic():
-        stored = _locked(order)
+        stored = _locked(action)
         by_hand = stored.pool.actuator == ActuatorKind.MANUAL
         if stored.state not in OPEN_STATES or (stored.state == ActionState.SENT and not by_hand):
             raise EngineActionError(f"This action is {stored.state}; it cannot be canceled.")
@@ -70,57 +70,57 @@ def withdraw(order: EngineAction, *, actor: Actor, why: str = "") -> EngineActio
 
 
 def withdraw_waiting(pool: Pool, *, actor: Actor, why: str) -> int:
-    """Withdraw all orders of the pool that the actuator has not begun, and return how many."""
+    """Withdraw all actions of the pool that the actuator has not begun, and return how many."""
     waiting = EngineAction.objects.select_for_update().filter(
         pool=pool, state__in=(ActionState.WANTED, ActionState.DRAINING)
     )
-    for order in waiting.select_related("pool"):
-        _withdraw(order, actor, why)
+    for action in waiting.select_related("pool"):
+        _withdraw(action, actor, why)
     return len(waiting)
 
 
-def forget_orders(now: datetime) -> int:
-    """Delete orders that ended KEPT ago, and return how many."""
+def forget_actions(now: datetime) -> int:
+    """Delete actions that ended KEPT ago, and return how many."""
     return EngineAction.objects.filter(finished_at__lt=now - KEPT).delete()[0]
 
 
-def open_orders(pools: Collection[Pool]) -> QuerySet[EngineAction]:
-    """Return the open orders of these pools, oldest first."""
-    orders = EngineAction.objects.filter(pool__in=pools, state__in=OPEN_STATES)
-    return orders.select_related("pool", "engine").order_by("ordered_at", "pk")
+def open_actions(pools: Collection[Pool]) -> QuerySet[EngineAction]:
+    """Return the open actions of these pools, oldest first."""
+    actions = EngineAction.objects.filter(pool__in=pools, state__in=OPEN_STATES)
+    return actions.select_related("pool", "engine").order_by("requested_at", "pk")
 
 
-def audit_fields(order: EngineAction) -> dict[str, Any]:
-    """Return the order's fields as the audit records them."""
+def audit_fields(action: EngineAction) -> dict[str, Any]:
+    """Return the action's fields as the audit records them."""
     return {
-        "kind": order.kind,
-        "role": order.role,
-        "engine": order.engine_name,
-        "state": order.state,
-        "says": order.says,
+        "kind": action.kind,
+        "role": action.role,
+        "engine": action.engine_name,
+        "state": action.state,
+        "says": action.says,
     }
 
 
-def _withdraw(order: EngineAction, actor: Actor, why: str) -> EngineAction:
-    engine = order.engine
-    if engine is not None and order.kind != ActionKind.START and engine.desired_state == DesiredState.DRAINING:
+def _withdraw(action: EngineAction, actor: Actor, why: str) -> EngineAction:
+    engine = action.engine
+    if engine is not None and action.kind != ActionKind.START and engine.desired_state == DesiredState.DRAINING:
         set_desired_state(engine, DesiredState.READY, actor=actor, why=why)
     ended = {"state": ActionState.CANCELLED, "finished_at": timezone.now(), "says": f"canceled by {actor.name}"}
-    return _answer(order, ended, "engine_action.withdraw", actor, why)
+    return _answer(action, ended, "engine_action.withdraw", actor, why)
 
 
-def _answer(order: EngineAction, changes: dict[str, Any], verb: str, actor: Actor, why: str) -> EngineAction:
-    before = audit_fields(order)
-    if not EngineAction.objects.filter(pk=order.pk, state=order.state).update(**changes):
+def _answer(action: EngineAction, changes: dict[str, Any], verb: str, actor: Actor, why: str) -> EngineAction:
+    before = audit_fields(action)
+    if not EngineAction.objects.filter(pk=action.pk, state=action.state).update(**changes):
         raise EngineActionError("This action just changed; reload it.")
-    order.refresh_from_db()
-    audit.record_for(actor, verb, order, before=before, after=audit_fields(order), why=why)
-    return order
+    action.refresh_from_db()
+    audit.record_for(actor, verb, action, before=before, after=audit_fields(action), why=why)
+    return action
 
 
-def _locked(order: EngineAction) -> EngineAction:
+def _locked(action: EngineAction) -> EngineAction:
     stored: EngineAction = (
-        # Of the order alone: an order may have no engine, and PostgreSQL locks no nullable side of a join.
-        EngineAction.objects.select_for_update(of=("self",)).select_related("pool", "engine__pool").get(pk=order.pk)
+        # Of the action alone: an action may have no engine, and PostgreSQL locks no nullable side of a join.
+        EngineAction.objects.select_for_update(of=("self",)).select_related("pool", "engine__pool").get(pk=action.pk)
     )
     return stored

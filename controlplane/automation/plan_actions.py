@@ -1,4 +1,4 @@
-"""Turns a plan into the orders that carry it out: engines to start, stop, and change."""
+"""Turns a plan into the actions that carry it out: engines to start, stop, and change."""
 
 from __future__ import annotations
 
@@ -20,64 +20,64 @@ from controlplane.platform.jobs.wake import wake
 START_WITHIN = timedelta(minutes=15)
 STOP_WITHIN = timedelta(minutes=30)
 BY_HAND_WITHIN = timedelta(days=1)
-"""Limit of orders that wait for a person."""
+"""Limit of actions that wait for a person."""
 MAX_OPEN = 1000
-"""Open orders of one pool; more are not placed."""
+"""Open actions of one pool; more are not created."""
 
 
-def order_scaling(
+def request_scaling(
     pool: Pool, add: Iterable[str], drain: Sequence[str], *, actor: Actor, why: str, at: datetime
 ) -> list[EngineAction]:
-    """Order an engine for each role in `add` and the end of each engine in `drain`; return the new orders.
+    """Request a start for each role in `add` and a stop of each engine in `drain`; return the new actions.
 
-    Engines that are gone, or have an open order, are skipped. Call inside a transaction.
+    Engines that are gone, or have an open action, are skipped. Call inside a transaction.
     """
-    placed = [order_start(pool, role, actor=actor, why=why, at=at) for role in add]
+    created = [request_start(pool, role, actor=actor, why=why, at=at) for role in add]
     engines = engines_by_id(pool, drain)
-    placed += [order_stop(engines[item], actor=actor, why=why, at=at) for item in drain if item in engines]
-    return [order for order in placed if order is not None]
+    created += [request_stop(engines[item], actor=actor, why=why, at=at) for item in drain if item in engines]
+    return [action for action in created if action is not None]
 
 
-def order_flips(
-    pool: Pool, flips: Sequence[tuple[str, str]], *, actor: Actor, why: str, at: datetime
+def request_role_changes(
+    pool: Pool, role_changes: Sequence[tuple[str, str]], *, actor: Actor, why: str, at: datetime
 ) -> list[EngineAction]:
-    """Order each (engine id, role after); return the new orders. Call inside a transaction.
+    """Request each (engine id, role after); return the new actions. Call inside a transaction.
 
-    Where the actuator cannot flip an engine, one of the other role starts and this one stops.
+    Where the actuator cannot change a role, one of the other role starts and this one stops.
     """
-    turns = actuator_of(pool).can_flip
-    engines = engines_by_id(pool, [engine_id for engine_id, _ in flips])
-    placed: list[EngineAction | None] = []
-    for engine_id, role in flips:
+    in_place = actuator_of(pool).can_change_role
+    engines = engines_by_id(pool, [engine_id for engine_id, _ in role_changes])
+    created: list[EngineAction | None] = []
+    for engine_id, role in role_changes:
         engine = engines.get(engine_id)
         if engine is None:
             continue
-        if turns:
-            placed.append(order_flip(engine, role, actor=actor, why=why, at=at))
+        if in_place:
+            created.append(request_role_change(engine, role, actor=actor, why=why, at=at))
         # Without the stop there is no start, or the pool would grow.
-        elif (stop := order_stop(engine, actor=actor, why=why, at=at)) is not None:
-            placed += [stop, order_start(pool, role, actor=actor, why=why, at=at)]
-    return [order for order in placed if order is not None]
+        elif (stop := request_stop(engine, actor=actor, why=why, at=at)) is not None:
+            created += [stop, request_start(pool, role, actor=actor, why=why, at=at)]
+    return [action for action in created if action is not None]
 
 
-def order_start(pool: Pool, role: str, *, actor: Actor, why: str, at: datetime) -> EngineAction | None:
-    """Place an order for one more engine and return it; None where MAX_OPEN are open. Call inside a transaction."""
+def request_start(pool: Pool, role: str, *, actor: Actor, why: str, at: datetime) -> EngineAction | None:
+    """Create the action that starts one more engine; None where MAX_OPEN are open. Call inside a transaction."""
     if EngineAction.objects.filter(pool=pool, state__in=OPEN_STATES).count() >= MAX_OPEN:
         return None
-    return _order_action(pool, ActionKind.START, role, None, actor, why, at)
+    return _request(pool, ActionKind.START, role, None, actor, why, at)
 
 
-def order_stop(engine: Engine, *, actor: Actor, why: str, at: datetime) -> EngineAction | None:
-    """Place an order to drain and stop the engine; None where another order for it is open."""
-    return _order_for(engine, ActionKind.STOP, engine.role, actor, why, at)
+def request_stop(engine: Engine, *, actor: Actor, why: str, at: datetime) -> EngineAction | None:
+    """Create the action to drain and stop the engine; None where another action for it is open."""
+    return _request_for(engine, ActionKind.STOP, engine.role, actor, why, at)
 
 
-def order_flip(engine: Engine, role: str, *, actor: Actor, why: str, at: datetime) -> EngineAction | None:
-    """Place an order to drain the engine and bring it back in another role; None where another order is open."""
-    return _order_for(engine, ActionKind.FLIP, role, actor, why, at)
+def request_role_change(engine: Engine, role: str, *, actor: Actor, why: str, at: datetime) -> EngineAction | None:
+    """Create the action to drain the engine and bring it back in another role; None where another action is open."""
+    return _request_for(engine, ActionKind.CHANGE_ROLE, role, actor, why, at)
 
 
-def _order_for(
+def _request_for(
     engine: Engine, kind: ActionKind, role: str, actor: Actor, why: str, at: datetime
 ) -> EngineAction | None:
     if EngineAction.objects.filter(engine=engine, state__in=OPEN_STATES).exists():
@@ -85,17 +85,17 @@ def _order_for(
     try:
         # A savepoint: the error must not end the transaction of the round.
         with transaction.atomic():
-            return _order_action(engine.pool, kind, role, engine, actor, why, at)
+            return _request(engine.pool, kind, role, engine, actor, why, at)
     except IntegrityError:
-        # Another worker placed one at the same moment.
+        # Another worker created one at the same moment.
         return None
 
 
-def _order_action(
+def _request(
     pool: Pool, kind: ActionKind, role: str, engine: Engine | None, actor: Actor, why: str, at: datetime
 ) -> EngineAction:
     within = START_WITHIN if kind == ActionKind.START else STOP_WITHIN
-    order = EngineAction.objects.create(
+    action = EngineAction.objects.create(
         key=new_engine_id(),
         pool=pool,
         kind=kind,
@@ -106,8 +106,8 @@ def _order_action(
         why=why[:300],
         next_try_at=at,
         deadline_at=at + (BY_HAND_WITHIN if pool.actuator == ActuatorKind.MANUAL else within),
-        ordered_at=at,
+        requested_at=at,
     )
     wake(["engine_actions"])
-    audit.record_for(actor, f"engine_action.{kind}", order, after=audit_fields(order), why=why)
-    return order
+    audit.record_for(actor, f"engine_action.{kind}", action, after=audit_fields(action), why=why)
+    return action

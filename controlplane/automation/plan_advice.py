@@ -10,7 +10,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.automation.models.engine_action import EngineAction
-from controlplane.automation.plan_actions import order_flips, order_scaling
+from controlplane.automation.plan_actions import request_role_changes, request_scaling
 from controlplane.automation.pool_policy import pool_automation_of
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform import audit
@@ -22,7 +22,7 @@ from controlplane.platform.roles import require
 
 SCALING, RATIO = "scaling", "prefill_decode"
 ADVISING = (SCALING, RATIO)
-"""Automations whose plans become orders."""
+"""Automations whose plans become actions."""
 FRESH = timedelta(seconds=30)
 """An older plan says nothing about now; rounds are five seconds apart."""
 
@@ -36,14 +36,14 @@ def advice_key(job: str, plan: Mapping[str, Any]) -> str:
     if job == SCALING:
         return ",".join([f"+{role}" for role in plan.get("add", ())] + [f"-{item}" for item in plan.get("drain", ())])
     if job == RATIO:
-        return ",".join(f"{flip['engine_id']}>{flip['after']}" for flip in plan.get("flips", ()))
+        return ",".join(f"{change['engine_id']}>{change['after']}" for change in plan.get("role_changes", ()))
     return ""
 
 
 def follow_advice(
     pool: Pool, job: str, advice: str, *, actor: Actor, at: datetime | None = None, why: str = ""
 ) -> list[EngineAction]:
-    """Order what the automation's last plan advises, if it still does at `at` (None: now); return the orders.
+    """Start what the automation's last plan advises, if it still does at `at` (None: now); return the actions.
 
     Raises NotAllowedError, and AdviceError where the pool is frozen, the automation acts by itself, or the advice is
     old, was followed already, or has changed.
@@ -60,13 +60,13 @@ def follow_advice(
         text = plan["reasons"][0]["text"] if plan.get("reasons") else ""
         said = f"{actor.name} followed the advice: {text}"
         if job == SCALING:
-            orders = order_scaling(pool, plan["add"], plan["drain"], actor=actor, why=said, at=at)
+            actions = request_scaling(pool, plan["add"], plan["drain"], actor=actor, why=said, at=at)
         else:
-            flips = [(flip["engine_id"], flip["after"]) for flip in plan["flips"]]
-            orders = order_flips(pool, flips, actor=actor, why=said, at=at)
-        after = {"automation": job, "advice": advice, "reason": text, "orders": [order.key for order in orders]}
+            role_changes = [(change["engine_id"], change["after"]) for change in plan["role_changes"]]
+            actions = request_role_changes(pool, role_changes, actor=actor, why=said, at=at)
+        after = {"automation": job, "advice": advice, "reason": text, "actions": [action.key for action in actions]}
         audit.record_for(actor, "pool.follow_advice", pool, after=after, why=why)
-    return orders
+    return actions
 
 
 def _current(pool: Pool, run: JobRun | None, job: str, key: str, at: datetime) -> Mapping[str, Any]:
@@ -79,6 +79,6 @@ def _current(pool: Pool, run: JobRun | None, job: str, key: str, at: datetime) -
         raise AdviceError(f"This automation is not advising now; it is set to {outcome.get('mode', 'off')}.")
     if not key or advice_key(job, plan) != key:
         raise AdviceError("The advice has changed. Review it, then decide.")
-    if EngineAction.objects.filter(pool=pool, ordered_at__gte=datetime.fromtimestamp(made_s, at.tzinfo)).exists():
+    if EngineAction.objects.filter(pool=pool, requested_at__gte=datetime.fromtimestamp(made_s, at.tzinfo)).exists():
         raise AdviceError("An action was started since this advice. New advice comes within seconds.")
     return plan

@@ -45,17 +45,17 @@ Seen = tuple[Sighting, EngineReport | None, float | None]
 def pool_facts(pool: Pool, routing: RoutingPolicy, observed: FleetObservation, now_s: float) -> PoolFacts:
     """Return the facts of one pool at unix second `now_s`; four queries."""
     engines = list(Engine.objects.filter(pool=pool).select_related("health").order_by("engine_id"))
-    orders = list(EngineAction.objects.filter(pool=pool, state__in=OPEN_STATES).order_by("pk"))
+    actions = list(EngineAction.objects.filter(pool=pool, state__in=OPEN_STATES).order_by("pk"))
     seen = observed.engines(pool.slug, now_s)
-    by_engine = {order.engine_id: order for order in orders if order.engine_id is not None}
+    by_engine = {action.engine_id: action for action in actions if action.engine_id is not None}
     facts = [_engine(engine, by_engine.get(engine.pk), seen, now_s) for engine in engines]
-    coming = [order for order in orders if order.kind == ActionKind.START and order.engine_id is None]
+    coming = [action for action in actions if action.kind == ActionKind.START and action.engine_id is None]
     return PoolFacts(
         pool_id=pool.slug,
         now_s=now_s,
         ttft_slo_s=routing.ttft_slo_s,
         tpot_slo_s=routing.tpot_slo_s,
-        engines=(*facts, *(_to_be(order) for order in coming)),
+        engines=(*facts, *(_to_be(action) for action in coming)),
         windows=observed.windows(pool.slug, now_s),
         **_failed_starts(pool),
     )
@@ -106,17 +106,17 @@ def _recorded(pool_id: str, from_s: float, to_s: float) -> list[DemandPoint]:
     ]
 
 
-def _engine(engine: Engine, order: EngineAction | None, seen: Mapping[str, Seen], now_s: float) -> EngineObservation:
+def _engine(engine: Engine, action: EngineAction | None, seen: Mapping[str, Seen], now_s: float) -> EngineObservation:
     sighting, report, unreachable_since_s = seen.get(engine.engine_id, (Sighting(), None, None))
     counts = sighting.counts
-    state = _state(engine, order)
+    state = _state(engine, action)
     facts = EngineObservation(
         engine_id=engine.engine_id,
         incarnation=sighting.incarnation,
         # An engine that changes its role counts in the new one, or both automations would replace it.
-        role=order.role if order is not None else engine.role,
+        role=action.role if action is not None else engine.role,
         lifecycle=state,
-        since_s=_since_s(engine, order, now_s),
+        since_s=_since_s(engine, action, now_s),
         load_share=_share(engine),
         in_flight_s=sighting.in_flight_s,
         bound=sighting.bound,
@@ -128,9 +128,9 @@ def _engine(engine: Engine, order: EngineAction | None, seen: Mapping[str, Seen]
     return _with_counts(facts, counts)
 
 
-def _since_s(engine: Engine, order: EngineAction | None, now_s: float) -> float:
-    if order is not None:
-        return _unix(order.ordered_at)
+def _since_s(engine: Engine, action: EngineAction | None, now_s: float) -> float:
+    if action is not None:
+        return _unix(action.requested_at)
     since_s = _unix(engine.registered_at)
     # Registered before the clock was set back, it is no newcomer until that time is reached again.
     return since_s if since_s <= now_s + LONGEST.total_seconds() else 0.0
@@ -159,9 +159,9 @@ def _reported(report: EngineReport | None, unreachable_since_s: float | None) ->
     }
 
 
-def _state(engine: Engine, order: EngineAction | None) -> Lifecycle:
-    if order is not None:
-        return DRAINING if order.kind == ActionKind.STOP else STARTING
+def _state(engine: Engine, action: EngineAction | None) -> Lifecycle:
+    if action is not None:
+        return DRAINING if action.kind == ActionKind.STOP else STARTING
     if engine.desired_state == DesiredState.READY:
         return ACTIVE
     return DRAINING if engine.desired_state == DesiredState.DRAINING else OUT
@@ -180,13 +180,13 @@ def _failed_starts(pool: Pool) -> dict[str, Any]:
     return {"failed_starts": len(failed), "start_failed_s": _unix(finished_at), "start_failure": says}
 
 
-def _to_be(order: EngineAction) -> EngineObservation:
-    """Return the facts of an engine that is ordered and not yet registered."""
+def _to_be(action: EngineAction) -> EngineObservation:
+    """Return the facts of an engine that an action starts and that is not yet registered."""
     return EngineObservation(
-        engine_id=order.key,
-        role=order.role,
+        engine_id=action.key,
+        role=action.role,
         lifecycle=STARTING,
-        since_s=_unix(order.ordered_at),
+        since_s=_unix(action.requested_at),
     )
 
 

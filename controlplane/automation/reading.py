@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from controlplane.automation.engine_actions import open_orders
+from controlplane.automation.engine_actions import open_actions
 from controlplane.automation.models.engine_action import ActionKind, ActionState, EngineAction
 from controlplane.automation.observation import FleetObservation
 from controlplane.automation.plan_advice import advice_key
@@ -28,7 +28,7 @@ DOCUMENTS = {"engine_health": "health", "rebalance": "rebalance", "scaling": "sc
 
 
 @dataclass(frozen=True, slots=True)
-class AutomationStanding:
+class AutomationStatus:
     """One automation: its mode, and the result of its last round."""
 
     job: str
@@ -47,7 +47,7 @@ class AutomationStanding:
 
 @dataclass(frozen=True, slots=True)
 class PoolAutomationState:
-    """A pool's switches, automations, engines and orders. Names as in PoolAutomation."""
+    """A pool's switches, automations, engines and actions. Names as in PoolAutomation."""
 
     pool: str
     frozen: bool
@@ -58,15 +58,15 @@ class PoolAutomationState:
     changed_by: str
     why: str
     engines: dict[str, int]
-    automations: list[AutomationStanding]
-    orders: list[EngineAction]
+    automations: list[AutomationStatus]
+    actions: list[EngineAction]
 
 
 def pool_state(pool: Pool, observed: FleetObservation, now: datetime) -> PoolAutomationState:
     """Return the pool's automation state at this moment."""
     switches = pool_automation_of(pool)
     lasts = switches.override_until is not None and switches.override_until > now
-    orders = list(open_orders([pool]))
+    actions = list(open_actions([pool]))
     return PoolAutomationState(
         pool=pool.slug,
         frozen=switches.frozen,
@@ -76,29 +76,31 @@ def pool_state(pool: Pool, observed: FleetObservation, now: datetime) -> PoolAut
         changed_at=switches.changed_at,
         changed_by=switches.changed_by,
         why=switches.why,
-        engines=engine_counts(pool, orders, observed, now),
+        engines=engine_counts(pool, actions, observed, now),
         automations=automation_statuses(pool, now),
-        orders=orders,
+        actions=actions,
     )
 
 
-def engine_counts(pool: Pool, orders: list[EngineAction], observed: FleetObservation, now: datetime) -> dict[str, int]:
-    """Return how many engines are desired, running and failed, and how many orders are open.
+def engine_counts(pool: Pool, actions: list[EngineAction], observed: FleetObservation, now: datetime) -> dict[str, int]:
+    """Return how many engines are desired, running and failed, and how many actions are open.
 
-    Desired: the engines set to serve, adjusted by open orders. Failed: those set to serve that do not answer, unless
+    Desired: the engines set to serve, adjusted by open actions. Failed: those set to serve that do not answer, unless
     they are changing roles, and starts that were given up in the last hour.
     """
     engines = Engine.objects.filter(pool=pool, desired_state=DesiredState.READY).values_list("engine_id", flat=True)
     reports = {engine_id: observed.report(engine_id) for engine_id in engines}
     answering = sum(report is not None and report.reachable for report in reports.values())
-    coming = sum(order.kind == ActionKind.START and order.engine_id is None for order in orders)
-    leaving = sum(order.kind == ActionKind.STOP and order.state == ActionState.WANTED for order in orders)
-    restarting = {order.engine.engine_id for order in orders if order.kind == ActionKind.FLIP and order.engine}
+    coming = sum(action.kind == ActionKind.START and action.engine_id is None for action in actions)
+    leaving = sum(action.kind == ActionKind.STOP and action.state == ActionState.WANTED for action in actions)
+    restarting = {
+        action.engine.engine_id for action in actions if action.kind == ActionKind.CHANGE_ROLE and action.engine
+    }
     turning = sum(
-        order.kind == ActionKind.FLIP
-        and order.engine is not None
-        and order.engine.desired_state == DesiredState.DRAINING
-        for order in orders
+        action.kind == ActionKind.CHANGE_ROLE
+        and action.engine is not None
+        and action.engine.desired_state == DesiredState.DRAINING
+        for action in actions
     )
     silent = sum(
         report is not None and not report.reachable and engine_id not in restarting
@@ -111,11 +113,11 @@ def engine_counts(pool: Pool, orders: list[EngineAction], observed: FleetObserva
         "desired": len(reports) + coming - leaving + turning,
         "running": answering,
         "failed": silent + given_up,
-        "ordered": len(orders),
+        "open_actions": len(actions),
     }
 
 
-def automation_statuses(pool: Pool, now: datetime) -> list[AutomationStanding]:
+def automation_statuses(pool: Pool, now: datetime) -> list[AutomationStatus]:
     """Return each automation with the result of its last round."""
     documents = pool_policy(pool).automation
     runs = {run.job: run for run in JobRun.objects.filter(job__in=DOCUMENTS, shard=pool.pk, state=JobState.ACTIVE)}
@@ -132,7 +134,7 @@ def automation_statuses(pool: Pool, now: datetime) -> list[AutomationStanding]:
         advice = advice_key(job, plan) if outcome.get("mode") == ADVISE else ""
         reason = str(outcome.get("reason", ""))
         made = str(outcome.get("mode", ""))
-        statuses.append(AutomationStanding(job, mode, in_force, at, reason, plan, memory, made, advice))
+        statuses.append(AutomationStatus(job, mode, in_force, at, reason, plan, memory, made, advice))
     return statuses
 
 

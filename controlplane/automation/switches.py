@@ -37,7 +37,7 @@ def pool_automation(pool: Pool) -> PoolAutomation:
 
 
 def freeze(pool: Pool, *, actor: Actor, expected: int | None = None, why: str = "") -> PoolAutomation:
-    """Stop all automation of the pool; orders that have not begun are withdrawn.
+    """Stop all automation of the pool; actions that have not begun are withdrawn.
 
     Raises NotAllowedError, StaleRevisionError.
     """

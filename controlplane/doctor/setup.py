@@ -49,7 +49,7 @@ def first_run(installation: Installation) -> list[Finding]:
 
 
 _UNWRITABLE_REMEDY = (
-    "Free space on its disk, or make it writable; no restart is needed. Revoke API keys with `manage.py revoke-key` "
+    "Free space on its disk, or make it writable; no restart is needed. Revoke API keys with `manage.py revoke_key` "
     "meanwhile."
 )
 _AWAY_REMEDY = "Check that the server runs, and that DATABASE_URL has the right host, user and password."

@@ -11,9 +11,9 @@ from controlplane.fleet.models.region import Region
 from controlplane.fleet.sovereignty.rules import reject_while_named
 from controlplane.platform import recorded_change
 from controlplane.platform.actor import Actor
+from controlplane.platform.audit_values import fields_but
 from controlplane.platform.field_problems import check_names, problem
 from controlplane.platform.models.tenant import Tenant
-from controlplane.platform.plain_fields import fields_but
 from controlplane.platform.role import Role
 from controlplane.platform.roles import require
 from controlplane.policies.models.policy import Policy

@@ -12,8 +12,8 @@ from django.db.models import QuerySet
 
 from controlplane.kv_nodes.models.kv_move import KvMoveRecord
 from controlplane.platform.actor import Actor
+from controlplane.platform.audit_values import fields_but
 from controlplane.platform.bus import get_bus
-from controlplane.platform.plain_fields import fields_but
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from controlplane.platform.stream_intake import StreamIntake

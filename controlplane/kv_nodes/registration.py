@@ -19,9 +19,9 @@ from controlplane.kv_nodes.models.kv_node import LIVE, KvNode, KvNodeReport, KvN
 from controlplane.kv_nodes.unpinning import pin_of
 from controlplane.platform import recorded_change
 from controlplane.platform.actor import Actor
+from controlplane.platform.audit_values import fields_but
 from controlplane.platform.conflict import ConflictError
 from controlplane.platform.field_problems import check_names, problem
-from controlplane.platform.plain_fields import fields_but
 from controlplane.platform.recorded_change import InUseError
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may, require

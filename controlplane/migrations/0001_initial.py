@@ -328,11 +328,11 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('key', models.CharField(max_length=64, unique=True)),
                 ('pool', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='engine_actions', to='controlplane.pool')),
-                ('kind', models.CharField(choices=[('start', "Start an engine"), ('stop', "Drain and stop the engine"), ('flip', "Change "
-                    "the engine's role")], max_length=8)),
+                ('kind', models.CharField(choices=[('start', "Start an engine"), ('stop', "Drain and stop the engine"), ('change_role', "Change "
+                    "the engine's role")], max_length=16)),
                 ('role', models.CharField(choices=[('mixed', 'Prefill and decode'), ('prefill', "Prefill only"), ('decode', "Decode "
                     "only")], default='mixed', max_length=8)),
-                ('engine', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='orders', to='controlplane.engine')),
+                ('engine', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='actions', to='controlplane.engine')),
                 ('engine_name', models.CharField(blank=True, max_length=64)),
                 ('state', models.CharField(choices=[('wanted', "Not started"), ('draining', "Draining"), ('sent', "In "
                     "progress"), ('done', "Done"), ('failed', "Failed"), ('cancelled', "Canceled")], default='wanted', max_length=16)),
@@ -343,13 +343,13 @@ class Migration(migrations.Migration):
                 ('deadline_at', models.DateTimeField()),
                 ('actuator_state', models.JSONField(blank=True, default=dict)),
                 ('says', models.CharField(blank=True, max_length=300)),
-                ('ordered_at', models.DateTimeField()),
+                ('requested_at', models.DateTimeField()),
                 ('finished_at', models.DateTimeField(blank=True, null=True)),
             ],
             options={
-                'ordering': ('ordered_at', 'pk'),
+                'ordering': ('requested_at', 'pk'),
                 'indexes': [models.Index(fields=['pool', 'state'], name='engine_action_by_pool_state')],
-                'constraints': [models.CheckConstraint(condition=models.Q(('kind__in', ['start', 'stop', 'flip'])), name='engine_action_kind_known'), models.CheckConstraint(condition=models.Q(('state__in', ['wanted', 'draining', 'sent', 'done', 'failed', 'cancelled'])), name='engine_action_state_known'), models.UniqueConstraint(condition=models.Q(('engine__isnull', False), ('state__in', ('wanted', 'draining', 'sent'))), fields=('engine',), name='engine_action_open_once_per_engine')],
+                'constraints': [models.CheckConstraint(condition=models.Q(('kind__in', ['start', 'stop', 'change_role'])), name='engine_action_kind_known'), models.CheckConstraint(condition=models.Q(('state__in', ['wanted', 'draining', 'sent', 'done', 'failed', 'cancelled'])), name='engine_action_state_known'), models.UniqueConstraint(condition=models.Q(('engine__isnull', False), ('state__in', ('wanted', 'draining', 'sent'))), fields=('engine',), name='engine_action_open_once_per_engine')],
             },
         ),
         migrations.CreateModel(

@@ -9,9 +9,9 @@ from django.db import models, transaction
 from django.utils import timezone
 
 from controlplane.platform.actor import Actor
+from controlplane.platform.audit_values import kind_of, public_id
 from controlplane.platform.idempotency import note_effect
 from controlplane.platform.models.audit_event import AuditEvent
-from controlplane.platform.plain_fields import kind_of, public_id
 
 REDACTED = "(left out)"
 _SECRET_WORDS = ("password", "secret", "token", "sha256", "bearer", "credential")

@@ -13,10 +13,10 @@ from django.db import IntegrityError, models, transaction
 
 from controlplane.platform import audit
 from controlplane.platform.actor import Actor
+from controlplane.platform.audit_values import audit_values, kind_of
 from controlplane.platform.conflict import ConflictError
 from controlplane.platform.field_problems import check_fields, problem
 from controlplane.platform.format import some_names
-from controlplane.platform.plain_fields import kind_of, plain_fields
 from controlplane.platform.revisions import bump, locked
 from controlplane.platform.snapshot_change import record_change
 
@@ -32,7 +32,7 @@ def create(thing: Thing, verb: str, *, actor: Actor, why: str = "") -> Thing:
     with _taken_names_explained(), transaction.atomic():
         check_fields(thing)
         thing.save(force_insert=True)
-        audit.record_for(actor, verb, thing, after=plain_fields(thing), why=why)
+        audit.record_for(actor, verb, thing, after=audit_values(thing), why=why)
         _publish(thing)
     return thing
 
@@ -54,13 +54,13 @@ def change(
     """
     with _taken_names_explained(), transaction.atomic():
         stored = locked(thing, expected)
-        before = plain_fields(stored)
+        before = audit_values(stored)
         for name, value in changes.items():
             setattr(stored, name, value)
         check_fields(stored)
-        if plain_fields(stored) != before:
+        if audit_values(stored) != before:
             bump(stored, {name: getattr(stored, name) for name in changes})
-            audit.record_for(actor, verb, stored, before=before, after=plain_fields(stored), why=why, pool=pool)
+            audit.record_for(actor, verb, stored, before=before, after=audit_values(stored), why=why, pool=pool)
             _publish(stored)
     thing.__dict__.update({name: value for name, value in stored.__dict__.items() if name != "_state"})
     return thing
@@ -70,7 +70,7 @@ def delete(thing: models.Model, verb: str, *, actor: Actor, expected: int | None
     """Delete the object; raises StaleRevisionError, and InUseError while others refer to it."""
     with transaction.atomic():
         stored = locked(thing, expected)
-        before = plain_fields(stored)
+        before = audit_values(stored)
         try:
             stored.delete()
         except models.ProtectedError as error:

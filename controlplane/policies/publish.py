@@ -15,8 +15,8 @@ from django.utils import timezone
 
 from controlplane.platform import audit, recorded_change
 from controlplane.platform.actor import Actor
+from controlplane.platform.audit_values import audit_values
 from controlplane.platform.field_problems import check_fields, check_names
-from controlplane.platform.plain_fields import plain_fields
 from controlplane.platform.role import Role
 from controlplane.platform.roles import require
 from controlplane.platform.snapshot_change import record_change
@@ -90,7 +90,7 @@ def draft(
     complete = validated(document)
     with transaction.atomic():
         version = _next_version(policy, complete, actor, message, based_on)
-        after, pool = plain_fields(version), only_pool(policy)
+        after, pool = audit_values(version), only_pool(policy)
         audit.record_for(actor, "policy.draft", policy, after=after, why=message, pool=pool)
     return version
 
@@ -175,8 +175,8 @@ def _activate(policy: Policy, version: PolicyVersion, verb: str, actor: Actor, w
     # By a query: save() raises for a stored version, and the first time counts.
     PolicyVersion.objects.filter(pk=version.pk, published_at=None).update(published_at=timezone.now())
     version.refresh_from_db()
-    before = plain_fields(live) if live else None
-    audit.record_for(actor, verb, policy, before=before, after=plain_fields(version), why=why, pool=only_pool(policy))
+    before = audit_values(live) if live else None
+    audit.record_for(actor, verb, policy, before=before, after=audit_values(version), why=why, pool=only_pool(policy))
     went_live.send(sender=PolicyVersion, version=version, actor=actor)
     end_overtaken(policy, version.number, actor=actor)
     record_change()

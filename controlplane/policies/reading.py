@@ -18,7 +18,7 @@ RAIL_LENGTH = 40
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyStanding:
+class PolicyAccess:
     """A policy with its pools and the actor's permissions on it."""
 
     policy: Policy
@@ -50,12 +50,12 @@ def visible_policies(actor: Actor) -> QuerySet[Policy]:
     return policies.filter(pk__in=Policy.objects.filter(seen_by(actor, "pools__")).values("pk"))
 
 
-def policies_of(actor: Actor) -> list[PolicyStanding]:
+def policies_of(actor: Actor) -> list[PolicyAccess]:
     """Return every policy that the actor may see: those of visible pools, and all for actors who see all pools."""
     return [_access(policy, actor) for policy in _with_pools(visible_policies(actor))]
 
 
-def policy_of(actor: Actor, slug: str) -> PolicyStanding:
+def policy_of(actor: Actor, slug: str) -> PolicyAccess:
     """Return one policy; raises Policy.DoesNotExist if it is missing or invisible to the actor."""
     policy = _with_pools(Policy.objects.all()).get(slug=slug)
     access = _access(policy, actor)
@@ -93,11 +93,11 @@ def _with_pools(policies: QuerySet[Policy]) -> QuerySet[Policy]:
     return policies.select_related("live_version__author").prefetch_related("pools")
 
 
-def _access(policy: Policy, actor: Actor) -> PolicyStanding:
+def _access(policy: Policy, actor: Actor) -> PolicyAccess:
     pools = tuple(policy.pools.all())
     operated = tuple(pool for pool in pools if may(actor, Role.OPERATOR, pool))
     everywhere = may(actor, Role.OPERATOR)
-    return PolicyStanding(
+    return PolicyAccess(
         policy,
         pools,
         tuple(pool for pool in pools if may(actor, Role.VIEWER, pool)),

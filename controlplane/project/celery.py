@@ -52,7 +52,7 @@ app.conf.beat_schedule = {
     "snapshot": {"task": "controlplane.refresh_snapshot", "schedule": 1.0, "options": {"expires": 1.0}},
     "preflight": {"task": "controlplane.preflight", "schedule": 1.0, "options": {"expires": 1.0}},
     "engine health": {"task": "controlplane.engine_health", "schedule": 1.0, "options": {"expires": 1.0}},
-    "engine orders": {"task": "controlplane.engine_actions", "schedule": 0.5, "options": {"expires": 0.5}},
+    "engine actions": {"task": "controlplane.engine_actions", "schedule": 0.5, "options": {"expires": 0.5}},
     "engine addresses": {"task": "controlplane.engine_addresses", "schedule": 10.0, "options": {"expires": 10.0}},
     "discovery": {"task": "controlplane.discovery", "schedule": 5.0, "options": {"expires": 5.0}},
     "KV nodes": {"task": "controlplane.kv_node_silence", "schedule": 5.0, "options": {"expires": 5.0}},

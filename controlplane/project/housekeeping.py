@@ -9,7 +9,7 @@ from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
 from controlplane.access.sessions import forget_sessions
-from controlplane.automation.engine_actions import forget_orders
+from controlplane.automation.engine_actions import forget_actions
 from controlplane.automation.plan_history import forget_plans
 from controlplane.platform.audit_retention import forget_events
 from controlplane.platform.models.job_run import JobRun, JobState
@@ -28,7 +28,7 @@ def housekeeping() -> None:
     forget_runs(now)
     forget_sessions(now)
     forget_plans(now)
-    forget_orders(now)
+    forget_actions(now)
     forget_shadows()
     forget_canaries()
     forget_events(now)

@@ -15,7 +15,7 @@ from controlplane.trials.models.shadow import ShadowState
 from controlplane.trials.shadow.lifecycle import visible_shadows
 from controlplane.trials.shadow.reading import figures_of
 from controlplane.trials.whatif.finding import WORSE, headline
-from controlplane.trials.whatif.lifecycle import WhatIfStanding, statuses_of, visible_whatifs
+from controlplane.trials.whatif.lifecycle import WhatIfStatus, statuses_of, visible_whatifs
 
 
 def whatif_trials(actor: Actor, versions: Sequence[PolicyVersion]) -> dict[int, Trial]:
@@ -35,7 +35,7 @@ def whatif_trials(actor: Actor, versions: Sequence[PolicyVersion]) -> dict[int, 
     return by_draft
 
 
-def _trial_of(status: WhatIfStanding) -> Trial | None:
+def _trial_of(status: WhatIfStatus) -> Trial | None:
     whatif, result = status.whatif, status.result
     if result is None and not status.unfinished:
         return None

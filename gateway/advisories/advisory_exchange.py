@@ -1,7 +1,7 @@
 """Advisories between gateways: the one that decides for a session's pool acts, whichever gateway received them.
 
-It knows the sessions of all gateways by the requests that it decides on (gateway/owners/answers.py). The others pass
-advisories on over the bus. One that is lost, late or overtaken costs nothing but its use.
+It knows the sessions of all gateways by the requests that it decides on (gateway/owners/owner_server.py). The others
+pass advisories on over the bus. One that is lost, late or overtaken costs nothing but its use.
 """
 
 from __future__ import annotations

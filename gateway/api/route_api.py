@@ -102,7 +102,7 @@ class RouteApi:
     def at_once(self, admission: KnownHead, body: bytes, decision_id: str, arrived_s: float) -> bytes | None:
         """Return the answer of a request that needs no waiting; None: it is for `route`."""
         caller = admission.caller
-        endpoint, texts = endpoint_of(admission.original_path), self._gateway.keys_texts_itself
+        endpoint, texts = endpoint_of(admission.original_path), self._gateway.has_approximate_pool
         asked = read_at_once(body, endpoint, waits=admission.waits, texts=texts)
         if asked is None:
             return None

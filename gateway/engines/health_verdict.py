@@ -49,7 +49,7 @@ def shares_of(engines: Iterable[LiveEngine], well: Collection[str], unix: float)
     return shares
 
 
-def sated(engines: Iterable[LiveEngine], running: Mapping[str, int], unix: float) -> frozenset[str]:
+def at_slow_start_limit(engines: Iterable[LiveEngine], running: Mapping[str, int], unix: float) -> frozenset[str]:
     """Return the engines in probation that run their share of what the healthy ones run on average.
 
     `running` are requests by engine id. An engine in probation may always have one request. Where no engine is healthy,

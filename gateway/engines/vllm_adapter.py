@@ -34,7 +34,7 @@ from gateway.engines.health_probe import (
     Patience,
     probe,
 )
-from gateway.engines.http_get import NotPlainError, PlainAnswer, PlainGet, TooLongError
+from gateway.engines.probe_http import NotPlainError, ProbeAnswer, ProbeClient, TooLongError
 from routing.values.prepared_struct import prepared
 
 MAX_ANSWER_BYTES = 64 << 10
@@ -154,7 +154,7 @@ class VllmAdapter:
         self._load_path_missing = rank is not None  # it sums all ranks
         self._loads_path_missing = False
         self._pause_path_missing = False
-        self._plain = PlainGet(self.url, self._headers) if plain and PlainGet.speaks(url) else None
+        self._plain = ProbeClient(self.url, self._headers) if plain and ProbeClient.speaks(url) else None
 
     def close(self) -> None:
         """End the connection of plain reads, if there is one."""
@@ -328,14 +328,14 @@ class VllmAdapter:
     async def _get(self, path: str, what: str, *, limit: int = MAX_ANSWER_BYTES, types: tuple[str, ...] = ()) -> bytes:
         if self._plain is not None:
             try:
-                return await self._get_plainly(self._plain, path, what, limit, types)
+                return await self._probe(self._plain, path, what, limit, types)
             except NotPlainError:
                 # An engine that chunks or compresses its answers does so again: the full client reads it from here on.
                 self._plain.close()
                 self._plain = None
         return await self._request("GET", path, what, limit=limit, timeout_s=self._patience.seconds, types=types)
 
-    async def _get_plainly(self, plain: PlainGet, path: str, what: str, limit: int, types: tuple[str, ...]) -> bytes:
+    async def _probe(self, plain: ProbeClient, path: str, what: str, limit: int, types: tuple[str, ...]) -> bytes:
         timeout_s = self._patience.seconds
         try:
             answer = await plain.get(path, limit=limit, timeout_s=timeout_s)
@@ -391,7 +391,7 @@ def _check_head(response: aiohttp.ClientResponse, what: str, types: tuple[str, .
         raise EngineAnswerError(f"{what} are {response.content_type[:60]!a}, not text")
 
 
-def _check_plain(answer: PlainAnswer, what: str, types: tuple[str, ...]) -> None:
+def _check_plain(answer: ProbeAnswer, what: str, types: tuple[str, ...]) -> None:
     if answer.status != 200:
         raise EngineAnswerError(f"{what} answered {answer.status}", status=answer.status)
     if types and answer.content_type not in types:

@@ -15,8 +15,8 @@ from gateway.formats.audio_form import audio_prompt
 from gateway.formats.handoff_bodies import ONE_TOKEN
 from gateway.formats.media import without_media
 from gateway.formats.messages_prompt import messages_prompt
-from gateway.formats.pairs_prompt import input_lengths, pairs_prompt
 from gateway.formats.prompt import Prompt, UnmatchedPrompt, chat_prompt, completion_of
+from gateway.formats.rerank_prompt import input_lengths, rerank_prompt
 from gateway.formats.responses_prompt import responses_prompt
 from gateway.http.engine_paths import CLASSIFY, DETOKENIZE, POOLING, RERANK, RERANK_2, SCORE, TOKENIZE
 from gateway.http.error_formats import ANTHROPIC, MESSAGES, OPENAI, RESPONSES, ErrorFormat
@@ -104,11 +104,11 @@ ENDPOINTS = (
     ),
     Endpoint("/v1/embeddings", "OpenAI's embeddings.", _input, operation="embeddings"),
     *(
-        Endpoint(version + path, summary, pairs_prompt, operation=operation)
+        Endpoint(version + path, summary, rerank_prompt, operation=operation)
         for path, summary, operation in _PAIRS
         for version in ("", "/v1")
     ),
-    Endpoint(RERANK_2, "Rerank documents, in Cohere's second version.", pairs_prompt, operation="rerank"),
+    Endpoint(RERANK_2, "Rerank documents, in Cohere's second version.", rerank_prompt, operation="rerank"),
     Endpoint(POOLING, "Pool the hidden states of inputs.", input_lengths, operation="pooling"),
     Endpoint(CLASSIFY, "Classify inputs.", input_lengths, operation="classify"),
     *(

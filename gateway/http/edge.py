@@ -20,7 +20,7 @@ from gateway.http.error_formats import format_of
 from gateway.http.guarded_receive import BodyRoom, BodyWatch, GuardedReceive, RejectedAtEdgeError, too_large
 from gateway.http.http_exchange import JSON, NOSNIFF, Header
 from gateway.http.request_head import SCOPE_KEY, RequestHead, new_id
-from gateway.http.sync_fast_path import Headers, InnerLane, KnownHead
+from gateway.http.sync_fast_path import Headers, InnerFastPath, KnownHead
 
 BODIES_IN_MEMORY = 8
 """Number of bodies of the largest size that requests under way may hold together."""
@@ -53,7 +53,7 @@ class EdgeSettings:
 class Edge:
     """Wraps an ASGI app; `count` is called with the cause of each request that is rejected here.
 
-    `fast_lane` (a GatewayApp) answers decisions without a task (gateway.http.sync_fast_path).
+    `fast_path` (a GatewayApp) answers decisions without a task (gateway.http.sync_fast_path).
     """
 
     def __init__(
@@ -62,13 +62,13 @@ class Edge:
         settings: EdgeSettings | None = None,
         count: Callable[[str], None] | None = None,
         *,
-        fast_lane: InnerLane | None = None,
+        fast_path: InnerFastPath | None = None,
     ) -> None:
         self._app = app
         self._settings = settings or EdgeSettings()
         self._count = count
-        self.lane = _CheckedLane(self._check_head, fast_lane) if fast_lane is not None else None
-        self._new_id = fast_lane.new_id if fast_lane is not None else new_id
+        self.fast_path = _CheckedFastPath(self._check_head, fast_path) if fast_path is not None else None
+        self._new_id = fast_path.new_id if fast_path is not None else new_id
         self._known_hosts: set[bytes] = set()
         self._watch = BodyWatch(self._settings.stall_s, self._settings.min_bytes_per_s)
         self._room = BodyRoom(BODIES_IN_MEMORY * self._settings.proxy_body_limit)
@@ -189,10 +189,10 @@ class Edge:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-class _CheckedLane:
-    """The fast lane of the app behind this edge; its heads pass the edge's checks."""
+class _CheckedFastPath:
+    """The fast path of the app behind this edge; its heads pass the edge's checks."""
 
-    def __init__(self, check: Callable[[Headers], RequestHead | None], inner: InnerLane) -> None:
+    def __init__(self, check: Callable[[Headers], RequestHead | None], inner: InnerFastPath) -> None:
         self._check = check
         self._inner = inner
         self.answer_at_once = inner.answer_at_once

@@ -1,12 +1,12 @@
-"""uvicorn's HTTP protocol with the limits that no ASGI app can set, and with the fast lane.
+"""uvicorn's HTTP protocol with the limits that no ASGI app can set, and with the fast path.
 
 Use it as `uvicorn.Config(app, http=GuardedHttpProtocol)`. Half-open heads are answered with 408, heads and trailers
 over their limits with 431, heads that another server might read in another way with 400, and connections over their
 limits with 503; all are closed. Trailer fields are dropped: only the head identifies the caller. Where the app offers a
-lane (gateway.http.sync_fast_path), complete decision requests are offered to it before a task is made for them. A head
-that the parser has read on this connection before, byte for byte except for the length of the body, needs no new
+fast path (gateway.http.sync_fast_path), complete decision requests are offered to it before a task is made for them. A
+head that the parser has read on this connection before, byte for byte except for the length of the body, needs no new
 admission; and where the body is short, its answer goes out with the others of the loop's turn
-(gateway.http.response_batch).
+(gateway.http.write_coalescer).
 """
 
 from __future__ import annotations
@@ -23,8 +23,16 @@ from uvicorn.server import ServerState
 
 from gateway.base.event_log import log_event
 from gateway.http.connection_limit import limit_of
-from gateway.http.response_batch import batch_of
-from gateway.http.sync_fast_path import MAX_BODY_BYTES, TARGETS, KnownHead, Lane, LaneAnswer, header_lines, lane_of
+from gateway.http.sync_fast_path import (
+    MAX_BODY_BYTES,
+    TARGETS,
+    FastAnswer,
+    FastPath,
+    KnownHead,
+    fast_path_of,
+    header_lines,
+)
+from gateway.http.write_coalescer import coalescer_of
 
 HEAD_TIMEOUT_S = 10.0
 REST_TIMEOUT_S = 5.0
@@ -69,7 +77,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     _trailer_bytes = 0
     _timer: asyncio.TimerHandle | None = None
     # None: the request takes the ordinary way.
-    _lane_body: bytes | None = None
+    _fast_body: bytes | None = None
     _chunk = b""
     # When a known head was answered last: the timer of idle connections need not restart each time.
     _answered_s = 0.0
@@ -88,13 +96,13 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._lane: Lane | None = lane_of(config.loaded_app)
+        self._fast_path: FastPath | None = fast_path_of(config.loaded_app)
         # Admitted heads, without the length of their body.
         self._known: dict[bytes, KnownHead] = {}
         # The fields that were admitted last, without Content-Length, and their admission.
         self._fields: list[tuple[bytes, bytes]] = []
         self._admission: KnownHead | None = None
-        self._batch = batch_of(self.loop)
+        self._writes = coalescer_of(self.loop)
         self._limit = limit_of(self.loop)
 
     @override
@@ -188,7 +196,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     def _send_held(self) -> None:
         self._holds = False
-        self._batch.send()
+        self._writes.send()
 
     @override
     def on_message_begin(self) -> None:
@@ -200,7 +208,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         self._whole = False
         if self._source is not None:
             self._limit.busy(self._source, self)
-        if self._lane is None:
+        if self._fast_path is None:
             super().on_message_begin()
             return
         # The ASGI scope is made when it is known to be needed.
@@ -216,35 +224,35 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             raise _FaultyHeadError
         self._in_head = False
         self._gathered_bytes = -self._fed_bytes
-        if self._lane is not None and self.url in TARGETS and self._may_take_lane():
-            self._lane_body = b""
+        if self._fast_path is not None and self.url in TARGETS and self._may_take_fast_path():
+            self._fast_body = b""
             return
         self._take_ordinary_way()
 
     @override
     def on_body(self, body: bytes) -> None:
         self._gathered_bytes = -self._fed_bytes
-        if self._lane_body is None:
+        if self._fast_body is None:
             super().on_body(body)
             return
-        self._lane_body += body
-        if len(self._lane_body) > MAX_BODY_BYTES:
-            self._leave_lane()
+        self._fast_body += body
+        if len(self._fast_body) > MAX_BODY_BYTES:
+            self._leave_fast_path()
 
     @override
     def on_message_complete(self) -> None:
         self._rest_is_here()
-        body = self._lane_body
-        if body is None or self._lane is None:
+        body = self._fast_body
+        if body is None or self._fast_path is None:
             super().on_message_complete()
             return
-        admission, answer = self._ask(self._lane, None, body)
+        admission, answer = self._ask(self._fast_path, None, body)
         if admission is None or answer is None:
-            self._leave_lane()
+            self._leave_fast_path()
             super().on_message_complete()
             return
         self._learn_head(admission, body)
-        self._lane_body = None
+        self._fast_body = None
         self._stop_reading()
         self._send(answer)
 
@@ -298,7 +306,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         authority = b"://" + self._field(b"host").lower() + b"/"
         return not target.lower().startswith((b"http" + authority, b"https" + authority))
 
-    def _may_take_lane(self) -> bool:
+    def _may_take_fast_path(self) -> bool:
         """Return whether the request is of the plain kind: POST of a short body on an idle keep-alive connection."""
         parser = self.parser
         return (
@@ -310,28 +318,28 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             and self._idle
         )
 
-    def _leave_lane(self) -> None:
+    def _leave_fast_path(self) -> None:
         """Move the request to the ordinary way, with the part of its body that was read."""
-        body = self._lane_body or b""
-        self._lane_body = None
+        body = self._fast_body or b""
+        self._fast_body = None
         self._take_ordinary_way()
         if body:
             super().on_body(body)
 
     def _take_ordinary_way(self) -> None:
         self._stop_reading()
-        if self._lane is not None:
+        if self._fast_path is not None:
             url, headers, expect = self.url, self.headers, self.expect_100_continue
             super().on_message_begin()
             self.url, self.expect_100_continue = url, expect
             self.headers.extend(headers)
         super().on_headers_complete()
 
-    def _ask(self, lane: Lane, known: KnownHead | None, body: bytes) -> tuple[KnownHead | None, LaneAnswer | None]:
-        """Offer the request to the lane, under a known admission or that of the headers just read."""
+    def _ask(self, path: FastPath, known: KnownHead | None, body: bytes) -> tuple[KnownHead | None, FastAnswer | None]:
+        """Offer the request to the fast path, under a known admission or that of the headers just read."""
         try:
-            admission = known or self._admitted(lane)
-            answer = None if admission is None else lane.answer_at_once(admission, body)
+            admission = known or self._admitted(path)
+            answer = None if admission is None else path.answer_at_once(admission, body)
         except Exception as error:  # noqa: BLE001 - the process edge: a fault here must not end the connection
             log_event("fast_path_failed", level=logging.ERROR, error=type(error).__name__)
             admission = answer = None
@@ -339,11 +347,11 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             self._admission = None
         return admission, answer
 
-    def _admitted(self, lane: Lane) -> KnownHead | None:
+    def _admitted(self, fast_path: FastPath) -> KnownHead | None:
         """Return the admission of the headers just read: of a proxy's requests often only Content-Length differs."""
         fields = [(self.url, b""), *[field for field in self.headers if field[0] != b"content-length"]]
         if self._admission is None or fields != self._fields:
-            self._fields, self._admission = fields, lane.admit(self.url, self.headers)
+            self._fields, self._admission = fields, fast_path.admit(self.url, self.headers)
         return self._admission
 
     def _learn_head(self, admission: KnownHead, body: bytes) -> None:
@@ -360,16 +368,16 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         """
         head, start, length = _split(data)
         admission = self._known.get(head)
-        if admission is None or self._lane is None or not self._idle:
+        if admission is None or self._fast_path is None or not self._idle:
             return False
         if length > MAX_BODY_BYTES or len(data) != start + length:
             return False
-        _, answer = self._ask(self._lane, admission, data[start:])
+        _, answer = self._ask(self._fast_path, admission, data[start:])
         if answer is None:
             del self._known[head]
             return False
         if length <= MAX_HELD_BODY_BYTES:
-            self._batch.add(self.loop, self.transport, self._bytes_of(answer))
+            self._writes.add(self.loop, self.transport, self._bytes_of(answer))
             self._holds = True
         else:
             self._send_held()
@@ -390,11 +398,11 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         """Whether the received bytes began no request: blank lines, which would keep a connection without any timer."""
         return self._idle and not self._upgraded
 
-    def _send(self, answer: LaneAnswer) -> None:
+    def _send(self, answer: FastAnswer) -> None:
         self.transport.write(self._bytes_of(answer))
         self.on_response_complete()
 
-    def _bytes_of(self, answer: LaneAnswer) -> bytes:
+    def _bytes_of(self, answer: FastAnswer) -> bytes:
         body = answer.body
         default = self.server_state.default_headers
         head = header_lines(default) + answer.head if default else answer.head

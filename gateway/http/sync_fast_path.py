@@ -3,7 +3,7 @@
 The HTTP protocol offers it complete `POST /api/v1/route` requests. The headers are admitted first: the edge checks them
 as it checks all others, and the app identifies the caller. A client on one connection sends the same headers again and
 again, so an admission may be used for further requests whose head is byte for byte the same. A declined request takes
-the ordinary way through ASGI as if the lane did not exist, so the lane may decline whatever is rare.
+the ordinary way through ASGI as if the fast path did not exist, so the fast path may decline whatever is rare.
 
 Its gain, by `python -m bench.gateway.decision_api` with and without it: a decision costs 1.8 times the CPU of a null
 app's answer, and 4.0 to 4.6 times the ordinary way.
@@ -25,7 +25,7 @@ PATH = b"/api/v1/route"
 NO_WAIT = b"wait=false"
 """The query with the meaning of the body's field, for proxies that pass a client's body on unchanged."""
 TARGETS = frozenset((PATH, PATH + b"?" + NO_WAIT))
-"""Paths, each with its query, that the lane takes."""
+"""Paths, each with its query, that the fast path takes."""
 ORIGINAL_PATH = b"x-original-uri"
 """The header in which a proxy names the path of its client's request, which determines how the body is read."""
 MAX_BODY_BYTES = 64 * 1024
@@ -33,7 +33,7 @@ MAX_BODY_BYTES = 64 * 1024
 Headers = Sequence[tuple[bytes, bytes]]
 
 
-class LaneAnswer(msgspec.Struct, frozen=True, gc=False):
+class FastAnswer(msgspec.Struct, frozen=True, gc=False):
     """One complete response; the sender adds Content-Length."""
 
     status: int
@@ -58,7 +58,7 @@ class KnownHead(msgspec.Struct, frozen=True, gc=False):
     """Content of the ORIGINAL_PATH header."""
 
 
-class InnerLane(Protocol):
+class InnerFastPath(Protocol):
     """An app behind the edge that answers decisions at once; GatewayApp is one."""
 
     @property
@@ -70,28 +70,28 @@ class InnerLane(Protocol):
         """Return the caller of one of TARGETS; None where the ordinary way has to check more."""
         ...
 
-    def answer_at_once(self, admission: KnownHead, body: bytes) -> LaneAnswer | None:
+    def answer_at_once(self, admission: KnownHead, body: bytes) -> FastAnswer | None:
         """Answer a request with these headers, or decline it with None."""
         ...
 
 
-class Lane(Protocol):
+class FastPath(Protocol):
     """Interface that the protocol calls; the edge implements it."""
 
     def admit(self, target: bytes, headers: Headers) -> KnownHead | None:
         """Check headers (names in lower case) to one of TARGETS; None: the request takes the ordinary way."""
         ...
 
-    def answer_at_once(self, admission: KnownHead, body: bytes) -> LaneAnswer | None:
+    def answer_at_once(self, admission: KnownHead, body: bytes) -> FastAnswer | None:
         """Answer a request with these headers, or decline it with None."""
         ...
 
 
-def lane_of(app: object) -> Lane | None:
-    """Return the lane of an ASGI app or of the app that it wraps, None where there is none."""
+def fast_path_of(app: object) -> FastPath | None:
+    """Return the fast path of an ASGI app or of the app that it wraps, None where there is none."""
     for _ in range(8):
-        lane = getattr(app, "lane", None)
-        if lane is not None:
-            return lane  # type: ignore[no-any-return]  # by the name, it is a Lane
+        fast_path = getattr(app, "fast_path", None)
+        if fast_path is not None:
+            return fast_path  # type: ignore[no-any-return]  # by the name, it is a FastPath
         app = getattr(app, "app", None)
     return None

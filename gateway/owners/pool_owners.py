@@ -19,8 +19,7 @@ from gateway.base.event_log import log_event
 from gateway.base.metrics import GatewayMetrics
 from gateway.bus.bus import Bus, BusAwayError
 from gateway.contracts.wire import UnreadableMessageError
-from gateway.owners.answers import OwnerServer
-from gateway.owners.asks import OwnerClient
+from gateway.owners.owner_client import OwnerClient
 from gateway.owners.owner_messages import (
     BATCH,
     BEAT,
@@ -35,6 +34,7 @@ from gateway.owners.owner_messages import (
     Took,
     Withdraw,
 )
+from gateway.owners.owner_server import OwnerServer
 from gateway.owners.ownership import ALONE, ASKS, LEASE_S, OWNER, Around, Ownership
 from gateway.owners.peer_directory import PeerDirectory
 from gateway.peers.peer_link import PeerFailedError, PeerGoneError, PeerLinks, PeerSilentError
@@ -55,12 +55,12 @@ Message = Ask | Withdraw | OwnerNotice | Took | Afresh | OwnerAnswered
 
 
 class SharedPool:
-    """One pool that several gateways may share: its ownership, our asks, and our answers."""
+    """One pool that several gateways may share: its ownership, our client of its owner, and our server."""
 
-    def __init__(self, pool: LivePool, asks: OwnerClient, answers: OwnerServer, ownership: Ownership) -> None:
+    def __init__(self, pool: LivePool, client: OwnerClient, server: OwnerServer, ownership: Ownership) -> None:
         self.pool = pool
-        self.asks = asks
-        self.answers = answers
+        self.client = client
+        self.server = server
         self.ownership = ownership
         self.claiming = False
 
@@ -116,9 +116,9 @@ class PoolOwners:
         if around.gone != self._gone:
             self._gone = around.gone
             for shared in self.shared.values():
-                shared.answers.forget(around.gone)
+                shared.server.forget(around.gone)
         for pool_id, shared in self.shared.items():
-            shared.asks.sweep(now)
+            shared.client.sweep(now)
             self._settle(shared, around, now)
             rank = self._rank(pool_id, around)
             claims, instead_of = shared.ownership.claims(around, rank, now)
@@ -136,9 +136,9 @@ class PoolOwners:
         for pool_id, pool in pools.items():
             if pool_id not in self.shared:
                 ownership = Ownership(self._me, now)
-                asks = OwnerClient(pool, self, ownership, self._metrics, self._advisories)
-                answers = OwnerServer(pool, self.send, self._advisories)
-                self.shared[pool_id] = SharedPool(pool, asks, answers, ownership)
+                client = OwnerClient(pool, self, ownership, self._metrics, self._advisories)
+                server = OwnerServer(pool, self.send, self._advisories)
+                self.shared[pool_id] = SharedPool(pool, client, server, ownership)
 
     def _around(self) -> Around:
         tags = frozenset(self.directory.tags)
@@ -163,15 +163,15 @@ class PoolOwners:
         before = ownership.role
         changed = ownership.settle(around, now)
         asked = ownership.seen if ownership.role == ASKS else None
-        if changed or asked != shared.asks.epoch:
+        if changed or asked != shared.client.epoch:
             if before == OWNER:
-                shared.answers.forget()
+                shared.server.forget()
             if ownership.role in (ASKS, ALONE):
-                pool.decide_by(shared.asks.place, shared.asks.observe, at_once=False)
+                pool.decide_by(shared.client.place, shared.client.observe, at_once=False)
             else:
                 pool.decide_by(pool.driver.place, pool.driver.observe, at_once=True)
             # The ids of a gateway end with its tag (TaggedIds): these are our own requests.
-            shared.asks.follow(asked, lambda name: name.endswith(self._me))
+            shared.client.follow(asked, lambda name: name.endswith(self._me))
             self._log_owner(shared)
 
     def _log_owner(self, shared: SharedPool) -> None:
@@ -342,12 +342,12 @@ class PoolOwners:
             elif shared.ownership.owns(now) and message.epoch == shared.ownership.seen:
                 _take(shared, message, peer.tag, same_keys=peer.key_space == self._key_space)
             elif isinstance(message, Ask):
-                shared.answers.reject(peer.tag, message, shared.ownership.seen)
+                shared.server.reject(peer.tag, message, shared.ownership.seen)
 
     def _take_answer(self, shared: SharedPool, message: OwnerAnswered, speaker: str) -> None:
         if message.epoch.number:
             self._receive(OwnedPool(message.pool_id, message.epoch), speaker)
-        shared.asks.answered(message)
+        shared.client.answered(message)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work, name="claim of a pool")
@@ -356,14 +356,14 @@ class PoolOwners:
 
 
 def _take(shared: SharedPool, message: Message, peer: str, *, same_keys: bool) -> None:
-    answers = shared.answers
+    server = shared.server
     if isinstance(message, Ask):
-        answers.ask(peer, message, shared.ownership.seen, same_keys=same_keys)
+        server.ask(peer, message, shared.ownership.seen, same_keys=same_keys)
     elif isinstance(message, OwnerNotice):
-        answers.noticed(peer, message)
+        server.noticed(peer, message)
     elif isinstance(message, Withdraw):
-        answers.withdraw(peer, message)
+        server.withdraw(peer, message)
     elif isinstance(message, Took):
-        answers.took(peer, message, same_keys=same_keys)
+        server.took(peer, message, same_keys=same_keys)
     elif isinstance(message, Afresh):
-        answers.forget(frozenset((peer,)))
+        server.forget(frozenset((peer,)))

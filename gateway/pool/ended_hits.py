@@ -13,8 +13,8 @@ from typing_extensions import override
 
 from gateway.contracts.hit_sample import HitSample
 from gateway.contracts.key_source import COUNTED, MEDIA, PREFIX
+from gateway.pool.kv_load import saved_tokens
 from gateway.pool.request_listener import RequestListener
-from gateway.pool.request_loads import saved_tokens
 
 if TYPE_CHECKING:
     from gateway.pool.recent_decisions import DecisionRecord

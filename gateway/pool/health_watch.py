@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from gateway.base.event_log import log_event
-from gateway.engines.health_verdict import PROBATION, sated
+from gateway.engines.health_verdict import PROBATION, at_slow_start_limit
 from gateway.engines.hit_pattern import PoolKeys
 from gateway.engines.stall_detector import HUNG, SUSPECTED, Seen, StallWatch
 from gateway.pool.ended_hits import EndedHits
@@ -44,7 +44,7 @@ class HealthWatch:
             # Observed streams are reported after their end, so they seem to stall.
             if not pool.observes:
                 judge_progress(pool, watch, now)
-            if pool.sated or any(engine.entry.health == PROBATION for engine in pool.engines.values()):
+            if pool.at_slow_start_limit or any(engine.entry.health == PROBATION for engine in pool.engines.values()):
                 slow_start(pool, {load.engine_id: load.running for load in pool.router.loads(now)}, unix)
             judge_hits(pool, now)
 
@@ -79,7 +79,7 @@ def _seen(pool: LivePool, engine: LiveEngine, now: float) -> Seen:
 
 def slow_start(pool: LivePool, running: Mapping[str, int], unix: float) -> None:
     """Apply the growing share of engines in probation, by the requests that run on each engine."""
-    pool.sated = sated(pool.engines.values(), running, unix)
+    pool.at_slow_start_limit = at_slow_start_limit(pool.engines.values(), running, unix)
     pool.refresh()
 
 

@@ -42,17 +42,17 @@ from gateway.pool.pool_shadow import PoolShadow
 from gateway.pool.rebalancing import Rebalancing
 from gateway.pool.retry_budget import RetryBudget
 from gateway.pool.router_driver import RouterDriver
-from gateway.pool.ttft_split import TtftSplit
 from gateway.traffic.prefix_window import PrefixWindow
 from gateway.traffic.queue_window import QueueWindow
 from gateway.traffic.traffic_window import TrafficWindow
+from gateway.traffic.ttft_split import TtftSplit
 from kvstore.keys.keyring import SecretKey
 from routing.cost.cost_fit import FittedCost
 from routing.cost.cost_model import DecodeCost, PrefillCost
 from routing.cost.cost_observer import CostObserver
 from routing.ledger.fleet_view import EngineFacts
 from routing.policy.policy_document import RoutingPolicy
-from routing.rebalancing_overrides import keeper_of
+from routing.rebalancing_overrides import sticky_placement_of
 from routing.regions.region_view import PoolLoadReport
 from routing.router import Router
 from routing.values.decision import Dispatched, Rejected
@@ -121,7 +121,7 @@ class LivePool:
         """For pages: the starts of prompts, and the parts of TTFT."""
         self.shadow = PoolShadow(self.router, metrics)
         self.loads, self.orders = PoolLoads(nodes, metrics), orders
-        self.prefix_keeper = keeper_of(self.router)
+        self.sticky_placement = sticky_placement_of(self.router)
         """The placement, where it keeps prefixes to a few engines."""
         self._settings, self._metrics, self._session, self._context = settings, metrics, session, context
         self.lag = lag
@@ -141,9 +141,9 @@ class LivePool:
         self._facts: tuple[EngineFacts, ...] = ()
         self.accepting: frozenset[str] = frozenset()
         """Engines that take new work at this moment."""
-        self.out_here: frozenset[str] = frozenset()
+        self.unreachable_here: frozenset[str] = frozenset()
         """Engines that this gateway does not reach, whatever others report."""
-        self.sated: frozenset[str] = frozenset()
+        self.at_slow_start_limit: frozenset[str] = frozenset()
         """Engines in probation that have their share for now."""
         self._tasks = EngineTasks()
         self._incarnations: dict[str, int] = {}
@@ -193,7 +193,7 @@ class LivePool:
         policy = entry.policy if self.one_tenant else entry.policy.fair_to_tenants()
         if _differ(entry, self.entry, _POLICY_FIELDS) or policy != self.router.policy:
             self.driver.set_policy(policy, entry.policy_version)
-            self.prefix_keeper = keeper_of(self.router)
+            self.sticky_placement = sticky_placement_of(self.router)
             self.retry_budget.limit(entry.policy.retry_budget, entry.policy.min_retries)
             if _differ(entry.policy, self.entry.policy, ("prefill_cost", "decode_cost")):
                 self.costs = _observer(entry.policy, self.router)
@@ -224,7 +224,7 @@ class LivePool:
             for engine_id, engine in self.engines.items()
             if engine.entry.desired_state == READY and (engine.breaker.accepts or engine_id in excused)
         }
-        self.out_here = frozenset(
+        self.unreachable_here = frozenset(
             name for name, live in self.engines.items() if live.entry.desired_state == READY and name not in well
         )
         shares = shares_of(self.engines.values(), well, time.time())
@@ -234,7 +234,9 @@ class LivePool:
         facts = tuple(
             engine.facts(
                 by_dispatches=self.fed_by_dispatches(engine),
-                accepts=engine_id in well and shares.get(engine_id, 1.0) > 0 and engine_id not in self.sated,
+                accepts=engine_id in well
+                and shares.get(engine_id, 1.0) > 0
+                and engine_id not in self.at_slow_start_limit,
                 learned=self._learned(engine),
                 share=shares.get(engine_id, 1.0),
             )

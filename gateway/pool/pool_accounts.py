@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from gateway.pool.kv_load import load_ended
 from gateway.pool.request_listener import RequestListener
-from gateway.pool.request_loads import load_ended
 from gateway.process.drain import CUT_OFF
 from gateway.traffic.traffic_window import COMPLETED, FAILED
 from routing.cost.cost_observer import FIRST, LATER
@@ -26,7 +26,7 @@ class PoolAccounts(RequestListener):
         pool, decision = record.pool, record.decision
         dispatched_s = request.arrived_s + decision.queued_s
         dispatched_s = dispatched_s if dispatched_s > decision.decided_s else decision.decided_s
-        keeper = pool.prefix_keeper
+        keeper = pool.sticky_placement
         prefix = keeper.prefix_of(request) if keeper is not None else None
         pool.progress.dispatched(decision, dispatched_s, prefix, record.tracked)
         if record.tracked:

@@ -7,9 +7,9 @@ import time
 from collections.abc import Sequence
 
 from gateway.base.loop_lag import LoopLag
-from gateway.http.overload_rejection import queue_rejection
 from gateway.kv_moves.queue_prefetch import QueuePrefetch
 from gateway.pool.dispatch_feed import DispatchFeed
+from gateway.pool.overload import queue_rejection
 from gateway.traffic.queue_window import QueueWindow
 from routing.ledger.fleet_view import EngineFacts
 from routing.policy.policy_document import RoutingPolicy

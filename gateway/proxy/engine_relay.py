@@ -22,7 +22,7 @@ from gateway.http.http_exchange import Exchange
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.proxy.attempt import HANDOFF, Attempt, AttemptFailedError, AttemptFailure
 from gateway.proxy.engine_transport import EngineAnswer, EngineTransport
-from gateway.requests.kv_answer import take_outcome
+from gateway.requests.kv_load_report import take_outcome
 from gateway.requests.lifecycle import RequestLifecycle
 
 if TYPE_CHECKING:

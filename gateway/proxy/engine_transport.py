@@ -19,7 +19,7 @@ from gateway.formats.hit_figures import HitsUnreadableError
 from gateway.http.http_exchange import JSON
 from gateway.proxy.attempt import HANDOFF, Attempt, AttemptFailedError, AttemptFailure, RelaySettings
 from gateway.proxy.progress_guard import EngineSilentError, ProgressGuard
-from gateway.requests.kv_answer import TRANSFER_MARK, take_outcome
+from gateway.requests.kv_load_report import TRANSFER_MARK, take_outcome
 from kvstore.connector.engine_params import KvOutcome
 
 _JSON_TYPES = frozenset(("application/json", "application/octet-stream"))

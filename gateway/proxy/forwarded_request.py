@@ -14,7 +14,7 @@ from gateway.formats.media import with_names
 from gateway.formats.owned_fields import REMOVED, REVEALING
 from gateway.http.json_body import lax_flag, lax_int
 from gateway.http.large_body import HeldBody, in_pieces
-from gateway.requests.kv_answer import with_order
+from gateway.requests.kv_load_report import with_order
 from kvstore.connector.engine_params import LoadInstruction
 
 TRACE_HEADERS = ("traceparent", "tracestate")

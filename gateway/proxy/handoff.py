@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from gateway.engines.breaker import CONNECT
 from gateway.formats.handoff_bodies import PrefillAnswer, read_prefill_answer
 from gateway.http.http_exchange import ClientGoneError, Exchange
+from gateway.pool.kv_load import order_on
 from gateway.pool.recent_decisions import DecisionRecord
-from gateway.pool.request_loads import order_on
 from gateway.proxy.attempt import HANDOFF, Attempt, AttemptFailedError, AttemptFailure, RelaySettings
 from gateway.proxy.bootstrap_handoff import BootstrapHandoff
 from gateway.proxy.engine_relay import EngineRelay, held_against
 from gateway.proxy.engine_transport import EngineTransport
 from gateway.proxy.forwarded_request import ForwardedRequest
-from gateway.requests.kv_answer import take_from_params
+from gateway.requests.kv_load_report import take_from_params
 from gateway.requests.lifecycle import RequestLifecycle
 from routing.values.engine_pair import EnginePair
 

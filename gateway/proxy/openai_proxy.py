@@ -24,10 +24,11 @@ from gateway.http.client_presence import while_connected
 from gateway.http.http_exchange import ClientGoneError, Exchange
 from gateway.http.json_body import BadBodyError, reject_nul_name
 from gateway.http.openai_error import ApiError
+from gateway.pool.kv_load import order_on
 from gateway.pool.recent_decisions import DecisionRecord
-from gateway.pool.request_loads import order_on
 from gateway.pool.service import Service, reject_if_observing
 from gateway.process.drain import CUT_OFF, SENTENCE, Drain, ShuttingDownError
+from gateway.proxy.any_engine import AnyEngineRelay
 from gateway.proxy.api_call import ApiCall, read_body
 from gateway.proxy.attempt import RETRIED_FREELY, Attempt, AttemptFailure, RelaySettings
 from gateway.proxy.engine_relay import EngineRelay
@@ -36,7 +37,6 @@ from gateway.proxy.forwarded_request import ForwardedRequest, forwarded_request
 from gateway.proxy.handoff import Handoff
 from gateway.proxy.region_relay import RegionRelay
 from gateway.proxy.request_fields import own_salt, priority_of, request_of, session_of
-from gateway.proxy.unplaced import Unplaced
 from gateway.regions.forward_head import ForwardHead
 from gateway.regions.forward_server import HOLDING_KEY
 from gateway.regions.region_routing import Elsewhere
@@ -45,7 +45,7 @@ from gateway.requests.affinity import affinity_of
 from gateway.requests.cache_hint import cache_hint, pin_s
 from gateway.requests.gateway_request import GatewayRequest, with_prompt
 from gateway.requests.lifecycle import RequestLifecycle
-from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys, names_blocks
+from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys, has_block_keys
 from gateway.traffic.traffic_window import COMPLETED
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Proxy:
         transport = EngineTransport(settings)
         self._relay = EngineRelay(lifecycle, transport)
         self._handoff = Handoff(lifecycle, transport, self._relay, settings)
-        self._unplaced = Unplaced(transport, drain)
+        self._any_engine = AnyEngineRelay(transport, drain)
         regions = gateway.regions
         self._region_relay = RegionRelay(regions, lifecycle.metrics) if regions is not None else None
 
@@ -204,7 +204,9 @@ class Proxy:
         if call.spans is not None:
             request = request.traced(call.spans.carried())
         with self._counted(call, monotonic()):
-            await while_connected(call.exchange, self._unplaced.serve(call.exchange, pool, request, call.body["model"]))
+            await while_connected(
+                call.exchange, self._any_engine.serve(call.exchange, pool, request, call.body["model"])
+            )
 
     @contextmanager
     def _counted(self, call: ApiCall, now_s: float) -> Iterator[None]:
@@ -438,6 +440,6 @@ def _with_order(
     """
     if request.endpoint.one_token is None or not pool.loads.follows:
         return request
-    keys = keyed.keys if names_blocks(keyed) else ()
+    keys = keyed.keys if has_block_keys(keyed) else ()
     order = pool.loads.order_of(keys, asked.tenant_id, hint, pin_s(hint))
     return msgspec.structs.replace(request, order=order, keys=keys)

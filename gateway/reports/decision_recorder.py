@@ -10,8 +10,8 @@ import msgspec
 from gateway.contracts.hit_sample import HitSample, mismatch_of
 from gateway.contracts.stored_decision import RUNNING, Known, StoredDecision
 from gateway.pool.ended_hits import believed_tokens, hit_sample
+from gateway.pool.kv_load import stored_load
 from gateway.pool.recent_decisions import DecisionRecord
-from gateway.pool.request_loads import stored_load
 from gateway.reports.traffic_rows import row_values
 from gateway.traffic.past_moments import PastMoments
 from routing.cost.cost_model import PrefillCost

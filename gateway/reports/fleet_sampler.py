@@ -231,8 +231,8 @@ class FleetSampler:
             overtaken_per_s=queue.overtaken_per_s if queue else None,
             rejections_per_s=queue.rejections_per_s if queue else None,
             totals=_totals(pool),
-            prefixes=pool.progress.prefixes.top(now) if pool.prefix_keeper is not None else (),
-            usual_d=pool.prefix_keeper.d if pool.prefix_keeper is not None else 0,
+            prefixes=pool.progress.prefixes.top(now) if pool.sticky_placement is not None else (),
+            usual_d=pool.sticky_placement.d if pool.sticky_placement is not None else 0,
             queued_s=queued_s + unbound_tokens / tokens_per_s,
         )
 

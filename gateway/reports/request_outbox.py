@@ -27,13 +27,13 @@ from gateway.pool.ended_hits import hit_sample
 from gateway.pool.recent_decisions import DecisionRecord, RecentDecisions
 from gateway.pool.request_listener import RequestListener
 from gateway.reports.decision_recorder import DecisionRecorder
-from gateway.reports.overtaken import Overtaken
+from gateway.reports.queue_overtakes import QueueOvertakes
 from gateway.reports.traffic_rows import left, traffic_row
 from kvstore.keys.keyring import SecretKey
 
 if TYPE_CHECKING:
     from gateway.base.metrics import GatewayMetrics
-    from gateway.pool.ttft_split import Noted
+    from gateway.traffic.ttft_split import Noted
 
 MAX_OPEN = 50_000
 """Requests whose end is awaited; the traffic of more is not recorded."""
@@ -76,7 +76,7 @@ class RequestOutbox(RequestListener):
         self._recent = recent
         self._kept_per_s = kept_per_s
         self._records_traffic = records_traffic
-        self._overtaken = Overtaken()
+        self._overtakes = QueueOvertakes()
         self._recorder = DecisionRecorder(self._digest_key)
         self._process = secrets.token_hex(8)
         self._numbers = count(1)
@@ -136,7 +136,7 @@ class RequestOutbox(RequestListener):
         """Follow the requests that began and have not ended, and note the dispatches after a wait."""
         at_once, waited = self._recent.take_added()
         for record in waited:
-            self._overtaken.dispatched(record)
+            self._overtakes.dispatched(record)
         # A request that went to another region is followed there.
         self._open = [record for record in self._open if not record.outcome]
         self._open += [item for item in (*at_once, *waited) if not item.outcome and item.decision.engine_id]
@@ -179,7 +179,7 @@ class RequestOutbox(RequestListener):
         recorder, stored = self._recorder, list[StoredDecision]()
         recorder.begin(age_s)
         for record, share in chosen:
-            overtaken_s = self._overtaken.seconds(record)
+            overtaken_s = self._overtakes.seconds(record)
             stored.append(recorder.stored(record, hit_sample(record), share=share, overtaken_s=overtaken_s))
         return stored
 

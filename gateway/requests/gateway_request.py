@@ -13,7 +13,7 @@ from gateway.contracts.hop import Hop
 from gateway.contracts.key_source import MEDIA, NONE
 from gateway.contracts.snapshot import PoolEntry
 from gateway.http.openai_error import ApiError
-from gateway.requests.prompt_keys import KeyedPrompt, names_blocks
+from gateway.requests.prompt_keys import KeyedPrompt, has_block_keys
 from gateway.requests.rejections import prompt_too_long
 from routing.policy.admission_document import SloClass
 from routing.policy.policy_document import RoutingPolicy
@@ -139,7 +139,7 @@ def _check_length(entry: PoolEntry, keyed: KeyedPrompt | None) -> None:
 
 
 def _may_load(proxied: bool, sequences: int, keyed: KeyedPrompt) -> bool:
-    return proxied and sequences > 0 and names_blocks(keyed)
+    return proxied and sequences > 0 and has_block_keys(keyed)
 
 
 def _named(name: str, policy: RoutingPolicy) -> SloClass:

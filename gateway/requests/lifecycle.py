@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from gateway.base.event_log import log_event
 from gateway.http.openai_error import ApiError
-from gateway.http.overload_rejection import lag_rejection
+from gateway.pool.overload import lag_rejection
 from gateway.pool.recent_decisions import DecisionRecord, RecentDecisions
 from gateway.pool.request_listener import RequestListener, RequestListeners
 from gateway.process.drain import CUT_OFF

@@ -252,7 +252,7 @@ def least_tokens(entry: PoolEntry, prompt: Prompt) -> int:
     return 0
 
 
-def names_blocks(keyed: KeyedPrompt) -> bool:
+def has_block_keys(keyed: KeyedPrompt) -> bool:
     """Return whether the keys are those of the engine's blocks, and of the only prompt of the request."""
     return keyed.source in COUNTED and not keyed.further_tokens
 

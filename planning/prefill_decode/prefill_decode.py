@@ -15,7 +15,7 @@ from planning.documents.ratio_document import RatioDocument
 from planning.facts.fleet_facts import ACTIVE, DRAINING, STARTING, EngineObservation, PoolFacts, Role, RoleLoad
 from planning.facts.reason import Reason
 from planning.prefill_decode.imbalance import Imbalance, imbalance_of
-from planning.prefill_decode.ratio_plan import RatioMemory, RatioPlan, RoleFlip
+from planning.prefill_decode.ratio_plan import RatioMemory, RatioPlan, RoleChange
 from planning.prefill_decode.role_changes import DECODE, PREFILL, counts_of
 from routing.values.counted import count
 
@@ -31,7 +31,7 @@ def plan_ratio(
     *,
     override_prefill: int | None = None,
 ) -> tuple[RatioPlan, RatioMemory]:
-    """Return the flips of this round, and the memory for the next one.
+    """Return the role changes of this round, and the memory for the next one.
 
     `override_prefill`: an operator's number of prefill engines among the present ones, kept within the bounds.
     """
@@ -45,23 +45,23 @@ def plan_ratio(
     # One step at a time: the loads of changing engines are not settled.
     if step and _is_changing(facts.engines):
         step, reasons = 0, [Reason("changing", "an engine is still draining or starting")]
-    flips = _flips(facts.engines, step)
-    if flips:
-        to = flips[0].after
-        turned = memory.flipped_to not in ("", to)
+    role_changes = _role_changes(facts.engines, step)
+    if role_changes:
+        to = role_changes[0].after
+        turned = memory.changed_to not in ("", to)
         memory = msgspec.structs.replace(
             memory,
-            flipped_s=now_s,
-            flipped_to=to,
+            changed_s=now_s,
+            changed_to=to,
             turns=memory.turns + turned,
             out_since_s=None,
             out_role="",
         )
-    signed = len(flips) if step > 0 else -len(flips)
+    signed = len(role_changes) if step > 0 else -len(role_changes)
     plan = RatioPlan(
         pool_id=facts.pool_id,
         at_s=now_s,
-        flips=flips,
+        role_changes=role_changes,
         imbalance=None if seen is None else seen.factor,
         prefill_load=None if seen is None else seen.prefill_load,
         decode_load=None if seen is None else seen.decode_load,
@@ -97,7 +97,7 @@ def _step(
     if seen is None:
         return memory, 0, [Reason("no_facts", f"fewer than {settings.min_samples} load samples of a role")]
     to = DECODE if seen.factor > 1.0 else PREFILL
-    turning = memory.flipped_to not in ("", to)
+    turning = memory.changed_to not in ("", to)
     # Reversing the last change takes more than continuing, so that the ratio does not oscillate.
     limit = 1.0 + settings.band + (settings.hysteresis if turning else 0.0)
     # Twice and half are equally far from balance.
@@ -120,9 +120,9 @@ def _step(
 
 
 def _waits(memory: RatioMemory, words: str, settings: RatioDocument, now_s: float) -> Reason | None:
-    """Return why a flip is too early; None where it is not."""
+    """Return why a role change is too early; None where it is not."""
     left_s = settings.hold_s - (now_s - memory.out_since_s) if memory.out_since_s is not None else settings.hold_s
-    pause_s = settings.cool_down_s - (now_s - memory.flipped_s) if memory.flipped_s is not None else 0.0
+    pause_s = settings.cool_down_s - (now_s - memory.changed_s) if memory.changed_s is not None else 0.0
     if left_s > 0:
         return Reason("not_persistent", f"{words} must last another {left_s:.0f} s")
     if pause_s > 0:
@@ -131,7 +131,7 @@ def _waits(memory: RatioMemory, words: str, settings: RatioDocument, now_s: floa
 
 
 def _size(counts: dict[Role, int], seen: Imbalance, to: Role, settings: RatioDocument) -> int:
-    """Return how many flips bring the factor nearest to 1 without making the giving side the busier one."""
+    """Return how many role changes bring the factor nearest to 1 without making the giving side the busier one."""
     giver = PREFILL if to == DECODE else DECODE
     least = settings.min_prefill if giver == PREFILL else settings.min_decode
     best, size = max(seen.factor, 1.0 / seen.factor), 0
@@ -143,7 +143,7 @@ def _size(counts: dict[Role, int], seen: Imbalance, to: Role, settings: RatioDoc
         out = max(factor, 1.0 / factor)
         crossed = (factor > 1.0) != (seen.factor > 1.0)
         giver_load = prefill_load if giver == PREFILL else decode_load
-        # A flip must not make the giving side the busy one.
+        # A role change must not make the giving side the busy one.
         if crossed and (out > 1.0 + settings.band or giver_load > COMFORTABLE):
             continue
         if out < best:
@@ -155,8 +155,8 @@ def _is_changing(engines: Sequence[EngineObservation]) -> bool:
     return any(engine.lifecycle in (STARTING, DRAINING) and engine.role in (PREFILL, DECODE) for engine in engines)
 
 
-def _flips(engines: Sequence[EngineObservation], step: int) -> tuple[RoleFlip, ...]:
-    """Return the flips of the engines with the least work to finish."""
+def _role_changes(engines: Sequence[EngineObservation], step: int) -> tuple[RoleChange, ...]:
+    """Return the role changes of the engines with the least work to finish."""
     if not step:
         return ()
     before, after = (PREFILL, DECODE) if step > 0 else (DECODE, PREFILL)
@@ -165,4 +165,4 @@ def _flips(engines: Sequence[EngineObservation], step: int) -> tuple[RoleFlip, .
         # Rounded, so that differences without meaning do not decide.
         key=lambda engine: (engine.dispatched, round(engine.in_flight_s, 1), engine.engine_id),
     )
-    return tuple(RoleFlip(item.engine_id, before, after) for item in able[: abs(step)])
+    return tuple(RoleChange(item.engine_id, before, after) for item in able[: abs(step)])

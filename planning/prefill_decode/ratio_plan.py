@@ -8,7 +8,7 @@ from planning.facts.fleet_facts import Role
 from planning.facts.reason import Reason
 
 
-class RoleFlip(msgspec.Struct, frozen=True):
+class RoleChange(msgspec.Struct, frozen=True):
     """An engine to drain and restart in another role."""
 
     engine_id: str
@@ -21,7 +21,7 @@ class RatioPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     pool_id: str
     at_s: float
-    flips: tuple[RoleFlip, ...] = ()
+    role_changes: tuple[RoleChange, ...] = ()
     imbalance: float | None = None
     """f_im; above 1: decode is the busier side."""
     prefill_load: float | None = None
@@ -40,7 +40,7 @@ class RatioMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     out_since_s: float | None = None
     """Since when the factor has been outside its band, on the side of `out_role`."""
     out_role: str = ""
-    flipped_s: float | None = None
-    flipped_to: str = ""
+    changed_s: float | None = None
+    changed_to: str = ""
     turns: int = 0
-    """How often a flip reversed the one before."""
+    """How often a role change reversed the one before."""

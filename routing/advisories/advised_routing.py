@@ -17,7 +17,7 @@ from routing.advisories.prefetch_gate import prefetch_starts
 from routing.advisories.session_cost import EngineOffer, SessionCost, SessionEngineSpeed, at_arrival, cheapest, cost_of
 from routing.cost.cost_model import DecodeCost, PrefillCost
 from routing.ledger.fleet_view import FleetView
-from routing.ledger.prefill_with_loads import Prefill, Prefills, what_loads
+from routing.ledger.prefill_with_loads import Prefill, Prefills, loadable_blocks
 from routing.policy.policy_document import GATED, OFF, STICKY, SYMPHONY, RoutingPolicy
 from routing.values import reasons
 from routing.values.decision import Candidate, Choice
@@ -158,7 +158,7 @@ class AdvisedRouting:
 
     def _options(self, request: InferenceRequest, view: FleetView, now: float) -> list[_Option]:
         """Return what each engine would cost the session."""
-        loadable = what_loads(request, view.nodes, now) if view.nodes is not None else None
+        loadable = loadable_blocks(request, view.nodes, now) if view.nodes is not None else None
         prefills = Prefills(request, view, loadable) if loadable is not None else None
         held = _held(request, view)
         options = []

@@ -310,10 +310,10 @@ def tie_salt(request: InferenceRequest) -> int:
     `target ^ salt` orders equally good targets, `targets[salt % n]` picks one: without it an idle fleet would send
     every new prompt to the engine with the first id and thrash its cache.
     """
-    return (request.keys[-1] if request.keys else hash_of(request.request_id)) >> 8 & 0xFFFF
+    return (request.keys[-1] if request.keys else id_tail(request.request_id)) >> 8 & 0xFFFF
 
 
-def hash_of(text: str) -> int:
-    """Return a stable 64-bit hash of a short text (Python's own differs from process to process)."""
+def id_tail(text: str) -> int:
+    """Return the last 8 bytes of a text as a number; Python's own hash differs from process to process."""
     # The end of the text, since ids are UUIDv7 and begin with the time.
     return int.from_bytes(text.encode()[-8:].rjust(8, b"\0"), "little")

@@ -68,12 +68,12 @@ class Prefills:
         return best
 
 
-def what_loads(request: InferenceRequest, nodes: NodeLoads, now: float) -> Loadable | None:
+def loadable_blocks(request: InferenceRequest, nodes: NodeLoads, now: float) -> Loadable | None:
     """Return what can be loaded of a request's prompt; None: nothing, or no sender would order the load."""
     return nodes.loadable(request.keys, now) if request.may_load else None
 
 
 def load_at_dispatch(request: InferenceRequest, view: FleetView, target: int, blocks: int, now: float) -> Fetch | None:
     """Return the load that pays on a target that has `blocks` blocks when the prefill starts; None: none."""
-    loadable = what_loads(request, view.nodes, now) if view.nodes is not None else None
+    loadable = loadable_blocks(request, view.nodes, now) if view.nodes is not None else None
     return Prefills(request, view, loadable).on(target, blocks).fetch if loadable is not None else None

@@ -16,7 +16,7 @@ import msgspec
 
 from routing.ledger.fleet_view import FleetView, tie_salt
 from routing.ledger.node_loads import Loadable
-from routing.ledger.prefill_with_loads import Prefill, Prefills, what_loads
+from routing.ledger.prefill_with_loads import Prefill, Prefills, loadable_blocks
 from routing.placements.candidate_scores import KEPT
 from routing.policy.setting import about, number
 from routing.values import reasons
@@ -48,7 +48,7 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         a hot prefix spreads before its holder's answers are late.
         """
         if view.nodes is not None:
-            loadable = what_loads(request, view.nodes, now)
+            loadable = loadable_blocks(request, view.nodes, now)
             if loadable is not None:
                 return self._counting_loads(request, view, now, loadable)
         roster, load, alike, others = view.roster, view.load, view.roster.alike, view.roster.accepting_mask

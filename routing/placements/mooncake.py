@@ -14,7 +14,7 @@ import msgspec
 
 from routing.ledger.fleet_view import FleetView, tie_salt
 from routing.ledger.node_loads import Loadable
-from routing.ledger.prefill_with_loads import Prefill, Prefills, what_loads
+from routing.ledger.prefill_with_loads import Prefill, Prefills, loadable_blocks
 from routing.placements.candidate_scores import KEPT, blocks_held, least_ttft
 from routing.policy.setting import about, number
 from routing.values import reasons
@@ -33,7 +33,7 @@ class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the engine of least TTFT, with the fetch that this TTFT counts on."""
-        loadable = what_loads(request, view.nodes, now) if view.nodes is not None else None
+        loadable = loadable_blocks(request, view.nodes, now) if view.nodes is not None else None
         if loadable is not None:
             return self._counting_loads(request, view, now, loadable)
         return self.without_loads(request, view, now)

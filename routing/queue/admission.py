@@ -21,7 +21,7 @@ from kvstore.index.prefix_match import PrefixMatch
 from routing.cost.cost_model import DecodeCost, PrefillCost
 from routing.ledger.decode_ledger import DecodeBook
 from routing.ledger.fleet_view import NEVER, FleetView
-from routing.ledger.prefill_with_loads import Prefills, counts_loads, what_loads
+from routing.ledger.prefill_with_loads import Prefills, counts_loads, loadable_blocks
 from routing.policy.admission_document import EARLY, OFF, PREDICTIVE_INSTANCE, AdmissionDocument
 from routing.policy.policy_document import RoutingPolicy
 from routing.values import reasons
@@ -199,7 +199,7 @@ class Admission:
         if (
             view.nodes is not None
             and self._counts_loads
-            and (loadable := what_loads(request, view.nodes, now)) is not None
+            and (loadable := loadable_blocks(request, view.nodes, now)) is not None
         ):
             return self._least_with_loads(Prefills(request, view, loadable), match, now, ttft_s, compute_s)
         for blocks, mask in (*match.groups, (0, view.roster.accepting_mask)):

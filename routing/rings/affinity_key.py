@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from routing.ledger.fleet_view import hash_of
+from routing.ledger.fleet_view import id_tail
 from routing.values.inference_request import InferenceRequest
 
 
@@ -14,4 +14,4 @@ def affinity_key(request: InferenceRequest, blocks: int) -> int:
     keys = request.head or request.keys
     if blocks < len(keys):
         return keys[blocks - 1]
-    return keys[-1] if keys else hash_of(request.request_id)
+    return keys[-1] if keys else id_tail(request.request_id)

@@ -68,7 +68,7 @@ class FleetAutomation:
         self._ratio_memory = RatioMemory()
         self._role_loads: list[RoleLoad] = []
         self._restart_s = restart_s
-        self._flipping: dict[str, Role] = {}
+        self._changing_role: dict[str, Role] = {}
         self._starting: dict[str, float] = {}
         self._names = count(1)
         self._hung: set[str] = set()
@@ -96,7 +96,7 @@ class FleetAutomation:
         for station in simulation.stations:
             if not station.accepts and not station.live:
                 simulation.change(EngineDies(simulation.now, station.engine_id))
-                role = self._flipping.pop(station.engine_id, None)
+                role = self._changing_role.pop(station.engine_id, None)
                 if role is None:
                     self.changes.append(EngineChange(simulation.now, station.engine_id, "removed", station.role))
                 else:
@@ -155,9 +155,9 @@ class FleetAutomation:
         self.ratio.append(plan)
         if settings.mode != ACT:
             return
-        for flip in plan.flips:
-            self._flipping[flip.engine_id] = flip.after
-            simulation.change(EngineDrains(simulation.now, flip.engine_id))
+        for change in plan.role_changes:
+            self._changing_role[change.engine_id] = change.after
+            simulation.change(EngineDrains(simulation.now, change.engine_id))
 
     def _order(
         self, simulation: FleetSimulation, name: str, warm_up_s: float, role: Role, *, turned: bool = False

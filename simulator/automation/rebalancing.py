@@ -9,7 +9,7 @@ from planning.documents.rebalance_document import RebalanceDocument
 from planning.facts.fleet_facts import PoolFacts, PrefixFacts
 from planning.rebalance.rebalance import plan_rebalance
 from planning.rebalance.rebalance_plan import RebalanceMemory, RebalancePlan
-from routing.rebalancing_overrides import KeepsPrefixes, keeper_of, relieve, widen
+from routing.rebalancing_overrides import KeepsPrefixes, relieve, sticky_placement_of, widen
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.fleet.fleet_simulation import FleetSimulation
 from simulator.fleet.request_record import RequestRecord
@@ -33,7 +33,7 @@ class RebalanceDrive:
 
     def automate(self, simulation: FleetSimulation, facts: PoolFacts) -> None:
         """Plan one round and carry it out."""
-        keeper = keeper_of(simulation.router)
+        keeper = sticky_placement_of(simulation.router)
         self._take(simulation, keeper, facts.now_s)
         plan, self._memory = plan_rebalance(
             facts,

@@ -23,7 +23,7 @@ from simulator.engine_models.engine_events import (
     Token,
     WindowChanged,
 )
-from simulator.engine_models.handing import HandingEngine
+from simulator.engine_models.prefill_handoff import PrefillHandoffEngine
 from simulator.engine_models.simulated_engine import PromptSequence
 from simulator.engine_server import sglang
 from simulator.engine_server.answers.token_stream import TokenStream
@@ -70,7 +70,7 @@ class EngineRuntime:
 
     def __init__(self, settings: EngineSettings, publisher: EventPublisher) -> None:
         self.settings = settings
-        self.model = HandingEngine(settings.profile, window=settings.sliding_window)
+        self.model = PrefillHandoffEngine(settings.profile, window=settings.sliding_window)
         self.metrics = SimulatedEngineMetrics(settings, self.model)
         self.closing = False
         self._publisher = publisher

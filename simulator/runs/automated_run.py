@@ -38,8 +38,8 @@ def plan_rows(automation: FleetAutomation) -> list[PlanRow]:
         what = f"{len(moved.wider)} prefixes wider, {len(moved.narrower)} narrower, {queued_requests} requests may move"
         rows.append(PlanRow(moved.at_s, "rebalance", what, _why(moved.reasons)))
     for ratio in automation.ratio:
-        if ratio.flips:
-            what = ", ".join(f"{flip.engine_id} to {flip.after}" for flip in ratio.flips)
+        if ratio.role_changes:
+            what = ", ".join(f"{change.engine_id} to {change.after}" for change in ratio.role_changes)
             rows.append(PlanRow(ratio.at_s, "ratio", what, _why(ratio.reasons)))
     return sorted(rows, key=lambda row: (row.at_s, row.automation))
 

@@ -129,7 +129,7 @@ async def served(
     listener = listen()
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     config = uvicorn.Config(
-        Edge(app, edge, gateway.metrics.rejected_input.inc, fast_lane=app),
+        Edge(app, edge, gateway.metrics.rejected_input.inc, fast_path=app),
         http=GuardedHttpProtocol,
         lifespan="off",
         log_config=None,

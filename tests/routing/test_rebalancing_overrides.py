@@ -1,6 +1,6 @@
 import pytest
 
-from routing.rebalancing_overrides import TooManyWidenedError, keeper_of, relieve, widen
+from routing.rebalancing_overrides import TooManyWidenedError, relieve, sticky_placement_of, widen
 from routing.router import Router
 from routing.values.decision import Dispatched
 from tests.routing.dispatch import test_migration as overloaded
@@ -18,7 +18,7 @@ def candidates(made: Router, number: int, blocks: tuple[int, ...]) -> set[str]:
 
 
 def prefix_of(made: Router, blocks: tuple[int, ...]) -> int:
-    keeper = keeper_of(made)
+    keeper = sticky_placement_of(made)
     assert keeper is not None
     return keeper.prefix_of(request(0, blocks))
 
@@ -68,4 +68,4 @@ def test_relieving_an_unknown_engine_does_nothing() -> None:
 
 
 def test_a_placement_that_may_choose_any_engine_keeps_no_prefixes() -> None:
-    assert keeper_of(pool("least_cost")) is None
+    assert sticky_placement_of(pool("least_cost")) is None

@@ -1,4 +1,4 @@
-"""The orders to actuators as the Automation page lists them, with the countdown of engines that drain for one."""
+"""The actions to actuators as the Automation page lists them, with the countdown of engines that drain for one."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from controlplane.fleet.drain_progress import DrainProgress
 from controlplane.fleet.models.pool import ActuatorKind
 from controlplane.platform.format import count, moment, roughly, sentence, span
 from gateway.contracts.fleet_sample import EngineSample
-from web.automation.words import ORDER_STATES, order_words
+from web.automation.words import ACTION_STATES, action_words
 
 SHOWN_OPEN = 100
 SHOWN_ENDED = 12
 
 
-def order_row(
-    order: EngineAction, drains: Mapping[str, DrainProgress], seen: Mapping[str, EngineSample], now: datetime
+def action_row(
+    action: EngineAction, drains: Mapping[str, DrainProgress], seen: Mapping[str, EngineSample], now: datetime
 ) -> dict[str, Any]:
-    """Return what the list shows of an order; `drains` and `seen` are by engine id."""
-    word, shape = ORDER_STATES[ActionState(order.state)]
-    is_open = order.state in OPEN_STATES
-    by_hand = order.pool.actuator == ActuatorKind.MANUAL
-    asks = by_hand and order.state == ActionState.SENT
-    engine_id = order.engine.engine_id if order.engine is not None else ""
-    draining = order.state == ActionState.DRAINING
+    """Return what the list shows of an action; `drains` and `seen` are by engine id."""
+    word, shape = ACTION_STATES[ActionState(action.state)]
+    is_open = action.state in OPEN_STATES
+    by_hand = action.pool.actuator == ActuatorKind.MANUAL
+    asks = by_hand and action.state == ActionState.SENT
+    engine_id = action.engine.engine_id if action.engine is not None else ""
+    draining = action.state == ActionState.DRAINING
     says = drain_words(drains.get(engine_id), seen.get(engine_id)) if draining else ""
-    failing = is_open and order.attempts > 1
+    failing = is_open and action.attempts > 1
     return {
-        "order": order,
-        "what": order_words(order.kind, order.role if order.role != "mixed" else "", order.engine_name),
+        "action": action,
+        "what": action_words(action.kind, action.role if action.role != "mixed" else "", action.engine_name),
         "state": "Waiting for you" if asks else word,
         "shape": "hot" if asks else "degraded" if failing else shape,
         "open": is_open,
         # Its state or what blocks it, with the countdown of a drain.
-        "says": says or sentence(order.says),
-        "tries": order.attempts if failing else 0,
-        "retry": f"again in {span((order.next_try_at - now).total_seconds())}" if failing else "",
-        "at": moment(order.ordered_at, now),
-        "ends": _ends(order, is_open, now),
+        "says": says or sentence(action.says),
+        "tries": action.attempts if failing else 0,
+        "retry": f"again in {span((action.next_try_at - now).total_seconds())}" if failing else "",
+        "at": moment(action.requested_at, now),
+        "ends": _ends(action, is_open, now),
         "may_confirm": asks,
-        "may_withdraw": is_open and (by_hand or order.state != ActionState.SENT),
+        "may_withdraw": is_open and (by_hand or action.state != ActionState.SENT),
     }
 
 
@@ -57,8 +57,8 @@ def drain_words(progress: DrainProgress | None, sample: EngineSample | None) -> 
     return f"{count(left, 'request')} left." if left else "No requests left."
 
 
-def _ends(order: EngineAction, is_open: bool, now: datetime) -> str:
+def _ends(action: EngineAction, is_open: bool, now: datetime) -> str:
     if is_open:
-        return f"gives up in {span((order.deadline_at - now).total_seconds())}"
-    ended = moment(order.finished_at, now)
+        return f"gives up in {span((action.deadline_at - now).total_seconds())}"
+    ended = moment(action.finished_at, now)
     return f"ended {ended.ago}" if ended is not None else ""

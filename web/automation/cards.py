@@ -9,7 +9,7 @@ from typing import Any
 
 from controlplane.automation.models.plan_record import PlanRecord
 from controlplane.automation.plan_advice import advice_key
-from controlplane.automation.reading import AutomationStanding
+from controlplane.automation.reading import AutomationStatus
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.format import count, moment, percent, sentence
 from planning.documents.automation_document import AutomationPolicy
@@ -45,7 +45,7 @@ class AutomationCard:
 
 
 def automation_cards(
-    automations: Sequence[AutomationStanding],
+    automations: Sequence[AutomationStatus],
     settings: AutomationPolicy,
     changes: Mapping[str, PlanRecord],
     names: Mapping[str, str],
@@ -67,7 +67,7 @@ def last_changes(pool: Pool) -> dict[str, PlanRecord]:
 
 
 def _card(
-    automation: AutomationStanding,
+    automation: AutomationStatus,
     settings: AutomationPolicy,
     change: PlanRecord | None,
     names: Mapping[str, str],
@@ -96,7 +96,7 @@ def _card(
     )
 
 
-def _next(automation: AutomationStanding, settings: AutomationPolicy, now: datetime) -> str:
+def _next(automation: AutomationStatus, settings: AutomationPolicy, now: datetime) -> str:
     if automation.in_force == "off":
         return ""
     if automation.in_force == "frozen":
@@ -106,7 +106,7 @@ def _next(automation: AutomationStanding, settings: AutomationPolicy, now: datet
     return next_change(automation.job, settings, automation.plan, automation.memory, now.timestamp())
 
 
-def _state(automation: AutomationStanding, wants: str) -> str:
+def _state(automation: AutomationStatus, wants: str) -> str:
     if automation.in_force == "off":
         return "Off in the policy."
     if automation.at is None:
@@ -118,7 +118,7 @@ def _state(automation: AutomationStanding, wants: str) -> str:
     return _acts(automation, wants)
 
 
-def _acts(automation: AutomationStanding, wants: str) -> str:
+def _acts(automation: AutomationStatus, wants: str) -> str:
     by_hand = automation.in_force == "override"
     if by_hand and automation.mode_of_plan != "override":
         return "Override active; the first evaluation starts within seconds."
@@ -138,7 +138,7 @@ def _last(record: PlanRecord, names: Mapping[str, str], now: datetime) -> dict[s
     }
 
 
-def _note(automation: AutomationStanding) -> str:
+def _note(automation: AutomationStatus) -> str:
     """Return the most informative figures of the last round in one line."""
     plan: Mapping[str, Any] = automation.plan
     if automation.job == "scaling" and automation.at is not None:

@@ -25,17 +25,17 @@ from web.automation.page import pool_response
 from web.automation.questions import ask
 from web.shell.console_request import console_actor, go, row_number, sent, typed_fields, why
 from web.shell.form_field import whole_number
-from web.shell.seen_pools import seen_pool
+from web.shell.shown_pools import shown_pool
 
 Verb = Callable[[HttpRequest, Pool, Actor, datetime, str], str]
-"""Applies the action to its object (an order, an engine, or none) and returns the code of the message that follows."""
+"""Applies a button's verb to its object (engine action, engine, or none); returns the code of the following message."""
 
 
 @require_POST
 def change_automation(request: HttpRequest, slug: str, do: str, key: str = "", engine_id: str = "") -> HttpResponse:
-    """Carry out the action of a question on the pool, an order, an engine, or an automation's advice."""
+    """Carry out the verb of a question on the pool, an engine action, an engine, or an automation's advice."""
     job = sent(request, "job", 64) if do == "follow" else ""
-    about = {name: which for name, which in (("order", key), ("engine", engine_id), ("job", job)) if which}
+    about = {name: which for name, which in (("action", key), ("engine", engine_id), ("job", job)) if which}
     return _done(request, slug, do, VERBS[do], about)
 
 
@@ -68,16 +68,16 @@ def _override(request: HttpRequest, pool: Pool, actor: Actor, now: datetime, _ab
 
 def _follow(request: HttpRequest, pool: Pool, actor: Actor, now: datetime, job: str) -> str:
     """Carry out what an automation advises."""
-    orders = follow_advice(pool, job, sent(request, "advice", 4000), actor=actor, at=now, why=why(request))
-    return "ordered" if orders else "nothing"
+    actions = follow_advice(pool, job, sent(request, "advice", 4000), actor=actor, at=now, why=why(request))
+    return "requested" if actions else "nothing"
 
 
 def _answer(answer: Callable[..., object], said: str) -> Verb:
-    """Return the action that answers one order of the pool."""
+    """Return the verb that answers one engine action of the pool."""
 
     def verb(request: HttpRequest, pool: Pool, actor: Actor, _now: datetime, key: str) -> str:
-        order = get_object_or_404(EngineAction.objects.select_related("pool"), pool=pool, key=key)
-        answer(order, actor=actor, why=why(request))
+        action = get_object_or_404(EngineAction.objects.select_related("pool"), pool=pool, key=key)
+        answer(action, actor=actor, why=why(request))
         return said
 
     return verb
@@ -109,7 +109,7 @@ VERBS: dict[str, Verb] = {
 def _done(request: HttpRequest, slug: str, do: str, verb: Verb, about: dict[str, str]) -> HttpResponse:
     """Apply the action and return to the pool; a rejected one shows its question again, with the reason."""
     actor, now = console_actor(request), timezone.now()
-    pool = seen_pool(actor, slug)
+    pool = shown_pool(actor, slug)
     problems: list[FieldProblem] = []
     try:
         # A missing role is reported before any other problem of the form.
@@ -129,7 +129,7 @@ def _done(request: HttpRequest, slug: str, do: str, verb: Verb, about: dict[str,
     else:
         kept = {name: sent(request, name, 24) for name in ("range", "end")}
         return go(reverse("automation-pool", args=[slug]), **kept, said=said)
-    pool = seen_pool(actor, slug)
+    pool = shown_pool(actor, slug)
     question = ask(pool, do, about, now)
     typed = typed_fields(request)
     rejected = question.rejected(problems, typed, words) if question is not None else None

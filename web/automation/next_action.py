@@ -44,8 +44,8 @@ def _scaling(settings: ScalingDocument, memory: Mapping[str, Any], now_s: float)
 
 
 def _ratio(settings: RatioDocument, memory: Mapping[str, Any], now_s: float) -> str:
-    flipped_s, out_s = _known(memory, "flipped_s"), _known(memory, "out_since_s")
-    pause_s = 0.0 if flipped_s is None else flipped_s + settings.cool_down_s - now_s
+    changed_s, out_s = _known(memory, "changed_s"), _known(memory, "out_since_s")
+    pause_s = 0.0 if changed_s is None else changed_s + settings.cool_down_s - now_s
     hold_s = settings.hold_s if out_s is None else out_s + settings.hold_s - now_s
     if pause_s > max(hold_s, 0.0):
         return f"Role change: in {span(pause_s)}, after the cooldown."

@@ -25,7 +25,7 @@ def overview_rows(pools: Sequence[Pool], now: datetime) -> list[dict[str, Any]]:
     engines: dict[int, list[tuple[str, str, str, str]]] = {}
     for pool_id, *engine in rows:
         engines.setdefault(pool_id, []).append((engine[0], engine[1], engine[2], engine[3]))
-    orders = Counter(EngineAction.objects.filter(pool__in=pools, state__in=OPEN_STATES).values_list("pool", flat=True))
+    actions = Counter(EngineAction.objects.filter(pool__in=pools, state__in=OPEN_STATES).values_list("pool", flat=True))
     out = Counter(
         EngineHealth.objects.filter(engine__pool__in=pools, state=HealthState.QUARANTINED).values_list(
             "engine__pool", flat=True
@@ -33,13 +33,13 @@ def overview_rows(pools: Sequence[Pool], now: datetime) -> list[dict[str, Any]]:
     )
     runs = JobRun.objects.filter(job__in=DOCUMENTS, shard__in=[pool.pk for pool in pools], state=JobState.ACTIVE)
     plans = {(run.shard, run.job): run for run in runs.only("shard", "job", "plan", "outcome")}
-    return [_row(pool, engines.get(pool.pk, []), orders[pool.pk], out[pool.pk], plans, now) for pool in pools]
+    return [_row(pool, engines.get(pool.pk, []), actions[pool.pk], out[pool.pk], plans, now) for pool in pools]
 
 
 def _row(
     pool: Pool,
     engines: Sequence[tuple[str, str, str, str]],
-    orders: int,
+    actions: int,
     out: int,
     plans: dict[tuple[int, str], JobRun],
     now: datetime,
@@ -57,7 +57,7 @@ def _row(
         "running": sum(report is not None and report.reachable for report in reports),
         "failed": sum(report is not None and not report.reachable for report in reports),
         "quarantined": out,
-        "orders": orders,
+        "actions": actions,
         "frozen": switches.frozen,
         "held": held,
         "by": switches.changed_by,

@@ -25,7 +25,7 @@ from web.history.past_range import RANGES, BadRangeError, stretch_of
 from web.live.feed import fleet_feed
 from web.shell.console_request import asked, console_actor
 from web.shell.frame import shell_context
-from web.shell.seen_pools import seen_pool, seen_pools
+from web.shell.shown_pools import shown_pool, shown_pools
 
 RANGE_WORDS = (("5m", "5 min", "1"), ("1h", "1 h", "2"), ("24h", "24 h", "3"))
 SAID = {
@@ -33,7 +33,7 @@ SAID = {
     "unfrozen": "Unfrozen. Automations continue with their next evaluation.",
     "held": "Engine count fixed from the next evaluation, within 5 s.",
     "given-back": "Override ended.",
-    "ordered": "Started. Follow its progress under Actions.",
+    "requested": "Started. Follow its progress under Actions.",
     "confirmed": "Marked as done.",
     "withdrawn": "Action canceled.",
     "quarantined": "Quarantined. Gateways apply it within a second.",
@@ -46,7 +46,7 @@ SAID = {
 def automation(request: HttpRequest) -> HttpResponse:
     """Show one row per pool: who controls it, and what its automations do."""
     now = timezone.now()
-    pools = seen_pools(console_actor(request))
+    pools = shown_pools(console_actor(request))
     context = shell_context(request, page="Automation", rows=overview_rows(pools, now), at=moment(now, now))
     return render(request, "automation/page.html", context)
 
@@ -55,9 +55,9 @@ def automation(request: HttpRequest) -> HttpResponse:
 def automation_pool(request: HttpRequest, slug: str) -> HttpResponse:
     """Show one pool, and the question that the address asks."""
     actor = console_actor(request)
-    pool = seen_pool(actor, slug)
+    pool = shown_pool(actor, slug)
     do = asked(request, "do", 32)
-    query = {name: asked(request, name, 64) for name in ("job", "order", "engine")}
+    query = {name: asked(request, name, 64) for name in ("job", "action", "engine")}
     question = ask(pool, do, query, timezone.now()) if do and may(actor, Role.OPERATOR, pool) else None
     return pool_response(request, actor, pool, question)
 
@@ -94,14 +94,14 @@ def pool_response(
     )
     if "fragment" in request.GET:
         return render(request, "automation/live.html", context)
-    context["pools"] = seen_pools(actor)
+    context["pools"] = shown_pools(actor)
     return render(request, "automation/pool.html", context, status=status)
 
 
 @require_safe
 def automation_timeline(request: HttpRequest, slug: str) -> HttpResponse:
     """Return the data of the charts as JSON: `range` 5m, 1h or 24h, `end` unix seconds (none: now)."""
-    pool = seen_pool(console_actor(request), slug)
+    pool = shown_pool(console_actor(request), slug)
     now = timezone.now()
     try:
         stretch = stretch_of(request.GET.get("range", "1h"), request.GET.get("end", ""), now.timestamp())

@@ -8,7 +8,7 @@ from typing import Any
 
 from controlplane.automation.models.plan_record import PlanRecord
 from controlplane.automation.pool_policy import pool_policy
-from controlplane.automation.reading import AutomationStanding, automation_statuses
+from controlplane.automation.reading import AutomationStatus, automation_statuses
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.history.collector import FINE_S
@@ -109,7 +109,7 @@ def _sizes(pool: Pool, from_s: float, to_s: float) -> list[Point]:
     return [[at, engines, target if acts else engines, *rest] for at, engines, target, *rest, acts in rows]
 
 
-def _newest_size(automation: AutomationStanding) -> list[Point]:
+def _newest_size(automation: AutomationStatus) -> list[Point]:
     plan = automation.plan
     ahead = (plan.get("forecast") or {}).get("ahead")
     desired = plan.get("target") if automation.in_force in _ACTING else plan.get("engines")
@@ -170,8 +170,8 @@ def _label(record: PlanRecord) -> str:
             f"+{len(record.plan.get('add', ()))}" if record.plan.get("add") else f"−{len(record.plan.get('drain', ()))}"
         )
     if record.job == "prefill_decode":
-        flips = record.plan.get("flips", ())
-        return f"{len(flips)} to {flips[0]['after']}" if flips else "flip"
+        role_changes = record.plan.get("role_changes", ())
+        return f"{len(role_changes)} to {role_changes[0]['after']}" if role_changes else "role change"
     return "health"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from controlplane.automation.engine_actions import ordered_names
+from controlplane.automation.engine_actions import started_names
 from controlplane.automation.models.engine_action import EngineAction
 from controlplane.automation.models.plan_record import PlanRecord
 from controlplane.automation.observation import fleet_observation
@@ -19,7 +19,7 @@ from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from gateway.contracts.fleet_sample import EngineSample, PoolSample
 from planning.documents.scaling_document import ScalingDocument
-from web.automation.actions import SHOWN_ENDED, SHOWN_OPEN, order_row
+from web.automation.actions import SHOWN_ENDED, SHOWN_OPEN, action_row
 from web.automation.cards import automation_cards, last_changes
 from web.automation.verdict import verdict
 from web.automation.words import MODES, TITLES
@@ -38,7 +38,7 @@ def pool_page(pool: Pool, actor: Actor, now: datetime) -> dict[str, Any]:
     policy = pool_policy(pool)
     engines = list(Engine.objects.filter(pool=pool).only("pk", "engine_id", "name", "role", "desired_state"))
     names = {engine.engine_id: engine.name for engine in engines}
-    all_names = {**ordered_names(pool), **names}
+    all_names = {**started_names(pool), **names}
     seen, sample, window_s = _seen(pool, now)
     watch = drain_watch()
     drains = {name: progress for name in names if (progress := watch.progress(name)) is not None}
@@ -52,8 +52,8 @@ def pool_page(pool: Pool, actor: Actor, now: datetime) -> dict[str, Any]:
         "override": override_words(state, policy.automation.scaling, now),
         "cards": [card for card in cards if roles or card.job != "prefill_decode" or card.mode == "Overridden"],
         "tiles": tiles(state, sample, window_s, policy.automation.scaling),
-        "orders": [order_row(order, drains, seen, now) for order in state.orders[:SHOWN_OPEN]],
-        "ended": [order_row(item, {}, seen, now) for item in ended.order_by("-finished_at")[:SHOWN_ENDED]],
+        "actions": [action_row(action, drains, seen, now) for action in state.actions[:SHOWN_OPEN]],
+        "ended": [action_row(item, {}, seen, now) for item in ended.order_by("-finished_at")[:SHOWN_ENDED]],
         "watched": watched({engine.pk: engine for engine in engines}, seen, now),
         "plans": [_plan_row(record, now) for record in _plans(pool)],
         "roles": roles,
@@ -77,7 +77,7 @@ def tiles(
     ahead_s = settings.warm_up_s + settings.window_s
     short = counts["running"] < counts["desired"]
     return [
-        _tile("Desired", str(counts["desired"]), "engines", f"{count(counts['ordered'], 'action')} open"),
+        _tile("Desired", str(counts["desired"]), "engines", f"{count(counts['open_actions'], 'action')} open"),
         _tile("Running", str(counts["running"]), "engines", "fewer than desired" if short else "as desired"),
         _tile(
             "Failed",

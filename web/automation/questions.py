@@ -16,7 +16,7 @@ from controlplane.fleet.models.engine import DesiredState, Engine
 from controlplane.fleet.models.pool import ActuatorKind, Pool
 from controlplane.platform.field_problems import FieldProblem
 from controlplane.platform.format import count, sentence
-from web.automation.words import TITLES, change_words, order_words
+from web.automation.words import TITLES, action_words, change_words
 from web.shell.form_field import NUMBER, SELECT, FieldOption, FormField, filled, general_problem
 
 WHY = FormField("why", "Why", help="Optional; for the audit.", limit=200)
@@ -59,7 +59,7 @@ def ask(pool: Pool, do: str, query: Mapping[str, str], now: datetime) -> Automat
     if do == "follow":
         return _follow(pool, query.get("job", ""), now)
     if do in ("confirm", "withdraw"):
-        return _of_order(pool, do, query.get("order", ""))
+        return _of_action(pool, do, query.get("action", ""))
     if do in ("quarantine", "trust"):
         return _of_engine(pool, do, query.get("engine", ""))
     return None
@@ -172,25 +172,25 @@ def _follow(pool: Pool, job: str, now: datetime) -> AutomationQuestion | None:
     )
 
 
-def _of_order(pool: Pool, do: str, key: str) -> AutomationQuestion | None:
-    order = EngineAction.objects.filter(pool=pool, key=key[:64], state__in=OPEN_STATES).first()
-    if order is None:
+def _of_action(pool: Pool, do: str, key: str) -> AutomationQuestion | None:
+    action = EngineAction.objects.filter(pool=pool, key=key[:64], state__in=OPEN_STATES).first()
+    if action is None:
         return None
-    words = order_words(order.kind, order.role if order.role != "mixed" else "", order.engine_name)
-    address = reverse(f"automation-action-{do}", args=[pool.slug, order.key])
+    words = action_words(action.kind, action.role if action.role != "mixed" else "", action.engine_name)
+    address = reverse(f"automation-action-{do}", args=[pool.slug, action.key])
     if do == "confirm":
         effects: tuple[tuple[str, str], ...] = (
             ("Action", words),
             (
                 "Then",
                 "the action ends when the engine serves"
-                if order.kind == "start"
+                if action.kind == "start"
                 else "the engine is removed or changes its role",
             ),
         )
         return AutomationQuestion(f"{words}: done?", "Mark done", address, effects)
-    back = "returns to service" if order.kind != "start" and order.engine_name else "is not started"
-    subject = order.engine_name or "the engine"
+    back = "returns to service" if action.kind != "start" and action.engine_name else "is not started"
+    subject = action.engine_name or "the engine"
     effects = (("Action", words), (subject[:1].upper() + subject[1:], back))
     return AutomationQuestion("Cancel the action?", "Cancel action", address, effects)
 

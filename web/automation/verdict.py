@@ -9,7 +9,7 @@ from controlplane.automation.reading import PoolAutomationState
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.format import count, moment
 from web.automation.cards import AutomationCard
-from web.automation.words import order_words
+from web.automation.words import action_words
 
 
 def verdict(pool: Pool, state: PoolAutomationState, cards: Sequence[AutomationCard], now: datetime) -> tuple[str, str]:
@@ -24,10 +24,10 @@ def verdict(pool: Pool, state: PoolAutomationState, cards: Sequence[AutomationCa
         return (f"{failed} failed.", _sizes(state))
     if state.override_until is not None:
         return ("Engine count fixed.", _sizes(state))
-    if state.orders:
-        first = state.orders[0]
-        does = order_words(first.kind, first.role if first.role != "mixed" else "", first.engine_name)
-        more = f" and {count(len(state.orders) - 1, 'more action')}" if len(state.orders) > 1 else ""
+    if state.actions:
+        first = state.actions[0]
+        does = action_words(first.kind, first.role if first.role != "mixed" else "", first.engine_name)
+        more = f" and {count(len(state.actions) - 1, 'more action')}" if len(state.actions) > 1 else ""
         return ("Changing.", f"{does}{more}. {_sizes(state)}")
     advice = [card for card in cards if card.mode == "Advises" and not card.idle]
     if advice:

@@ -1,4 +1,4 @@
-"""How automations, their plans and their orders read on the Automation pages."""
+"""How automations, their plans and their actions read on the Automation pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MODES = {
     "override": ("Overridden", "draining"),
 }
 """Mode in force → word and state shape."""
-ORDER_STATES = {
+ACTION_STATES = {
     ActionState.WANTED: ("Pending", "starting"),
     ActionState.DRAINING: ("Draining", "draining"),
     ActionState.SENT: ("In progress", "starting"),
@@ -48,7 +48,7 @@ def change_words(job: str, plan: Mapping[str, Any], names: Mapping[str, str]) ->
     if job == "prefill_decode":
         return ", ".join(
             f"change {names.get(item['engine_id'], item['engine_id'])} to {item['after']}"
-            for item in plan.get("flips", ())
+            for item in plan.get("role_changes", ())
         )
     if job == "rebalance":
         return _rebalance_words(plan)
@@ -87,8 +87,8 @@ def _health_words(plan: Mapping[str, Any], names: Mapping[str, str]) -> str:
     return " and ".join(f"{verb} {some_names(engines, _NAMED)}" for verb, engines in parts)
 
 
-def order_words(kind: str, role: str, name: str) -> str:
-    """Return the action that an order asks for."""
+def action_words(kind: str, role: str, name: str) -> str:
+    """Return what an action does, in words."""
     if kind == ActionKind.START:
         return f"Start {name}" if name else f"Start {_an(role)} engine"
     if kind == ActionKind.STOP:

@@ -23,7 +23,7 @@ from web.live.scope import scope_of
 from web.live.verdict import FleetVerdict
 from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
-from web.shell.seen_pools import seen_pools
+from web.shell.shown_pools import shown_pools
 
 TILES = ("On time", "TTFT p50, p90", "Hit rate, reported", "Load CV", "Requests", "Queued requests")
 """Labels of the first paint; the live feed adds SLO and pool to them."""
@@ -43,7 +43,7 @@ def fleet(request: HttpRequest) -> HttpResponse:
     actor = console_actor(request)
     feed, scope = fleet_feed(), scope_of(actor)
     region = _region_words(feed.seen(scope))
-    pools = seen_pools(actor)
+    pools = shown_pools(actor)
     limits = {pool.slug: limit for pool in pools if (limit := _cv_limit(pool)) is not None}
     context = shell_context(
         request,

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from controlplane.fleet.models.pool import Pool
-from controlplane.history.cache_locality.intake import PoolWord, cache_locality_intake
+from controlplane.history.cache_locality.intake import PoolCacheReport, cache_locality_intake
 from controlplane.history.cache_locality.rings import engine_id_of
 from controlplane.platform.format import count, span
 from web.history.cache_locality_hits import hits_finding, hits_picture, pool_hits
@@ -20,7 +20,7 @@ from web.history.cache_locality_rings import rings_picture
 from web.history.cache_locality_ttft import WINDOWS, ttft_picture
 from web.shell.console_request import asked, console_actor, with_query
 from web.shell.frame import shell_context
-from web.shell.seen_pools import seen_pool, seen_pools
+from web.shell.shown_pools import shown_pool, shown_pools
 
 DEFAULTS = {"window": "5"}
 
@@ -29,7 +29,7 @@ DEFAULTS = {"window": "5"}
 def cache_locality(request: HttpRequest) -> HttpResponse:
     """Show one row per pool: its placement, its hottest prefix, and how accurate the indices of its engines are."""
     now, intake = time.time(), cache_locality_intake()
-    rows = [_row(pool, intake.of(pool.slug, now)) for pool in seen_pools(console_actor(request))]
+    rows = [_row(pool, intake.of(pool.slug, now)) for pool in shown_pools(console_actor(request))]
     return render(request, "history/cache_locality.html", shell_context(request, page="Cache locality", rows=rows))
 
 
@@ -37,11 +37,11 @@ def cache_locality(request: HttpRequest) -> HttpResponse:
 def cache_locality_pool(request: HttpRequest, slug: str) -> HttpResponse:
     """Show one pool's rings, prefixes, parts of TTFT and hits; with `?fragment` only the parts that change."""
     actor = console_actor(request)
-    pool, now = seen_pool(actor, slug), time.time()
+    pool, now = shown_pool(actor, slug), time.time()
     asked_for = {name: asked(request, name, 64) for name in ("without", "prefix", "window")}
     if asked_for["window"] not in WINDOWS:
         asked_for["window"] = DEFAULTS["window"]
-    word = cache_locality_intake().of(pool.slug, now)
+    report = cache_locality_intake().of(pool.slug, now)
     here = reverse("cache-locality-pool", args=[pool.slug])
     chosen = {name: value for name, value in asked_for.items() if value != DEFAULTS.get(name)}
 
@@ -53,21 +53,21 @@ def cache_locality_pool(request: HttpRequest, slug: str) -> HttpResponse:
         request,
         page="Cache locality",
         pool=pool,
-        word=word,
+        report=report,
         fragment=link(fragment="1"),
-        **(pool_pictures(word, asked_for, link, now) if word is not None else {}),
+        **(pool_pictures(report, asked_for, link, now) if report is not None else {}),
     )
     if "fragment" in request.GET:
         return render(request, "history/cache_locality_live.html", context)
-    context["pools"] = seen_pools(actor)
+    context["pools"] = shown_pools(actor)
     return render(request, "history/cache_locality_pool.html", context)
 
 
-def pool_pictures(word: PoolWord, asked_for: dict[str, str], link: Link, now: float) -> dict[str, Any]:
+def pool_pictures(report: PoolCacheReport, asked_for: dict[str, str], link: Link, now: float) -> dict[str, Any]:
     """Return the context of the parts that change."""
-    locality = word.pool
+    locality = report.pool
     gone = engine_id_of(locality, asked_for["without"])
-    rings = rings_picture(word, gone if gone in locality.accepting and locality.rings is not None else "", link)
+    rings = rings_picture(report, gone if gone in locality.accepting and locality.rings is not None else "", link)
     return {
         "finding": " ".join(filter(None, (hits_finding(locality), prefix_finding(locality), rings["finding"]))),
         "seen": f"{count(locality.requests, 'request')} of the last {span(locality.span_s)}"
@@ -83,10 +83,10 @@ def pool_pictures(word: PoolWord, asked_for: dict[str, str], link: Link, now: fl
     }
 
 
-def _row(pool: Pool, word: PoolWord | None) -> dict[str, Any]:
-    if word is None:
+def _row(pool: Pool, report: PoolCacheReport | None) -> dict[str, Any]:
+    if report is None:
         return {"pool": pool, "locality": None}
-    locality = word.pool
+    locality = report.pool
     hottest = max(
         (prefix for prefix in locality.prefixes), key=lambda item: (item.level == 0, item.requests), default=None
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from controlplane.history.cache_locality.intake import PoolWord
+from controlplane.history.cache_locality.intake import PoolCacheReport
 from controlplane.history.cache_locality.rings import RingLine, rings_reading
 from controlplane.platform.format import count, percent
 from gateway.contracts.cache_locality_sample import PoolCacheLocality
@@ -23,9 +23,9 @@ _RADII = (106, 84, 66, 50)
 _NAMES = ("Outer ring", "Inner ring")
 
 
-def rings_picture(word: PoolWord, without: str, link: Link) -> dict[str, Any]:
+def rings_picture(report: PoolCacheReport, without: str, link: Link) -> dict[str, Any]:
     """Return what the panel shows; `without` is the id of an engine on the rings, or empty."""
-    locality, reading = word.pool, rings_reading(word, without)
+    locality, reading = report.pool, rings_reading(report, without)
     shares, lines = reading.shares, reading.lines
     chosen = next((line.name for line in lines if line.engine_id == without), "")
     ideal = shares.ideal if shares is not None else 1 / max(1, len(locality.accepting))

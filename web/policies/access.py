@@ -7,7 +7,7 @@ from django.urls import reverse
 
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.policy_version import PolicyVersion
-from controlplane.policies.reading import PolicyStanding, policy_of, version_of
+from controlplane.policies.reading import PolicyAccess, policy_of, version_of
 from web.shell.console_request import console_actor, row_number
 from web.shell.no_role import lacks_role
 
@@ -18,7 +18,7 @@ PRECONDITION_FAILED = 412
 CONFLICT = 409
 
 
-def opened(request: HttpRequest, slug: str) -> PolicyStanding:
+def opened(request: HttpRequest, slug: str) -> PolicyAccess:
     """Return the policy; 404 where it does not exist or is outside the person's pools."""
     try:
         return policy_of(console_actor(request), slug)
@@ -31,13 +31,13 @@ def version_number(text: str | None) -> int | None:
     return row_number(text, 9)
 
 
-def version_named(state: PolicyStanding, text: str | None) -> PolicyVersion | None:
+def version_named(state: PolicyAccess, text: str | None) -> PolicyVersion | None:
     """Return the version that an address or a form names by its number; None where there is none."""
     number = version_number(text)
     return version_of(state.policy, number) if number is not None else None
 
 
-def known_version(state: PolicyStanding, text: str | None) -> PolicyVersion:
+def known_version(state: PolicyAccess, text: str | None) -> PolicyVersion:
     """Return the version that an address or a form names by its number; 404 where there is none."""
     version = version_named(state, text)
     if version is None:
@@ -45,6 +45,6 @@ def known_version(state: PolicyStanding, text: str | None) -> PolicyVersion:
     return version
 
 
-def rejected(request: HttpRequest, state: PolicyStanding, reason: str = NEEDS_OPERATOR) -> HttpResponse:
+def rejected(request: HttpRequest, state: PolicyAccess, reason: str = NEEDS_OPERATOR) -> HttpResponse:
     """Return a 403 with the missing role; nothing was changed."""
     return lacks_role(request, "Policies", reason, reverse("policy", args=[state.policy.slug]))

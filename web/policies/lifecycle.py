@@ -14,7 +14,7 @@ from controlplane.platform.roles import NotAllowedError
 from controlplane.policies.approvals import CannotApproveError, approve, withdraw_approval
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.publish import change_policy
-from controlplane.policies.reading import PolicyStanding
+from controlplane.policies.reading import PolicyAccess
 from controlplane.policies.scheduled_publishes import ScheduleError, cancel_schedule, waiting_schedule
 from web.policies.access import CONFLICT, PRECONDITION_FAILED, known_version, opened, rejected, version_number
 from web.policies.editor.draft_form import form_of_version
@@ -82,6 +82,6 @@ def _decided(request: HttpRequest, slug: str, decide: Callable[..., object]) -> 
 
 
 def _said(
-    request: HttpRequest, state: PolicyStanding, said: str, status: int, version: PolicyVersion | None = None
+    request: HttpRequest, state: PolicyAccess, said: str, status: int, version: PolicyVersion | None = None
 ) -> HttpResponse:
     return render_editor(request, state, form_of_version(state.live, version), said=said, status=status)

@@ -14,7 +14,7 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.platform.format import NARROW_SPACE, UNKNOWN, count, or_dash, rate, setting
 from controlplane.policies.document.text import completed
 from controlplane.policies.models.policy_version import PolicyVersion
-from controlplane.policies.reading import PolicyStanding, open_drafts, policies_of
+from controlplane.policies.reading import PolicyAccess, open_drafts, policies_of
 from controlplane.policies.upgrade import baseline_note, reading_problem
 from gateway.contracts.fleet_sample import FleetSample, PoolSample
 from web.live.feed import fleet_feed
@@ -49,7 +49,7 @@ def policies(request: HttpRequest) -> HttpResponse:
 
 
 def _row(
-    state: PolicyStanding, pool: Pool | None, sample: FleetSample | None, drafts: list[PolicyVersion], now: datetime
+    state: PolicyAccess, pool: Pool | None, sample: FleetSample | None, drafts: list[PolicyVersion], now: datetime
 ) -> dict[str, Any]:
     """Return one pool under its policy; a policy without pools has one row too."""
     live = state.live
@@ -100,7 +100,7 @@ def _window_words(
     return f"last {window_s:.0f}{NARROW_SPACE}s, of which {max(age_s, 0):.0f}{NARROW_SPACE}s with v{live}"
 
 
-def _summary(states: list[PolicyStanding], waiting: int) -> str:
+def _summary(states: list[PolicyAccess], waiting: int) -> str:
     pools = sum(len(state.visible) for state in states)
     kinds = count(len(states), "policy", "policies")
     drafts = f"{count(waiting, 'draft')} not live" if waiting else "no drafts"

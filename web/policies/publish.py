@@ -16,7 +16,7 @@ from controlplane.policies.document.problems import InvalidPolicyError
 from controlplane.policies.document.text import completed
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.publish import StalePolicyError, publish_version, roll_back
-from controlplane.policies.reading import PolicyStanding
+from controlplane.policies.reading import PolicyAccess
 from controlplane.policies.scheduled_publishes import ScheduleError, schedule_publish
 from web.policies.access import (
     CONFLICT,
@@ -61,7 +61,7 @@ def publish(request: HttpRequest, slug: str) -> HttpResponse:
     return (_scheduled if question.when == LATER else _published_now)(request, state, question)
 
 
-def _published_now(request: HttpRequest, state: PolicyStanding, question: ConfirmDialog) -> HttpResponse:
+def _published_now(request: HttpRequest, state: PolicyAccess, question: ConfirmDialog) -> HttpResponse:
     version, slug = question.version, state.policy.slug
     # The watch must receive samples before the version arrives, or its time of arrival is unknown.
     version_watch()
@@ -75,7 +75,7 @@ def _published_now(request: HttpRequest, state: PolicyStanding, question: Confir
     return _published(slug, version)
 
 
-def _as_answered(request: HttpRequest, state: PolicyStanding, version: PolicyVersion) -> ConfirmDialog:
+def _as_answered(request: HttpRequest, state: PolicyAccess, version: PolicyVersion) -> ConfirmDialog:
     """Return the question with the answers that were filled in."""
     second = second_person(state, version, console_actor(request))
     question = publish_question(state, version, second=second)
@@ -83,7 +83,7 @@ def _as_answered(request: HttpRequest, state: PolicyStanding, version: PolicyVer
     return replace(question, when=when, at=request.POST.get("at", question.at)[:40])
 
 
-def _scheduled(request: HttpRequest, state: PolicyStanding, question: ConfirmDialog) -> HttpResponse:
+def _scheduled(request: HttpRequest, state: PolicyAccess, question: ConfirmDialog) -> HttpResponse:
     """Store the scheduled publish, and redirect to the draft, whose page shows it."""
     version, slug = question.version, state.policy.slug
     at = read_moment(question.at)
@@ -102,7 +102,7 @@ def _scheduled(request: HttpRequest, state: PolicyStanding, question: ConfirmDia
     return redirect(with_query(reverse("policy", args=[slug]), draft=version.number))
 
 
-def _asked_again(request: HttpRequest, state: PolicyStanding, question: ConfirmDialog, status: int) -> HttpResponse:
+def _asked_again(request: HttpRequest, state: PolicyAccess, question: ConfirmDialog, status: int) -> HttpResponse:
     form = form_of_version(state.live, question.version if question.kind == PUBLISH else None)
     return render_editor(request, state, form, question=question, status=status)
 
@@ -151,7 +151,7 @@ def _published(slug: str, version: PolicyVersion) -> HttpResponse:
     return redirect(with_query(reverse("policy", args=[slug]), published=version.number))
 
 
-def _asked(request: HttpRequest, slug: str) -> tuple[PolicyStanding, PolicyVersion]:
+def _asked(request: HttpRequest, slug: str) -> tuple[PolicyAccess, PolicyVersion]:
     """Return the policy and the version of the question."""
     state = opened(request, slug)
     return state, known_version(state, request.POST.get("version"))

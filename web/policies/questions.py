@@ -13,7 +13,7 @@ from controlplane.policies.approvals import approvals_of, who_may_approve, why_n
 from controlplane.policies.document.merge import changes_between
 from controlplane.policies.document.text import completed
 from controlplane.policies.models.policy_version import PolicyVersion
-from controlplane.policies.reading import PolicyStanding
+from controlplane.policies.reading import PolicyAccess
 from gateway.contracts.fleet_sample import FleetSample
 from web.live.feed import fleet_feed
 from web.policies.schedule_words import suggested
@@ -64,7 +64,7 @@ class ConfirmDialog:
     """Why the answer was rejected, where no field is at fault."""
 
 
-def word_to_type(state: PolicyStanding, engines: int) -> str:
+def word_to_type(state: PolicyAccess, engines: int) -> str:
     """Return the word that confirms a change of what is live: the pool's slug, or the policy's where it has several
     pools.
 
@@ -76,7 +76,7 @@ def word_to_type(state: PolicyStanding, engines: int) -> str:
 
 
 def publish_question(
-    state: PolicyStanding, version: PolicyVersion, *, second: SecondPerson | None = None
+    state: PolicyAccess, version: PolicyVersion, *, second: SecondPerson | None = None
 ) -> ConfirmDialog:
     """Return the question whether a draft should go live."""
     engines = ready_engines(state.pools)
@@ -100,7 +100,7 @@ def publish_question(
     )
 
 
-def second_person(state: PolicyStanding, version: PolicyVersion, actor: Actor) -> SecondPerson | None:
+def second_person(state: PolicyAccess, version: PolicyVersion, actor: Actor) -> SecondPerson | None:
     """Return the state of approvals of the version; None where none is required and none was given."""
     given = approvals_of([version])[version.pk]
     needed = state.policy.needs_approval and not given
@@ -113,7 +113,7 @@ def second_person(state: PolicyStanding, version: PolicyVersion, actor: Actor) -
     return SecondPerson(needed, words, may, own)
 
 
-def roll_back_question(state: PolicyStanding, version: PolicyVersion) -> ConfirmDialog:
+def roll_back_question(state: PolicyAccess, version: PolicyVersion) -> ConfirmDialog:
     """Return the question whether an older version should go live again, as a copy with a new number."""
     engines = ready_engines(state.pools)
     word = word_to_type(state, engines)
@@ -147,14 +147,14 @@ def mistyped(question: ConfirmDialog, typed: str) -> ConfirmDialog | None:
     return replace(question, typed=typed[:64], problem=problem) if problem else None
 
 
-def reach_words(state: PolicyStanding) -> str:
+def reach_words(state: PolicyAccess) -> str:
     """Return where the policy is in force: its pool, or how many of them."""
     if len(state.pools) == 1:
         return state.pools[0].name
     return f"{state.policy.name}, {count(len(state.pools), 'pool')}"
 
 
-def traffic_words(state: PolicyStanding, engines: int) -> str:
+def traffic_words(state: PolicyAccess, engines: int) -> str:
     """Return the traffic that the policy routes: 8 engines, 9.4 requests/s."""
     sample = fleet_feed().latest
     requests = _requests_per_s(state, sample)
@@ -162,19 +162,19 @@ def traffic_words(state: PolicyStanding, engines: int) -> str:
     return f"{count(engines, 'engine')}, {traffic}"
 
 
-def _effects(state: PolicyStanding, engines: int) -> tuple[str, ...]:
+def _effects(state: PolicyAccess, engines: int) -> tuple[str, ...]:
     return (
         f"{traffic_words(state, engines)}; takes effect in about 2{NARROW_SPACE}s.",
         "Requests already decided keep their version.",
     )
 
 
-def _requests_per_s(state: PolicyStanding, sample: FleetSample | None) -> float | None:
+def _requests_per_s(state: PolicyAccess, sample: FleetSample | None) -> float | None:
     slugs = {pool.slug for pool in state.pools}
     rates = [pool.requests_per_s for pool in sample.pools if pool.pool_id in slugs] if sample else []
     return sum(rates) if rates else None
 
 
-def _changes(state: PolicyStanding, version: PolicyVersion) -> tuple[ChangeLine, ...]:
+def _changes(state: PolicyAccess, version: PolicyVersion) -> tuple[ChangeLine, ...]:
     live = completed(state.live.document if state.live else {})
     return tuple(change_lines(changes_between(live, completed(version.document))))

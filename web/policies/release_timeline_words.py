@@ -9,7 +9,7 @@ from datetime import datetime
 from django.urls import reverse
 
 from controlplane.platform.format import Moment, moment_of
-from controlplane.policies.reading import PolicyStanding
+from controlplane.policies.reading import PolicyAccess
 from controlplane.policies.release_timeline import (
     APPROVED,
     DONE,
@@ -78,7 +78,7 @@ class ShownStep:
 
 def strip_of(
     release_timeline: Sequence[TimelineStep],
-    state: PolicyStanding,
+    state: PolicyAccess,
     number: int,
     now: datetime,
     *,
@@ -100,7 +100,7 @@ def strip_of(
     return tuple(shown)
 
 
-def _trial(step: TimelineStep, state: PolicyStanding, number: int, now: datetime, canary_runs: bool) -> ShownStep:
+def _trial(step: TimelineStep, state: PolicyAccess, number: int, now: datetime, canary_runs: bool) -> ShownStep:
     """Return a way of trying the draft, with the link that starts it where that is possible now."""
     shown = _shown(step, now, step.address, "")
     possible = {

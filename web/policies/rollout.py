@@ -10,7 +10,7 @@ from typing import Any
 
 from controlplane.platform.format import NARROW_SPACE
 from controlplane.platform.live_fleet.samples import fleet_samples
-from controlplane.policies.reading import PolicyStanding, version_of
+from controlplane.policies.reading import PolicyAccess, version_of
 from gateway.contracts.fleet_sample import FleetSample
 
 
@@ -70,7 +70,7 @@ def version_watch() -> VersionWatch:
     return watch
 
 
-def reach_of(state: PolicyStanding, number: int) -> dict[str, Any] | None:
+def reach_of(state: PolicyAccess, number: int) -> dict[str, Any] | None:
     """Return whether version `number` runs everywhere, and the sentence about it; None where it never was live."""
     version = state.live if state.live_number == number else version_of(state.policy, number)
     if version is None or version.published_at is None:

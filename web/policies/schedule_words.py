@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from controlplane.platform.format import relative
 from controlplane.policies.models.scheduled_publish import ScheduledPublish, ScheduleState
-from controlplane.policies.reading import PolicyStanding
+from controlplane.policies.reading import PolicyAccess
 
 NO_TIME = "Enter date and time in UTC, for example 2027-01-31T09:00."
 SHOWN_FOR = timedelta(days=2)
@@ -41,7 +41,7 @@ def suggested(now: datetime) -> str:
     return f"{(now + timedelta(minutes=75)).astimezone(UTC).replace(minute=0):%Y-%m-%dT%H:%M}"
 
 
-def schedule_line(schedule: ScheduledPublish | None, state: PolicyStanding, now: datetime) -> ScheduleLine | None:
+def schedule_line(schedule: ScheduledPublish | None, state: PolicyAccess, now: datetime) -> ScheduleLine | None:
     """Return the pending publish, and for a while one that failed; None where there is neither."""
     if schedule is None:
         return None

@@ -9,7 +9,7 @@ from typing import Any
 from controlplane.policies.document.merge import changes_between
 from controlplane.policies.document.text import completed
 from controlplane.policies.models.policy_version import PolicyVersion
-from controlplane.policies.reading import RAIL_LENGTH, PolicyStanding
+from controlplane.policies.reading import RAIL_LENGTH, PolicyAccess
 from web.policies.words import change_summary, version_facts
 
 LIVE, PUBLISHED, DRAFT, PASSED = "live", "published", "draft", "passed"
@@ -17,7 +17,7 @@ LIVE, PUBLISHED, DRAFT, PASSED = "live", "published", "draft", "passed"
 
 
 def rail_of(
-    state: PolicyStanding, versions: Sequence[PolicyVersion], now: datetime, *, opened: int | None = None
+    state: PolicyAccess, versions: Sequence[PolicyVersion], now: datetime, *, opened: int | None = None
 ) -> dict[str, Any]:
     """Return the rail of these versions, which come newest first."""
     shown = versions[:RAIL_LENGTH]

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from controlplane.platform.format import NARROW_SPACE, NO_BREAK_SPACE, UNKNOWN, moment_of, some_names
-from controlplane.policies.document.merge import MergedPlace
+from controlplane.policies.document.merge import ChangedEntry
 from controlplane.policies.document.paths import value_at
 from controlplane.policies.document.schema import (
     Absent,
@@ -61,7 +61,7 @@ def version_facts(version: PolicyVersion | None, now: datetime) -> dict[str, Any
     }
 
 
-def change_lines(changes: Iterable[MergedPlace]) -> list[ChangeLine]:
+def change_lines(changes: Iterable[ChangedEntry]) -> list[ChangeLine]:
     """Return each change with its title, its old value and its new one."""
     lines = []
     for change in changes:
@@ -72,7 +72,7 @@ def change_lines(changes: Iterable[MergedPlace]) -> list[ChangeLine]:
     return lines
 
 
-def change_summary(changes: Iterable[MergedPlace]) -> str:
+def change_summary(changes: Iterable[ChangedEntry]) -> str:
     """Return changes in one line: TTFT objective 5 → 2, Queue order fifo → late_last and 2 more."""
     return some_names([f"{line.title} {line.was} → {line.now}" for line in change_lines(changes)], _LISTED_CHANGES)
 

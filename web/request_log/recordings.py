@@ -36,7 +36,7 @@ from web.shell.form_field import SELECT, FieldOption, FormField, filled, general
 from web.shell.frame import shell_context
 from web.shell.no_role import lacks_role
 from web.shell.rejection import FormRejection, attempted
-from web.shell.seen_pools import chosen_pool, needed_role, operated_pools
+from web.shell.shown_pools import chosen_pool, needed_role, operated_pools
 
 ADDRESS = "/trials/recordings"
 WINDOW, UPLOAD = "window", "upload"

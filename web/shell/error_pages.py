@@ -71,7 +71,7 @@ _BUSY = (
 
 _SERVES_ON = "Requests are still routed: gateways need no database. Nothing was changed, and no restart is needed. "
 _REVOKE = (
-    "To revoke an API key now, use its page under Access, or manage.py revoke-key; both work without the database."
+    "To revoke an API key now, use its page under Access, or manage.py revoke_key; both work without the database."
 )
 _SAID = {
     Cause.AWAY: ("The database does not answer", _AWAY),

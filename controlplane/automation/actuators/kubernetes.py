@@ -1,8 +1,8 @@
 """Starts and stops engines as replicas of a StatefulSet, through its scale subresource.
 
 Replicas are numbered, and scaling down ends the highest number: so an engine is named after its pod, and a StatefulSet
-shrinks from its end. Each order stores its wanted scale before any patch, and patches with the resource version that it
-read: repeating it, or two at once, has one effect.
+shrinks from its end. Each action stores its wanted scale before any patch, and patches with the resource version that
+it read: repeating it, or two at once, has one effect.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WANTED = "replicas"
 class KubernetesActuator(Actuator):
     """StatefulSets of one namespace, one per role."""
 
-    can_flip = False
+    can_change_role = False
 
     def __init__(self, settings: KubernetesSettings, apps: client.AppsV1Api | None = None) -> None:
         """Act on the cluster of `apps`; None: the one of the kubeconfig or of the pod's own account."""
@@ -44,17 +44,17 @@ class KubernetesActuator(Actuator):
         self._given = apps
 
     @override
-    def start(self, order: EngineAction) -> ActuatorAnswer:
+    def start(self, action: EngineAction) -> ActuatorAnswer:
         """Scale the role's StatefulSet up by one; the new pod's number names the engine."""
-        name = self._set_of(order.role)
-        if WANTED in order.actuator_state:
-            ordinal = int(order.actuator_state[WANTED]) - 1
+        name = self._set_of(action.role)
+        if WANTED in action.actuator_state:
+            ordinal = int(action.actuator_state[WANTED]) - 1
             self._scale(name, ordinal + 1, up=True)
             return ActuatorAnswer(
                 ActionProgress.UNDER_WAY, f"pod {name}-{ordinal} starts", engine=self._engine(name, ordinal)
             )
-        # Stored before the patch: a repetition, and other orders, must know the scale that this one wants.
-        wanted = self._next_replicas(name, order)
+        # Stored before the patch: a repetition, and other actions, must know the scale that this one wants.
+        wanted = self._next_replicas(name, action)
         return ActuatorAnswer(
             ActionProgress.UNDER_WAY,
             f"StatefulSet {name} scales to {count(wanted, 'replica')}",
@@ -62,18 +62,18 @@ class KubernetesActuator(Actuator):
         )
 
     @override
-    def undo(self, order: EngineAction) -> ActuatorAnswer:
-        """Scale back by the one replica that this order added, if it is the last and is not registered."""
-        if WANTED not in order.actuator_state:
+    def undo(self, action: EngineAction) -> ActuatorAnswer:
+        """Scale back by the one replica that this action added, if it is the last and is not registered."""
+        if WANTED not in action.actuator_state:
             return ActuatorAnswer(ActionProgress.IN_EFFECT)
-        name, wanted = self._set_of(order.role), int(order.actuator_state[WANTED])
+        name, wanted = self._set_of(action.role), int(action.actuator_state[WANTED])
         pod, replicas = f"{name}-{wanted - 1}", self._read(name).spec.replicas or 0
         if replicas < wanted:
             return ActuatorAnswer(ActionProgress.IN_EFFECT, f"pod {pod} is gone")
-        if Engine.objects.filter(pool=order.pool, name=pod).exclude(pk=order.engine_id).exists():
+        if Engine.objects.filter(pool=action.pool, name=pod).exclude(pk=action.engine_id).exists():
             return ActuatorAnswer(ActionProgress.IN_EFFECT, f"pod {pod} stays: it is registered")
         if replicas > wanted:
-            if any(above > wanted for above in self._wanted_by_others(order, OPEN_STATES)):
+            if any(above > wanted for above in self._wanted_by_others(action, OPEN_STATES)):
                 return ActuatorAnswer(
                     ActionProgress.UNDER_WAY,
                     f"pod {pod} can stop only after the pods above it, which are still starting",
@@ -85,9 +85,9 @@ class KubernetesActuator(Actuator):
         return ActuatorAnswer(ActionProgress.IN_EFFECT, f"StatefulSet {name} is back at {count(wanted - 1, 'replica')}")
 
     @override
-    def stop(self, order: EngineAction) -> ActuatorAnswer:
+    def stop(self, action: EngineAction) -> ActuatorAnswer:
         """Scale the engine's StatefulSet down by one if its pod is the last; else wait until it is."""
-        name, ordinal = self._pod_of(order)
+        name, ordinal = self._pod_of(action)
         replicas = self._read(name).spec.replicas or 0
         if replicas <= ordinal:
             return ActuatorAnswer(ActionProgress.IN_EFFECT, f"pod {name}-{ordinal} is gone")
@@ -100,27 +100,29 @@ class KubernetesActuator(Actuator):
         return ActuatorAnswer(ActionProgress.IN_EFFECT, f"StatefulSet {name} has {count(ordinal, 'replica')}")
 
     @override
-    def flip(self, order: EngineAction) -> ActuatorAnswer:
+    def change_role(self, action: EngineAction) -> ActuatorAnswer:
         """Reject: a pod keeps the role of its StatefulSet."""
         raise RejectedActionError("A pod keeps the role of its StatefulSet. Stop it and start one of the other role.")
 
-    def _next_replicas(self, name: str, order: EngineAction) -> int:
-        """Return the scale that this order wants: that of a pod left by an earlier start, or one more."""
+    def _next_replicas(self, name: str, action: EngineAction) -> int:
+        """Return the scale that this action wants: that of a pod left by an earlier start, or one more."""
         replicas = self._read(name).spec.replicas or 0
-        wanted = self._wanted_by_others(order, OPEN_STATES)
-        registered = set(Engine.objects.filter(pool=order.pool).values_list("name", flat=True))
+        wanted = self._wanted_by_others(action, OPEN_STATES)
+        registered = set(Engine.objects.filter(pool=action.pool).values_list("name", flat=True))
         # A failed start leaves its pod where others are above it (undo); the next start takes that pod.
         left = {
             wanted_by_other
-            for wanted_by_other in self._wanted_by_others(order, (ActionState.FAILED,)) - wanted
+            for wanted_by_other in self._wanted_by_others(action, (ActionState.FAILED,)) - wanted
             if wanted_by_other <= replicas and f"{name}-{wanted_by_other - 1}" not in registered
         }
         return min(left) if left else max([replicas, *wanted]) + 1
 
-    def _wanted_by_others(self, order: EngineAction, states: Collection[str]) -> set[int]:
-        """Return the scales that other starts of the order's role wanted."""
-        others = EngineAction.objects.filter(pool=order.pool, kind=ActionKind.START, role=order.role, state__in=states)
-        states_kept = others.exclude(pk=order.pk).values_list("actuator_state", flat=True)
+    def _wanted_by_others(self, action: EngineAction, states: Collection[str]) -> set[int]:
+        """Return the scales that other starts of the action's role wanted."""
+        others = EngineAction.objects.filter(
+            pool=action.pool, kind=ActionKind.START, role=action.role, state__in=states
+        )
+        states_kept = others.exclude(pk=action.pk).values_list("actuator_state", flat=True)
         return {int(item[WANTED]) for item in states_kept if WANTED in item}
 
     def _scale(self, name: str, replicas: int, *, up: bool) -> None:
@@ -178,11 +180,11 @@ class KubernetesActuator(Actuator):
         except KeyError:
             raise RejectedActionError(f"The actuator settings have no StatefulSet for {role} engines.") from None
 
-    def _pod_of(self, order: EngineAction) -> tuple[str, int]:
-        """Return the StatefulSet and number of the order's engine, which is named after its pod."""
-        name, _, ordinal = order.engine_name.rpartition("-")
+    def _pod_of(self, action: EngineAction) -> tuple[str, int]:
+        """Return the StatefulSet and number of the action's engine, which is named after its pod."""
+        name, _, ordinal = action.engine_name.rpartition("-")
         if name not in self._settings.stateful_sets.values() or not ordinal.isdigit():
-            raise RejectedActionError(f"{order.engine_name} is not a pod of this pool's StatefulSets.")
+            raise RejectedActionError(f"{action.engine_name} is not a pod of this pool's StatefulSets.")
         return name, int(ordinal)
 
     def _engine(self, name: str, ordinal: int) -> NewEngine:

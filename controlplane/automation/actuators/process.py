@@ -33,15 +33,15 @@ from routing.values.counted import count
 class ProcessActuator(Actuator):
     """Chooses names and ports; the supervisor does the rest."""
 
-    can_flip = True
+    can_change_role = True
 
     def __init__(self, limits: ProcessSettings) -> None:
         self._limits = limits
 
     @override
-    def start(self, order: EngineAction) -> ActuatorAnswer:
+    def start(self, action: EngineAction) -> ActuatorAnswer:
         """Return a new engine on free ports; its process starts once it is registered."""
-        mine = {engine.name for engine in order.pool.engines.all()}
+        mine = {engine.name for engine in action.pool.engines.all()}
         if len(mine) >= self._limits.max_engines:
             raise RejectedActionError(
                 f"The pool has {count(len(mine), 'engine')}; the actuator settings allow no more processes."
@@ -51,29 +51,29 @@ class ProcessActuator(Actuator):
         except NoFreePortError as error:
             raise RejectedActionError(str(error)) from error
         engine = NewEngine(
-            name=_free_name(mine), **engine_addresses(ports), supervised=True, kv_node=_least_used_node(order)
+            name=_free_name(mine), **engine_addresses(ports), supervised=True, kv_node=_least_used_node(action)
         )
         return ActuatorAnswer(ActionProgress.UNDER_WAY, "process is starting", engine=engine)
 
     @override
-    def undo(self, order: EngineAction) -> ActuatorAnswer:
+    def undo(self, action: EngineAction) -> ActuatorAnswer:
         """Do nothing: the process ends when its engine is forgotten."""
         return ActuatorAnswer(ActionProgress.IN_EFFECT)
 
     @override
-    def stop(self, order: EngineAction) -> ActuatorAnswer:
+    def stop(self, action: EngineAction) -> ActuatorAnswer:
         """Report that the engine may be forgotten, which ends its process."""
         return ActuatorAnswer(ActionProgress.IN_EFFECT, "process stopped")
 
     @override
-    def flip(self, order: EngineAction) -> ActuatorAnswer:
+    def change_role(self, action: EngineAction) -> ActuatorAnswer:
         """Report that the role may change, which restarts the process."""
-        return ActuatorAnswer(ActionProgress.IN_EFFECT, f"process restarts as a {order.role} engine")
+        return ActuatorAnswer(ActionProgress.IN_EFFECT, f"process restarts as a {action.role} engine")
 
 
-def _least_used_node(order: EngineAction) -> str:
+def _least_used_node(action: EngineAction) -> str:
     """Return the node manager that the fewest of the pool's engines name; empty: none is named."""
-    used = Counter(order.pool.engines.exclude(kv_node="").values_list("kv_node", flat=True))
+    used = Counter(action.pool.engines.exclude(kv_node="").values_list("kv_node", flat=True))
     return min(sorted(used), key=lambda name: used[name], default="")
 
 

@@ -22,34 +22,34 @@ CONFIRMED = "confirmed_by"
 class ManualActuator(Actuator):
     """Asks a person, and waits for the answer that controlplane.automation.engine_actions.confirm records."""
 
-    can_flip = True
+    can_change_role = True
 
     @override
-    def start(self, order: EngineAction) -> ActuatorAnswer:
+    def start(self, action: EngineAction) -> ActuatorAnswer:
         """Request one more engine; it counts once it is registered."""
         return ActuatorAnswer(
-            ActionProgress.UNDER_WAY, f"Start one {order.role} engine and register it in {order.pool.slug}."
+            ActionProgress.UNDER_WAY, f"Start one {action.role} engine and register it in {action.pool.slug}."
         )
 
     @override
-    def undo(self, order: EngineAction) -> ActuatorAnswer:
-        """Do nothing: the console shows that the order has ended."""
+    def undo(self, action: EngineAction) -> ActuatorAnswer:
+        """Do nothing: the console shows that the action has ended."""
         return ActuatorAnswer(ActionProgress.IN_EFFECT)
 
     @override
-    def stop(self, order: EngineAction) -> ActuatorAnswer:
+    def stop(self, action: EngineAction) -> ActuatorAnswer:
         """Request the engine's end."""
-        return _asked(order, f"{order.engine_name} is drained. Stop it, then confirm.")
+        return _asked(action, f"{action.engine_name} is drained. Stop it, then confirm.")
 
     @override
-    def flip(self, order: EngineAction) -> ActuatorAnswer:
+    def change_role(self, action: EngineAction) -> ActuatorAnswer:
         """Request the engine's restart in another role."""
-        return _asked(order, f"{order.engine_name} is drained. Restart it as a {order.role} engine, then confirm.")
+        return _asked(action, f"{action.engine_name} is drained. Restart it as a {action.role} engine, then confirm.")
 
 
-def _asked(order: EngineAction, says: str) -> ActuatorAnswer:
-    if order.actuator_state.get(CONFIRMED):
-        return ActuatorAnswer(ActionProgress.IN_EFFECT, f"done by {order.actuator_state[CONFIRMED]}")
+def _asked(action: EngineAction, says: str) -> ActuatorAnswer:
+    if action.actuator_state.get(CONFIRMED):
+        return ActuatorAnswer(ActionProgress.IN_EFFECT, f"done by {action.actuator_state[CONFIRMED]}")
     return ActuatorAnswer(ActionProgress.UNDER_WAY, says)
 
 

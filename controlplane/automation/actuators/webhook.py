@@ -1,6 +1,6 @@
 """Asks a service of the operator's to start and stop engines, by signed HTTP calls.
 
-Each call is a POST of JSON with the headers `Idempotency-Key` (the order's key, the same at each repetition) and
+Each call is a POST of JSON with the headers `Idempotency-Key` (the action's key, the same at each repetition) and
 `X-Headway-Signature: t=<unix seconds>,v1=<hex>`, where v1 is HMAC-SHA256 of `<t>.<body>` under the secret. The answer
 is `{"status": "done" | "under_way", "engine": {"name", "url", …}, "says": "…"}`, all of it optional: 200 without a
 status is done, 202 is under way, and the call is repeated until it is done. `cancel` states that the start under the
@@ -67,7 +67,7 @@ Post = Callable[[str, bytes, dict[str, str], float], tuple[int, bytes]]
 class WebhookActuator(Actuator):
     """One service behind one URL."""
 
-    can_flip = True
+    can_change_role = True
 
     def __init__(
         self, settings: WebhookSettings, *, post: Post | None = None, clock: Callable[[], float] = time.time
@@ -77,29 +77,29 @@ class WebhookActuator(Actuator):
         self._clock = clock
 
     @override
-    def start(self, order: EngineAction) -> ActuatorAnswer:
+    def start(self, action: EngineAction) -> ActuatorAnswer:
         """Request one more engine; without an address in the answer, wait until it is registered."""
-        return self._call("start", order)
+        return self._call("start", action)
 
     @override
-    def undo(self, order: EngineAction) -> ActuatorAnswer:
+    def undo(self, action: EngineAction) -> ActuatorAnswer:
         """Report that the start under this key is no longer wanted: the engine that it made may end."""
-        return self._call("cancel", order)
+        return self._call("cancel", action)
 
     @override
-    def stop(self, order: EngineAction) -> ActuatorAnswer:
+    def stop(self, action: EngineAction) -> ActuatorAnswer:
         """Request the engine's end."""
-        return self._call("stop", order)
+        return self._call("stop", action)
 
     @override
-    def flip(self, order: EngineAction) -> ActuatorAnswer:
+    def change_role(self, action: EngineAction) -> ActuatorAnswer:
         """Request the engine's restart in another role."""
-        return self._call("flip", order)
+        return self._call("change_role", action)
 
-    def _call(self, action: str, order: EngineAction) -> ActuatorAnswer:
-        body = msgspec.json.encode(_said(action, order))
+    def _call(self, operation: str, action: EngineAction) -> ActuatorAnswer:
+        body = msgspec.json.encode(_said(operation, action))
         # A service that repeats its answer to a key must not take the cancel for the start.
-        headers = self._headers(f"{order.key}-cancel" if action == "cancel" else order.key, body)
+        headers = self._headers(f"{action.key}-cancel" if operation == "cancel" else action.key, body)
         try:
             status, answer = self._post(self._settings.url, body, headers, self._settings.timeout_s)
         except UnresolvedHostError as error:
@@ -112,7 +112,7 @@ class WebhookActuator(Actuator):
             raise ActuatorError(f"The webhook answered {status}.")
         if status not in (200, 201, 202):
             raise RejectedActionError(f"The webhook answered {status}: it rejects this action.")
-        return _read(action, status, answer)
+        return _read(operation, status, answer)
 
     def _headers(self, key: str, body: bytes) -> dict[str, str]:
         try:
@@ -177,22 +177,22 @@ def _cut_off(connection: http.client.HTTPConnection, open_now: Sequence[socket.s
                 item.shutdown(socket.SHUT_RDWR)
 
 
-def _said(action: str, order: EngineAction) -> dict[str, object]:
-    engine = order.engine
+def _said(operation: str, action: EngineAction) -> dict[str, object]:
+    engine = action.engine
     return {
-        "action": action,
-        "idempotency_key": order.key,
-        "pool": order.pool.slug,
-        "served_model": order.pool.served_model,
-        "role": order.role,
+        "action": operation,
+        "idempotency_key": action.key,
+        "pool": action.pool.slug,
+        "served_model": action.pool.served_model,
+        "role": action.role,
         "engine": {"engine_id": engine.engine_id, "name": engine.name, "url": engine.url}
         if engine is not None
         else None,
-        "why": order.why,
+        "why": action.why,
     }
 
 
-def _read(action: str, status: int, answer: bytes) -> ActuatorAnswer:
+def _read(operation: str, status: int, answer: bytes) -> ActuatorAnswer:
     if len(answer) > MAX_ANSWER_BYTES:
         raise RejectedActionError(f"The webhook answered more than {MAX_ANSWER_BYTES} bytes.")
     try:
@@ -200,10 +200,10 @@ def _read(action: str, status: int, answer: bytes) -> ActuatorAnswer:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RejectedActionError("The webhook's answer does not match its contract.") from error
     engine = None
-    if reply.engine is not None and action == "start":
+    if reply.engine is not None and operation == "start":
         given = reply.engine
         engine = NewEngine(given.name, given.url, given.kv_events_endpoint, given.kv_replay_endpoint)
     done = reply.status == "done" or (not reply.status and status != 202)
     # A start is in effect only once its engine answers, which only the prober can report.
-    progress = ActionProgress.IN_EFFECT if done and action != "start" else ActionProgress.UNDER_WAY
+    progress = ActionProgress.IN_EFFECT if done and operation != "start" else ActionProgress.UNDER_WAY
     return ActuatorAnswer(progress, reply.says, engine=engine)

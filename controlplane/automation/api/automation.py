@@ -1,4 +1,4 @@
-"""`/api/v1/pools/…/automation` and its parts: switches, advice, plans and orders."""
+"""`/api/v1/pools/…/automation` and its parts: switches, advice, plans and actions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class OnePoolAutomation(ObjectView):
     noun = "pools"
     shape = PoolAutomationShape
     rows = staticmethod(_pools)
-    says = by_method(GET="Return switches, automations with their reasons, engines and open orders.")
+    says = by_method(GET="Return switches, automations with their reasons, engines and open actions.")
 
     @override
     def thing(self, **names: Any) -> PoolAutomationState:
@@ -65,7 +65,7 @@ class _Switch(Verb):
 
 
 class PoolFreeze(_Switch):
-    """Stop all automation of the pool; orders that have not begun are withdrawn."""
+    """Stop all automation of the pool; actions that have not begun are withdrawn."""
 
     verb = staticmethod(switches.freeze)
 
@@ -90,7 +90,7 @@ class PoolOverrideEnd(_Switch):
 
 
 class PoolAdvice(_Switch):
-    """Order what the automation's last plan advises, once; 409 if its advice is a different one by now."""
+    """Start what the automation's last plan advises, once; 409 if its advice is a different one by now."""
 
     verb = staticmethod(follow_advice)
     bodies = by_method(POST=Following)
@@ -123,13 +123,13 @@ def _orders(actor: Actor) -> QuerySet[EngineAction]:
 
 
 class PoolActions(ApiView):
-    """Orders to actuators."""
+    """Actions to actuators."""
 
     noun = "pools"
     shape = ActionShape
     listing = Listing(
-        {"ordered_at": ("ordered_at", "pk")},
-        "-ordered_at",
+        {"requested_at": ("requested_at", "pk")},
+        "-requested_at",
         {
             "kind": one_of("kind", ActionKind.values, "Kind of action."),
             "state": one_of("state", ActionState.values, "State of the action."),
@@ -137,7 +137,7 @@ class PoolActions(ApiView):
     )
 
     def get(self, request: Request, *, slug: str) -> Response:
-        """List orders, the newest first."""
+        """List actions, the newest first."""
         return self.show_page(_orders(self.actor).filter(pool=_pools(self.actor).get(slug=slug)))
 
 
@@ -149,12 +149,12 @@ class _ActionAnswer(Verb):
 
 
 class ActionConfirmation(_ActionAnswer):
-    """Confirm that the order is done; only for pools whose actuator is a person."""
+    """Confirm that the action is done; only for pools whose actuator is a person."""
 
     verb = staticmethod(engine_actions.confirm)
 
 
 class ActionWithdrawal(_ActionAnswer):
-    """Withdraw the order; an engine that drains for it takes work again."""
+    """Withdraw the action; an engine that drains for it takes work again."""
 
     verb = staticmethod(engine_actions.withdraw)

@@ -1,4 +1,4 @@
-"""A pool's automations, their plans and their orders on the wire."""
+"""A pool's automations, their plans and their actions on the wire."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PlanShape(ModelShape):
 
 
 class ActionShape(ModelShape):
-    """One order to an actuator."""
+    """One action to an actuator."""
 
     class Meta:
         model = EngineAction
@@ -63,7 +63,7 @@ class ActionShape(ModelShape):
             "why",
             "says",
             "attempts",
-            "ordered_at",
+            "requested_at",
             "deadline_at",
             "finished_at",
         )
@@ -92,9 +92,11 @@ class PoolAutomationShape(serializers.Serializer):
     changed_at = serializers.DateTimeField(allow_null=True)
     changed_by = serializers.CharField()
     why = serializers.CharField()
-    engines = serializers.DictField(child=serializers.IntegerField(), help_text="Desired, running, failed, ordered.")
+    engines = serializers.DictField(
+        child=serializers.IntegerField(), help_text="Desired, running, failed, open_actions."
+    )
     automations = AutomationState(many=True)
-    orders = ActionShape(many=True)
+    actions = ActionShape(many=True)
 
 
 class Override(ChangeBody):

@@ -1,1 +1,1 @@
-"""Jobs of automation: engine health, scaling, prefill/decode, rebalancing, engine orders."""
+"""Jobs of automation: engine health, scaling, prefill/decode, rebalancing, engine actions."""

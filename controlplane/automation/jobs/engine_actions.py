@@ -1,4 +1,4 @@
-"""Carries out automations' orders, step by step, through each pool's actuator."""
+"""Carries out automations' actions, step by step, through each pool's actuator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from celery import shared_task
 from django.db.models import Q
 from django.utils import timezone
 
-from controlplane.automation.action_steps import Hands, advance
+from controlplane.automation.action_steps import StepContext, advance
 from controlplane.automation.actuators.registry import actuator_of
 from controlplane.automation.models.engine_action import OPEN_STATES, ActionState, EngineAction
 from controlplane.automation.observation import FleetObservation, fleet_observation
@@ -29,22 +29,22 @@ MAX_STEPS = 100
 
 @shared_task(name="controlplane.engine_actions", ignore_result=True)
 def engine_actions() -> None:
-    """Run every second: one round of each pool that has open orders."""
+    """Run every second: one round of each pool that has open actions."""
     pools = Pool.objects.filter(engine_actions__state__in=OPEN_STATES).distinct().select_related("automation")
     run_rounds(JOB, EVERY, partial(carry_out, observed=fleet_observation()), pools=pools)
 
 
 def carry_out(turn: Round, *, observed: FleetObservation, clock: Callable[[], datetime] = timezone.now) -> RoundResult:
-    """Advance each of the pool's due orders by one step; a frozen pool's new orders wait."""
+    """Advance each of the pool's due actions by one step; a frozen pool's new actions wait."""
     states = [state for state in OPEN_STATES if state != ActionState.WANTED or not pool_automation_of(turn.pool).frozen]
     # A next try further away than any pause was set before the clock was set back.
     waits = Q(next_try_at__gt=turn.at, next_try_at__lte=turn.at + LONGEST)
     due = EngineAction.objects.filter(~waits, pool=turn.pool, state__in=states)
-    hands = Hands(actuator_of(turn.pool), observed, clock)
+    context = StepContext(actuator_of(turn.pool), observed, clock)
     began_s = time.monotonic()
     steps = 0
-    for order in due.select_related("pool", "engine__pool").order_by("ordered_at", "pk")[:MAX_STEPS]:
-        advance(order, hands)
+    for action in due.select_related("pool", "engine__pool").order_by("requested_at", "pk")[:MAX_STEPS]:
+        advance(action, context)
         steps += 1
         if time.monotonic() - began_s > BUDGET_S:
             break

@@ -1,4 +1,4 @@
-"""The prefill/decode ratio: observe both roles' loads, plan flips, and order them (Mooncake §5.1)."""
+"""The prefill/decode ratio: observe both roles' loads, plan role changes, and start them (Mooncake §5.1)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from celery import shared_task
 
 from controlplane.automation.actuators.registry import actuator_of
 from controlplane.automation.observation import FleetObservation, fleet_observation
-from controlplane.automation.plan_actions import order_flips
+from controlplane.automation.plan_actions import request_role_changes
 from controlplane.automation.plan_history import planned
 from controlplane.automation.pool_facts import pool_facts, role_loads
 from controlplane.automation.pool_policy import OVERRIDE, mode_in_force, override_prefill, pool_policy
@@ -48,27 +48,29 @@ def balance(turn: Round, *, observed: FleetObservation) -> RoundResult:
     memory = msgspec.convert(turn.memory, prepared(RatioMemory))
     loads = role_loads(facts, observed, settings.window_s)
     plan, after = plan_ratio(facts, loads, memory, settings, override_prefill=wished)
-    failing = why_no_start(facts) if plan.flips else None
-    if failing is not None and not actuator_of(turn.pool).can_flip:
+    failing = why_no_start(facts) if plan.role_changes else None
+    if failing is not None and not actuator_of(turn.pool).can_change_role:
         # An engine would stop although its replacement cannot start.
-        plan, after = msgspec.structs.replace(plan, flips=(), reasons=(failing, *plan.reasons)), memory
+        plan, after = msgspec.structs.replace(plan, role_changes=(), reasons=(failing, *plan.reasons)), memory
     acts = mode in (ACT, OVERRIDE)
-    # A flip that is not carried out must not start the pause after a flip.
-    kept = after if acts or not plan.flips else memory
+    # A role change that is not carried out must not start the pause after one.
+    kept = after if acts or not plan.role_changes else memory
     result = planned(
         turn,
         JOB,
         plan,
         kept,
         mode=mode,
-        changes=bool(plan.flips),
-        carried_out=acts and bool(plan.flips),
+        changes=bool(plan.role_changes),
+        carried_out=acts and bool(plan.role_changes),
         inputs={"engines": len(facts.engines), "loads": len(loads)},
         figures={name: getattr(plan, name) for name in _FIGURES},
-        outcome={"flips": len(plan.flips) if acts else 0},
+        outcome={"role_changes": len(plan.role_changes) if acts else 0},
     )
-    if acts and plan.flips:
-        flips = [(flip.engine_id, flip.after) for flip in plan.flips]
-        order = partial(order_flips, turn.pool, flips, actor=ACTOR, why=plan.reasons[0].text, at=turn.at)
-        result.effects.append(order)
+    if acts and plan.role_changes:
+        role_changes = [(change.engine_id, change.after) for change in plan.role_changes]
+        effect = partial(
+            request_role_changes, turn.pool, role_changes, actor=ACTOR, why=plan.reasons[0].text, at=turn.at
+        )
+        result.effects.append(effect)
     return result

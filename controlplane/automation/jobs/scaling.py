@@ -1,4 +1,4 @@
-"""Scaling: observes the load, plans how many engines a pool needs, and orders the difference."""
+"""Scaling: observes the load, plans how many engines a pool needs, and starts or stops the difference."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from celery import shared_task
 
 from controlplane.automation.observation import FleetObservation, fleet_observation
-from controlplane.automation.plan_actions import order_scaling
+from controlplane.automation.plan_actions import request_scaling
 from controlplane.automation.plan_history import planned
 from controlplane.automation.pool_facts import demand_history, pool_facts, role_loads
 from controlplane.automation.pool_policy import OVERRIDE, mode_in_force, override_engines, pool_policy
@@ -80,8 +80,8 @@ def scale(turn: Round, *, observed: FleetObservation) -> RoundResult:
     )
     if acts:
         why = plan.reasons[0].text
-        order = partial(order_scaling, turn.pool, plan.add, plan.drain, actor=ACTOR, why=why, at=turn.at)
-        result.effects.append(order)
+        effect = partial(request_scaling, turn.pool, plan.add, plan.drain, actor=ACTOR, why=why, at=turn.at)
+        result.effects.append(effect)
     return result
 
 

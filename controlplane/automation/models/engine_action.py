@@ -1,4 +1,4 @@
-"""One order that an actuator is to fulfil: start an engine, stop one, or change one's role."""
+"""One action that an actuator is to fulfil: start an engine, stop one, or change one's role."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from controlplane.fleet.models.pool import Pool
 
 
 class ActionKind(models.TextChoices):
-    """Kind of the order."""
+    """Kind of the action."""
 
     START = "start", "Start an engine"
     STOP = "stop", "Drain and stop the engine"
-    FLIP = "flip", "Change the engine's role"
+    CHANGE_ROLE = "change_role", "Change the engine's role"
 
 
 class ActionState(models.TextChoices):
-    """State of an order; each step is one conditional update."""
+    """State of an action; each step is one conditional update."""
 
     WANTED = "wanted", "Not started"
     DRAINING = "draining", "Draining"
@@ -32,36 +32,36 @@ OPEN_STATES = (ActionState.WANTED, ActionState.DRAINING, ActionState.SENT)
 
 
 class EngineAction(models.Model):
-    """One order. Its `key` is sent with every call to the actuator, so that a repeated call has one effect."""
+    """One action. Its `key` is sent with every call to the actuator, so that a repeated call has one effect."""
 
     public_id_field = "key"
 
     key = models.CharField(max_length=64, unique=True)
     """Idempotency key; also the id of the engine that a START makes."""
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="engine_actions")
-    kind = models.CharField(max_length=8, choices=ActionKind.choices)
+    kind = models.CharField(max_length=16, choices=ActionKind.choices)
     role = models.CharField(max_length=8, choices=EngineRole.choices, default=EngineRole.MIXED)
-    """The role after the order."""
-    engine = models.ForeignKey(Engine, on_delete=models.SET_NULL, null=True, blank=True, related_name="orders")
+    """The role after the action."""
+    engine = models.ForeignKey(Engine, on_delete=models.SET_NULL, null=True, blank=True, related_name="actions")
     engine_name = models.CharField(max_length=64, blank=True)
     """The engine's name, kept after it is gone."""
     state = models.CharField(max_length=16, choices=ActionState.choices, default=ActionState.WANTED)
     by = models.CharField(max_length=150)
-    """Who ordered it: an automation or a person."""
+    """Who requested it: an automation or a person."""
     why = models.CharField(max_length=300, blank=True)
     attempts = models.PositiveIntegerField(default=0)
     next_try_at = models.DateTimeField()
     deadline_at = models.DateTimeField()
-    """The order is given up after this time."""
+    """The action is given up after this time."""
     actuator_state = models.JSONField(default=dict, blank=True)
     """What the actuator needs when it repeats a call, such as the scale that it set."""
     says = models.CharField(max_length=300, blank=True)
     """What it waits for, or why it failed, as a sentence."""
-    ordered_at = models.DateTimeField()
+    requested_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
-        ordering = ("ordered_at", "pk")
+        ordering = ("requested_at", "pk")
         indexes = (models.Index(fields=("pool", "state"), name="engine_action_by_pool_state"),)
         constraints = (
             models.CheckConstraint(condition=models.Q(kind__in=ActionKind.values), name="engine_action_kind_known"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from controlplane.history.cache_locality.intake import PoolWord
+from controlplane.history.cache_locality.intake import PoolCacheReport
 from controlplane.history.cache_locality.rings import RingLine, rings_reading
 from gateway.contracts.cache_locality_sample import EngineCacheLocality, PoolCacheLocality
 
@@ -20,44 +20,44 @@ _NO_SHARES: dict[str, Any] = {
 _NOT_PLACED: dict[str, Any] = {"by_ring": [], "share": None, "traffic": None, "gain": None, "traffic_gain": None}
 
 
-def rings_answer(pool: str, word: PoolWord | None, without: str) -> dict[str, Any]:
+def rings_answer(pool: str, report: PoolCacheReport | None, without: str) -> dict[str, Any]:
     """Return the pool's rings; raises UnknownEngineError for an engine that is not on them."""
-    reading = rings_reading(word, without) if word is not None else None
+    reading = rings_reading(report, without) if report is not None else None
     shares = reading.shares if reading is not None else None
-    plan = word.pool.rings if word is not None else None
+    plan = report.pool.rings if report is not None else None
     return {
         "pool": pool,
-        **_said_by(word),
+        **_reported_by(report),
         "virtual_nodes": plan.virtual_nodes if plan is not None else 0,
         **{name: getattr(shares, name, otherwise) for name, otherwise in _NO_SHARES.items()},
         "engines": [_ring_engine(line) for line in reading.lines] if reading is not None else [],
     }
 
 
-def _said_by(word: PoolWord | None) -> dict[str, Any]:
-    if word is None:
+def _reported_by(report: PoolCacheReport | None) -> dict[str, Any]:
+    if report is None:
         return {"at": None, "gateway": "", "placement": "", "requests": 0}
-    locality = word.pool
+    locality = report.pool
     return {
-        "at": _moment(word.at),
-        "gateway": word.gateway,
+        "at": _moment(report.at),
+        "gateway": report.gateway,
         "placement": locality.placement,
         "requests": locality.requests,
     }
 
 
-def cache_locality_answer(pool: str, word: PoolWord | None) -> dict[str, Any]:
+def cache_locality_answer(pool: str, report: PoolCacheReport | None) -> dict[str, Any]:
     """Return the answer without the rings."""
-    locality = word.pool if word is not None else None
+    locality = report.pool if report is not None else None
     return {
         "pool": pool,
-        **_said_by(word),
-        "gateways": word.gateways if word is not None else 0,
+        **_reported_by(report),
+        "gateways": report.gateways if report is not None else 0,
         "block_tokens": locality.block_tokens if locality is not None else 0,
         "span_s": locality.span_s if locality is not None else 0.0,
         "prefixes": _prefixes(locality) if locality is not None else [],
         "engines": [
-            {**hits_answer(engine, locality.pool_id, word), "requests": engine.requests, "ttft": engine.split}
+            {**hits_answer(engine, locality.pool_id, report), "requests": engine.requests, "ttft": engine.split}
             for engine in locality.engines
         ]
         if locality is not None
@@ -65,13 +65,13 @@ def cache_locality_answer(pool: str, word: PoolWord | None) -> dict[str, Any]:
     }
 
 
-def hits_answer(engine: EngineCacheLocality, pool: str, word: PoolWord | None) -> dict[str, Any]:
+def hits_answer(engine: EngineCacheLocality, pool: str, report: PoolCacheReport | None) -> dict[str, Any]:
     """Return predicted and reported hits of one engine."""
     return {
         "engine": engine.engine_id,
         "name": engine.name,
         "pool": pool,
-        "at": _moment(word.at) if word is not None else None,
+        "at": _moment(report.at) if report is not None else None,
         "compared": engine.compared,
         "differing": engine.differing,
         "predicted_tokens": engine.believed_tokens,

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from controlplane.fleet.visibility import visible_engines, visible_pools
 from controlplane.history.cache_locality.answers import cache_locality_answer, hits_answer, rings_answer
-from controlplane.history.cache_locality.intake import PoolWord, cache_locality_intake
+from controlplane.history.cache_locality.intake import PoolCacheReport, cache_locality_intake
 from controlplane.platform.api.problem import ProblemError
 from controlplane.platform.api.views import ApiView
 from gateway.contracts.cache_locality_sample import EngineCacheLocality
@@ -126,7 +126,7 @@ class PoolCacheLocalityShape(serializers.Serializer):
 class _OfPool(ApiView):
     noun = "pools"
 
-    def reported(self, slug: str) -> tuple[str, PoolWord | None]:
+    def reported(self, slug: str) -> tuple[str, PoolCacheReport | None]:
         """Return the pool's slug, if the actor may see it, and a gateway's report on it."""
         pool_slug: str = visible_pools(self.actor).get(slug=slug).slug
         return pool_slug, cache_locality_intake().of(pool_slug, time.time())
@@ -144,9 +144,9 @@ class PoolRings(_OfPool):
 
     def get(self, request: Request, *, slug: str) -> Response:
         """Return each engine's exact share of the keys, and with `without` what would move if that engine left."""
-        pool, word = self.reported(slug)
+        pool, report = self.reported(slug)
         try:
-            return self.show(rings_answer(pool, word, request.query_params.get("without", "")))
+            return self.show(rings_answer(pool, report, request.query_params.get("without", "")))
         except UnknownEngineError as error:
             raise ProblemError(400, f"{error}. Name an engine that is listed without this parameter.") from error
 
@@ -170,9 +170,9 @@ class OneEngineHits(ApiView):
     def get(self, request: Request, *, engine_id: str) -> Response:
         """Return the predicted and reported hits, the trust in the engine's index, and its reason."""
         engine = visible_engines(self.actor).select_related("pool").get(engine_id=engine_id)
-        word = cache_locality_intake().of(engine.pool.slug, time.time())
-        localities = [item for item in word.pool.engines if item.engine_id == engine_id] if word is not None else []
+        report = cache_locality_intake().of(engine.pool.slug, time.time())
+        localities = [item for item in report.pool.engines if item.engine_id == engine_id] if report is not None else []
         if not localities:
-            word = None
+            report = None
             localities = [EngineCacheLocality(engine_id=engine_id, name=engine.name, accepts=False)]
-        return self.show(hits_answer(localities[0], engine.pool.slug, word))
+        return self.show(hits_answer(localities[0], engine.pool.slug, report))

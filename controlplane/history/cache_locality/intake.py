@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class PoolWord:
+class PoolCacheReport:
     """One gateway's last report on a pool."""
 
     pool: PoolCacheLocality
@@ -42,24 +42,24 @@ class CacheLocalityIntake:
         self.stop = subscribe_to_gateways(bus, TOPIC, self._receive)
         """Call it to unsubscribe."""
 
-    def of(self, pool_id: str, now: float) -> PoolWord | None:
+    def of(self, pool_id: str, now: float) -> PoolCacheReport | None:
         """Return the report of the gateway that had most of the pool's requests; None where none reported recently.
 
         `now` is unix seconds.
         """
         with self._lock:
             samples = dict(self._samples)
-        words = [
+        reports = [
             (pool, sample.at, name)
             for name, sample in samples.items()
             if now - sample.at <= MAX_AGE_S
             for pool in sample.pools
             if pool.pool_id == pool_id
         ]
-        if not words:
+        if not reports:
             return None
-        pool, at, name = max(words, key=lambda word: (word[0].requests, word[2]))
-        return PoolWord(pool, at, name, len(words))
+        pool, at, name = max(reports, key=lambda report: (report[0].requests, report[2]))
+        return PoolCacheReport(pool, at, name, len(reports))
 
     def _receive(self, gateway: str, value: bytes) -> None:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controlplane.history.cache_locality.intake import PoolWord
+from controlplane.history.cache_locality.intake import PoolCacheReport
 from gateway.contracts.cache_locality_sample import PoolCacheLocality
 from routing.rings.ring_shares import EngineShare, RingShares, UnknownEngineError, ring_shares
 
@@ -25,18 +25,18 @@ class RingLine:
 class RingsReading:
     """A pool's rings at this moment; `shares` None: its placement uses none."""
 
-    word: PoolWord
+    report: PoolCacheReport
     shares: RingShares | None
     lines: tuple[RingLine, ...]
     """By name; engines that take no work and got none are left out."""
 
 
-def rings_reading(word: PoolWord, without: str = "") -> RingsReading:
+def rings_reading(report: PoolCacheReport, without: str = "") -> RingsReading:
     """Return shares of keys and of requests; `without` is the id or the name of an engine to leave out.
 
     Raises UnknownEngineError for an engine that is not on the rings.
     """
-    pool = word.pool
+    pool = report.pool
     shares = None
     if pool.rings is not None:
         traffic = [(int(key, 16), count) for key, count in pool.keys.items()]
@@ -55,7 +55,7 @@ def rings_reading(word: PoolWord, without: str = "") -> RingsReading:
         for engine in pool.engines
         if engine.accepts or engine.requests
     ]
-    return RingsReading(word, shares, tuple(lines))
+    return RingsReading(report, shares, tuple(lines))
 
 
 def engine_id_of(pool: PoolCacheLocality, wanted: str) -> str:

@@ -27,7 +27,7 @@ class UnresolvedConflictError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class MergedPlace:
+class ChangedEntry:
     """One path that at least one side changed; values are ABSENT where a document has none."""
 
     path: Path
@@ -49,7 +49,7 @@ class MergedPlace:
         return {BASE: self.base, THEIRS: self.theirs, MINE: self.mine}[choice]
 
 
-def changed_entries(base: Any, theirs: Any, mine: Any) -> tuple[MergedPlace, ...]:
+def changed_entries(base: Any, theirs: Any, mine: Any) -> tuple[ChangedEntry, ...]:
     """Return every path that a side changed, in the form's order."""
     return tuple(_changed((), ordered(base), ordered(theirs), ordered(mine)))
 
@@ -73,16 +73,16 @@ def merged(base: Any, theirs: Any, mine: Any, choices: Mapping[str, str] | None 
     return ordered(document)
 
 
-def changes_between(before: Any, after: Any) -> tuple[MergedPlace, ...]:
+def changes_between(before: Any, after: Any) -> tuple[ChangedEntry, ...]:
     """Return the paths in which two documents differ; `base` holds the old value, `mine` the new one."""
     return changed_entries(before, before, after)
 
 
-def _changed(path: Path, base: Any, theirs: Any, mine: Any) -> list[MergedPlace]:
+def _changed(path: Path, base: Any, theirs: Any, mine: Any) -> list[ChangedEntry]:
     if same_value(base, theirs) and same_value(base, mine):
         return []
     if not all(isinstance(item, dict) for item in (base, theirs, mine)) or _is_one_value(path, base, theirs, mine):
-        return [MergedPlace(path, base, theirs, mine)]
+        return [ChangedEntry(path, base, theirs, mine)]
     names = {**mine, **theirs, **base} if path else ordered({**mine, **theirs, **base})
     return [
         entry

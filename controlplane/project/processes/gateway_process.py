@@ -24,7 +24,7 @@ from gateway.base.settings import EngineLimits, GatewaySettings
 from gateway.bus.redis_bus import RedisBus
 from gateway.http.edge import EdgeSettings
 from gateway.http.pages_relay import PagesRelay
-from gateway.process.short_slice import use_short_slices
+from gateway.process.scheduler_slice import use_short_slices
 from kvstore.keys.keyring import Keyring
 from kvstore.transfer.shared_secret import node_access
 

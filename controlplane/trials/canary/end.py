@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from controlplane.platform import audit
 from controlplane.platform.actor import Actor
+from controlplane.platform.audit_values import audit_values
 from controlplane.platform.conflict import ConflictError
-from controlplane.platform.plain_fields import plain_fields
 from controlplane.platform.revisions import bump, locked
 from controlplane.platform.snapshot_change import record_change
 from controlplane.policies.models.policy import Policy
@@ -100,6 +100,6 @@ def end_running(policy: Policy, reason: str, *, actor: Actor, pool: str = "") ->
 
 def audit_fields(canary: Canary) -> dict[str, Any]:
     """Return the canary as the audit records it, without its figures."""
-    return {name: value for name, value in plain_fields(canary).items() if name != "evaluation"} | {
+    return {name: value for name, value in audit_values(canary).items() if name != "evaluation"} | {
         "share": canary.share
     }

@@ -12,9 +12,9 @@ from django.utils import timezone
 from controlplane.fleet.models.pool import Pool, PoolMode
 from controlplane.platform import audit
 from controlplane.platform.actor import Actor, program
+from controlplane.platform.audit_values import audit_values
 from controlplane.platform.conflict import ConflictError
 from controlplane.platform.field_problems import InvalidFieldsError, check_fields, problem
-from controlplane.platform.plain_fields import plain_fields
 from controlplane.platform.role import Role
 from controlplane.platform.roles import require
 from controlplane.platform.snapshot_change import record_change
@@ -77,7 +77,7 @@ def start_shadow(
                 _end(running, ShadowState.ENDED, f"v{draft.number} replaced it.", actor=actor)
             check_fields(shadow)
             shadow.save(force_insert=True)
-            audit.record_for(actor, "shadow.start", shadow, after=plain_fields(shadow), why=why)
+            audit.record_for(actor, "shadow.start", shadow, after=audit_values(shadow), why=why)
             record_change()
     except IntegrityError as error:
         # Another start was faster by a moment.

@@ -19,7 +19,7 @@ from controlplane.request_log.recordings.kept_traces import RecordingGoneError
 from controlplane.trials.models.whatif import WhatIf
 from controlplane.trials.whatif.lifecycle import JOB, forget_whatifs
 from controlplane.trials.whatif.reading import CannotRunError, plan_of
-from controlplane.trials.whatif.runs import Reports, StoppedError, carry_out, reports_as_json, reports_from_json
+from controlplane.trials.whatif.runs import Reports, StoppedError, reports_as_json, reports_from_json, run_whatif
 from routing.values.counted import count
 from simulator.runs.whatif import WhatIfError
 from simulator.workloads.trace import TraceError
@@ -62,7 +62,7 @@ def _answer(lease: Lease) -> None:
         return
     watch = _Watch(lease)
     try:
-        result = carry_out(plan_of(asked), reports_from_json(run.memory.get("reports", {})), on_progress=watch)
+        result = run_whatif(plan_of(asked), reports_from_json(run.memory.get("reports", {})), on_progress=watch)
     except StoppedError:
         # Released, its finished runs are not done again by the next holder; a lost lease stays lost.
         release(watch.lease)

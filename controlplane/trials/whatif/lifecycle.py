@@ -42,7 +42,7 @@ class TooManyWaitError(ConflictError):
 
 
 @dataclass(frozen=True, slots=True)
-class WhatIfStanding:
+class WhatIfStatus:
     """State of a what-if."""
 
     whatif: WhatIf
@@ -128,12 +128,12 @@ def start_whatif(
     return _stored(recording, draft, base, conditions, actor, why)
 
 
-def status_of(whatif: WhatIf) -> WhatIfStanding:
+def status_of(whatif: WhatIf) -> WhatIfStatus:
     """Return the state of one what-if."""
     return statuses_of([whatif])[0]
 
 
-def statuses_of(whatifs: list[WhatIf]) -> list[WhatIfStanding]:
+def statuses_of(whatifs: list[WhatIf]) -> list[WhatIfStatus]:
     """Return the state of each, by its newest run."""
     runs = {
         run.shard: run
@@ -141,7 +141,7 @@ def statuses_of(whatifs: list[WhatIf]) -> list[WhatIfStanding]:
     }
     done = {shard for shard, run in runs.items() if run.state == JobState.DONE}
     _take_results([whatif for whatif in whatifs if whatif.result is None and whatif.pk in done])
-    return [WhatIfStanding(whatif, runs.get(whatif.pk)) for whatif in whatifs]
+    return [WhatIfStatus(whatif, runs.get(whatif.pk)) for whatif in whatifs]
 
 
 def _take_results(late: list[WhatIf]) -> None:

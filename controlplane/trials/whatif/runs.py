@@ -50,7 +50,7 @@ def runs_at_once(cores: int) -> int:
     return min(max(1, cores - 1), MAX_AT_ONCE)
 
 
-def carry_out(
+def run_whatif(
     plan: WhatIfPlan,
     done: Reports,
     *,

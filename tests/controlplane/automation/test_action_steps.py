@@ -1,4 +1,4 @@
-"""Orders: drained before stopped, once in effect, tried again, given up cleanly, taken back."""
+"""Actions: drained before stopped, once in effect, tried again, given up cleanly, taken back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controlplane.automation import engine_actions, switches
-from controlplane.automation.action_steps import CLAIM, Hands, advance
+from controlplane.automation.action_steps import CLAIM, StepContext, advance
 from controlplane.automation.actuators.actuator import (
     ActionProgress,
     ActuatorAnswer,
@@ -19,7 +19,7 @@ from controlplane.automation.actuators.actuator import (
 )
 from controlplane.automation.jobs import engine_actions as job
 from controlplane.automation.models.engine_action import EngineAction
-from controlplane.automation.plan_actions import order_flip, order_start, order_stop
+from controlplane.automation.plan_actions import request_role_change, request_start, request_stop
 from controlplane.automation.rounds import run_rounds
 from controlplane.fleet.engine_lifecycle import set_desired_state
 from controlplane.fleet.models.engine import Engine
@@ -35,7 +35,7 @@ ACTOR = program("tests")
 class Recorder:
     """An actuator that answers as set and records its calls, by idempotency key."""
 
-    can_flip = True
+    can_change_role = True
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
@@ -44,26 +44,26 @@ class Recorder:
         self.progress = ActionProgress.IN_EFFECT
         self.gives_address = True
 
-    def start(self, order: EngineAction) -> ActuatorAnswer:
-        self._ask("start", order)
-        port = 30_000 + order.pk
-        engine = NewEngine(f"new-{order.pk}", f"http://127.0.0.1:{port}") if self.gives_address else None
+    def start(self, action: EngineAction) -> ActuatorAnswer:
+        self._ask("start", action)
+        port = 30_000 + action.pk
+        engine = NewEngine(f"new-{action.pk}", f"http://127.0.0.1:{port}") if self.gives_address else None
         return ActuatorAnswer(ActionProgress.UNDER_WAY, "on its way", engine=engine)
 
-    def undo(self, order: EngineAction) -> ActuatorAnswer:
-        self.undone.append(order.key)
+    def undo(self, action: EngineAction) -> ActuatorAnswer:
+        self.undone.append(action.key)
         return ActuatorAnswer(ActionProgress.IN_EFFECT, "taken back")
 
-    def stop(self, order: EngineAction) -> ActuatorAnswer:
-        self._ask("stop", order)
+    def stop(self, action: EngineAction) -> ActuatorAnswer:
+        self._ask("stop", action)
         return ActuatorAnswer(self.progress, "stopped")
 
-    def flip(self, order: EngineAction) -> ActuatorAnswer:
-        self._ask("flip", order)
+    def change_role(self, action: EngineAction) -> ActuatorAnswer:
+        self._ask("change_role", action)
         return ActuatorAnswer(self.progress, "turned")
 
-    def _ask(self, what: str, order: EngineAction) -> None:
-        self.asked.append((what, order.key))
+    def _ask(self, what: str, action: EngineAction) -> None:
+        self.asked.append((what, action.key))
         if self.fails is not None:
             raise self.fails
 
@@ -89,132 +89,134 @@ def engine(name: str) -> Engine:
     return Engine.objects.get(engine_id=name)
 
 
-def ordered(world: World, order_by_call: Any, *args: Any) -> EngineAction:
-    order: EngineAction = order_by_call(*args, actor=ACTOR, why="a test", at=world.now)
-    return order
+def requested(world: World, request: Any, *args: Any) -> EngineAction:
+    action: EngineAction = request(*args, actor=ACTOR, why="a test", at=world.now)
+    return action
 
 
-def test_a_start_registers_the_engine_under_the_order_s_key_and_ends_when_it_serves(
+def test_a_start_registers_the_engine_under_the_action_s_key_and_ends_when_it_serves(
     world: World, actuator: Recorder
 ) -> None:
-    order = ordered(world, order_start, world.pool, "mixed")
-    world.say(order.key, reachable=False, healthy=False, reason="not yet")
+    action = requested(world, request_start, world.pool, "mixed")
+    world.say(action.key, reachable=False, healthy=False, reason="not yet")
     live(world, 5)
-    order.refresh_from_db()
-    assert (order.state, order.engine.engine_id, order.engine.desired_state) == ("sent", order.key, "ready")
-    world.say(order.key, reachable=True, healthy=True)
+    action.refresh_from_db()
+    assert (action.state, action.engine.engine_id, action.engine.desired_state) == ("sent", action.key, "ready")
+    world.say(action.key, reachable=True, healthy=True)
     live(world, 3)
-    order.refresh_from_db()
-    assert order.state == "done"
-    assert actuator.asked == [("start", order.key)]
+    action.refresh_from_db()
+    assert action.state == "done"
+    assert actuator.asked == [("start", action.key)]
 
 
 def test_a_start_without_an_address_takes_the_engine_that_is_registered_next(world: World, actuator: Recorder) -> None:
     actuator.gives_address = False
-    order = ordered(world, order_start, world.pool, "mixed")
+    action = requested(world, request_start, world.pool, "mixed")
     live(world, 3)
     world.add("by-hand")
     live(world, 3)
-    order.refresh_from_db()
-    assert (order.state, order.engine_name) == ("done", "by-hand")
-    assert {key for _, key in actuator.asked} == {order.key}
+    action.refresh_from_db()
+    assert (action.state, action.engine_name) == ("done", "by-hand")
+    assert {key for _, key in actuator.asked} == {action.key}
 
 
 def test_an_engine_is_drained_before_it_is_stopped_and_then_forgotten(world: World, actuator: Recorder) -> None:
     world.say("e-04", in_flight=2, bound=1)
-    order = ordered(world, order_stop, engine("e-04"))
+    action = requested(world, request_stop, engine("e-04"))
     live(world, 6)
-    order.refresh_from_db()
-    assert (order.state, engine("e-04").desired_state, actuator.asked) == ("draining", "draining", [])
-    assert order.says == "3 requests are left on it"
+    action.refresh_from_db()
+    assert (action.state, engine("e-04").desired_state, actuator.asked) == ("draining", "draining", [])
+    assert action.says == "3 requests are left on it"
     world.say("e-04", in_flight=0, bound=0)
     live(world, 4)
-    order.refresh_from_db()
-    assert order.state == "done"
+    action.refresh_from_db()
+    assert action.state == "done"
     assert not Engine.objects.filter(engine_id="e-04").exists()
-    assert actuator.asked == [("stop", order.key)]
+    assert actuator.asked == [("stop", action.key)]
 
 
-def test_a_flip_drains_turns_and_waits_for_the_engine_in_its_new_role(world: World, actuator: Recorder) -> None:
+def test_a_role_change_drains_restarts_and_waits_for_the_engine_in_its_new_role(
+    world: World, actuator: Recorder
+) -> None:
     Engine.objects.filter(engine_id="e-01").update(role="prefill")
-    order = ordered(world, order_flip, engine("e-01"), "decode")
+    action = requested(world, request_role_change, engine("e-01"), "decode")
     live(world, 4)
     world.say("e-01", reachable=False, healthy=False, reason="restarts")
     live(world, 4)
-    order.refresh_from_db()
-    assert (order.state, engine("e-01").role, engine("e-01").desired_state) == ("sent", "decode", "ready")
+    action.refresh_from_db()
+    assert (action.state, engine("e-01").role, engine("e-01").desired_state) == ("sent", "decode", "ready")
     world.say("e-01", reachable=True, healthy=True)
     live(world, 4)
-    order.refresh_from_db()
-    assert order.state == "done"
-    assert actuator.asked == [("flip", order.key)]
+    action.refresh_from_db()
+    assert action.state == "done"
+    assert actuator.asked == [("change_role", action.key)]
 
 
 def test_failures_are_tried_again_with_the_same_key_and_growing_pauses(world: World, actuator: Recorder) -> None:
     actuator.fails = ActuatorError("The webhook answered 503.")
-    order = ordered(world, order_start, world.pool, "mixed")
+    action = requested(world, request_start, world.pool, "mixed")
     live(world, 60)
-    order.refresh_from_db()
-    assert (order.state, order.says) == ("wanted", "The webhook answered 503.")
+    action.refresh_from_db()
+    assert (action.state, action.says) == ("wanted", "The webhook answered 503.")
     assert 4 <= len(actuator.asked) <= 7
     actuator.fails = None
     live(world, 40)
-    order.refresh_from_db()
-    assert order.state == "done"
-    assert {key for _, key in actuator.asked} == {order.key}
+    action.refresh_from_db()
+    assert action.state == "done"
+    assert {key for _, key in actuator.asked} == {action.key}
 
 
-def test_a_rejected_order_fails_at_once_and_says_why(world: World, actuator: Recorder) -> None:
+def test_a_rejected_action_fails_at_once_and_says_why(world: World, actuator: Recorder) -> None:
     actuator.fails = RejectedActionError("no room")
-    order = ordered(world, order_start, world.pool, "mixed")
+    action = requested(world, request_start, world.pool, "mixed")
     live(world, 2)
-    order.refresh_from_db()
-    assert (order.state, order.says) == ("failed", "no room; taken back")
-    assert AuditEvent.objects.filter(verb="engine_action.failed", object_id=order.key).exists()
+    action.refresh_from_db()
+    assert (action.state, action.says) == ("failed", "no room; taken back")
+    assert AuditEvent.objects.filter(verb="engine_action.failed", object_id=action.key).exists()
 
 
 def test_an_engine_that_never_answers_is_given_up_and_leaves_nothing(world: World, actuator: Recorder) -> None:
-    order = ordered(world, order_start, world.pool, "mixed")
-    world.say(order.key, reachable=False, healthy=False, reason="never")
+    action = requested(world, request_start, world.pool, "mixed")
+    world.say(action.key, reachable=False, healthy=False, reason="never")
     live(world, 2)
-    world.now = order.deadline_at
+    world.now = action.deadline_at
     live(world, 3)
-    order.refresh_from_db()
-    assert (order.state, actuator.undone) == ("failed", [order.key])
-    assert not Engine.objects.filter(engine_id=order.key).exists()
+    action.refresh_from_db()
+    assert (action.state, actuator.undone) == ("failed", [action.key])
+    assert not Engine.objects.filter(engine_id=action.key).exists()
 
 
 def test_an_engine_that_never_empties_serves_again(world: World, actuator: Recorder) -> None:
     world.say("e-04", in_flight=1)
-    order = ordered(world, order_stop, engine("e-04"))
+    action = requested(world, request_stop, engine("e-04"))
     live(world, 3)
-    world.now = order.deadline_at
+    world.now = action.deadline_at
     live(world, 3)
-    order.refresh_from_db()
-    assert (order.state, engine("e-04").desired_state) == ("failed", "ready")
+    action.refresh_from_db()
+    assert (action.state, engine("e-04").desired_state) == ("failed", "ready")
 
 
 def test_a_person_who_lets_the_engine_serve_again_wins(world: World, actuator: Recorder) -> None:
     world.say("e-04", in_flight=1)
-    order = ordered(world, order_stop, engine("e-04"))
+    action = requested(world, request_stop, engine("e-04"))
     live(world, 3)
     set_desired_state(engine("e-04"), "ready", actor=ACTOR)
     world.say("e-04", in_flight=0)
     live(world, 3)
-    order.refresh_from_db()
-    assert (order.state, actuator.asked) == ("cancelled", [])
+    action.refresh_from_db()
+    assert (action.state, actuator.asked) == ("cancelled", [])
 
 
 def test_freezing_takes_back_what_was_not_begun(world: World, actuator: Recorder) -> None:
     world.say("e-04", in_flight=1)
-    stop = ordered(world, order_stop, engine("e-04"))
+    stop = requested(world, request_stop, engine("e-04"))
     live(world, 3)
-    start = ordered(world, order_start, world.pool, "mixed")
+    start = requested(world, request_start, world.pool, "mixed")
     switches.freeze(world.pool, actor=ACTOR)
     live(world, 3)
-    for order in (stop, start):
-        order.refresh_from_db()
-        assert order.state == "cancelled"
+    for action in (stop, start):
+        action.refresh_from_db()
+        assert action.state == "cancelled"
     assert engine("e-04").desired_state == "ready"
     assert actuator.asked == []
 
@@ -222,53 +224,53 @@ def test_freezing_takes_back_what_was_not_begun(world: World, actuator: Recorder
 def test_a_worker_that_died_after_its_call_repeats_it_with_the_same_key_and_one_effect(
     world: World, actuator: Recorder
 ) -> None:
-    order = ordered(world, order_start, world.pool, "mixed")
-    hands = Hands(actuator, world.observed, world.clock)
+    action = requested(world, request_start, world.pool, "mixed")
+    context = StepContext(actuator, world.observed, world.clock)
 
     class Killed(BaseException):
         pass
 
     def die(*_args: Any) -> ActuatorAnswer:
-        actuator._ask("start", order)
+        actuator._ask("start", action)
         raise Killed
 
     dying = Recorder()
     dying.start = die  # type: ignore[method-assign]
     with pytest.raises(Killed):
-        advance(EngineAction.objects.get(pk=order.pk), Hands(dying, world.observed, world.clock))
-    advance(EngineAction.objects.get(pk=order.pk), hands)
+        advance(EngineAction.objects.get(pk=action.pk), StepContext(dying, world.observed, world.clock))
+    advance(EngineAction.objects.get(pk=action.pk), context)
     live(world, CLAIM.total_seconds() + 4)
-    order.refresh_from_db()
-    assert order.state == "done"
+    action.refresh_from_db()
+    assert action.state == "done"
     assert timedelta(seconds=15) > CLAIM
-    assert {key for _, key in actuator.asked} == {order.key}
-    assert Engine.objects.filter(engine_id=order.key).count() == 1
+    assert {key for _, key in actuator.asked} == {action.key}
+    assert Engine.objects.filter(engine_id=action.key).count() == 1
 
 
-def test_two_workers_with_one_order_make_one_call(world: World, actuator: Recorder) -> None:
-    order = ordered(world, order_start, world.pool, "mixed")
-    first, second = (EngineAction.objects.select_related("pool").get(pk=order.pk) for _ in range(2))
-    hands = Hands(actuator, world.observed, world.clock)
-    advance(first, hands)
-    advance(second, hands)
+def test_two_workers_with_one_action_make_one_call(world: World, actuator: Recorder) -> None:
+    action = requested(world, request_start, world.pool, "mixed")
+    first, second = (EngineAction.objects.select_related("pool").get(pk=action.pk) for _ in range(2))
+    context = StepContext(actuator, world.observed, world.clock)
+    advance(first, context)
+    advance(second, context)
     assert len(actuator.asked) == 1
 
 
-def test_an_engine_has_one_open_order(world: World) -> None:
-    assert order_stop(engine("e-01"), actor=ACTOR, why="", at=world.now) is not None
-    assert order_stop(engine("e-01"), actor=ACTOR, why="", at=world.now) is None
-    assert order_flip(engine("e-01"), "decode", actor=ACTOR, why="", at=world.now) is None
+def test_an_engine_has_one_open_action(world: World) -> None:
+    assert request_stop(engine("e-01"), actor=ACTOR, why="", at=world.now) is not None
+    assert request_stop(engine("e-01"), actor=ACTOR, why="", at=world.now) is None
+    assert request_role_change(engine("e-01"), "decode", actor=ACTOR, why="", at=world.now) is None
 
 
-def test_a_manual_order_waits_for_a_person(world: World) -> None:
-    order = ordered(world, order_stop, engine("e-04"))
+def test_a_manual_action_waits_for_a_person(world: World) -> None:
+    action = requested(world, request_stop, engine("e-04"))
     live(world, 30)
-    order.refresh_from_db()
-    assert (order.state, order.says) == ("sent", "e-04 is drained. Stop it, then confirm.")
-    engine_actions.confirm(order, actor=ACTOR)
+    action.refresh_from_db()
+    assert (action.state, action.says) == ("sent", "e-04 is drained. Stop it, then confirm.")
+    engine_actions.confirm(action, actor=ACTOR)
     live(world, 3)
-    order.refresh_from_db()
-    assert order.state == "done"
+    action.refresh_from_db()
+    assert action.state == "done"
     assert not Engine.objects.filter(engine_id="e-04").exists()
     with pytest.raises(engine_actions.EngineActionError):
-        engine_actions.withdraw(order, actor=ACTOR)
+        engine_actions.withdraw(action, actor=ACTOR)

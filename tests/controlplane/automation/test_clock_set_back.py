@@ -11,7 +11,7 @@ from controlplane.automation.actuators.actuator import ActionProgress, ActuatorA
 from controlplane.automation.jobs import engine_actions, engine_health
 from controlplane.automation.models.engine_action import OPEN_STATES, EngineAction
 from controlplane.automation.models.engine_health import EngineHealth
-from controlplane.automation.plan_actions import order_stop
+from controlplane.automation.plan_actions import request_stop
 from controlplane.automation.rounds import Round, RoundResult, moved_back, run_rounds
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.actor import program
@@ -125,15 +125,15 @@ def test_a_quarantined_engine_comes_back_when_its_time_is_over(world: World, jum
 
 
 @JUMPS
-def test_an_order_goes_on(world: World, monkeypatch: pytest.MonkeyPatch, jump: timedelta) -> None:
+def test_an_action_goes_on(world: World, monkeypatch: pytest.MonkeyPatch, jump: timedelta) -> None:
     class Stops:
-        can_flip = False
+        can_change_role = False
 
         def stop(self, _order: EngineAction) -> ActuatorAnswer:
             return ActuatorAnswer(ActionProgress.IN_EFFECT, "stopped")
 
     monkeypatch.setattr(engine_actions, "actuator_of", lambda _pool: Stops())
-    order_stop(world.pool.engines.get(name="e-02"), actor=ACTOR, why="test", at=world.now)
+    request_stop(world.pool.engines.get(name="e-02"), actor=ACTOR, why="test", at=world.now)
     carry_out = partial(engine_actions.carry_out, observed=world.observed, clock=world.clock)
 
     def step() -> None:

@@ -42,25 +42,25 @@ def follow(world: World, key: str, job: str = "scaling") -> list[EngineAction]:
 def test_engines_are_added_as_advised_and_the_audit_says_who_agreed(world: World) -> None:
     key = advise(world, ADD)
     assert key == "+mixed,+mixed"
-    orders = follow(world, key)
-    assert [(order.kind, order.role, order.by) for order in orders] == [("start", "mixed", "tests")] * 2
+    actions = follow(world, key)
+    assert [(action.kind, action.role, action.by) for action in actions] == [("start", "mixed", "tests")] * 2
     event = AuditEvent.objects.get(verb="pool.follow_advice")
     assert (event.why, event.after["advice"]) == ("agreed", key)
 
 
 def test_an_engine_is_drained_and_one_that_is_gone_skipped(world: World) -> None:
     key = advise(world, {"add": [], "drain": ["e-01", "gone"], "reasons": []})
-    assert [(order.kind, order.engine_name) for order in follow(world, key)] == [("stop", "e-01")]
+    assert [(action.kind, action.engine_name) for action in follow(world, key)] == [("stop", "e-01")]
 
 
-def test_a_flip_becomes_a_stop_and_a_start_without_an_actuator_that_flips(world: World) -> None:
+def test_a_role_change_becomes_a_stop_and_a_start_without_an_actuator_that_changes_roles(world: World) -> None:
     Engine.objects.filter(engine_id="e-01").update(role="prefill")
-    flips = [{"engine_id": "e-01", "before": "prefill", "after": "decode"}]
+    role_changes = [{"engine_id": "e-01", "before": "prefill", "after": "decode"}]
     sets = {"prefill": "vllm-prefill", "decode": "vllm-decode", "mixed": "vllm"}
     Pool.objects.update(actuator="kubernetes", actuator_settings={"namespace": "llm", "stateful_sets": sets})
-    key = advise(world, {"flips": flips, "reasons": []}, job="prefill_decode")
-    orders = follow(world, key, "prefill_decode")
-    assert [(order.kind, order.role) for order in orders] == [("stop", "prefill"), ("start", "decode")]
+    key = advise(world, {"role_changes": role_changes, "reasons": []}, job="prefill_decode")
+    actions = follow(world, key, "prefill_decode")
+    assert [(action.kind, action.role) for action in actions] == [("stop", "prefill"), ("start", "decode")]
 
 
 def test_nothing_is_followed_twice(world: World) -> None:
@@ -99,7 +99,7 @@ def test_a_frozen_pool_follows_nothing(world: World) -> None:
     assert not EngineAction.objects.exists()
 
 
-def test_health_and_rebalancing_give_no_advice_that_becomes_orders(world: World) -> None:
+def test_health_and_rebalancing_give_no_advice_that_becomes_actions(world: World) -> None:
     assert advice_key("engine_health", {"changed": ["e-01"]}) == ""
     with pytest.raises(AdviceError):
         follow(world, "", "rebalance")

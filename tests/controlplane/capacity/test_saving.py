@@ -92,7 +92,7 @@ def test_a_long_log_is_sampled_and_says_so(monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_empty_log_makes_no_plan() -> None:
     assert installation_plan(BEGIN, Prices()) is None
     with pytest.raises(CommandError, match="no full 15-minute interval"):
-        call_command("plan-capacity")
+        call_command("plan_capacity")
 
 
 def test_the_command_says_and_writes_the_plan(
@@ -101,7 +101,7 @@ def test_the_command_says_and_writes_the_plan(
     end = days(0.25)
     monkeypatch.setattr(time, "time", lambda: end)
     out = tmp_path / "plan.json"
-    call_command("plan-capacity", "--reserved", "1", "--on-demand", "3", "--json", str(out))
+    call_command("plan_capacity", "--reserved", "1", "--on-demand", "3", "--json", str(out))
     said = capsys.readouterr().out
     assert "saving" in said
     assert "cheapest mix" in said
@@ -114,4 +114,4 @@ def test_the_command_says_and_writes_the_plan(
 def test_the_command_rejects_what_makes_no_sense(options: tuple[str, str]) -> None:
     days(0.1)
     with pytest.raises(CommandError):
-        call_command("plan-capacity", *options)
+        call_command("plan_capacity", *options)

@@ -179,7 +179,7 @@ def test_a_database_that_cannot_be_written(here: Installation, message: str, sai
     assert [item.says for item in findings if item.state is State.PROBLEM] == (
         [f"The database cannot be written: {said}."] if said else []
     )
-    assert all("revoke-key" in item.do for item in findings if item.state is State.PROBLEM)
+    assert all("revoke_key" in item.do for item in findings if item.state is State.PROBLEM)
 
 
 def test_open_files(here: Installation) -> None:

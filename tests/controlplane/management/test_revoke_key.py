@@ -1,4 +1,4 @@
-"""`manage.py revoke-key`: which key is meant, and what is printed."""
+"""`manage.py revoke_key`: which key is meant, and what is printed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gateway.bus.bus import Bus, InProcessBus
 from gateway.bus.snapshot_store import SnapshotStore
 from gateway.contracts.snapshot import ApiKeyEntry, Snapshot, encode_snapshot
 
-MODULE = import_module("controlplane.management.commands.revoke-key")
+MODULE = import_module("controlplane.management.commands.revoke_key")
 TEXT = "hw_abcdefghIJKLmnopQRSTuvwxYZ0123456789abcdefg"
 KEYS = (
     ApiKeyEntry(key_id="key-1", sha256=hash_api_key(TEXT), prefix="hw_abcdefgh", tenant_id="acme"),
@@ -45,7 +45,7 @@ def revoked(bus: Bus) -> list[KeyRevocation]:
 
 
 def run(*arguments: str) -> str:
-    call_command("revoke-key", *arguments, stdout=(out := io.StringIO()))
+    call_command("revoke_key", *arguments, stdout=(out := io.StringIO()))
     return out.getvalue()
 
 
@@ -59,7 +59,7 @@ def test_a_key_is_named_by_its_id_its_first_characters_or_as_a_whole(
     assert (revocation.sha256, revocation.key_id, revocation.by, revocation.via) == (
         KEYS[0].sha256,
         "key-1",
-        "revoke-key",
+        "revoke_key",
         "command",
     )
     assert revocation.why == "leaked"

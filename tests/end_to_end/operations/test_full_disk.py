@@ -102,7 +102,7 @@ def test_the_command_revokes_a_key_of_an_installation_whose_database_is_gone(tmp
         key = program.secrets.api_key
         wait_until(lambda: decide(program.url, key) == 200)
         server.crash()
-        said = program.manage("revoke-key", key[:11], "--why", "leaked")
+        said = program.manage("revoke_key", key[:11], "--why", "leaked")
         assert "The bus has the revocation of the key, key-" in said
         wait_until(lambda: decide(program.url, key) == 401)
         os.kill(pid_of(program.pid, "gateway_process"), signal.SIGKILL)
@@ -116,7 +116,7 @@ def test_the_command_revokes_a_key_of_an_installation_whose_database_is_gone(tmp
                     "SELECT actor_name, via, why FROM controlplane_auditevent WHERE verb = 'key.revoke'"
                 )
                 found = row.fetchone()
-                return found is not None and found[:2] == ("revoke-key", "command") and found[2].startswith("leaked. ")
+                return found is not None and found[:2] == ("revoke_key", "command") and found[2].startswith("leaked. ")
 
             wait_until(stored)
         assert decide(program.url, key) == 401

@@ -59,13 +59,13 @@ def _asked(gateway: ServedGateway, key: str, first_block: int, **fields: Any) ->
     hashes = [first_block + block for block in range(8)]
     body = json.dumps({"model": MODEL, "block_hashes": hashes, "wait": False, **fields}).encode()
     began = time.thread_time()
-    lane = gateway.app.answer_at_once(KnownHead(caller, gateway.gateway.snapshot), body)
+    answered = gateway.app.answer_at_once(KnownHead(caller, gateway.gateway.snapshot), body)
     took = time.thread_time() - began
-    assert lane is not None
-    answer = json.loads(lane.body)
+    assert answered is not None
+    answer = json.loads(answered.body)
     measured = dict(numbers_in(answer))
     held_s = round(measured.pop("expires_at") - time.time(), 1)
-    return answer, {**measured, "bytes": len(lane.body), "held_s": held_s, "cpu_s": took}
+    return answer, {**measured, "bytes": len(answered.body), "held_s": held_s, "cpu_s": took}
 
 
 def _probed(gateway: ServedGateway, key: str, prompt: int) -> dict[str, float]:

@@ -74,8 +74,8 @@ async def test_the_busiest_prefixes_are_reported_where_the_placement_keeps_them(
         async with live_gateway(tmp_path, snapshot(entries, policy=DUAL)) as live:
             placed = request("r1", keys=(11, 12, 13, 14), prompt_tokens=5000)
             dispatched = await live.pool.decide(placed, hold=False)
-            assert live.pool.prefix_keeper is not None
-            prefix = live.pool.prefix_keeper.prefix_of(placed)
+            assert live.pool.sticky_placement is not None
+            prefix = live.pool.sticky_placement.prefix_of(placed)
             live.pool.progress.dispatched(dispatched.decision, time.monotonic(), prefix)
             await until(lambda: live.sample().pools[0].prefixes)
             prefixes = live.sample().pools[0]

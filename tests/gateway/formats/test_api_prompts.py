@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.formats.messages_prompt import messages_prompt
-from gateway.formats.pairs_prompt import pairs_prompt
 from gateway.formats.prompt import UnmatchedPrompt
+from gateway.formats.rerank_prompt import rerank_prompt
 from gateway.formats.responses_prompt import responses_chat, responses_prompt
 from gateway.http.json_body import BadBodyError
 
@@ -125,7 +125,7 @@ def test_messages_that_are_none_are_rejected(messages: Any) -> None:
     ],
 )
 def test_each_pair_is_a_prompt(body: dict[str, Any], longest: int, others: int) -> None:
-    assert pairs_prompt(body) == UnmatchedPrompt(longest, others)
+    assert rerank_prompt(body) == UnmatchedPrompt(longest, others)
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(WORDS), JSON, max_size=5), min_size=1, max_size=3), JSON)
@@ -138,6 +138,6 @@ def test_whatever_a_client_sends_is_a_prompt_or_rejected(items: list[Any], other
         assert all(isinstance(message, dict) for message in read(body).messages)
     for pair in ({"query": other, "documents": items}, {"text_1": items, "text_2": other}):
         try:
-            assert pairs_prompt(pair).text_bytes >= 0
+            assert rerank_prompt(pair).text_bytes >= 0
         except BadBodyError as error:
             assert error.param

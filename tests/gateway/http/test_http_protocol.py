@@ -1,4 +1,4 @@
-"""Half-open, endless and pipelined requests on real sockets; and what the fast lane must not change."""
+"""Half-open, endless and pipelined requests on real sockets; and what the fast path must not change."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_a_second_half_open_head_is_closed_too(gateway: ServedGateway) -> 
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_a_stalling_body_on_the_fast_lane_is_answered_with_408(gateway: ServedGateway) -> None:
+async def test_a_stalling_body_on_the_fast_path_is_answered_with_408(gateway: ServedGateway) -> None:
     connection = await RawConnection.open(gateway.url)
     await connection.send(post("/api/v1/route", QUESTION, AUTHORIZED)[:-5])
     async with asyncio.timeout(PATIENCE_S):
@@ -203,7 +203,7 @@ async def test_pipelined_questions_are_answered_in_order(gateway: ServedGateway)
     await connection.close()
 
 
-async def test_a_body_too_big_for_the_lane_takes_the_ordinary_way(gateway: ServedGateway) -> None:
+async def test_a_body_too_big_for_the_fast_path_takes_the_ordinary_way(gateway: ServedGateway) -> None:
     body = {"model": MODEL, "block_hashes": [1] * (MAX_BODY_BYTES // 2), "wait": False, "prompt_tokens": 16}
     status, answer, _ = await gateway.post("/api/v1/route", body)
     assert status == 200
@@ -229,7 +229,7 @@ async def test_connection_close_is_honoured(gateway: ServedGateway) -> None:
         ((AUTHORIZED, "Expect: 100-continue"), "127.0.0.1", 100),
     ],
 )
-async def test_the_lane_leaves_what_is_not_plain_to_the_ordinary_way(
+async def test_the_fast_path_leaves_what_is_not_plain_to_the_ordinary_way(
     gateway: ServedGateway, headers: tuple[str, ...], host: str, status: int
 ) -> None:
     connection = await RawConnection.open(gateway.url)
@@ -238,7 +238,7 @@ async def test_the_lane_leaves_what_is_not_plain_to_the_ordinary_way(
     await connection.close()
 
 
-async def test_a_fault_in_the_lane_is_answered_by_the_ordinary_way(
+async def test_a_fault_in_the_fast_path_is_answered_by_the_ordinary_way(
     gateway: ServedGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""The lane is found behind wrappers, and only where there is one."""
+"""The fast path is found behind wrappers, and only where there is one."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from types import SimpleNamespace
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.http.edge import Edge
 from gateway.http.request_head import RequestHead, new_id
-from gateway.http.sync_fast_path import PATH, KnownHead, LaneAnswer, lane_of
+from gateway.http.sync_fast_path import PATH, FastAnswer, KnownHead, fast_path_of
 
 HEADERS = [(b"host", b"localhost")]
 ADMISSION = KnownHead(ApiKeyEntry(key_id="k", sha256="", tenant_id="t"), None)
 
 
 async def _app(*_: object) -> None:
-    raise AssertionError("the lane does not call the app")
+    raise AssertionError("the fast path does not call the app")
 
 
 class _Inner:
@@ -25,28 +25,28 @@ class _Inner:
         assert head.headers[b"host"] == b"localhost"
         return ADMISSION
 
-    def answer_at_once(self, admission: KnownHead, body: bytes) -> LaneAnswer:
-        return LaneAnswer(200, b"", admission.caller.key_id.encode() + body)
+    def answer_at_once(self, admission: KnownHead, body: bytes) -> FastAnswer:
+        return FastAnswer(200, b"", admission.caller.key_id.encode() + body)
 
 
 def test_it_is_found_behind_a_wrapper() -> None:
-    edge = Edge(_app, fast_lane=_Inner())
-    assert edge.lane is not None
-    assert lane_of(SimpleNamespace(app=SimpleNamespace(app=edge))) is edge.lane
+    edge = Edge(_app, fast_path=_Inner())
+    assert edge.fast_path is not None
+    assert fast_path_of(SimpleNamespace(app=SimpleNamespace(app=edge))) is edge.fast_path
 
 
 def test_other_apps_have_none() -> None:
-    assert lane_of(_app) is None
-    assert lane_of(SimpleNamespace(app=None)) is None
-    assert lane_of(Edge(_app)) is None
+    assert fast_path_of(_app) is None
+    assert fast_path_of(SimpleNamespace(app=None)) is None
+    assert fast_path_of(Edge(_app)) is None
 
 
-def test_the_edge_checks_what_takes_the_lane() -> None:
-    lane = Edge(_app, fast_lane=_Inner()).lane
-    assert lane is not None
-    admission = lane.admit(PATH, HEADERS)
+def test_the_edge_checks_what_takes_the_fast_path() -> None:
+    fast_path = Edge(_app, fast_path=_Inner()).fast_path
+    assert fast_path is not None
+    admission = fast_path.admit(PATH, HEADERS)
     assert admission is ADMISSION
-    assert lane.answer_at_once(admission, b"!").body == b"k!"
-    assert lane.admit(PATH, [(b"host", b"evil.example")]) is None
-    assert lane.admit(PATH, [*HEADERS, (b"content-encoding", b"gzip")]) is None
-    assert lane.admit(PATH, [*HEADERS, (b"x-request-id", b"mine")]) is None
+    assert fast_path.answer_at_once(admission, b"!").body == b"k!"
+    assert fast_path.admit(PATH, [(b"host", b"evil.example")]) is None
+    assert fast_path.admit(PATH, [*HEADERS, (b"content-encoding", b"gzip")]) is None
+    assert fast_path.admit(PATH, [*HEADERS, (b"x-request-id", b"mine")]) is None

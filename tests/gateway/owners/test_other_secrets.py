@@ -73,7 +73,7 @@ async def test_what_runs_at_a_gateway_with_another_secret_is_taken_over_by_its_l
         owner, (other,) = split(gateways)
         taken = request(other.new_id(), KEYS, 9)
         took = Took("pool", ownership(other).seen, sent(taken, clock()), "e1", False)
-        assert shared(other).asks.epoch is not None
+        assert shared(other).client.epoch is not None
         pool(other).driver.adopt(taken, "e1", False)
         assert owners(other).send(owner.new_id.tag, took)
         await clock.until(lambda: taken.request_id in pool(owner).router.reservations.by_id)

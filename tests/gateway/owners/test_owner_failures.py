@@ -121,7 +121,7 @@ async def test_a_dead_owner_is_replaced_and_the_new_one_knows_what_runs(
     assert ownership(new).seen == OwnerEpoch(2, new.new_id.tag)
     names = {asked.request_id for asked in running}
     await clock.until(lambda: set(pool(new).router.reservations.by_id) == names)
-    assert len(shared(new).answers) == 2
+    assert len(shared(new).server) == 2
     outcome = await history.place(other, made(other))
     assert outcome.decision.decided_by == f"{new.settings.peers.name}, epoch 2"  # type: ignore[union-attr]
     for asked in running:
@@ -162,7 +162,7 @@ async def test_an_owner_that_hangs_costs_a_bounded_wait_and_its_late_answers_cou
     # It comes back and works off what it was sent.
     for peer, body in held:
         owners(owner)._on_batch(peer, body)
-    assert len(shared(owner).answers) == 0
+    assert len(shared(owner).server) == 0
     owner.peering.links.on_notice(BATCHES, owners(owner)._on_batch)
     owner.peering.links.on_notice(BEATS, owners(owner)._on_beat)
     owner._tasks.append(background.every("pool owners", TICK_S, owners(owner).tick, at_once=True))
@@ -186,9 +186,9 @@ async def test_what_is_asked_under_another_epoch_is_rejected_and_decided_alone(
     peer, asked = PeerIdentity(other.new_id.tag, ""), made(other)
     stale = Ask(1, "pool", OwnerEpoch(1, other.new_id.tag), sent(asked, 0.0), True, (), False)
     owners(owner)._on_batch(peer, BATCH.encode(Batch(owner.new_id.tag, [stale])))
-    assert (len(shared(owner).answers), len(pool(owner).router.reservations)) == (0, 0)
+    assert (len(shared(owner).server), len(pool(owner).router.reservations)) == (0, 0)
     # An asker that is behind learns of the epoch with the rejection.
-    shared(other).asks.epoch = OwnerEpoch(0, owner.new_id.tag)
+    shared(other).client.epoch = OwnerEpoch(0, owner.new_id.tag)
     outcome = await history.place(other, asked)
     assert outcome.decision.decided_by in (ALONE, f"{owner.settings.peers.name}, epoch 1")  # type: ignore[union-attr]
     assert other.metrics.owner_asks.value("pool", "rejected") == 1

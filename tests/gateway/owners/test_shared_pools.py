@@ -52,7 +52,7 @@ async def test_the_owner_decides_for_both_and_both_account_for_it(two: list[Gate
     pool(other).observe(Completed(asked.request_id, 0))
     await until(lambda: len(pool(owner).router.reservations) == 0)
     assert len(pool(other).router.reservations) == 0
-    assert len(shared(owner).answers) == 0
+    assert len(shared(owner).server) == 0
     assert other.metrics.owner_asks.value("pool", "answered") == 1
 
 

@@ -155,7 +155,7 @@ async def test_another_engine_answers_where_one_is_gone(tmp_path: Path, path: st
             assert answer["error"]["code"] in {"engine_unreachable", "no_engine"}
 
 
-async def test_an_engine_error_for_an_unplaced_request_is_relayed(
+async def test_an_engine_error_for_a_request_to_any_engine_is_relayed(
     gateway: ServedGateway, engine: ScriptedEngine
 ) -> None:
     engine.scripts = {}

@@ -7,10 +7,10 @@ from typing import Any, cast
 import pytest
 
 from gateway.pool.recent_decisions import DecisionRecord
-from gateway.pool.ttft_split import BUCKET_S, TtftSplit
 from gateway.reports.request_outbox import split_of
 from gateway.traffic.prefix_icicle import MAX_BLOCKS
 from gateway.traffic.prefix_window import MAX_PROMPTS, SPAN_S, PrefixWindow
+from gateway.traffic.ttft_split import BUCKET_S, TtftSplit
 from routing.values.decision import Decision, Fetch
 from routing.values.engine_pair import EnginePair
 

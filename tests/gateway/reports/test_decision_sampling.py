@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.pool.recent_decisions import DecisionRecord
-from gateway.reports.overtaken import Overtaken
+from gateway.reports.queue_overtakes import QueueOvertakes
 from gateway.reports.request_outbox import kept
 from gateway.traffic.past_moments import PastMoments
 from tests.gateway.decision_records import decision_record
@@ -18,7 +18,7 @@ def record(name: str, arrived_s: float, queued_s: float, ttft_s: float | None, *
 
 
 def test_younger_requests_that_went_first_are_added_up() -> None:
-    overtaken = Overtaken()
+    overtaken = QueueOvertakes()
     for number in range(4):
         overtaken.dispatched(record(f"younger-{number}", 10.5, 1.0 + number, None, compute_s=1.0))
     overtaken.dispatched(record("older", 9.0, 2.0, None, compute_s=50.0))

@@ -56,29 +56,29 @@ def test_the_highest_and_lowest_tenth_do_not_count() -> None:
 
 def test_busy_decode_gets_the_prefill_engine_with_the_least_to_finish() -> None:
     planned, _ = plan(0.3, 1.5)
-    assert [(flip.engine_id, flip.after) for flip in planned.flips] == [("p-3", "decode")]
+    assert [(change.engine_id, change.after) for change in planned.role_changes] == [("p-3", "decode")]
     assert (planned.target_prefill, planned.target_decode) == (3, 5)
     assert codes(planned) == ["more_decode"]
 
 
 def test_busy_prefill_gets_a_decode_engine() -> None:
     planned, _ = plan(1.5, 0.3)
-    assert [(flip.engine_id, flip.after) for flip in planned.flips] == [("d-3", "prefill")]
+    assert [(change.engine_id, change.after) for change in planned.role_changes] == [("d-3", "prefill")]
 
 
 def test_steps_are_bounded() -> None:
     document = replace(DOCUMENT, max_step=2)
-    assert len(plan(0.0, 9.0, counts=(8, 8), document=document)[0].flips) == 2
+    assert len(plan(0.0, 9.0, counts=(8, 8), document=document)[0].role_changes) == 2
 
 
 def test_balance_does_nothing_and_says_so() -> None:
     planned, _ = plan(0.8, 0.9)
-    assert (planned.flips, codes(planned)) == ((), ["balanced"])
+    assert (planned.role_changes, codes(planned)) == ((), ["balanced"])
 
 
-def test_a_flip_that_would_tip_the_other_side_is_not_made() -> None:
+def test_a_role_change_that_would_tip_the_other_side_is_not_made() -> None:
     planned, _ = plan(0.55, 1.0, counts=(2, 1))
-    assert (planned.flips, codes(planned)) == ((), ["bound"])
+    assert (planned.role_changes, codes(planned)) == ((), ["bound"])
 
 
 def test_the_last_engines_of_a_role_stay() -> None:
@@ -90,23 +90,23 @@ def test_imbalance_has_to_last() -> None:
     document = replace(DOCUMENT, hold_s=30.0)
     planned, memory = plan(0.3, 1.5, document=document)
     assert codes(planned) == ["not_persistent"]
-    assert plan(0.3, 1.5, document=document, memory=memory, now_s=NOW + 29)[0].flips == ()
-    assert plan(0.3, 1.5, document=document, memory=memory, now_s=NOW + 30)[0].flips
+    assert plan(0.3, 1.5, document=document, memory=memory, now_s=NOW + 29)[0].role_changes == ()
+    assert plan(0.3, 1.5, document=document, memory=memory, now_s=NOW + 30)[0].role_changes
 
 
-def test_flips_are_apart_and_turning_back_takes_more() -> None:
+def test_role_changes_are_apart_and_turning_back_takes_more() -> None:
     _, memory = plan(0.3, 1.5)
     assert codes(plan(0.3, 1.5, memory=memory, now_s=NOW + 60)[0]) == ["cool_down"]
     later = NOW + DOCUMENT.cool_down_s
-    assert plan(1.25 * 1.0, 0.8, memory=memory, now_s=later)[0].flips == ()
+    assert plan(1.25 * 1.0, 0.8, memory=memory, now_s=later)[0].role_changes == ()
     back, memory = plan(1.6, 0.6, memory=memory, now_s=later)
-    assert (back.flips[0].after, memory.turns) == ("prefill", 1)
+    assert (back.role_changes[0].after, memory.turns) == ("prefill", 1)
 
 
 def test_it_waits_for_engines_that_still_change() -> None:
     facts = pool(NOW, (*members(4, 4), engine("x", NOW, role="decode", lifecycle="starting")))
     planned, _ = plan_ratio(facts, loads(NOW, 0.3, 1.5), RatioMemory(), DOCUMENT)
-    assert (planned.flips, codes(planned)) == ((), ["changing"])
+    assert (planned.role_changes, codes(planned)) == ((), ["changing"])
 
 
 def test_pools_without_roles_and_without_samples_do_nothing() -> None:
@@ -121,7 +121,7 @@ def test_impossible_loads_do_nothing(value: float) -> None:
 
 
 def test_an_operator_is_obeyed_within_the_bounds() -> None:
-    assert len(plan(1.0, 1.0, override=6)[0].flips) == 2
+    assert len(plan(1.0, 1.0, override=6)[0].role_changes) == 2
     assert plan(1.0, 1.0, override=0)[0].target_prefill == DOCUMENT.min_prefill
 
 

@@ -179,9 +179,9 @@ def test_an_engine_changes_its_role_when_the_load_does_and_loses_nothing() -> No
     automation = FleetAutomation(replace(OFF, ratio=settings), PROFILE, restart_s=5.0)
     automation.attach(simulation)
     simulation.run()
-    flips = [flip.after for plan in automation.ratio for flip in plan.flips]
-    assert flips
-    assert set(flips) == {"decode"}
+    role_changes = [change.after for plan in automation.ratio for change in plan.role_changes]
+    assert role_changes
+    assert set(role_changes) == {"decode"}
     assert (automation.ratio[-1].prefill, automation.ratio[-1].decode) in {(2, 2), (1, 3)}
     assert {item.status for item in simulation.history} == {"finished"}
     simulation.check()

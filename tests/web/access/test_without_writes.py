@@ -181,7 +181,7 @@ def test_another_change_says_what_is_full_and_what_to_do(person: User, message: 
         page = page_text(answer)
     assert answer.status_code == 503
     assert title in page
-    assert "manage.py revoke-key" in page
+    assert "manage.py revoke_key" in page
     assert "no restart is needed" in page
     assert ("The state directory’s file system has" in page) == (message == FULL)
 

@@ -36,8 +36,8 @@ def hold(page: Page, engines: int, prefill: int | None = None) -> None:
     expect(page.locator("#card-scaling .pill")).to_have_text("Overridden")
 
 
-def order(page: Page, words: str) -> Locator:
-    """Return the row of an order."""
+def action(page: Page, words: str) -> Locator:
+    """Return the row of an action."""
     return page.locator(".automation-actions tr", has_text=re.compile(words)).first
 
 
@@ -55,13 +55,13 @@ def test_an_operator_scales_turns_and_freezes_a_pool(
     expect(tile(page, "Running")).to_have_text("4", timeout=PATIENCE_MS)
 
     hold(page, 5)
-    expect(order(page, "Start")).to_be_visible(timeout=PATIENCE_MS)
+    expect(action(page, "Start")).to_be_visible(timeout=PATIENCE_MS)
     # While one engine starts another one leaves its role, so that neither waits for the other here.
     [(role,)] = roles_program.ask("select role from controlplane_engineaction where kind = 'start'")
     prefill = 2 if role == "prefill" else 1
     hold(page, 5, prefill=prefill)
-    expect(order(page, "Start")).to_contain_text("serves", timeout=PATIENCE_MS)
-    expect(order(page, "Change")).to_contain_text("serves as a decode engine", timeout=PATIENCE_MS)
+    expect(action(page, "Start")).to_contain_text("serves", timeout=PATIENCE_MS)
+    expect(action(page, "Change")).to_contain_text("serves as a decode engine", timeout=PATIENCE_MS)
     expect(tile(page, "Running")).to_have_text("5", timeout=PATIENCE_MS)
     assert roles_program.ask("select count(*) from controlplane_engine where role = 'prefill'") == [(prefill,)]
 
@@ -69,7 +69,7 @@ def test_an_operator_scales_turns_and_freezes_a_pool(
     # An engine empties meanwhile.
     _charts(page)
     assert serious_violations_in_both_themes(page) == []
-    expect(order(page, "Drain and stop")).to_contain_text("Process stopped", timeout=PATIENCE_MS)
+    expect(action(page, "Drain and stop")).to_contain_text("Process stopped", timeout=PATIENCE_MS)
     expect(tile(page, "Running")).to_have_text("4", timeout=PATIENCE_MS)
 
     page.get_by_role("link", name="Freeze pool").click()

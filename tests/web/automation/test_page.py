@@ -66,9 +66,9 @@ def round_of(pool: Pool, job: str, plan: dict[str, Any], mode: str = "advise", *
     )
 
 
-def order_of(pool: Pool, state: str = "wanted", **fields: Any) -> EngineAction:
+def action_of(pool: Pool, state: str = "wanted", **fields: Any) -> EngineAction:
     now = timezone.now()
-    defaults = {"key": "order-1", "kind": "start", "by": "scaling", "ordered_at": now, "next_try_at": now}
+    defaults = {"key": "action-1", "kind": "start", "by": "scaling", "requested_at": now, "next_try_at": now}
     return EngineAction.objects.create(
         pool=pool, state=state, **{**defaults, "deadline_at": now + timedelta(minutes=15), **fields}
     )
@@ -133,7 +133,7 @@ def test_the_ratio_is_shown_only_where_there_are_roles(operator: Client, pool: P
 
 
 def test_freezing_and_unfreezing_from_the_page(operator: Client, pool: Pool) -> None:
-    order_of(pool)
+    action_of(pool)
     assert "1 action not yet started will be canceled" in show(operator, "?do=freeze")
     answer = send(operator, "freeze", why="a move", revision="1", range="5m")
     assert (answer.status_code, answer["Location"]) == (303, "/automation/chat?range=5m&said=frozen")
@@ -211,22 +211,22 @@ def test_advice_is_followed_from_the_page_once(operator: Client, pool: Pool) -> 
     assert "started since this advice" in page_text(again)
 
 
-def test_orders_of_a_manual_pool_ask_for_a_person(operator: Client, pool: Pool) -> None:
+def test_actions_of_a_manual_pool_ask_for_a_person(operator: Client, pool: Pool) -> None:
     Pool.objects.update(actuator="manual")
-    order_of(pool, "sent", why="too many are late")
+    action_of(pool, "sent", why="too many are late")
     page = show(operator)
     assert "Waiting for you" in page
-    assert "Start an engine: done?" in show(operator, "?do=confirm&order=order-1")
-    assert send(operator, "actions/order-1/confirm", why="done").status_code == 303
+    assert "Start an engine: done?" in show(operator, "?do=confirm&action=action-1")
+    assert send(operator, "actions/action-1/confirm", why="done").status_code == 303
     assert EngineAction.objects.get().actuator_state["confirmed_by"] == "operator"
-    assert send(operator, "actions/order-1/withdraw").status_code == 303
-    assert send(operator, "actions/order-1/withdraw").status_code == 409
+    assert send(operator, "actions/action-1/withdraw").status_code == 303
+    assert send(operator, "actions/action-1/withdraw").status_code == 409
 
 
-def test_orders_show_errors_and_retries(operator: Client, pool: Pool) -> None:
+def test_actions_show_errors_and_retries(operator: Client, pool: Pool) -> None:
     now = timezone.now()
-    order_of(pool, attempts=4, says="the webhook answered 503", next_try_at=now + timedelta(hours=2, minutes=10))
-    order_of(pool, "failed", key="order-2", says="gave up after 15 min", finished_at=now)
+    action_of(pool, attempts=4, says="the webhook answered 503", next_try_at=now + timedelta(hours=2, minutes=10))
+    action_of(pool, "failed", key="action-2", says="gave up after 15 min", finished_at=now)
     page = show(operator)
     assert "The webhook answered 503." in page
     assert "Tried 4 times, again in 2\u202fh" in page
@@ -276,7 +276,7 @@ def test_the_overview_has_a_row_for_each_pool_that_one_may_see(operator: Client,
 
 
 @pytest.mark.parametrize(
-    "query", ["do=x", "do=follow", "do=follow&job=%00", "do=confirm&order=no", "do=trust&engine=no"]
+    "query", ["do=x", "do=follow", "do=follow&job=%00", "do=confirm&action=no", "do=trust&engine=no"]
 )
 def test_links_to_nothing_show_the_page(operator: Client, pool: Pool, query: str) -> None:
     assert "drawer-title" not in show(operator, f"?{query}")
@@ -302,7 +302,7 @@ def test_a_plan_from_before_an_override_is_not_taken_for_the_operator_s_wish(ope
 
 
 def test_a_plan_names_engines_that_are_gone(operator: Client, pool: Pool) -> None:
-    order_of(pool, "done", key="eng-123", engine_name="e-05", finished_at=timezone.now())
+    action_of(pool, "done", key="eng-123", engine_name="e-05", finished_at=timezone.now())
     round_of(pool, "scaling", {**ADVICE, "add": [], "drain": ["eng-123"]})
     assert "Advises to drain e-05." in card(show(operator), "scaling")
 
@@ -313,7 +313,7 @@ def test_many_engines_cost_as_many_queries_as_few(
     make_engines(pool, 300, start=10)
     for engine in Engine.objects.filter(name__startswith="e-02"):
         put_verdict(engine, "quarantined", actor=program("t"), since=timezone.now(), code="x", reason="silent")
-    order_of(pool)
+    action_of(pool)
     operator.get("/automation/chat")
     with django_assert_num_queries(18):
         operator.get("/automation/chat")
@@ -360,8 +360,8 @@ def test_the_timeline_shows_what_people_did(operator: Client, pool: Pool) -> Non
 
 def test_the_timeline_shows_a_role_change_and_its_loads(operator: Client, pool: Pool) -> None:
     figures = {"prefill": 1, "decode": 2, "prefill_load": 0.9, "decode_load": 0.2, "imbalance": 0.63}
-    flips = {"flips": [{"engine_id": "chat-1", "before": "decode", "after": "prefill"}], "reasons": []}
-    plan(timezone.now() - timedelta(minutes=1), job="prefill_decode", figures=figures, plan=flips)
+    role_changes = {"role_changes": [{"engine_id": "chat-1", "before": "decode", "after": "prefill"}], "reasons": []}
+    plan(timezone.now() - timedelta(minutes=1), job="prefill_decode", figures=figures, plan=role_changes)
     charts = timeline(operator, "range=5m")
     assert charts["roles"][0][1:] == [1, 2, 0.9, 0.2, 0.63]
     assert charts["marks"][0]["label"] == "1 to prefill"

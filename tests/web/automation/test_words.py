@@ -1,4 +1,4 @@
-"""What the Automation pages say of plans, pauses, orders and drains: pure, with the moment given."""
+"""What the Automation pages say of plans, pauses, actions and drains: pure, with the moment given."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from controlplane.platform.format import sentence, span
 from planning.documents.automation_document import AutomationPolicy
 from web.automation.actions import drain_words
 from web.automation.next_action import next_change
-from web.automation.words import change_words, order_words
+from web.automation.words import action_words, change_words
 
 NAMES = {"a": "e-01", "b": "e-02"}
 NOW_S = 1_800_000_000.0
@@ -45,7 +45,7 @@ def test_scaling_shows_what_is_left_of_its_pauses(memory: dict[str, float], word
         ({"out_since_s": NOW_S - 10}, "Role change: in 20 s if the imbalance lasts."),
         ({"out_since_s": NOW_S - 40}, "At any time."),
         (
-            {"out_since_s": NOW_S - 10, "flipped_s": NOW_S - 20},
+            {"out_since_s": NOW_S - 10, "changed_s": NOW_S - 20},
             "Role change: in 1 min 40 s, after the cooldown.",
         ),
     ],
@@ -70,7 +70,7 @@ def test_rebalancing_and_health_show_when_they_may_release() -> None:
         ("scaling", {"add": ["prefill", "decode", "decode"]}, "add 3 engines (2 decode, 1 prefill)"),
         ("scaling", {"drain": ["a", "gone"]}, "drain e-01, gone"),
         ("scaling", {"add": [], "drain": []}, ""),
-        ("prefill_decode", {"flips": [{"engine_id": "b", "after": "decode"}]}, "change e-02 to decode"),
+        ("prefill_decode", {"role_changes": [{"engine_id": "b", "after": "decode"}]}, "change e-02 to decode"),
         ("rebalance", {"wider": ["k"], "moves": [{"at_most": 3}]}, "widen 1 prefix, move up to 3 queued requests"),
         (
             "engine_health",
@@ -84,11 +84,11 @@ def test_a_plan_reads_as_what_it_wants(job: str, plan: dict[str, Any], words: st
     assert change_words(job, plan, NAMES) == words
 
 
-def test_an_order_reads_as_what_it_wants() -> None:
-    assert order_words("start", "", "") == "Start an engine"
-    assert order_words("start", "decode", "") == "Start a decode engine"
-    assert order_words("stop", "", "e-01") == "Drain and stop e-01"
-    assert order_words("flip", "prefill", "e-01") == "Change e-01 to a prefill engine"
+def test_an_action_reads_as_what_it_wants() -> None:
+    assert action_words("start", "", "") == "Start an engine"
+    assert action_words("start", "decode", "") == "Start a decode engine"
+    assert action_words("stop", "", "e-01") == "Drain and stop e-01"
+    assert action_words("change_role", "prefill", "e-01") == "Change e-01 to a prefill engine"
 
 
 def test_a_drain_counts_down() -> None:

@@ -74,7 +74,7 @@ def address(pattern: URLPattern, world: World) -> str:
     values: dict[str, Any] = {
         "engine_id": "e-a",
         "slug": _slug(str(pattern.name)),
-        "key": Canary.objects.latest("pk").key if str(pattern.name).startswith("canary") else "order-a",
+        "key": Canary.objects.latest("pk").key if str(pattern.name).startswith("canary") else "action-a",
         "verb": "abort",
         "key_id": world.keys["viewer_key"].key_id,
         "person_id": world.people["admin"].pk,

@@ -23,7 +23,7 @@ from controlplane.platform.revisions import StaleRevisionError
 from controlplane.platform.roles import NotAllowedError
 from web.fleet.topology.drawer import VERBS, confirm_delete, engine_drawer, history, in_flight, sample_of
 from web.fleet.topology.form import LABELS, MAX_WHY, EngineForm, merged
-from web.fleet.topology.page import GONE, NOTE, seen_engine, seen_pools, topology_page
+from web.fleet.topology.page import GONE, NOTE, shown_engine, topology_page, topology_pools
 from web.fleet.topology.scope import TopologyScope
 from web.live.feed import fleet_feed
 from web.shell.console_request import console_actor, row_number
@@ -38,8 +38,8 @@ def on_engine(change: Change) -> Callable[[HttpRequest, str], HttpResponse]:
     @wraps(change)
     def view(request: HttpRequest, engine_id: str) -> HttpResponse:
         actor = console_actor(request)
-        pools = seen_pools(actor)
-        engine = seen_engine(engine_id, pools)
+        pools = topology_pools(actor)
+        engine = shown_engine(engine_id, pools)
         if engine is None:
             return topology_page(request, actor, pools, note=GONE, status=404)
         try:
@@ -54,7 +54,7 @@ def on_engine(change: Change) -> Callable[[HttpRequest, str], HttpResponse]:
 def register(request: HttpRequest) -> HttpResponse:
     """Register an engine and start its preflight; it takes no work before that has passed."""
     actor = console_actor(request)
-    pools = seen_pools(actor)
+    pools = topology_pools(actor)
     form = EngineForm.of_post(request.POST)
     form.check()
     pool = next((pool for pool in pools if pool.slug == form.values["pool"]), None)
@@ -113,7 +113,7 @@ def change(request: HttpRequest, engine: Engine) -> HttpResponse:
         else:
             return _to_engine(request, engine, f"{engine.name} changed." if changes else "No changes.")
     drawer = {"kind": "form", "form": form, "engine": engine, "revision": seen_revision(request) or engine.revision}
-    return topology_page(request, actor, seen_pools(actor), drawer=drawer, status=422)
+    return topology_page(request, actor, topology_pools(actor), drawer=drawer, status=422)
 
 
 @on_engine
@@ -176,7 +176,7 @@ def _stale_change(request: HttpRequest, form: EngineForm, theirs: Engine) -> Htt
     mine, lines = merged(form, theirs)
     drawer = {"kind": "form", "form": mine, "engine": theirs, "revision": theirs.revision, "conflict": lines}
     drawer["history"] = history(theirs, time.time())
-    return topology_page(request, actor, seen_pools(actor), drawer=drawer, status=412)
+    return topology_page(request, actor, topology_pools(actor), drawer=drawer, status=412)
 
 
 def _stale_move(request: HttpRequest, theirs: Engine, wanted: DesiredState) -> HttpResponse:
@@ -195,7 +195,7 @@ def _stale_move(request: HttpRequest, theirs: Engine, wanted: DesiredState) -> H
 def _again(request: HttpRequest, engine: Engine, *, note: str = "", status: int, **drawer: Any) -> HttpResponse:
     """Render the page with the engine's drawer open; `drawer` adds to what it shows."""
     actor = console_actor(request)
-    pools = seen_pools(actor)
+    pools = topology_pools(actor)
     shown = engine_drawer(engine, fleet_feed().latest, actor, pools) | drawer
     return topology_page(request, actor, pools, drawer=shown, note=note, status=status)
 

@@ -16,7 +16,7 @@ from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from routing.values.counted import count
 from web.fleet.topology.connect_form import ALLOW, KEY, POOL, URL, allowed_by, connect_drawer, text_of, wishes_of
-from web.fleet.topology.page import NOTE, seen_pools, topology_page
+from web.fleet.topology.page import NOTE, topology_page, topology_pools
 from web.fleet.topology.scope import TopologyScope
 from web.shell.console_request import console_actor
 
@@ -28,7 +28,7 @@ def connect(request: HttpRequest) -> HttpResponse:
     """Take the form one step further; no request goes to the engine before its address is allowed."""
     actor = console_actor(request)
     if not may(actor, Role.ADMIN):
-        return topology_page(request, actor, seen_pools(actor), note=ADMINS_ONLY, status=403)
+        return topology_page(request, actor, topology_pools(actor), note=ADMINS_ONLY, status=403)
     try:
         return _next_step(request, actor)
     except ConnectRejectedError as error:
@@ -39,7 +39,7 @@ def connect(request: HttpRequest) -> HttpResponse:
             " ".join(f"{item.path}: {item.message}" for item in problems), "Correct the form."
         )
     return topology_page(
-        request, actor, seen_pools(actor), drawer=connect_drawer(request.POST, rejection=rejection), status=422
+        request, actor, topology_pools(actor), drawer=connect_drawer(request.POST, rejection=rejection), status=422
     )
 
 
@@ -48,13 +48,13 @@ def _next_step(request: HttpRequest, actor: Actor) -> HttpResponse:
     address = engine_address(text_of(posted, URL))
     allowed = text_of(posted, ALLOW) == allowed_by(address)
     if not allowed and not may_be_asked(address):
-        return topology_page(request, actor, seen_pools(actor), drawer=connect_drawer(posted, consent=address))
+        return topology_page(request, actor, topology_pools(actor), drawer=connect_drawer(posted, consent=address))
     facts = facts_at(address, pool=text_of(posted, POOL), key_variable=text_of(posted, KEY))
     ranks = targets(facts, address)
     plan = plan_connection(*ranks[0], wishes_of(posted))
     if text_of(posted, "do") != "connect" or (plan.networks and not allowed):
         drawer = connect_drawer(posted, plan=plan, facts=facts, others=len(ranks) - 1)
-        return topology_page(request, actor, seen_pools(actor), drawer=drawer)
+        return topology_page(request, actor, topology_pools(actor), drawer=drawer)
     with transaction.atomic():
         # Planned one after the other: the first rank may create the pool that the others join.
         engine, *others = [make_connection(plan_connection(*item, wishes_of(posted)), actor=actor) for item in ranks]

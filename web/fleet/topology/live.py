@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 
 from controlplane.fleet.preflight.lifecycle import preflight_of
 from web.fleet.topology.drawer import VERBS, checklist, flight_effect, flight_words, report_words, sample_of
-from web.fleet.topology.page import finding, seen_engine, seen_pools, stale_words, summary
+from web.fleet.topology.page import finding, shown_engine, stale_words, summary, topology_pools
 from web.fleet.topology.rows import TopologyRows, topology_rows
 from web.fleet.topology.scope import TopologyScope
 from web.live.feed import fleet_feed
@@ -24,7 +24,7 @@ _NOT_SENT = ("kind", "pool", "name", "role", "id", "phrase", "since_at", "since_
 @require_safe
 def topology_live(request: HttpRequest) -> JsonResponse:
     """Return the words and figures of the rows in scope, and of the open drawer."""
-    pools = seen_pools(console_actor(request))
+    pools = topology_pools(console_actor(request))
     sample = fleet_feed().latest
     now = time.time()
     rows = topology_rows(pools, TopologyScope.of(request.GET), sample, now)
@@ -39,7 +39,7 @@ def topology_live(request: HttpRequest) -> JsonResponse:
             if entry["kind"] == "engine"
         },
     }
-    engine = seen_engine(request.GET["engine"], pools) if request.GET.get("engine") else None
+    engine = shown_engine(request.GET["engine"], pools) if request.GET.get("engine") else None
     if engine is not None:
         seen = sample_of(sample, engine.engine_id, now)
         answer["drawer"] = {
@@ -55,7 +55,7 @@ def topology_live(request: HttpRequest) -> JsonResponse:
 @require_safe
 def topology_checklist(request: HttpRequest, engine_id: str) -> HttpResponse:
     """Return the engine's newest preflight as a fragment of the page."""
-    engine = seen_engine(engine_id, seen_pools(console_actor(request)))
+    engine = shown_engine(engine_id, topology_pools(console_actor(request)))
     if engine is None:
         raise Http404
     shown = checklist(preflight_of(engine), time.time())

@@ -18,7 +18,7 @@ from controlplane.platform.roles import NotAllowedError
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.publish import create_live_policy
 from web.fleet.topology.new_pool_form import new_pool_drawer
-from web.fleet.topology.page import NOTE, seen_pools, topology_page
+from web.fleet.topology.page import NOTE, topology_page, topology_pools
 from web.fleet.topology.scope import TopologyScope
 from web.shell.console_request import console_actor, sent
 
@@ -33,10 +33,10 @@ def create(request: HttpRequest) -> HttpResponse:
         with transaction.atomic():
             pool = _created(request, actor, sent(request, "why")[:200])
     except NotAllowedError as error:
-        return topology_page(request, actor, seen_pools(actor), note=str(error), status=403)
+        return topology_page(request, actor, topology_pools(actor), note=str(error), status=403)
     except InvalidFieldsError as error:
         drawer = new_pool_drawer({name: list(values) for name, values in request.POST.lists()}, error.problems)
-        return topology_page(request, actor, seen_pools(actor), drawer=drawer, status=422)
+        return topology_page(request, actor, topology_pools(actor), drawer=drawer, status=422)
     request.session[NOTE] = f"{pool.name} created. Connect or register its engines; they set its block size."
     return HttpResponseRedirect(TopologyScope.of(request.GET).address(settings=pool.slug))
 

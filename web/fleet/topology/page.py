@@ -26,7 +26,7 @@ from web.fleet.topology.drains import drain_watch
 from web.fleet.topology.drawer import FRESH_S, engine_drawer
 from web.fleet.topology.form import EngineForm
 from web.fleet.topology.new_pool_form import new_pool_drawer
-from web.fleet.topology.pool import pool_drawer, seen_pool
+from web.fleet.topology.pool import pool_drawer, shown_pool
 from web.fleet.topology.rows import TopologyRows, topology_rows
 from web.fleet.topology.scope import NOT_SERVING, SORTS, TopologyScope
 from web.fleet.topology.words import SEVERITY, STATE_PHRASES, STATE_WORDS
@@ -46,19 +46,19 @@ GONE = "That engine was deleted, or you cannot see its pool."
 def topology(request: HttpRequest) -> HttpResponse:
     """Show the table, and the drawer that the address names."""
     actor = console_actor(request)
-    pools = seen_pools(actor)
+    pools = topology_pools(actor)
     do, engine_id = request.GET.get("do", ""), request.GET.get("engine", "")
     drawer: dict[str, Any] | None = None
     note = request.session.pop(NOTE, "")
     gone = False
     if engine_id:
-        engine = seen_engine(engine_id, pools)
+        engine = shown_engine(engine_id, pools)
         if engine is None:
             gone, note = True, GONE
         else:
             drawer = engine_drawer(engine, fleet_feed().latest, actor, pools, do)
     elif slug := request.GET.get("settings", ""):
-        pool = seen_pool(slug, pools)
+        pool = shown_pool(slug, pools)
         gone, note = pool is None, note if pool else POOL_GONE
         drawer = pool_drawer(pool, actor) if pool else None
     elif do in ADMINS_DRAWERS and may(actor, Role.ADMIN):
@@ -124,7 +124,7 @@ def _here(scope: TopologyScope, drawer: dict[str, Any] | None) -> str:
     return scope.address(engine=engine.engine_id) if engine else scope.address()
 
 
-def seen_pools(actor: Actor) -> list[Pool]:
+def topology_pools(actor: Actor) -> list[Pool]:
     """Return the pools that the person may see, by region and name."""
     return list(visible_pools(actor).select_related("region").order_by("region__slug", "slug"))
 
@@ -134,7 +134,7 @@ def changeable_pools(actor: Actor, pools: Sequence[Pool]) -> list[Pool]:
     return [pool for pool in pools if may(actor, Role.OPERATOR, pool)]
 
 
-def seen_engine(engine_id: str, pools: Sequence[Pool]) -> Engine | None:
+def shown_engine(engine_id: str, pools: Sequence[Pool]) -> Engine | None:
     """Return the engine if it exists in a pool that the person may see."""
     engines = Engine.objects.select_related("pool__region", "health")
     return engines.filter(engine_id=engine_id[:64], pool__in=[pool.pk for pool in pools]).first()

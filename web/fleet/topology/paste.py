@@ -27,7 +27,7 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.platform.actor import Actor
 from controlplane.platform.format import count
 from web.fleet.topology.form import MAX_WHY
-from web.fleet.topology.page import NOTE, changeable_pools, seen_pools
+from web.fleet.topology.page import NOTE, changeable_pools, topology_pools
 from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
 
@@ -39,7 +39,7 @@ _SHOWN_S = 3600
 def topology_paste(request: HttpRequest) -> HttpResponse:
     """Show the empty form; on POST the preview, or register the lines of the last preview."""
     actor = console_actor(request)
-    pools = changeable_pools(actor, seen_pools(actor))
+    pools = changeable_pools(actor, topology_pools(actor))
     if not pools:
         error = "This requires the role operator in a pool; ask an admin under Access."
         return _page(request, pools, error=error, status=403)

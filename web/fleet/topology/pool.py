@@ -65,7 +65,7 @@ def pool_drawer(
     }
 
 
-def seen_pool(slug: str, pools: Sequence[Pool]) -> Pool | None:
+def shown_pool(slug: str, pools: Sequence[Pool]) -> Pool | None:
     """Return the pool if the person may see it."""
     return next((pool for pool in pools if pool.slug == slug), None)
 

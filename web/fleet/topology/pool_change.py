@@ -13,8 +13,8 @@ from controlplane.platform.revisions import StaleRevisionError
 from controlplane.platform.role import Role
 from controlplane.platform.roles import NotAllowedError, may
 from web.fleet.topology.changes import seen_revision
-from web.fleet.topology.page import NOTE, POOL_GONE, seen_pools, topology_page
-from web.fleet.topology.pool import pool_drawer, seen_pool, wanted
+from web.fleet.topology.page import NOTE, POOL_GONE, topology_page, topology_pools
+from web.fleet.topology.pool import pool_drawer, shown_pool, wanted
 from web.fleet.topology.scope import TopologyScope
 from web.shell.console_request import console_actor, sent
 
@@ -23,8 +23,8 @@ from web.shell.console_request import console_actor, sent
 def change_settings(request: HttpRequest, slug: str) -> HttpResponse:
     """Change a pool's settings; 412 with the current ones where they changed since the person read them."""
     actor = console_actor(request)
-    pools = seen_pools(actor)
-    pool = seen_pool(slug, pools)
+    pools = topology_pools(actor)
+    pool = shown_pool(slug, pools)
     if pool is None:
         return topology_page(request, actor, pools, note=POOL_GONE, status=404)
     typed, changes, problems = wanted(request)
@@ -45,8 +45,8 @@ def change_settings(request: HttpRequest, slug: str) -> HttpResponse:
 def observe(request: HttpRequest, slug: str) -> HttpResponse:
     """Stop routing a pool and only observe it; its name is typed to confirm."""
     actor = console_actor(request)
-    pools = seen_pools(actor)
-    pool = seen_pool(slug, pools)
+    pools = topology_pools(actor)
+    pool = shown_pool(slug, pools)
     if pool is None:
         return topology_page(request, actor, pools, note=POOL_GONE, status=404)
     if may(actor, Role.ADMIN) and sent(request, "typed") != pool.slug:
@@ -67,7 +67,7 @@ def _rejected(
     """Show the drawer again with the reason why nothing was changed."""
     if isinstance(error, NotAllowedError):
         drawer = pool_drawer(pool, actor)
-        return topology_page(request, actor, seen_pools(actor), drawer=drawer, note=str(error), status=403)
+        return topology_page(request, actor, topology_pools(actor), drawer=drawer, note=str(error), status=403)
     note = f"Another person changed {error.current.name}. Nothing was overwritten. Review the current state."
     drawer = pool_drawer(error.current, actor)
-    return topology_page(request, actor, seen_pools(actor), drawer=drawer, note=note, status=412)
+    return topology_page(request, actor, topology_pools(actor), drawer=drawer, note=note, status=412)

@@ -6,7 +6,7 @@ import { startEditor } from './editor/editor.js';
 import { settleSubmitted } from './editor/kept_text.js';
 import { listenToPolicyKeys } from './keys.js';
 import { startQuestion } from './question.js';
-import { followReach, watchLive } from './standing.js';
+import { followReach, watchLive } from './live_version.js';
 import { startCountdown } from './when.js';
 /** @import { KeyActions } from './keys.js' */
 

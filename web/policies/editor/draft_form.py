@@ -11,7 +11,7 @@ from django.http import QueryDict
 from controlplane.platform.field_problems import FieldProblem
 from controlplane.policies.document.diff import DiffRun, diff_runs
 from controlplane.policies.document.form import FormGroup, PolicyFormField, form_groups, typed_document
-from controlplane.policies.document.merge import MergedPlace, changes_between
+from controlplane.policies.document.merge import ChangedEntry, changes_between
 from controlplane.policies.document.problems import InvalidPolicyError, problems_of
 from controlplane.policies.document.text import MAX_TEXT_BYTES, completed, document_text, read_document
 from controlplane.policies.models.policy_version import PolicyVersion
@@ -60,7 +60,7 @@ class DraftForm:
         return completed(self.live.document) if self.live else completed({})
 
     @cached_property
-    def changes(self) -> tuple[MergedPlace, ...]:
+    def changes(self) -> tuple[ChangedEntry, ...]:
         """Places that differ from the live version."""
         return changes_between(self.live_document, completed(self.document))
 

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods
 
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.publish import draft as store_draft
-from controlplane.policies.reading import PolicyStanding
+from controlplane.policies.reading import PolicyAccess
 from web.policies.access import UNPROCESSABLE, opened, rejected, version_named, version_number
 from web.policies.editor.draft_form import DraftForm, form_as_typed, form_of_version, ready_to_publish, ready_to_store
 from web.policies.editor.kept_text import forget, keep, kept_text
@@ -36,7 +36,7 @@ def policy(request: HttpRequest, slug: str) -> HttpResponse:
     return _changed(request, state) if request.method == "POST" else _shown(request, state)
 
 
-def _shown(request: HttpRequest, state: PolicyStanding) -> HttpResponse:
+def _shown(request: HttpRequest, state: PolicyAccess) -> HttpResponse:
     if request.GET.get("ask") in (PUBLISH, ROLL_BACK) and not state.may_publish:
         return rejected(request, state)
     number = version_number(request.GET.get("draft"))
@@ -51,13 +51,13 @@ def _shown(request: HttpRequest, state: PolicyStanding) -> HttpResponse:
     return render_editor(request, state, form, question=_question(request, state, draft), said=said)
 
 
-def _kept_form(state: PolicyStanding, kept: dict[str, str]) -> DraftForm:
+def _kept_form(state: PolicyAccess, kept: dict[str, str]) -> DraftForm:
     posted = QueryDict(mutable=True)
     posted.update({name: text for name, text in kept.items() if name in {"document", "message", "base"}})
     return form_as_typed(state.live, None, posted, kept_at=kept.get("at", ""))
 
 
-def _question(request: HttpRequest, state: PolicyStanding, draft: PolicyVersion | None) -> ConfirmDialog | None:
+def _question(request: HttpRequest, state: PolicyAccess, draft: PolicyVersion | None) -> ConfirmDialog | None:
     """Return the dialog that the address names."""
     asked = request.GET.get("ask")
     if asked == PUBLISH and draft is not None and draft.published_at is None:
@@ -68,7 +68,7 @@ def _question(request: HttpRequest, state: PolicyStanding, draft: PolicyVersion 
     return roll_back_question(state, version)
 
 
-def _changed(request: HttpRequest, state: PolicyStanding) -> HttpResponse:
+def _changed(request: HttpRequest, state: PolicyAccess) -> HttpResponse:
     slug, wanted = state.policy.slug, request.POST.get("do", CHECK)
     if not state.may_draft or (wanted == PUBLISH and not state.may_publish):
         return rejected(request, state)
@@ -85,7 +85,7 @@ def _changed(request: HttpRequest, state: PolicyStanding) -> HttpResponse:
     return _stored(request, state, form, publish=wanted == PUBLISH)
 
 
-def _stored(request: HttpRequest, state: PolicyStanding, form: DraftForm, *, publish: bool) -> HttpResponse:
+def _stored(request: HttpRequest, state: PolicyAccess, form: DraftForm, *, publish: bool) -> HttpResponse:
     """Store the typed document, or keep the opened draft where nothing differs, and lead to the next step."""
     version = form.draft if form.says_its_draft else None
     if version is None:

@@ -17,7 +17,7 @@ from controlplane.policies.document.merge import (
     CONFLICT,
     MINE,
     THEIRS,
-    MergedPlace,
+    ChangedEntry,
     UnresolvedConflictError,
     changed_entries,
     merged,
@@ -27,7 +27,7 @@ from controlplane.policies.document.schema import path_text
 from controlplane.policies.document.text import completed
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.publish import draft as store_draft
-from controlplane.policies.reading import PolicyStanding, version_of
+from controlplane.policies.reading import PolicyAccess, version_of
 from web.policies.access import PRECONDITION_FAILED, UNPROCESSABLE, known_version, opened, rejected
 from web.policies.words import author_of, title_and_unit, value_words
 from web.shell.console_request import console_actor, with_query
@@ -56,7 +56,7 @@ def merge(request: HttpRequest, slug: str) -> HttpResponse:
     return _merged(request, state, draft, choices)
 
 
-def _merged(request: HttpRequest, state: PolicyStanding, draft: PolicyVersion, choices: dict[str, str]) -> HttpResponse:
+def _merged(request: HttpRequest, state: PolicyAccess, draft: PolicyVersion, choices: dict[str, str]) -> HttpResponse:
     """Store the chosen values as a new draft, or report what is missing or inconsistent."""
     try:
         document = merged(*_sides(state, draft), choices)
@@ -77,7 +77,7 @@ def _merged(request: HttpRequest, state: PolicyStanding, draft: PolicyVersion, c
 
 def render_merge(
     request: HttpRequest,
-    state: PolicyStanding,
+    state: PolicyAccess,
     draft: PolicyVersion,
     *,
     choices: dict[str, str] | None = None,
@@ -109,7 +109,7 @@ def render_merge(
     return render(request, "policies/merge.html", context, status=status)
 
 
-def _sides(state: PolicyStanding, draft: PolicyVersion) -> tuple[Any, Any, Any]:
+def _sides(state: PolicyAccess, draft: PolicyVersion) -> tuple[Any, Any, Any]:
     base = version_of(state.policy, draft.based_on) if draft.based_on is not None else None
     return (
         completed(base.document if base else {}),
@@ -118,7 +118,7 @@ def _sides(state: PolicyStanding, draft: PolicyVersion) -> tuple[Any, Any, Any]:
     )
 
 
-def _row(change: MergedPlace, choices: dict[str, str], unresolved: tuple[str, ...]) -> dict[str, Any]:
+def _row(change: ChangedEntry, choices: dict[str, str], unresolved: tuple[str, ...]) -> dict[str, Any]:
     """Return one place that a side changed, with its selected choice, empty where a person must choose."""
     path, side = path_text(change.path), change.side
     by_itself = "" if side == CONFLICT else THEIRS if side in (THEIRS, BOTH) else MINE

@@ -10,7 +10,7 @@ from controlplane.fleet.ready_engines import ready_engines
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from controlplane.policies.models.policy_version import PolicyVersion
-from controlplane.policies.reading import PolicyStanding, versions_of
+from controlplane.policies.reading import PolicyAccess, versions_of
 from controlplane.policies.release_timeline_facts import timelines_of
 from controlplane.policies.scheduled_publishes import newest_schedule
 from controlplane.policies.upgrade import baseline_note
@@ -30,7 +30,7 @@ from web.shell.frame import shell_context
 
 def render_editor(
     request: HttpRequest,
-    state: PolicyStanding,
+    state: PolicyAccess,
     form: DraftForm,
     *,
     question: ConfirmDialog | None = None,

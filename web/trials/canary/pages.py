@@ -22,7 +22,7 @@ from controlplane.platform.roles import may_somewhere
 from controlplane.policies.document.problems import InvalidPolicyError
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.publish import StalePolicyError
-from controlplane.policies.reading import PolicyStanding, policies_of, policy_of
+from controlplane.policies.reading import PolicyAccess, policies_of, policy_of
 from controlplane.trials.canary import lifecycle as service
 from controlplane.trials.canary.end import abort
 from controlplane.trials.canary.evaluation import CanaryEvaluation, stored_evaluation
@@ -81,14 +81,14 @@ class CanaryPages(TrialPages):
                 }
                 for item in canaries
             ],
-            "slices": [words.slice_row(visible_slice, now) for visible_slice in visible_slices(actor)],
+            "slices": [words.holdback_row(visible_slice, now) for visible_slice in visible_slices(actor)],
             "running": sum(item.running for item in canaries),
             "may_new": any(policy.may_publish for policy in policies)
             or (not policies and may_somewhere(actor, Role.OPERATOR)),
         }
 
     @override
-    def fields(self, request: HttpRequest, owner: PolicyStanding, actor: Actor) -> Sequence[FormField]:
+    def fields(self, request: HttpRequest, owner: PolicyAccess, actor: Actor) -> Sequence[FormField]:
         return canary_fields(owner.policy, request.GET.get("version", ""))
 
     @override
@@ -170,7 +170,7 @@ class CanaryPages(TrialPages):
         }
 
 
-def _chosen(request: HttpRequest, actor: Actor) -> PolicyStanding | None:
+def _chosen(request: HttpRequest, actor: Actor) -> PolicyAccess | None:
     """Return the requested policy, else the first that the actor may publish, else the first."""
     known, wanted = policies_of(actor), sent_or_asked(request, "policy")
     named = [item for item in known if item.policy.slug == wanted]

@@ -91,7 +91,7 @@ def step_marks(canary: Canary) -> list[tuple[str, str]]:
     return [*marks, ("Promoted", "done" if promoted else "ahead")]
 
 
-def slice_row(stored: Holdback, now: datetime) -> dict[str, Any]:
+def holdback_row(stored: Holdback, now: datetime) -> dict[str, Any]:
     """Return the row of one holdback; figures are those of the rule, then of the policy."""
     return {
         "slice": stored,

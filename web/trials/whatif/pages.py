@@ -24,7 +24,7 @@ from controlplane.trials.whatif.conditions import AUTO
 from controlplane.trials.whatif.engine_candidate import LEARNED, LEARNED_PREFILL, WRITTEN
 from controlplane.trials.whatif.lifecycle import (
     TooManyWaitError,
-    WhatIfStanding,
+    WhatIfStatus,
     start_whatif,
     status_of,
     statuses_of,
@@ -105,7 +105,7 @@ class WhatIfPages(TrialPages):
         }
 
 
-def _row(progress: WhatIfStanding, now: datetime) -> dict[str, Any]:
+def _row(progress: WhatIfStatus, now: datetime) -> dict[str, Any]:
     """Return one row of the list; its `kind` is empty where there is no answer."""
     whatif, result = progress.whatif, progress.result
     row = {"progress": progress, "at": moment(whatif.created_at, now)}
@@ -115,7 +115,7 @@ def _row(progress: WhatIfStanding, now: datetime) -> dict[str, Any]:
     return row | {"kind": answer.kind, "words": answer.title}
 
 
-def _answer(progress: WhatIfStanding) -> dict[str, Any]:
+def _answer(progress: WhatIfStatus) -> dict[str, Any]:
     result, whatif = progress.result, progress.whatif
     if result is None:
         return {}

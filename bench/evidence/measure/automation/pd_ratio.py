@@ -163,7 +163,7 @@ def _figures(asked: Run, records: list[RequestRecord], automation: FleetAutomati
     good = [on_time(record, SLO_TPOT_S) for record in records]
     tpots = sorted(record.tpot_s for record in records if record.tpot_s is not None)
     ttfts = sorted(record.ttft_s for record in records if record.ttft_s is not None)
-    flips = [(plan.at_s, plan.flips[0].after) for plan in automation.ratio if plan.flips]
+    role_changes = [(plan.at_s, plan.role_changes[0].after) for plan in automation.ratio if plan.role_changes]
     row: Row = {
         "kind": asked.kind,
         "prefill": asked.prefill,
@@ -180,8 +180,8 @@ def _figures(asked: Run, records: list[RequestRecord], automation: FleetAutomati
         "tpot_mean_s": fmean(tpots),
         "tpot_p90_s": tpots[int(0.9 * len(tpots))],
         "tpot_on_time": sum(tpot <= SLO_TPOT_S for tpot in tpots) / len(tpots),
-        "flips": len(flips),
-        "turns": sum(a != b for (_, a), (_, b) in pairwise(flips)),
+        "flips": len(role_changes),
+        "turns": sum(a != b for (_, a), (_, b) in pairwise(role_changes)),
     }
     if asked.kind == "day":
         row["course"] = _course(records, good)
@@ -189,7 +189,7 @@ def _figures(asked: Run, records: list[RequestRecord], automation: FleetAutomati
             [plan.at_s, plan.prefill, plan.decode, plan.imbalance, plan.prefill_load, plan.decode_load]
             for plan in automation.ratio[:: int(STEP_S / 2)]
         ]
-        row["flipped"] = [[at_s, after] for at_s, after in flips]
+        row["flipped"] = [[at_s, after] for at_s, after in role_changes]
     return row
 
 

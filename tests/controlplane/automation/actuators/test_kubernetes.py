@@ -81,9 +81,9 @@ def cluster(server: ApiServer) -> Iterator[tuple[KubernetesActuator, list[Asked]
         yield KubernetesActuator(SETTINGS, client.AppsV1Api(connection)), asked
 
 
-def order(pool: Pool, key: str, kind: str = "start", name: str = "", **fields: Any) -> EngineAction:
+def action(pool: Pool, key: str, kind: str = "start", name: str = "", **fields: Any) -> EngineAction:
     now = timezone.now()
-    known = {"role": "mixed", "by": "scaling", "ordered_at": now, "next_try_at": now, "deadline_at": now}
+    known = {"role": "mixed", "by": "scaling", "requested_at": now, "next_try_at": now, "deadline_at": now}
     return EngineAction.objects.create(key=key, pool=pool, kind=kind, engine_name=name, **{**known, **fields})
 
 
@@ -96,7 +96,7 @@ def test_a_start_keeps_the_scale_it_wants_before_it_patches_and_names_the_engine
     pool: Pool, server: ApiServer, cluster: tuple[KubernetesActuator, list[Asked]]
 ) -> None:
     actuator, asked = cluster
-    one = order(pool, "k1")
+    one = action(pool, "k1")
     first = actuator.start(one)
     assert (dict(first.actuator_state), first.engine, server.replicas) == ({"replicas": 4}, None, 3)
     keep(one, first.actuator_state)
@@ -114,7 +114,7 @@ def test_repeating_a_start_has_one_effect(
     pool: Pool, server: ApiServer, cluster: tuple[KubernetesActuator, list[Asked]]
 ) -> None:
     actuator, asked = cluster
-    one = order(pool, "k1", actuator_state={"replicas": 4})
+    one = action(pool, "k1", actuator_state={"replicas": 4})
     for _ in range(3):
         actuator.start(one)
     assert server.replicas == 4
@@ -125,7 +125,7 @@ def test_two_starts_want_different_scales(
     pool: Pool, server: ApiServer, cluster: tuple[KubernetesActuator, list[Asked]]
 ) -> None:
     actuator, _ = cluster
-    one, two = order(pool, "k1"), order(pool, "k2")
+    one, two = action(pool, "k1"), action(pool, "k2")
     keep(one, actuator.start(one).actuator_state)
     keep(two, actuator.start(two).actuator_state)
     assert (one.actuator_state, two.actuator_state) == ({"replicas": 4}, {"replicas": 5})
@@ -138,7 +138,7 @@ def test_a_stop_takes_the_last_pod_and_waits_for_its_turn(
     pool: Pool, server: ApiServer, cluster: tuple[KubernetesActuator, list[Asked]]
 ) -> None:
     actuator, _ = cluster
-    middle, last = order(pool, "k1", "stop", "vllm-1"), order(pool, "k2", "stop", "vllm-2")
+    middle, last = action(pool, "k1", "stop", "vllm-1"), action(pool, "k2", "stop", "vllm-2")
     waiting = actuator.stop(middle)
     assert (waiting.progress, server.replicas) == (ActionProgress.UNDER_WAY, 3)
     assert "vllm-2 must stop before vllm-1" in waiting.says
@@ -155,7 +155,7 @@ def test_a_scale_that_was_changed_meanwhile_is_retried(
     actuator, _ = cluster
     server.moved_before_patch = True
     with pytest.raises(ActuatorError, match="409"):
-        actuator.start(order(pool, "k1", actuator_state={"replicas": 4}))
+        actuator.start(action(pool, "k1", actuator_state={"replicas": 4}))
     assert server.replicas == 3
 
 
@@ -169,18 +169,18 @@ def test_answers_of_the_api_server_decide_whether_it_is_tried_again(
 ) -> None:
     server.fails = status
     with pytest.raises(kind, match=str(status)):
-        cluster[0].start(order(pool, "k1"))
+        cluster[0].start(action(pool, "k1"))
 
 
 def test_what_the_settings_do_not_name_is_rejected(pool: Pool, cluster: tuple[KubernetesActuator, list[Asked]]) -> None:
     actuator, _ = cluster
     with pytest.raises(RejectedActionError, match="no StatefulSet for decode"):
-        actuator.start(order(pool, "k1", role="decode"))
+        actuator.start(action(pool, "k1", role="decode"))
     for name in ("other-3", "vllm-x", "vllm"):
         with pytest.raises(RejectedActionError, match="not a pod"):
-            actuator.stop(order(pool, f"k-{name}", "stop", name))
+            actuator.stop(action(pool, f"k-{name}", "stop", name))
     with pytest.raises(RejectedActionError, match="keeps the role"):
-        actuator.flip(order(pool, "k9", "flip", "vllm-1"))
+        actuator.change_role(action(pool, "k9", "change_role", "vllm-1"))
 
 
 def test_a_cluster_that_does_not_answer_is_tried_again(pool: Pool) -> None:
@@ -189,4 +189,4 @@ def test_a_cluster_that_does_not_answer_is_tried_again(pool: Pool) -> None:
     with client.ApiClient(configuration) as connection:
         actuator = KubernetesActuator(SETTINGS, client.AppsV1Api(connection))
         with pytest.raises(ActuatorError, match="did not answer"):
-            actuator.start(order(pool, "k1"))
+            actuator.start(action(pool, "k1"))

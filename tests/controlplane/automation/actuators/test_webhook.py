@@ -33,7 +33,7 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def order(pool: Pool) -> EngineAction:
+def action(pool: Pool) -> EngineAction:
     engine = Engine.objects.create(
         pool=pool, name="e-1", url="http://10.0.0.1:8000", connect_url="http://10.0.0.1:8000"
     )
@@ -47,7 +47,7 @@ def order(pool: Pool) -> EngineAction:
         engine_name="e-1",
         by="scaling",
         why="too many",
-        ordered_at=now,
+        requested_at=now,
         next_try_at=now,
         deadline_at=now,
     )
@@ -58,10 +58,10 @@ def actuator(status: int, answer: Any = b"") -> WebhookActuator:
     return WebhookActuator(WebhookSettings(url=URL), post=lambda *_args: (status, said))
 
 
-def test_a_call_over_the_wire_is_signed_and_carries_the_order_s_key(order: EngineAction) -> None:
+def test_a_call_over_the_wire_is_signed_and_carries_the_action_s_key(action: EngineAction) -> None:
     with http_server(lambda *_request: (200, b"")) as (url, asked):
         settings = WebhookSettings(url=f"{url}/hook?fleet=7")
-        answer = WebhookActuator(settings, clock=lambda: 1_700_000_000.9).stop(order)
+        answer = WebhookActuator(settings, clock=lambda: 1_700_000_000.9).stop(action)
     assert answer.progress == ActionProgress.IN_EFFECT
     method, path, headers, body = asked[0]
     assert (method, path, headers["idempotency-key"]) == ("POST", "/hook?fleet=7", "key-1")
@@ -87,56 +87,56 @@ def test_the_signature_depends_on_secret_time_and_body() -> None:
         (202, {"status": "done"}, ActionProgress.IN_EFFECT),
     ],
 )
-def test_answers_report_the_progress_of_the_order(
-    order: EngineAction, status: int, answer: Any, progress: ActionProgress
+def test_answers_report_the_progress_of_the_action(
+    action: EngineAction, status: int, answer: Any, progress: ActionProgress
 ) -> None:
-    assert actuator(status, answer).stop(order).progress == progress
-    assert actuator(status, answer).flip(order).progress == progress
+    assert actuator(status, answer).stop(action).progress == progress
+    assert actuator(status, answer).change_role(action).progress == progress
 
 
-def test_a_start_is_under_way_until_the_prober_says_otherwise_and_may_name_the_engine(order: EngineAction) -> None:
+def test_a_start_is_under_way_until_the_prober_says_otherwise_and_may_name_the_engine(action: EngineAction) -> None:
     engine = {"name": "gpu-7", "url": "http://10.0.0.7:8000", "kv_events_endpoint": "tcp://10.0.0.7:5557"}
-    answer = actuator(200, {"status": "done", "engine": engine}).start(order)
+    answer = actuator(200, {"status": "done", "engine": engine}).start(action)
     assert answer.progress == ActionProgress.UNDER_WAY
     assert answer.engine is not None
     assert (answer.engine.name, answer.engine.url) == ("gpu-7", "http://10.0.0.7:8000")
-    assert actuator(202).start(order).engine is None
+    assert actuator(202).start(action).engine is None
 
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503])
-def test_what_may_pass_is_tried_again(order: EngineAction, status: int) -> None:
+def test_what_may_pass_is_tried_again(action: EngineAction, status: int) -> None:
     with pytest.raises(ActuatorError, match=str(status)):
-        actuator(status).stop(order)
+        actuator(status).stop(action)
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 422])
-def test_what_will_not_pass_is_given_up(order: EngineAction, status: int) -> None:
+def test_what_will_not_pass_is_given_up(action: EngineAction, status: int) -> None:
     with pytest.raises(RejectedActionError, match=str(status)):
-        actuator(status).stop(order)
+        actuator(status).stop(action)
 
 
 @pytest.mark.parametrize(
     "answer", [b"<html>", b"[" * 5000, {"status": "maybe"}, {"engine": {"name": "a b", "url": "x"}}, b"\xff\xfe"]
 )
-def test_an_answer_that_breaks_the_contract_is_given_up(order: EngineAction, answer: Any) -> None:
+def test_an_answer_that_breaks_the_contract_is_given_up(action: EngineAction, answer: Any) -> None:
     with pytest.raises(RejectedActionError, match="contract"):
-        actuator(200, answer).start(order)
+        actuator(200, answer).start(action)
 
 
 def test_a_long_answer_a_silent_server_and_a_missing_secret(
-    order: EngineAction, monkeypatch: pytest.MonkeyPatch
+    action: EngineAction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(RejectedActionError, match="bytes"):
-        actuator(200, b" " * (MAX_ANSWER_BYTES + 1)).stop(order)
+        actuator(200, b" " * (MAX_ANSWER_BYTES + 1)).stop(action)
 
     def reject(*_args: Any) -> tuple[int, bytes]:
         raise ConnectionRefusedError
 
     with pytest.raises(ActuatorError, match="ConnectionRefusedError"):
-        WebhookActuator(WebhookSettings(url=URL), post=reject).stop(order)
+        WebhookActuator(WebhookSettings(url=URL), post=reject).stop(action)
     monkeypatch.delenv("HEADWAY_WEBHOOK_SECRET")
     with pytest.raises(ActuatorError, match="HEADWAY_WEBHOOK_SECRET"):
-        actuator(200).stop(order)
+        actuator(200).stop(action)
 
 
 REJECTED = [
@@ -148,23 +148,23 @@ REJECTED = [
 
 
 @pytest.mark.parametrize("url", REJECTED)
-def test_a_url_that_leads_to_a_cloud_s_secrets_is_neither_stored_nor_called(order: EngineAction, url: str) -> None:
+def test_a_url_that_leads_to_a_cloud_s_secrets_is_neither_stored_nor_called(action: EngineAction, url: str) -> None:
     with pytest.raises(InvalidFieldsError, match=r"actuator_settings\.url"):
         checked_settings("webhook", {"url": url})
     with pytest.raises(RejectedActionError, match="URL"):
-        WebhookActuator(WebhookSettings(url=url)).stop(order)
+        WebhookActuator(WebhookSettings(url=url)).stop(action)
 
 
 @override_settings(ALLOW_LOOPBACK_ENGINES=False)
-def test_this_machine_is_called_only_where_engines_may_run_on_it(order: EngineAction) -> None:
+def test_this_machine_is_called_only_where_engines_may_run_on_it(action: EngineAction) -> None:
     with http_server(lambda *_request: (200, b"")) as (url, asked):
         with pytest.raises(RejectedActionError, match="is this machine"):
-            WebhookActuator(WebhookSettings(url=url)).stop(order)
+            WebhookActuator(WebhookSettings(url=url)).stop(action)
         assert asked == []
 
 
 def test_the_name_is_resolved_once_and_what_was_checked_is_called(
-    order: EngineAction, monkeypatch: pytest.MonkeyPatch
+    action: EngineAction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked_for: list[str] = []
     resolve = socket.getaddrinfo
@@ -179,13 +179,13 @@ def test_the_name_is_resolved_once_and_what_was_checked_is_called(
     monkeypatch.setattr(socket, "getaddrinfo", rebinding)
     with http_server(lambda *_request: (200, b"")) as (url, asked):
         port = url.rpartition(":")[2]
-        WebhookActuator(WebhookSettings(url=f"http://hook.example:{port}/x")).stop(order)
+        WebhookActuator(WebhookSettings(url=f"http://hook.example:{port}/x")).stop(action)
     assert asked_for == ["hook.example"]
     assert asked[0][2]["host"] == f"hook.example:{port}"
 
 
 @pytest.mark.parametrize("first", [b"", b"HTTP/1.1 200 OK\r\n\r\n"])
-def test_an_answer_that_drips_is_cut_off_and_tried_again(order: EngineAction, first: bytes) -> None:
+def test_an_answer_that_drips_is_cut_off_and_tried_again(action: EngineAction, first: bytes) -> None:
     over = threading.Event()
 
     def drip(listener: socket.socket) -> None:
@@ -201,17 +201,17 @@ def test_an_answer_that_drips_is_cut_off_and_tried_again(order: EngineAction, fi
         settings = WebhookSettings(url=f"http://127.0.0.1:{listener.getsockname()[1]}", timeout_s=0.3)
         try:
             with pytest.raises(ActuatorError, match="did not answer"):
-                WebhookActuator(settings).stop(order)
+                WebhookActuator(settings).stop(action)
         finally:
             over.set()
             dripping.join()
 
 
-def test_a_start_that_is_given_up_is_cancelled_under_its_key(order: EngineAction) -> None:
-    EngineAction.objects.filter(pk=order.pk).update(kind="start", engine=None)
-    order.refresh_from_db()
+def test_a_start_that_is_given_up_is_cancelled_under_its_key(action: EngineAction) -> None:
+    EngineAction.objects.filter(pk=action.pk).update(kind="start", engine=None)
+    action.refresh_from_db()
     with http_server(lambda *_request: (200, b"")) as (url, asked):
-        answer = WebhookActuator(WebhookSettings(url=url)).undo(order)
+        answer = WebhookActuator(WebhookSettings(url=url)).undo(action)
     assert answer.progress == ActionProgress.IN_EFFECT
     _, _, headers, body = asked[0]
     assert (headers["idempotency-key"], json.loads(body)["idempotency_key"]) == ("key-1-cancel", "key-1")

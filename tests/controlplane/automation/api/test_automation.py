@@ -1,4 +1,4 @@
-"""A pool's automations over REST: their state, the switches, the orders, and engines' health."""
+"""A pool's automations over REST: their state, the switches, the actions, and engines' health."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_a_pool_says_how_it_steers_itself(api: Api) -> None:
         "scaling": ("advise", "advise"),
         "prefill_decode": ("advise", "advise"),
     }
-    assert state["orders"][0]["key"] == "order-a"
-    assert state["engines"] == {"desired": 1, "running": 0, "failed": 0, "ordered": 1}
+    assert state["actions"][0]["key"] == "action-a"
+    assert state["engines"] == {"desired": 1, "running": 0, "failed": 0, "open_actions": 1}
 
 
 def test_freezing_shows_at_once_and_is_in_the_audit(api: Api) -> None:
@@ -65,11 +65,11 @@ def test_an_override_is_checked_and_ends(api: Api) -> None:
         assert [item["path"] for item in answer.json()["errors"]][:1] == [path]
 
 
-def test_orders_are_answered_once(api: Api) -> None:
-    assert api.post("actions/order-a/confirm", {}).json()["state"] == "sent"
-    assert EngineAction.objects.get(key="order-a").actuator_state == {"confirmed_by": "admin"}
-    assert api.post("actions/order-b/withdraw", {"why": "keep it"}).json()["state"] == "cancelled"
-    rejected = api.post("actions/order-b/confirm", {})
+def test_actions_are_answered_once(api: Api) -> None:
+    assert api.post("actions/action-a/confirm", {}).json()["state"] == "sent"
+    assert EngineAction.objects.get(key="action-a").actuator_state == {"confirmed_by": "admin"}
+    assert api.post("actions/action-b/withdraw", {"why": "keep it"}).json()["state"] == "cancelled"
+    rejected = api.post("actions/action-b/confirm", {})
     assert rejected.status_code == 409
     assert "is not waiting for confirmation" in rejected.json()["detail"]
 
@@ -126,7 +126,7 @@ def test_advice_is_shown_with_its_key_and_followed_once(api: Api, world: World) 
     stale = api.post("pools/pool-a/follow_advice", {"job": "scaling", "advice": "+mixed,+mixed"})
     assert (stale.status_code, EngineAction.objects.filter(pool__slug="pool-a").count()) == (409, 0)
     followed = api.post("pools/pool-a/follow_advice", {"job": "scaling", "advice": "+mixed", "why": "agreed"}).json()
-    assert [(item["kind"], item["by"]) for item in followed["orders"]] == [("start", "admin")]
+    assert [(item["kind"], item["by"]) for item in followed["actions"]] == [("start", "admin")]
     assert AuditEvent.objects.get(verb="pool.follow_advice").why == "agreed"
     again = api.post("pools/pool-a/follow_advice", {"job": "scaling", "advice": "+mixed"})
     assert "started since" in again.json()["detail"]

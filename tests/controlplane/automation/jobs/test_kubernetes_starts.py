@@ -1,4 +1,4 @@
-"""Starts on Kubernetes from the order to the engine: a name that resolves late, one that never does, one that moves."""
+"""Starts on Kubernetes, from action to engine: a name that resolves late, one that never does, one that moves."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 from controlplane.automation.actuators.kubernetes import KubernetesActuator
 from controlplane.automation.jobs import engine_actions as job
 from controlplane.automation.models.engine_action import EngineAction
-from controlplane.automation.plan_actions import order_start
+from controlplane.automation.plan_actions import request_start
 from controlplane.fleet.actuator_settings import KubernetesSettings
 from controlplane.fleet.engine_addresses import follow_addresses
 from controlplane.fleet.models.engine import Engine
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.publication.snapshot import build_snapshot
-from tests.controlplane.automation.test_action_steps import live, ordered
+from tests.controlplane.automation.test_action_steps import live, requested
 from tests.controlplane.automation.world import World
 
 pytestmark = pytest.mark.django_db
@@ -68,42 +68,42 @@ def apps(monkeypatch: pytest.MonkeyPatch) -> Apps:
 
 
 def start(world: World) -> EngineAction:
-    return ordered(world, order_start, world.pool, "mixed")
+    return requested(world, request_start, world.pool, "mixed")
 
 
 def test_a_pod_whose_name_is_known_late_is_registered(world: World, apps: Apps, dns: dict[str, str]) -> None:
-    order = start(world)
+    action = start(world)
     live(world, 60)
-    order.refresh_from_db()
-    assert (order.state, apps.replicas) == ("sent", 4)
-    assert "vllm-3.vllm.llm.svc has no address" in order.says
+    action.refresh_from_db()
+    assert (action.state, apps.replicas) == ("sent", 4)
+    assert "vllm-3.vllm.llm.svc has no address" in action.says
     dns["vllm-3"] = "10.0.0.3"
     live(world, 40)
-    order.refresh_from_db()
-    assert (order.state, order.engine_name, apps.seen) == ("done", "vllm-3", [3, 4])
+    action.refresh_from_db()
+    assert (action.state, action.engine_name, apps.seen) == ("done", "vllm-3", [3, 4])
 
 
 def test_a_pod_that_never_comes_is_scaled_away_and_says_why(world: World, apps: Apps, dns: dict[str, str]) -> None:
-    order = start(world)
+    action = start(world)
     live(world, 5)
-    world.now = order.deadline_at
+    world.now = action.deadline_at
     live(world, 3)
-    order.refresh_from_db()
-    assert (order.state, apps.seen) == ("failed", [3, 4, 3])
-    assert "has no address" in order.says
-    assert order.says.endswith("StatefulSet vllm is back at 3 replicas")
+    action.refresh_from_db()
+    assert (action.state, apps.seen) == ("failed", [3, 4, 3])
+    assert "has no address" in action.says
+    assert action.says.endswith("StatefulSet vllm is back at 3 replicas")
 
 
 def test_starts_that_fail_together_leave_no_pod(world: World, apps: Apps, dns: dict[str, str]) -> None:
-    orders = [start(world) for _ in range(3)]
+    actions = [start(world) for _ in range(3)]
     live(world, 10)
     assert apps.replicas == 6
-    world.now = orders[0].deadline_at
+    world.now = actions[0].deadline_at
     live(world, 20)
     assert apps.replicas == 3
-    for order in orders:
-        order.refresh_from_db()
-        assert order.state == "failed"
+    for action in actions:
+        action.refresh_from_db()
+        assert action.state == "failed"
 
 
 def test_a_pod_that_serves_is_never_scaled_away(world: World, apps: Apps, dns: dict[str, str]) -> None:
@@ -129,31 +129,31 @@ def test_a_pod_that_serves_is_never_scaled_away(world: World, apps: Apps, dns: d
 
 def test_an_engine_that_serves_at_its_deadline_is_kept(world: World, apps: Apps, dns: dict[str, str]) -> None:
     dns["vllm-3"] = "10.0.0.3"
-    order = start(world)
-    world.say(order.key, reachable=False, healthy=False, reason="loads weights")
+    action = start(world)
+    world.say(action.key, reachable=False, healthy=False, reason="loads weights")
     live(world, 10)
-    world.say(order.key, reachable=True, healthy=True)
-    world.now = order.deadline_at
+    world.say(action.key, reachable=True, healthy=True)
+    world.now = action.deadline_at
     live(world, 5)
-    order.refresh_from_db()
-    assert (order.state, apps.replicas) == ("done", 4)
-    assert Engine.objects.filter(engine_id=order.key).exists()
+    action.refresh_from_db()
+    assert (action.state, apps.replicas) == ("done", 4)
+    assert Engine.objects.filter(engine_id=action.key).exists()
 
 
 def test_an_engine_whose_name_moves_is_followed_and_published(world: World, apps: Apps, dns: dict[str, str]) -> None:
     dns["vllm-3"] = "10.0.0.3"
-    order = start(world)
+    action = start(world)
     live(world, 10)
-    before = Engine.objects.get(engine_id=order.key)
+    before = Engine.objects.get(engine_id=action.key)
     assert follow_addresses() == 0
     dns["vllm-3"] = "10.0.7.9"
     assert follow_addresses() == 1
-    after = Engine.objects.get(engine_id=order.key)
+    after = Engine.objects.get(engine_id=action.key)
     assert (before.connect_url, after.connect_url) == ("http://10.0.0.3:8000", "http://10.0.7.9:8000")
     assert after.kv_events_endpoint == "tcp://10.0.7.9:5557"
-    (entry,) = (engine for engine in build_snapshot(at=0.0).engines if engine.engine_id == order.key)
+    (entry,) = (engine for engine in build_snapshot(at=0.0).engines if engine.engine_id == action.key)
     assert (entry.url, entry.kv_events_endpoint) == ("http://10.0.7.9:8000", "tcp://10.0.7.9:5557")
-    assert AuditEvent.objects.filter(verb="engine.move", object_id=order.key).count() == 1
+    assert AuditEvent.objects.filter(verb="engine.move", object_id=action.key).count() == 1
     assert follow_addresses() == 0
 
 
@@ -163,28 +163,28 @@ def test_a_name_that_moves_where_no_engine_may_be_is_not_followed(
 ) -> None:
     settings.ALLOW_LOOPBACK_ENGINES = False
     dns["vllm-3"] = "10.0.0.3"
-    order = start(world)
+    action = start(world)
     live(world, 10)
     dns["vllm-3"] = address
     assert follow_addresses() == 0
     del dns["vllm-3"]
     assert follow_addresses() == 0
-    assert Engine.objects.get(engine_id=order.key).connect_url == "http://10.0.0.3:8000"
+    assert Engine.objects.get(engine_id=action.key).connect_url == "http://10.0.0.3:8000"
 
 
 def test_an_undo_that_the_cluster_does_not_answer_is_tried_again(
     world: World, apps: Apps, dns: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    order = start(world)
+    action = start(world)
     live(world, 5)
-    world.now = order.deadline_at
+    world.now = action.deadline_at
     with monkeypatch.context() as patch:
         patch.setattr(
             apps, "read_namespaced_stateful_set_scale", lambda *_, **__: (_ for _ in ()).throw(OSError("away"))
         )
         live(world, 5)
-        order.refresh_from_db()
-        assert order.state == "sent"
+        action.refresh_from_db()
+        assert action.state == "sent"
     live(world, timedelta(minutes=1).total_seconds())
-    order.refresh_from_db()
-    assert (order.state, apps.replicas) == ("failed", 3)
+    action.refresh_from_db()
+    assert (action.state, apps.replicas) == ("failed", 3)

@@ -1,4 +1,4 @@
-"""Scaling and the ratio: orders where they act, records where they advise, an operator's override above both."""
+"""Scaling and the ratio: actions where they act, records where they advise, an operator's override above both."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def overload(world: World, seconds: float, late: float = 0.5) -> None:
         live(world, 1)
 
 
-def test_advice_is_kept_with_its_figures_and_orders_nothing(world: World) -> None:
+def test_advice_is_kept_with_its_figures_and_starts_nothing(world: World) -> None:
     world.policy(scaling={**ACTS, "mode": "advise"})
     overload(world, 60)
     assert not EngineAction.objects.exists()
@@ -55,13 +55,13 @@ def test_advice_is_kept_with_its_figures_and_orders_nothing(world: World) -> Non
     assert record.summary
 
 
-def test_overload_orders_engines_once_and_waits_for_them(world: World) -> None:
+def test_overload_starts_engines_once_and_waits_for_them(world: World) -> None:
     world.policy(scaling=ACTS)
     overload(world, 40)
-    orders = list(EngineAction.objects.all())
-    assert 1 <= len(orders) <= 4
-    assert {order.kind for order in orders} == {"start"}
-    assert {order.by for order in orders} == {"scaling"}
+    actions = list(EngineAction.objects.all())
+    assert 1 <= len(actions) <= 4
+    assert {action.kind for action in actions} == {"start"}
+    assert {action.by for action in actions} == {"scaling"}
     overload(world, 40)
     assert Engine.objects.count() + EngineAction.objects.filter(kind="start").count() <= 8
 
@@ -106,7 +106,7 @@ def test_an_override_below_drains(world: World) -> None:
     world.policy(scaling=ACTS)
     PoolAutomation.objects.create(pool=world.pool, override_engines=3, override_until=world.now + timedelta(hours=1))
     live(world, 20)
-    assert [order.kind for order in EngineAction.objects.all()] == ["stop"]
+    assert [action.kind for action in EngineAction.objects.all()] == ["stop"]
 
 
 def test_an_override_needs_an_end_and_a_number(world: World) -> None:
@@ -130,14 +130,14 @@ def test_demand_of_the_past_comes_from_the_plans_that_were_kept(world: World) ->
     assert [point.at_s for point in season] == [point.at_s for point in points]
 
 
-def test_flips_are_ordered_where_decode_is_the_busier_side(world: World) -> None:
+def test_role_changes_are_requested_where_decode_is_the_busier_side(world: World) -> None:
     world.policy(ratio={"mode": "act", "window_s": 20, "hold_s": 5, "min_samples": 10, "cool_down_s": 60})
     Engine.objects.filter(name__in=("e-01", "e-02", "e-03")).update(role="prefill")
     Engine.objects.filter(name="e-04").update(role="decode")
     world.say("e-04", tpot_s=0.4, tpot_samples=20)
     live(world, 60, prefill_decode.JOB, prefill_decode.balance)
-    order = EngineAction.objects.get()
-    assert (order.kind, order.role) == ("flip", "decode")
+    action = EngineAction.objects.get()
+    assert (action.kind, action.role) == ("change_role", "decode")
     figures = PlanRecord.objects.filter(job="prefill_decode", changes=True).latest("pk").figures
     assert figures["imbalance"] > 1.2
     assert (figures["prefill"], figures["decode"]) == (3, 1)
@@ -165,11 +165,11 @@ def test_starts_that_fail_are_not_ordered_again_and_again(world: World) -> None:
     reasons = PlanRecord.objects.filter(job="scaling").latest("pk").reasons
     assert reasons[0]["code"] == "starts_fail"
     assert "the pod never came" in reasons[0]["text"]
-    ordered = EngineAction.objects.count()
+    requested = EngineAction.objects.count()
     for _ in range(60):
         overload(world, 10)
         fail_starts(world)
-    assert EngineAction.objects.count() - ordered <= 4, "each failure doubles the pause"
+    assert EngineAction.objects.count() - requested <= 4, "each failure doubles the pause"
     assert "the pod never came" in str(JobRun.objects.get(job="scaling").outcome["reason"])
 
 
@@ -177,7 +177,7 @@ def test_no_engine_is_stopped_for_one_of_the_other_role_that_would_not_start(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class NoFlips:
-        can_flip = False
+        can_change_role = False
 
     monkeypatch.setattr(prefill_decode, "actuator_of", lambda _pool: NoFlips())
     monkeypatch.setattr("controlplane.automation.plan_actions.actuator_of", lambda _pool: NoFlips())
@@ -186,7 +186,7 @@ def test_no_engine_is_stopped_for_one_of_the_other_role_that_would_not_start(
     world.policy(ratio={"mode": "act", "window_s": 20, "hold_s": 5, "min_samples": 10, "cool_down_s": 60})
     EngineAction.objects.create(
         key="k", pool=world.pool, kind="start", role="decode", state="failed", by="t", says="the pod never came",
-        next_try_at=world.now, deadline_at=world.now, ordered_at=world.now, finished_at=world.now,
+        next_try_at=world.now, deadline_at=world.now, requested_at=world.now, finished_at=world.now,
     )  # fmt: skip
     world.say("e-04", tpot_s=0.4, tpot_samples=20)
     live(world, 58, prefill_decode.JOB, prefill_decode.balance)

@@ -95,7 +95,7 @@ def test_viewers_may_change_nothing(world: World, key: tuple[str, str]) -> None:
 
 def of_operators(key: tuple[str, str]) -> bool:
     """Return whether the change belongs to the operators of one pool."""
-    ours = ("engines", "policies", "orders", "recordings", "whatif", "shadows", "canaries")
+    ours = ("engines", "policies", "actions", "recordings", "whatif", "shadows", "canaries")
     return CHANGES[key].path.startswith(ours) or (
         CHANGES[key].path.startswith("pools/") and VIEWS[key[0]].changes_need == Role.OPERATOR
     )
@@ -135,7 +135,7 @@ def test_operators_stay_in_their_pools(world: World, key: tuple[str, str]) -> No
 
 def _moved_to_b(example: Example) -> Example:
     text = json.dumps([example.path, example.body])
-    for name in ("policy-", "pool-", "e-", "order-"):
+    for name in ("policy-", "pool-", "e-", "action-"):
         text = (
             text.replace(f'"{name}a', f'"{name}b').replace(f"/{name}a", f"/{name}b").replace(f"={name}a", f"={name}b")
         )

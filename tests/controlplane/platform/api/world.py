@@ -87,7 +87,7 @@ def make_world() -> World:
     now = timezone.now()
     JobRun.objects.create(job="probe", state=JobState.DONE, started_at=now, finished_at=now)
     for name, engine in engines.items():
-        _ask_a_person(f"order-{name}", engine, now)
+        _ask_a_person(f"action-{name}", engine, now)
     keep(stored("decision-of-pool-a", tenant_id=world.tenant.slug))
     return world
 
@@ -128,7 +128,7 @@ def recorded() -> tuple[Written, Written]:
 
 
 def _ask_a_person(key: str, engine: Engine, now: datetime) -> None:
-    """Store an order that waits for the operator of the engine's pool."""
+    """Store an action that waits for the operator of the engine's pool."""
     EngineAction.objects.create(
         key=key,
         pool=engine.pool,
@@ -137,7 +137,7 @@ def _ask_a_person(key: str, engine: Engine, now: datetime) -> None:
         engine_name=engine.name,
         state="sent",
         by="scaling",
-        ordered_at=now,
+        requested_at=now,
         next_try_at=now,
         deadline_at=now + timedelta(days=1),
     )

@@ -248,7 +248,7 @@ def test_after_a_restart_only_what_is_missing_is_run(
     report_progress = job._Watch.__call__
     with monkeypatch.context() as dying:
         dying.setattr(job._Watch, "__call__", killed)
-        dying.setattr(job, "carry_out", lambda *given, **more: runs.carry_out(*given, **more, at_once=1))
+        dying.setattr(job, "run_whatif", lambda *given, **more: runs.run_whatif(*given, **more, at_once=1))
         with pytest.raises(SystemExit):
             job.whatif()
     run = JobRun.objects.get(job="whatif", shard=asked.pk)

@@ -30,7 +30,7 @@ class TooLongError(Exception):
     """The answer is longer than its reader accepts."""
 
 
-class PlainAnswer(NamedTuple):
+class ProbeAnswer(NamedTuple):
     """One complete response."""
 
     status: int
@@ -39,7 +39,7 @@ class PlainAnswer(NamedTuple):
     body: bytes
 
 
-class PlainGet:
+class ProbeClient:
     """One server's reader: one request at a time. Mutable state: the connection."""
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
@@ -58,7 +58,7 @@ class PlainGet:
         """Return whether this reader can read from such a URL at all: TLS is left to the full client."""
         return urlsplit(url).scheme == "http"
 
-    async def get(self, path: str, *, limit: int, timeout_s: float) -> PlainAnswer:
+    async def get(self, path: str, *, limit: int, timeout_s: float) -> ProbeAnswer:
         """Return the answer to GET `path`, of `limit` bytes at most.
 
         Raises NotPlainError, TooLongError, TimeoutError after `timeout_s`, and OSError where no answer came. A
@@ -81,7 +81,7 @@ class PlainGet:
             self._connection.abort()
             self._connection = None
 
-    async def _ask(self, request: bytes, limit: int) -> PlainAnswer:
+    async def _ask(self, request: bytes, limit: int) -> ProbeAnswer:
         kept = self._connection
         if kept is not None and kept.open:
             try:
@@ -106,7 +106,7 @@ class _Connection(asyncio.Protocol):
         self.received = False
         """Any byte of the current answer came."""
         self._transport: asyncio.Transport | None = None
-        self._waiter: asyncio.Future[PlainAnswer] | None = None
+        self._waiter: asyncio.Future[ProbeAnswer] | None = None
         self._buffer = b""
         self._limit = 0
         self._body_from = 0
@@ -114,7 +114,7 @@ class _Connection(asyncio.Protocol):
         self._status = 0
         self._content_type = ""
 
-    async def ask(self, request: bytes, limit: int) -> PlainAnswer:
+    async def ask(self, request: bytes, limit: int) -> ProbeAnswer:
         """Send the request and return its answer."""
         if self._transport is None:
             raise BrokenOffError("the connection is closed")
@@ -187,7 +187,7 @@ class _Connection(asyncio.Protocol):
         if len(self._buffer) > self._needed:
             raise NotPlainError("bytes follow the answer")
         if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(PlainAnswer(self._status, self._content_type, self._buffer[self._body_from :]))
+            self._waiter.set_result(ProbeAnswer(self._status, self._content_type, self._buffer[self._body_from :]))
         self._buffer = b""
         self._needed = -1
 

@@ -6,7 +6,7 @@ from random import Random
 
 from simulator.engine_models.engine_events import EngineEvent, Finished, FirstTokenEvent, PrefillStarted
 from simulator.engine_models.engine_profile import EngineProfile
-from simulator.engine_models.handing import HandingEngine
+from simulator.engine_models.prefill_handoff import PrefillHandoffEngine
 from simulator.engine_models.simulated_engine import PromptSequence
 
 PROFILE = EngineProfile(block_tokens=16, num_blocks=64, recompute_last_block=True, kv_bytes_per_token=1 << 20)
@@ -17,7 +17,7 @@ def sequence(name: str, blocks: int = 10, output: int = 4) -> PromptSequence:
     return PromptSequence(name, keys, 16 * blocks, output)
 
 
-def finish(engine: HandingEngine) -> list[EngineEvent]:
+def finish(engine: PrefillHandoffEngine) -> list[EngineEvent]:
     events: list[EngineEvent] = []
     while (due := engine.next_event_time()) is not None:
         events += engine.advance(due)
@@ -26,7 +26,7 @@ def finish(engine: HandingEngine) -> list[EngineEvent]:
 
 
 def test_a_prompt_handed_over_makes_one_token_and_stays_pinned_until_it_is_let_go() -> None:
-    engine = HandingEngine(PROFILE)
+    engine = PrefillHandoffEngine(PROFILE)
     engine.submit_handing(sequence("a", output=50), 0.0)
     ends = [item for item in finish(engine) if isinstance(item, Finished)]
     assert [end.output_tokens for end in ends] == [1]
@@ -43,7 +43,9 @@ def test_a_prompt_handed_over_makes_one_token_and_stays_pinned_until_it_is_let_g
 def test_the_last_layer_comes_after_the_prefill_and_a_slower_link_later() -> None:
     ready = {}
     for bytes_per_s in (1e9, 1e12):
-        engine = HandingEngine(EngineProfile(block_tokens=16, kv_bytes_per_token=1 << 20, link_bytes_per_s=bytes_per_s))
+        engine = PrefillHandoffEngine(
+            EngineProfile(block_tokens=16, kv_bytes_per_token=1 << 20, link_bytes_per_s=bytes_per_s)
+        )
         engine.submit_handing(sequence("a"), 0.0)
         end = next(item.at_s for item in finish(engine) if isinstance(item, FirstTokenEvent))
         held = engine.held("a")
@@ -54,7 +56,7 @@ def test_the_last_layer_comes_after_the_prefill_and_a_slower_link_later() -> Non
 
 
 def test_a_prompt_taken_over_takes_a_decode_step() -> None:
-    computed, loaded = HandingEngine(PROFILE), HandingEngine(PROFILE)
+    computed, loaded = PrefillHandoffEngine(PROFILE), PrefillHandoffEngine(PROFILE)
     computed.submit(sequence("a"), 0.0)
     loaded.submit_loaded(sequence("a"), 0.0)
     events = finish(loaded)
@@ -66,7 +68,7 @@ def test_a_prompt_taken_over_takes_a_decode_step() -> None:
 
 
 def test_an_aborted_request_leaves_nothing_held() -> None:
-    engine = HandingEngine(PROFILE)
+    engine = PrefillHandoffEngine(PROFILE)
     engine.submit_handing(sequence("a"), 0.0)
     engine.advance(0.001)
     assert engine.abort("a", 0.001)
@@ -78,7 +80,7 @@ def test_an_aborted_request_leaves_nothing_held() -> None:
 def test_it_stays_whole_under_any_course() -> None:
     rng = Random(7)
     for _ in range(20):
-        engine, now = HandingEngine(PROFILE), 0.0
+        engine, now = PrefillHandoffEngine(PROFILE), 0.0
         for number in range(60):
             now += rng.random() * 0.05
             name = f"r{number}"

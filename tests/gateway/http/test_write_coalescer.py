@@ -13,8 +13,8 @@ from uvicorn.server import ServerState
 
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.http.http_protocol import GuardedHttpProtocol
-from gateway.http.response_batch import MOST, AnswerBatch, batch_of
-from gateway.http.sync_fast_path import TARGETS, Headers, KnownHead, LaneAnswer
+from gateway.http.sync_fast_path import TARGETS, FastAnswer, Headers, KnownHead
+from gateway.http.write_coalescer import MAX_HELD, WriteCoalescer, coalescer_of
 
 ADMISSION = KnownHead(ApiKeyEntry(key_id="k", sha256="", tenant_id="t"), None)
 HEAD = b"POST /api/v1/route HTTP/1.1\r\nHost: here\r\nContent-Length: 1\r\n\r\n"
@@ -43,22 +43,22 @@ class _Wire(asyncio.Transport):
 
 
 class _App:
-    """An app with a lane that answers each body with itself; `!` is declined."""
+    """An app with a fast path that answers each body with itself; `!` is declined."""
 
     @property
-    def lane(self) -> _App:
+    def fast_path(self) -> _App:
         return self
 
     def admit(self, target: bytes, headers: Headers) -> KnownHead:
         assert target in TARGETS and headers
         return ADMISSION
 
-    def answer_at_once(self, admission: KnownHead, body: bytes) -> LaneAnswer | None:
+    def answer_at_once(self, admission: KnownHead, body: bytes) -> FastAnswer | None:
         assert admission is ADMISSION
-        return None if body == b"!" else LaneAnswer(200, b"", body)
+        return None if body == b"!" else FastAnswer(200, b"", body)
 
     async def __call__(self, scope: object, receive: object, send: object) -> None:
-        raise AssertionError("the lane does not call the app")
+        raise AssertionError("the fast path does not call the app")
 
 
 @pytest.fixture
@@ -98,11 +98,11 @@ async def test_answers_of_one_turn_go_out_at_its_end_in_order(connection: tuple[
 
 async def test_no_answer_waits_for_more_than_a_few_others(connection: tuple[GuardedHttpProtocol, _Wire]) -> None:
     protocol, wire = connection
-    for _ in range(MOST + 1):
+    for _ in range(MAX_HELD + 1):
         protocol.data_received(HEAD + b"1")
-    assert bodies(wire) == b"1" * MOST
+    assert bodies(wire) == b"1" * MAX_HELD
     await a_turn()
-    assert bodies(wire) == b"1" * (MOST + 1)
+    assert bodies(wire) == b"1" * (MAX_HELD + 1)
 
 
 async def test_what_takes_another_way_comes_after_what_is_held(connection: tuple[GuardedHttpProtocol, _Wire]) -> None:
@@ -127,19 +127,19 @@ async def test_a_connection_that_ends_gets_its_answer_first(
 
 
 async def test_a_connection_that_is_gone_takes_no_other_answer_with_it() -> None:
-    batch, gone, here = AnswerBatch(), _Wire(), _Wire()
+    writes, gone, here = WriteCoalescer(), _Wire(), _Wire()
     loop = asyncio.get_running_loop()
     for wire in (gone, here):
-        batch.add(loop, wire, b"!")
+        writes.add(loop, wire, b"!")
     gone.close()
     await a_turn()
     assert (gone.written, here.written) == (b"", b"!")
 
 
-def test_connections_of_one_loop_share_a_batch_that_goes_with_it() -> None:
+def test_connections_of_one_loop_share_a_coalescer_that_goes_with_it() -> None:
     one, other = asyncio.new_event_loop(), asyncio.new_event_loop()
-    assert batch_of(one) is batch_of(one) is not batch_of(other)
-    known = weakref.ref(batch_of(one))
+    assert coalescer_of(one) is coalescer_of(one) is not coalescer_of(other)
+    known = weakref.ref(coalescer_of(one))
     for loop in (one, other):
         loop.close()
     del one, loop

@@ -4,7 +4,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.requests.kv_answer import take_from_params, take_outcome, with_order
+from gateway.requests.kv_load_report import take_from_params, take_outcome, with_order
 from kvstore.connector.engine_params import KvOutcome, LoadInstruction, order_in, packed_keys
 
 ORDER = LoadInstruction(keys=packed_keys([1, 2]), load_blocks=2, holders=["127.0.0.1:1"], tenant="a", hint="ephemeral")

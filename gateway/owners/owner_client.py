@@ -44,7 +44,7 @@ ANSWERED, QUEUED_WITHDRAWN, LATE, REJECTED, UNREACHABLE = "answered", "withdrawn
 """Ends of asks, as the metric names them."""
 
 
-class Desk(Protocol):
+class OwnerContext(Protocol):
     """State shared by all pools of a gateway (PoolOwners)."""
 
     clock: Callable[[], float]
@@ -80,11 +80,16 @@ class OwnerClient:
     """
 
     def __init__(
-        self, pool: LivePool, desk: Desk, ownership: Ownership, metrics: GatewayMetrics, advisories: Advisories
+        self,
+        pool: LivePool,
+        context: OwnerContext,
+        ownership: Ownership,
+        metrics: GatewayMetrics,
+        advisories: Advisories,
     ) -> None:
         self.epoch: OwnerEpoch | None = None
         self._pool = pool
-        self._desk = desk
+        self._context = context
         self._ownership = ownership
         self._metrics = metrics
         self._advisories = advisories
@@ -171,7 +176,7 @@ class OwnerClient:
             if not asked.future.done():
                 self._give_up(asked, LATE)
         if overdue:
-            self._ownership.late(self._desk.clock())
+            self._ownership.late(self._context.clock())
 
     async def _ask(
         self, epoch: OwnerEpoch, request: InferenceRequest, hold: bool, excluded: frozenset[str], salted: bool
@@ -182,13 +187,13 @@ class OwnerClient:
         self._next_id += 1
         ask_id, pool_id = self._next_id, self._pool.entry.pool_id
         future: asyncio.Future[OwnerAnswered | None] = asyncio.get_running_loop().create_future()
-        asked = _Asked(request.request_id, epoch, future, self._desk.clock())
+        asked = _Asked(request.request_id, epoch, future, self._context.clock())
         # The owner may reach engines that this gateway, which has to relay the answer, does not.
-        out = tuple(sorted(excluded | self._pool.out_here))
+        out = tuple(sorted(excluded | self._pool.unreachable_here))
         ask = Ask(ask_id, pool_id, epoch, sent(request, time.monotonic()), hold, out, salted)
-        if not self._desk.send(epoch.owner, ask):
+        if not self._context.send(epoch.owner, ask):
             self._count(UNREACHABLE)
-            self._ownership.late(self._desk.clock())
+            self._ownership.late(self._context.clock())
             return None
         self._waiting[ask_id] = asked
         answer: OwnerAnswered | None = None
@@ -201,7 +206,7 @@ class OwnerClient:
         finally:
             del self._waiting[ask_id]
             if answer is None:
-                self._desk.send(epoch.owner, Withdraw(ask_id, pool_id, epoch, request.request_id))
+                self._context.send(epoch.owner, Withdraw(ask_id, pool_id, epoch, request.request_id))
 
     def _taken(
         self, epoch: OwnerEpoch, request: InferenceRequest, answer: OwnerAnswered, salted: bool
@@ -231,8 +236,8 @@ class OwnerClient:
             incarnation=incarnation,
             migrated_s=migrated_s,
             pair=pair,
-            decided_by=f"{self._desk.name_of(epoch.owner)}, epoch {epoch.number}"
-            + ("" if self._desk.has_same_keys(epoch.owner) else OTHER_KEYS),
+            decided_by=f"{self._context.name_of(epoch.owner)}, epoch {epoch.number}"
+            + ("" if self._context.has_same_keys(epoch.owner) else OTHER_KEYS),
         )
 
     def _give_up(self, asked: _Asked, outcome: str) -> None:
@@ -242,7 +247,7 @@ class OwnerClient:
 
     def _notify(self, message: OwnerNotice | Took | Afresh) -> None:
         if self.epoch is not None:
-            self._desk.send(self.epoch.owner, message)
+            self._context.send(self.epoch.owner, message)
 
     def _count(self, outcome: str) -> None:
         self._metrics.owner_asks.count((self._pool.entry.pool_id, outcome))

@@ -29,7 +29,7 @@ class HeldPrompt(msgspec.Struct, frozen=True, gc=False):
     ready_s: float
 
 
-class HandingEngine(EngineModel):
+class PrefillHandoffEngine(EngineModel):
     """Mutable state besides the model's.
 
     `_handing` and `_loaded` (ids of requests that will be handed over, or were taken over), `_started_s` (start of the

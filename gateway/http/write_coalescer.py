@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from weakref import WeakKeyDictionary
 
-MOST = 8
+MAX_HELD = 8
 """Number of answers that go out at once: the first of them has then waited for the decisions about seven more."""
 
 
-class AnswerBatch:
-    """Answers that are ready and not yet sent, in their order. Mutable; belongs to one event loop's thread."""
+class WriteCoalescer:
+    """Holds answers that are ready and not yet sent, in their order. Mutable; belongs to one event loop's thread."""
 
     def __init__(self) -> None:
         self._held: list[tuple[asyncio.WriteTransport, bytes]] = []
@@ -25,7 +25,7 @@ class AnswerBatch:
         """Send `data` in this turn of the loop; data written to the transport before `send` goes out first."""
         held = self._held
         held.append((transport, data))
-        if len(held) >= MOST:
+        if len(held) >= MAX_HELD:
             self.send()
         elif not self._scheduled:
             self._scheduled = True
@@ -43,9 +43,9 @@ class AnswerBatch:
         self.send()
 
 
-def batch_of(loop: asyncio.AbstractEventLoop) -> AnswerBatch:
-    """Return the batch of this loop, which all connections that it serves share."""
-    return _batches.setdefault(loop, AnswerBatch())
+def coalescer_of(loop: asyncio.AbstractEventLoop) -> WriteCoalescer:
+    """Return the coalescer of this loop, which all connections that it serves share."""
+    return _coalescers.setdefault(loop, WriteCoalescer())
 
 
-_batches: WeakKeyDictionary[asyncio.AbstractEventLoop, AnswerBatch] = WeakKeyDictionary()
+_coalescers: WeakKeyDictionary[asyncio.AbstractEventLoop, WriteCoalescer] = WeakKeyDictionary()

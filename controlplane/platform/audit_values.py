@@ -23,7 +23,7 @@ def public_id(thing: models.Model) -> str:
     return str(getattr(thing, getattr(thing, "public_id_field", "pk")))
 
 
-def plain_fields(thing: models.Model) -> dict[str, Any]:
+def audit_values(thing: models.Model) -> dict[str, Any]:
     """Return the object's fields as JSON values; relations by their public id, secrets left out."""
     return {
         field.name: _plain(getattr(thing, field.name))

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from gateway.engines.http_get import NotPlainError, PlainGet, TooLongError
+from gateway.engines.probe_http import NotPlainError, ProbeClient, TooLongError
 
 
 class Server:
@@ -48,8 +48,8 @@ async def server() -> AsyncIterator[Server]:
 
 
 @pytest_asyncio.fixture
-async def reader(server: Server) -> AsyncIterator[PlainGet]:
-    get = PlainGet(f"http://127.0.0.1:{server.port}", {"Authorization": "Bearer x"})
+async def reader(server: Server) -> AsyncIterator[ProbeClient]:
+    get = ProbeClient(f"http://127.0.0.1:{server.port}", {"Authorization": "Bearer x"})
     yield get
     get.close()
 
@@ -62,7 +62,7 @@ def whole(body: bytes, head: bytes = b"") -> bytes:
     )
 
 
-async def test_answers_come_over_one_connection_whole_or_in_pieces(server: Server, reader: PlainGet) -> None:
+async def test_answers_come_over_one_connection_whole_or_in_pieces(server: Server, reader: ProbeClient) -> None:
     server.answers = [whole(b"one"), b"HTTP/1.1 404 No|\r\nContent-Le|ngth: 2\r\n\r|\nn|o", whole(b"")]
     assert await reader.get("/load", limit=100, timeout_s=5) == (200, "text/plain", b"one")
     assert await reader.get("/load", limit=100, timeout_s=5) == (404, "", b"no")
@@ -73,7 +73,7 @@ async def test_answers_come_over_one_connection_whole_or_in_pieces(server: Serve
 
 
 async def test_a_connection_that_the_server_closed_between_requests_is_replaced(
-    server: Server, reader: PlainGet
+    server: Server, reader: ProbeClient
 ) -> None:
     server.answers = [whole(b"one"), None, whole(b"two"), whole(b"three", b"Connection: close\r\n"), whole(b"four")]
     for expected in (b"one", b"two", b"three", b"four"):
@@ -93,13 +93,13 @@ async def test_a_connection_that_the_server_closed_between_requests_is_replaced(
         b"x" * 20_000,
     ],
 )
-async def test_any_other_form_is_left_to_a_full_client(server: Server, reader: PlainGet, answer: bytes) -> None:
+async def test_any_other_form_is_left_to_a_full_client(server: Server, reader: ProbeClient, answer: bytes) -> None:
     server.answers = [answer]
     with pytest.raises(NotPlainError):
         await reader.get("/", limit=100, timeout_s=5)
 
 
-async def test_length_and_time_have_limits(server: Server, reader: PlainGet) -> None:
+async def test_length_and_time_have_limits(server: Server, reader: ProbeClient) -> None:
     server.answers = [whole(b"x" * 11), b"HTTP/1.1 200", whole(b"fine")]
     with pytest.raises(TooLongError):
         await reader.get("/", limit=10, timeout_s=5)
@@ -108,7 +108,9 @@ async def test_length_and_time_have_limits(server: Server, reader: PlainGet) -> 
     assert (await reader.get("/", limit=10, timeout_s=5)).body == b"fine"
 
 
-async def test_an_answer_that_breaks_off_is_an_error_and_not_asked_for_twice(server: Server, reader: PlainGet) -> None:
+async def test_an_answer_that_breaks_off_is_an_error_and_not_asked_for_twice(
+    server: Server, reader: ProbeClient
+) -> None:
     server.answers = [whole(b"one")]
     await reader.get("/", limit=10, timeout_s=5)
     server.answers = [None, None]
@@ -118,5 +120,5 @@ async def test_an_answer_that_breaks_off_is_an_error_and_not_asked_for_twice(ser
 
 
 def test_tls_is_left_to_the_full_client() -> None:
-    assert PlainGet.speaks("http://10.0.0.1:8000")
-    assert not PlainGet.speaks("https://10.0.0.1:8000")
+    assert ProbeClient.speaks("http://10.0.0.1:8000")
+    assert not ProbeClient.speaks("https://10.0.0.1:8000")

@@ -13,7 +13,7 @@ _Dispatch = tuple[float, float, float]
 """Dispatched, arrived (monotonic seconds), estimated prefill seconds."""
 
 
-class Overtaken:
+class QueueOvertakes:
     """Dispatches after a wait, by engine; the engine that is silent longest leaves first.
 
     Mutable state: the table; one thread at a time.

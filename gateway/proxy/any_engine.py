@@ -25,7 +25,7 @@ LIMITS = AnswerLimits(whole_s=30.0)
 """Any engine answers, and nothing is generated twice."""
 
 
-class Unplaced:
+class AnyEngineRelay:
     """Passes such requests on. Mutable state: the turn; the next request begins with another engine."""
 
     def __init__(self, transport: EngineTransport, drain: Drain) -> None:

@@ -14,7 +14,7 @@ _TOKEN_BYTES = 4
 _SECOND = ("documents", "items", "text_2", "data_2")
 
 
-def pairs_prompt(body: dict[str, Any]) -> UnmatchedPrompt:
+def rerank_prompt(body: dict[str, Any]) -> UnmatchedPrompt:
     """Read the lengths of all pairs, of texts in the names that vLLM gives them; raises BadBodyError.
 
     One text is paired with each of the others; two lists are paired one by one.

@@ -15,13 +15,13 @@ from web.shell.console_request import sent_or_asked
 MAX_POOLS = 200
 
 
-def seen_pools(actor: Actor) -> list[Pool]:
+def shown_pools(actor: Actor) -> list[Pool]:
     """Return the pools that the person may see, by region and name, with their automation settings."""
     pools = visible_pools(actor).select_related("region", "policy__live_version", "automation")
     return list(pools.order_by("region__slug", "slug")[:MAX_POOLS])
 
 
-def seen_pool(actor: Actor, slug: str) -> Pool:
+def shown_pool(actor: Actor, slug: str) -> Pool:
     """Return one visible pool; 404 otherwise."""
     pools = visible_pools(actor).select_related("region", "policy__live_version", "automation")
     return get_object_or_404(pools, slug=slug)

@@ -1,4 +1,4 @@
-"""`manage.py plan-capacity`: the saving from sharing engines over regions, from the request log."""
+"""`manage.py plan_capacity`: the saving from sharing engines over regions, from the request log."""
 
 from __future__ import annotations
 

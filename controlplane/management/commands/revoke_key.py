@@ -1,4 +1,4 @@
-"""`manage.py revoke-key`: revoke an API key over the bus, without the database."""
+"""`manage.py revoke_key`: revoke an API key over the bus, without the database."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Command(BaseCommand):
         sha256, entry = _wanted(options["key"], bus)
         key_id = entry.key_id if entry is not None else ""
         try:
-            received = revocations.publish(revocation_of(sha256, key_id, actor=command("revoke-key"), why=why))
+            received = revocations.publish(revocation_of(sha256, key_id, actor=command("revoke_key"), why=why))
         except BusAwayError as error:
             raise CommandError(f"The key is not revoked: {error}. {_REMEDY}") from error
         named = f"{key_id} of tenant {entry.tenant_id}" if entry is not None else "which no published snapshot has"

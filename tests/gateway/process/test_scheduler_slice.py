@@ -7,11 +7,11 @@ import platform
 import subprocess
 import sys
 
-from gateway.process.short_slice import SLICE_S
+from gateway.process.scheduler_slice import SLICE_S
 
 _ASK = """
 import json, os, threading
-from gateway.process.short_slice import slice_s, use_short_slices
+from gateway.process.scheduler_slice import slice_s, use_short_slices
 {before}
 seen = [use_short_slices(), slice_s()]
 thread = threading.Thread(target=lambda: seen.append(slice_s()))
