@@ -1,4 +1,4 @@
-"""The whole program with its demo fleet, and a browser to look at it with."""
+"""The whole program with its demo fleet, and a browser for its console."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["browser", "chromium_path", "program", "trouble"]
 
 @pytest.fixture
 def page(browser: Browser, program: Program, trouble: list[str]) -> Iterator[Page]:
-    """A browser on the Fleet page, signed in as the admin of the first run."""
+    """Open the Fleet page in a browser, signed in as the admin of the first run."""
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme="dark")
     page = watched_page(context, trouble)
     sign_in(page, program.url, "admin", program.secrets["admin_password"])

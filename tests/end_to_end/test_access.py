@@ -1,4 +1,4 @@
-"""Access, Audit and Jobs in a real browser over the whole program: keys open it, sessions end, changes are told."""
+"""Access, Audit, and Jobs in a real browser over the whole program: keys, sessions, and job runs."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def create_key(page: Page, program: Program, name: str) -> str:
     page.fill("#field-name", name)
     page.fill("#field-rate_per_min", "1000")
     page.click("text=Create key")
-    # Scripts have run by then: a click before that would copy nothing.
+    # The scripts have run once this element exists; an earlier click would copy nothing.
     page.wait_for_selector("#key-text")
     page.wait_for_load_state()
     return page.input_value("#key-text")
 
 
-def test_a_key_opens_the_gateway_until_it_is_revoked(admin: Page, program: Program, trouble: list[str]) -> None:
+def test_gateway_accepts_a_key_until_it_is_revoked(admin: Page, program: Program, trouble: list[str]) -> None:
     key = create_key(admin, program, "flow")
     assert key.startswith("hw_")
     admin.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -85,7 +85,7 @@ def test_a_key_opens_the_gateway_until_it_is_revoked(admin: Page, program: Progr
 
 
 @pytest.mark.thorough
-def test_the_last_use_of_a_key_arrives(admin: Page, program: Program) -> None:
+def test_key_page_shows_the_last_use_of_a_key(admin: Page, program: Program) -> None:
     key = create_key(admin, program, "used")
     wait_for_status(program, key, 200)
     deadline = time.monotonic() + PATIENCE_S
@@ -98,7 +98,7 @@ def test_the_last_use_of_a_key_arrives(admin: Page, program: Program) -> None:
 
 
 @pytest.mark.thorough
-def test_an_ended_session_is_shut_out_of_its_open_page(
+def test_ending_a_session_disconnects_its_open_page(
     browser: Browser, admin: Page, program: Program, trouble: list[str]
 ) -> None:
     admin.goto(f"{program.url}/access/people?new")
@@ -123,7 +123,7 @@ def test_an_ended_session_is_shut_out_of_its_open_page(
 
 
 @pytest.mark.thorough
-def test_a_run_is_cancelled_and_the_page_follows_by_itself(admin: Page, program: Program, trouble: list[str]) -> None:
+def test_job_page_shows_a_cancelled_run_without_a_reload(admin: Page, program: Program, trouble: list[str]) -> None:
     admin.goto(f"{program.url}/jobs?job=probe")
     admin.click("#active-title >> xpath=ancestor::section >> .ledger-open")
     run = int(admin.locator(".drawer-meta").inner_text().split()[1].rstrip(","))
@@ -134,23 +134,23 @@ def test_a_run_is_cancelled_and_the_page_follows_by_itself(admin: Page, program:
     expect(admin.locator(".drawer .pill")).to_have_text("Cancelled", timeout=PATIENCE_MS)
     expect(admin.locator(".drawer .events")).to_contain_text("typed and kept", timeout=PATIENCE_MS)
     expect(admin.locator(f"#row-{run}")).to_contain_text("cancelled", timeout=PATIENCE_MS)
-    # The next wake-up starts another run of the probe, so engines go on being watched.
+    # The next wake-up starts another run of the probe, so the engines are still probed.
     expect(admin.locator("tr[data-row]", has_text="running")).to_have_count(1, timeout=PATIENCE_MS)
     assert trouble == []
 
 
 @pytest.mark.thorough
-def test_the_keyboard_reaches_rows_filters_and_the_way_back(admin: Page, program: Program) -> None:
+def test_keyboard_reaches_rows_and_filters_and_closes_the_drawer(admin: Page, program: Program) -> None:
     admin.goto(f"{program.url}/audit")
     admin.keyboard.press("j")
     admin.keyboard.press("j")
     admin.keyboard.press("Enter")
     expect(admin.locator("tr.selected")).to_have_count(1, timeout=PATIENCE_MS)
-    # Keys work once the page's script runs, which a loaded page guarantees.
+    # Keys work once the page's script has run, which the load state guarantees.
     admin.wait_for_load_state("load")
     second = admin.locator("tr.selected").get_attribute("id")
     admin.keyboard.press("k")
-    # Not by place: an event that came meanwhile is the first row now.
+    # Compare ids, not positions: an event that arrived meanwhile is the first row now.
     expect(admin.locator(f"tr.selected:not([id='{second}'])")).to_have_count(1, timeout=PATIENCE_MS)
     admin.wait_for_load_state("load")
     admin.keyboard.press("Escape")
@@ -167,7 +167,9 @@ def test_the_keyboard_reaches_rows_filters_and_the_way_back(admin: Page, program
     admin.wait_for_url(f"{program.url}/jobs?failed=1")
 
 
-def test_no_page_has_a_serious_fault_or_breaks_its_policy(admin: Page, program: Program, trouble: list[str]) -> None:
+def test_access_pages_have_no_serious_axe_violation_or_console_error(
+    admin: Page, program: Program, trouble: list[str]
+) -> None:
     page = admin
     opened = ("/access/keys", "/access/people", "/access/tenants", "/audit", "/jobs")
     addresses = [
@@ -181,7 +183,7 @@ def test_no_page_has_a_serious_fault_or_breaks_its_policy(admin: Page, program: 
     faults = {}
     for address in addresses:
         page.goto(program.url + address)
-        if found := serious_violations_in_both_themes(page):
-            faults[address] = found
+        if violations := serious_violations_in_both_themes(page):
+            faults[address] = violations
     assert not faults, json.dumps(faults, indent=1)
     assert [note for note in trouble if "400" not in note] == []

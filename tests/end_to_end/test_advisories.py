@@ -1,4 +1,4 @@
-"""The example chat of the demo: while somebody types, the conversation's KV moves before the request comes."""
+"""The example chat of the demo: while a user types, the conversation's KV moves before the request arrives."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ADVISORIES = "/api/v1/advisories"
 
 @pytest.fixture(scope="module")
 def quiet_program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
-    """The demo with little traffic beside the chat."""
+    """Run the demo with little traffic beside the chat."""
     with running_program(tmp_path_factory.mktemp("chat"), "--speed", "0.02") as program:
         yield program
 
 
 def called(program: Program, method: str, path: str, body: object = None) -> Any:
-    """Call the management API as the node managers' operator; a busy program is asked again."""
+    """Call the management API as the node managers' operator; retry while the program is busy."""
     headers = {"Authorization": f"Bearer {program.secrets['kv_api_key']}", "Content-Type": "application/json"}
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(program.url + path, data, headers, method=method)
@@ -58,8 +58,8 @@ def ask(page: Page, question: str) -> tuple[str, str]:
     return turns.nth(before + 1).inner_text(), answered.value.json()["decision_id"]
 
 
-def leave_out_the_node_of(program: Program, name: str) -> None:
-    """Have the conversation go to an engine of the other node."""
+def drain_the_node_of(program: Program, name: str) -> None:
+    """Drain the engines of the node that has this engine, and return those of the other node to service."""
     engines = called(program, "GET", "/api/v1/engines?limit=100")["results"]
     node = next(engine["kv_node"] for engine in engines if engine["name"] == name)
     for engine in engines:
@@ -68,10 +68,10 @@ def leave_out_the_node_of(program: Program, name: str) -> None:
             called(program, "POST", f"/api/v1/engines/{engine['engine_id']}/state", {"state": state})
 
 
-def type_until_kv_lies_there(page: Page) -> None:
-    """Type in bursts, with longer pauses than those that begin one, until KV lies beside the reserved engine.
+def type_until_kv_has_moved(page: Page) -> None:
+    """Type in bursts, with pauses that separate them, until KV is on the node of the reserved engine.
 
-    A node writes behind the answer, a drained engine is out a moment later, and a busy gateway sheds advisories.
+    Several bursts may be needed: a node writes asynchronously, a drain takes a moment, a busy gateway sheds advisories.
     """
     state, text = page.locator("#state"), page.locator("#text")
     expect(state).to_have_attribute("data-moved", "0", timeout=4 * PATIENCE_MS)
@@ -85,20 +85,20 @@ def type_until_kv_lies_there(page: Page) -> None:
     pytest.fail(f"nothing moved: {state.inner_text()}")
 
 
-def test_typing_moves_the_sessions_kv_before_the_request(
+def test_typing_moves_the_kv_of_a_session_before_its_request(
     quiet_program: Program, browser: Browser, trouble: list[str]
 ) -> None:
     ((origins,),) = quiet_program.ask("SELECT origins FROM controlplane_apikey WHERE name = 'first run'")
     (chat,) = json.loads(origins)
     context = browser.new_context(viewport={"width": 1440, "height": 900})
-    page, told = watched_page(context, trouble), list[Request]()
-    page.on("request", lambda item: told.append(item) if item.url.endswith(ADVISORIES) else None)
+    page, advisories = watched_page(context, trouble), list[Request]()
+    page.on("request", lambda item: advisories.append(item) if item.url.endswith(ADVISORIES) else None)
     page.goto(chat, timeout=4 * PATIENCE_MS)
     answered, decision_id = ask(page, "What does valve 7 do?")
     for _ in range(TURNS):
-        # On a busy machine computing may be quicker than a load, and another engine cheaper.
-        leave_out_the_node_of(quiet_program, answered.split("Answered by ")[1].split(".")[0])
-        type_until_kv_lies_there(page)
+        # On a busy machine, recomputing may be faster than loading, and another engine may be cheaper.
+        drain_the_node_of(quiet_program, answered.split("Answered by ")[1].split(".")[0])
+        type_until_kv_has_moved(page)
         answered, decision_id = ask(page, "And pump 9, in the second row?")
         if "KV moved from kv-" in answered and "instead of computed" in answered and useful(quiet_program):
             break
@@ -109,8 +109,8 @@ def test_typing_moves_the_sessions_kv_before_the_request(
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert not [item for item in trouble if "CSP" in item or "CORS" in item]
-    the_calls_need_no_preflight_and_leave_no_token(quiet_program, told)
-    the_decision_tells_of_the_advisory(quiet_program, page, decision_id)
+    advisories_need_no_preflight_and_leave_no_token(quiet_program, advisories)
+    decision_page_names_the_advisory(quiet_program, page, decision_id)
     context.close()
 
 
@@ -121,9 +121,9 @@ def useful(program: Program) -> bool:
     return re.search(r'^headway_advisories_total\{[^}]*outcome="useful"[^}]*\} [1-9]', text, re.MULTILINE) is not None
 
 
-def the_calls_need_no_preflight_and_leave_no_token(program: Program, told: list[Request]) -> None:
+def advisories_need_no_preflight_and_leave_no_token(program: Program, advisories: list[Request]) -> None:
     tokens = set()
-    for item in told:
+    for item in advisories:
         sent = {name.lower(): value for name, value in item.headers.items()}
         assert item.method == "POST"
         assert sent["content-type"].startswith("text/plain")
@@ -135,12 +135,12 @@ def the_calls_need_no_preflight_and_leave_no_token(program: Program, told: list[
     assert not [path for path, data in files.items() for token in tokens if token.encode() in data]
 
 
-def the_decision_tells_of_the_advisory(program: Program, page: Page, decision_id: str) -> None:
+def decision_page_names_the_advisory(program: Program, page: Page, decision_id: str) -> None:
     sign_in(page, f"{program.url}/decisions/{decision_id}", "admin", program.secrets["admin_password"])
     for words in ("An advisory announced it", "KV (", "from node kv-"):
         expect(page.locator("main")).to_contain_text(words, timeout=4 * PATIENCE_MS)
 
 
-def test_the_script_is_small() -> None:
+def test_advisory_script_is_at_most_1_kib() -> None:
     path = Path(__file__).resolve().parents[2] / "web" / "static" / "dist" / "advise.js"
     assert path.stat().st_size <= 1024

@@ -1,4 +1,4 @@
-"""Two engines run and Headway is started: one command connects them, and hits are predicted exactly from then on."""
+"""`manage.py connect` registers running engines, and predicted hits are exact from then on."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def engines() -> Iterator[list[SimulatedEngine]]:
 
 @pytest.fixture(scope="module")
 def listed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of HEADWAY_DISCOVERY; nobody has written it yet."""
+    """Return the path of the HEADWAY_DISCOVERY file, which does not exist yet."""
     return tmp_path_factory.mktemp("discovery") / "engines.txt"
 
 
 @pytest.fixture(scope="module")
 def headway(tmp_path_factory: pytest.TempPathFactory, listed: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """`manage.py up` without a demo: its port and the environment that names its state."""
+    """Run `manage.py up` without a demo; yield its port and the environment that names its state."""
     port = free_ports(1)[0]
     state_dir = tmp_path_factory.mktemp("connect") / "var"
     discovery = {"HEADWAY_DISCOVERY": f"chat-8b=file://{listed}"}
@@ -62,11 +62,11 @@ def headway(tmp_path_factory: pytest.TempPathFactory, listed: Path) -> Iterator[
 
 
 class Client:
-    """Asks as the printed request does; 429 is asked again when its answer says."""
+    """Sends requests like the one that the command prints; retries 429 after the time in its answer."""
 
     def __init__(self, port: int, key: str, model: str = "org/Chat-8B") -> None:
         self.engines: list[str] = []
-        """Names of the engines that were decided, in order."""
+        """Names of the engines that were chosen, in order."""
         self._model = model
         self._url = f"http://127.0.0.1:{port}"
         self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
@@ -75,9 +75,9 @@ class Client:
         """Return predicted and reported cached tokens of one request."""
         body = {"model": self._model, "max_tokens": 2, "messages": [{"role": "user", "content": text}]}
         answer, decision = self._ask("/v1/chat/completions", json.dumps(body).encode())
-        told = self._ask(f"/api/v1/explain/{decision}")[0]["decision"]
-        self.engines.append(told["engine_id"])
-        predicted = told["hit_tokens"]
+        record = self._ask(f"/api/v1/explain/{decision}")[0]["decision"]
+        self.engines.append(record["engine_id"])
+        predicted = record["hit_tokens"]
         return predicted, answer["usage"]["prompt_tokens_details"]["cached_tokens"]
 
     def _ask(self, path: str, data: bytes | None = None) -> tuple[dict[str, Any], str]:
@@ -89,13 +89,13 @@ class Client:
                 ) as answer:
                     return json.load(answer), answer.headers["x-headway-decision"] or ""
             except urllib.error.HTTPError as error:
-                # A new key is known to the gateway a moment later.
+                # The gateway receives a new key a moment later.
                 if error.code not in (401, 429) or time.monotonic() > until_s:
                     raise
                 time.sleep(float(error.headers["Retry-After"] or 0.2))
 
 
-def test_one_command_later_predicted_hits_are_the_engines_cached_tokens(
+def test_connect_command_makes_predicted_hits_equal_cached_tokens(
     engines: list[SimulatedEngine], headway: tuple[int, dict[str, str]]
 ) -> None:
     port, _ = headway
@@ -109,7 +109,7 @@ def test_one_command_later_predicted_hits_are_the_engines_cached_tokens(
     conversations = [f"Conversation {number}. " * 40 for number in range(4)]
     assert [client.chat(text) for text in conversations] == [(0, 0)] * 4
     for text in conversations:
-        predicted, cached = _once_heard(client, text)
+        predicted, cached = _chat_until_hit(client, text)
         assert predicted == cached > 0
 
 
@@ -120,11 +120,11 @@ def connect(headway: tuple[int, dict[str, str]], *engines: SimulatedEngine) -> s
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_two_ranks_behind_one_address_are_connected_at_once_and_have_caches_of_their_own(
+def test_connect_command_registers_two_ranks_of_one_address_with_separate_caches(
     headway: tuple[int, dict[str, str]],
 ) -> None:
     port, _ = headway
-    ports = [free_ports(1)[0], *_two_pairs()]
+    ports = [free_ports(1)[0], *_two_ports_with_free_successors()]
     engine = SimulatedEngine(model="org/Ranked-8B", block_tokens=32, ports=ports, extra=("--data-parallel-size", "2"))
     engine.start()
     try:
@@ -133,14 +133,14 @@ def test_two_ranks_behind_one_address_are_connected_at_once_and_have_caches_of_t
         assert "2 data-parallel ranks" in done.stdout
         assert done.stdout.count("Routing exactly.") == 2
         client = Client(port, _new_key(headway), "org/Ranked-8B")
-        # On a busy machine the gateway may take one rank in before the other.
+        # On a busy machine, one rank may enter rotation before the other.
         _ask_until_both_serve(client)
         conversations = [f"Conversation {number}. " * 40 for number in range(8)]
         assert [client.chat(text) for text in conversations] == [(0, 0)] * 8
         placed = client.engines[-len(conversations) :]
         assert len(set(placed)) == 2
         for text, name in zip(conversations, placed, strict=True):
-            predicted, cached = _once_heard(client, text)
+            predicted, cached = _chat_until_hit(client, text)
             assert predicted == cached > 0
             assert client.engines[-1] == name
         names = {engine_name for engine_name in _engine_names(headway) if engine_name.startswith("127-0-0-1")}
@@ -159,23 +159,23 @@ def _ask_until_both_serve(client: Client) -> None:
 def _new_key(headway: tuple[int, dict[str, str]]) -> str:
     command = [sys.executable, "manage.py", "create_api_key", "--name", "ranks", "--scopes", "infer", "route", "manage"]
     made = subprocess.run(command, cwd=ROOT, env=headway[1], capture_output=True, text=True, check=True)
-    found = re.search(r"hw_\S+", made.stdout)
-    assert found, made.stdout
-    return found[0]
+    key = re.search(r"hw_\S+", made.stdout)
+    assert key, made.stdout
+    return key[0]
 
 
-def _two_pairs() -> list[int]:
-    """Return two ports, each of which is followed by one that nobody has either."""
-    found: list[int] = []
-    while len(found) < 2:
+def _two_ports_with_free_successors() -> list[int]:
+    """Return two free ports whose successors are free, too."""
+    ports: list[int] = []
+    while len(ports) < 2:
         port = free_ports(1)[0]
         with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port + 1)) != 0 and not {port, port + 1} & {item + 1 for item in found}:
-                found.append(port)
-    return found
+            if probe.connect_ex(("127.0.0.1", port + 1)) != 0 and not {port, port + 1} & {item + 1 for item in ports}:
+                ports.append(port)
+    return ports
 
 
-def test_an_engine_that_a_file_lists_serves_and_is_drained_and_deleted_when_the_file_lists_it_no_more(
+def test_engine_of_the_discovery_file_serves_until_the_file_omits_it(
     engines: list[SimulatedEngine], headway: tuple[int, dict[str, str]], listed: Path
 ) -> None:
     port, _ = headway
@@ -212,8 +212,8 @@ def _until(there: Callable[[], bool]) -> None:
         time.sleep(0.2)
 
 
-def _once_heard(client: Client, text: str) -> tuple[int, int]:
-    """Ask until the engine's event of the first request has arrived, which nothing else tells."""
+def _chat_until_hit(client: Client, text: str) -> tuple[int, int]:
+    """Repeat the request until a hit is predicted, which shows that the engine's event of the first one has arrived."""
     until_s = time.monotonic() + PATIENCE_S
     while True:
         predicted, cached = client.chat(text)

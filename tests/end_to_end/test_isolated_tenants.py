@@ -1,4 +1,4 @@
-"""Two tenants, one real simulated engine: each finds its own cache again, whatever restarts, and never the other's."""
+"""Two tenants of one simulated engine process: each hits its own cache after a restart, and never the other's."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ async def _gateway(engine: EngineProcess, state_dir: Path, *, isolated: bool) ->
 
 
 def _trust(gateway: ServedGateway) -> str:
-    found = gateway.pool.engines["engine-0"].index_trust(by_dispatches=gateway.pool.by_dispatches)
-    return str(found.grade)
+    trust = gateway.pool.engines["engine-0"].index_trust(by_dispatches=gateway.pool.by_dispatches)
+    return str(trust.grade)
 
 
-async def _found(gateway: ServedGateway, key: str) -> int:
-    """Ask for the prompt as this tenant; return how much of it the engine had cached."""
+async def _cached(gateway: ServedGateway, key: str) -> int:
+    """Send the prompt as this tenant; return its cached tokens."""
     status, answer, _ = await gateway.post("/v1/completions", BODY, key=key)
     assert status == 200
     return int(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
@@ -65,25 +65,27 @@ async def _predicted(gateway: ServedGateway, key: str) -> int:
     return int(answer["predicted_hit_tokens"])
 
 
-async def test_each_tenant_hits_its_own_blocks_and_misses_the_others_after_a_restart_too(
+async def test_isolated_tenant_hits_only_its_own_blocks_before_and_after_a_restart(
     engine: EngineProcess, tmp_path: Path
 ) -> None:
     async with _gateway(engine, tmp_path, isolated=True) as gateway:
-        assert await _found(gateway, KEY) == 0
-        assert await _found(gateway, OTHER_KEY) == 0
-        assert await _found(gateway, OTHER_KEY) > 0
-        assert await _found(gateway, KEY) > 0
+        assert await _cached(gateway, KEY) == 0
+        assert await _cached(gateway, OTHER_KEY) == 0
+        assert await _cached(gateway, OTHER_KEY) > 0
+        assert await _cached(gateway, KEY) > 0
     async with _gateway(engine, tmp_path, isolated=True) as restarted:
         for key in (KEY, OTHER_KEY):
-            assert await _predicted(restarted, key) == await _found(restarted, key) > 0
+            assert await _predicted(restarted, key) == await _cached(restarted, key) > 0
         assert _trust(restarted) == "exact"
 
 
-async def test_setting_tenants_apart_makes_nobodys_first_cache_cold(engine: EngineProcess, tmp_path: Path) -> None:
+async def test_enabling_tenant_isolation_keeps_the_cache_of_the_first_tenant(
+    engine: EngineProcess, tmp_path: Path
+) -> None:
     async with _gateway(engine, tmp_path, isolated=False) as gateway:
-        await _found(gateway, KEY)
-        before = await _found(gateway, KEY)
+        await _cached(gateway, KEY)
+        before = await _cached(gateway, KEY)
         gateway.gateway._bus.publish(SNAPSHOT_TOPIC, _snapshot(engine, 2, isolated=True))
         await until(lambda: gateway.pool.entry.isolated)
-        assert await _predicted(gateway, KEY) == await _found(gateway, KEY) == before > 0
-        assert await _predicted(gateway, OTHER_KEY) == await _found(gateway, OTHER_KEY) == 0
+        assert await _predicted(gateway, KEY) == await _cached(gateway, KEY) == before > 0
+        assert await _predicted(gateway, OTHER_KEY) == await _cached(gateway, OTHER_KEY) == 0

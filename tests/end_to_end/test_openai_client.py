@@ -1,6 +1,6 @@
-"""The real client against the real gateway in front of real simulated-engine processes.
+"""The vendors' clients against a gateway process in front of simulated-engine processes.
 
-The clients take seconds to import, so that only the tests import them, and not each worker that collects.
+Importing a client takes seconds, so tests import it and collection does not.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def ask(client: openai.OpenAI, text: str, tokens: int = 4) -> tuple[str, int]:
     return answer.headers["x-headway-decision"], usage.prompt_tokens_details.cached_tokens or 0
 
 
-def test_it_streams_text_and_the_usage_it_asked_for(client: openai.OpenAI) -> None:
+def test_stream_has_text_and_the_requested_usage(client: openai.OpenAI) -> None:
     stream = client.chat.completions.create(
         model=MODEL,
         messages=[{"role": "user", "content": QUESTION}],
@@ -66,12 +66,12 @@ def test_it_streams_text_and_the_usage_it_asked_for(client: openai.OpenAI) -> No
     assert chunks[-1].usage.completion_tokens == 12
 
 
-def test_a_stream_without_usage_shows_none(client: openai.OpenAI) -> None:
+def test_stream_without_usage_has_none(client: openai.OpenAI) -> None:
     stream = client.completions.create(model=MODEL, prompt="Say something.", max_tokens=3, stream=True)
     assert all(chunk.usage is None for chunk in stream)
 
 
-def test_a_repeated_prompt_meets_its_cache_and_says_why_it_went_there(client: openai.OpenAI, fleet: LiveFleet) -> None:
+def test_repeated_prompt_hits_its_cache_and_its_decision_is_explained(client: openai.OpenAI, fleet: LiveFleet) -> None:
     prompt = "A prompt nobody sent before. " * 200
     assert ask(client, prompt)[1] == 0
     until = time.monotonic() + PATIENCE_S
@@ -83,7 +83,7 @@ def test_a_repeated_prompt_meets_its_cache_and_says_why_it_went_there(client: op
     assert "least_cost" in str(explained)
 
 
-def test_an_unknown_model_and_a_wrong_key_are_told_apart(client: openai.OpenAI, fleet: LiveFleet) -> None:
+def test_unknown_model_and_wrong_key_raise_different_errors(client: openai.OpenAI, fleet: LiveFleet) -> None:
     import openai
 
     with pytest.raises(openai.NotFoundError, match="No pool serves this model"):
@@ -98,35 +98,35 @@ def test_the_models_are_listed(client: openai.OpenAI) -> None:
 
 
 def outcome(client: openai.OpenAI, fleet: LiveFleet, decision_id: str) -> tuple[int, int | None]:
-    """Return the cached tokens that were expected, and those that the engine reported."""
+    """Return the predicted cached tokens, and those that the engine reported."""
     explained: dict[str, dict[str, int]] = client.get(f"{fleet.url}/api/v1/explain/{decision_id}", cast_to=dict)  # type: ignore[type-arg]
     return explained["decision"]["hit_tokens"], explained["outcome"]["cached_tokens"]
 
 
-def asked_until_it_hits(
-    client: openai.OpenAI, fleet: LiveFleet, ask_once: Callable[[], Any], *, engine_tells: bool = True
+def repeat_until_hit(
+    client: openai.OpenAI, fleet: LiveFleet, ask_once: Callable[[], Any], *, engine_reports: bool = True
 ) -> Any:
-    """Return the first answer for which a hit was predicted, once the engine has reported just that.
+    """Return the first answer with a predicted hit, and assert that the engine reported the same.
 
-    The second answer as a rule. An engine that a busy machine lets answer late takes no work for a moment, and the
-    other one holds nothing yet.
+    This is usually the second answer. On a busy machine, an engine that answers late may get no work for a moment,
+    and the cache of the other one is empty.
     """
     until = time.monotonic() + PATIENCE_S
     while True:
         answer = ask_once()
         expected, reported = outcome(client, fleet, answer.headers["x-headway-decision"])
         if expected:
-            assert not engine_tells or expected == reported
+            assert not engine_reports or expected == reported
             assert expected > 900
             return answer.parse()
         assert time.monotonic() < until, "the same prompt meets its cache"
 
 
-def test_a_response_hits_what_was_predicted(client: openai.OpenAI, fleet: LiveFleet) -> None:
+def test_response_has_the_predicted_hit(client: openai.OpenAI, fleet: LiveFleet) -> None:
     items = [{"role": "user", "content": [{"type": "input_text", "text": "A response to this. " * 200}]}]
     create = client.responses.with_raw_response.create
     asked = {"model": MODEL, "instructions": "Be brief.", "input": items, "max_output_tokens": 4}
-    asked_until_it_hits(client, fleet, lambda: create(**asked))  # type: ignore[call-overload]
+    repeat_until_hit(client, fleet, lambda: create(**asked))  # type: ignore[call-overload]
 
 
 def test_a_response_streams_its_events(client: openai.OpenAI) -> None:
@@ -137,18 +137,18 @@ def test_a_response_streams_its_events(client: openai.OpenAI) -> None:
     assert kinds[-1] == "response.incomplete"
 
 
-def test_a_message_hits_what_was_predicted(client: openai.OpenAI, fleet: LiveFleet) -> None:
+def test_message_has_the_predicted_hit(client: openai.OpenAI, fleet: LiveFleet) -> None:
     import anthropic
 
     with anthropic.Anthropic(base_url=fleet.url, api_key=API_KEY, max_retries=0) as claude:
         create = claude.messages.with_raw_response.create
         turns = [{"role": "user", "content": "A message like this. " * 200}]
         asked = {"model": MODEL, "system": "Be brief.", "messages": turns, "max_tokens": 4}
-        message = asked_until_it_hits(client, fleet, lambda: create(**asked))  # type: ignore[call-overload]
+        message = repeat_until_hit(client, fleet, lambda: create(**asked))  # type: ignore[call-overload]
         assert message.usage.cache_read_input_tokens
 
 
-def test_messages_stream_and_errors_are_those_of_anthropics_client(fleet: LiveFleet) -> None:
+def test_anthropic_client_streams_messages_and_raises_its_own_errors(fleet: LiveFleet) -> None:
     import anthropic
 
     asked = {"model": MODEL, "max_tokens": 6, "messages": [{"role": "user", "content": QUESTION}]}
@@ -164,9 +164,9 @@ def test_messages_stream_and_errors_are_those_of_anthropics_client(fleet: LiveFl
         stranger.messages.create(**asked)  # type: ignore[call-overload]
 
 
-def test_embeddings_meet_their_prefix(client: openai.OpenAI, fleet: LiveFleet) -> None:
+def test_embeddings_hit_their_cached_prefix(client: openai.OpenAI, fleet: LiveFleet) -> None:
     text = "Embed this once more. " * 200
     create = client.embeddings.with_raw_response.create
     ask_once = functools.partial(create, model=MODEL, input=[text, "short"])
-    answer = asked_until_it_hits(client, fleet, ask_once, engine_tells=False)
+    answer = repeat_until_hit(client, fleet, ask_once, engine_reports=False)
     assert len(answer.data) == 2

@@ -1,4 +1,4 @@
-"""One operator's day over the whole program, from an engine that is refused to the audit that tells of everything."""
+"""An operator's day in the whole program: engines, a drain, a policy with a merge and a rollback, and the audit."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.web.axe import serious_violations
 pytestmark = [pytest.mark.browser, pytest.mark.processes]
 OPERATOR, PASSWORD = "op-eu-1", "an operator's password"
 LONG_MS = 90_000
-"""What traffic has to bring about may take so long while other work holds the machine."""
+"""Time limit of steps that wait for traffic on a busy machine."""
 
 
 @dataclass(frozen=True)
 class Cast:
-    """The program, the operator's page and the page of whoever edits beside them."""
+    """The program, the operator's page, and the page of a second editor."""
 
     program: Program
     page: Page
@@ -52,30 +52,30 @@ def cast(browser: Browser, program: Program, trouble: list[str]) -> Iterator[Cas
 
 @pytest.fixture
 def engine() -> Iterator[SimulatedEngine]:
-    """An engine that fits the demo pool and is not started yet."""
+    """Yield an engine that fits the demo pool and is not started yet."""
     engine = SimulatedEngine(model="demo-8b", block_tokens=512, extra=("--time-scale", "1"))
     yield engine
     engine.stop()
 
 
 @pytest.mark.thorough
-def test_an_operator_steers_the_fleet_and_the_audit_tells_of_it(
+def test_operator_changes_fleet_and_policy_and_the_audit_lists_each_change(
     cast: Cast, engine: SimulatedEngine, trouble: list[str]
 ) -> None:
     lost = cast.program.requests("failed")
-    an_engine_is_rejected_with_a_reason_and_accepted_once_it_runs(cast, engine)
-    another_one_is_drained_under_traffic(cast)
-    every_error_of_a_draft_is_told_with_its_path(cast)
+    a_stopped_engine_is_rejected_with_a_reason_and_accepted_once_it_runs(cast, engine)
+    an_engine_is_drained_under_traffic(cast)
+    every_error_of_a_draft_is_listed_with_its_path(cast)
     first = live_version(cast.page)
     a_valid_draft_is_published_and_decisions_follow(cast, first)
-    who_was_beaten_merges(cast, first + 1)
-    the_first_version_comes_back(cast, first, first + 4)
-    the_audit_tells_of_it_all(cast, first)
+    the_slower_editor_merges(cast, first + 1)
+    the_first_version_is_rolled_back_to(cast, first, first + 4)
+    the_audit_lists_every_change(cast, first)
     assert cast.program.requests("failed") == lost
     assert trouble == []
 
 
-def an_engine_is_rejected_with_a_reason_and_accepted_once_it_runs(cast: Cast, engine: SimulatedEngine) -> None:
+def a_stopped_engine_is_rejected_with_a_reason_and_accepted_once_it_runs(cast: Cast, engine: SimulatedEngine) -> None:
     page = cast.page
     page.goto(f"{cast.program.url}/topology")
     page.click("text=Register engine")
@@ -98,7 +98,7 @@ def an_engine_is_rejected_with_a_reason_and_accepted_once_it_runs(cast: Cast, en
     assert serious_violations(page) == []
 
 
-def another_one_is_drained_under_traffic(cast: Cast) -> None:
+def an_engine_is_drained_under_traffic(cast: Cast) -> None:
     page = cast.page
     page.goto(f"{cast.program.url}/?engine=e-02")
     expect(page.locator("#drawer-decisions tbody tr")).not_to_have_count(0, timeout=LONG_MS)
@@ -116,12 +116,12 @@ def another_one_is_drained_under_traffic(cast: Cast) -> None:
         page.click("#drawer-verbs >> text=Return to service")
         page.click("#verb-send")
         expect(page.locator("#drawer-pill")).to_have_text(re.compile("Serving|Hot"), timeout=LONG_MS)
-    # Who is rejected hears when to come back; anything else would be a lost request.
+    # A rejection has Retry-After; any other status would be a lost request.
     assert set(answers) <= {200, 429}, answers
     assert serious_violations(page) == []
 
 
-def every_error_of_a_draft_is_told_with_its_path(cast: Cast) -> None:
+def every_error_of_a_draft_is_listed_with_its_path(cast: Cast) -> None:
     page = cast.page
     page.goto(f"{cast.program.url}/policies/default")
     page.fill('[name="ttft_slo_s"]', "9000")
@@ -162,7 +162,7 @@ def a_valid_draft_is_published_and_decisions_follow(cast: Cast, before: int) -> 
     assert serious_violations(page) == []
 
 
-def who_was_beaten_merges(cast: Cast, before: int) -> None:
+def the_slower_editor_merges(cast: Cast, before: int) -> None:
     page, other = cast.page, cast.other
     for item in (page, other):
         item.goto(f"{cast.program.url}/policies/default")
@@ -173,7 +173,7 @@ def who_was_beaten_merges(cast: Cast, before: int) -> None:
     other.fill('[name="max_wait_s"]', "50")
     other.fill('[name="lookahead_s"]', "0.1")
     other.fill("#message", "More room")
-    # The operator's question is open, the draft behind it stored as v{before + 1}, when the other one publishes.
+    # The second editor publishes while the operator's dialog is open; its draft is stored as v{before + 1}.
     page.click("#publish")
     page.fill("#typed", "demo")
     publish(other, before + 2)
@@ -192,7 +192,7 @@ def who_was_beaten_merges(cast: Cast, before: int) -> None:
     assert cast.program.decided_by() == before + 3
 
 
-def the_first_version_comes_back(cast: Cast, first: int, live: int) -> None:
+def the_first_version_is_rolled_back_to(cast: Cast, first: int, live: int) -> None:
     page = cast.page
     assert live_version(page) == live
     page.click(f"a:text-is('Roll back to v{first}')")
@@ -206,7 +206,7 @@ def the_first_version_comes_back(cast: Cast, first: int, live: int) -> None:
     assert serious_violations(page) == []
 
 
-def the_audit_tells_of_it_all(cast: Cast, first: int) -> None:
+def the_audit_lists_every_change(cast: Cast, first: int) -> None:
     page = cast.page
     changes = [
         (OPERATOR, "engine.register", "e-31", ""),
@@ -243,7 +243,7 @@ def publish(page: Page, number: int) -> None:
 
 @contextmanager
 def own_requests(program: Program) -> Iterator[Counter[int]]:
-    """Send one short request after the other meanwhile; yields how many were answered how."""
+    """Send short requests one by one while the block runs; yield the number of answers by status."""
     answers: Counter[int] = Counter()
     ended = threading.Event()
 

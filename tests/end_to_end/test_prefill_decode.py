@@ -1,4 +1,4 @@
-"""Two prefill and two decode engines behind a gateway, all processes: hand-offs, failed ones, and a killed engine."""
+"""A gateway process in front of two prefill and two decode engines: handoffs, failed handoffs, and a killed engine."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ OUTPUT = 24
 
 
 async def ask(session: aiohttp.ClientSession, fleet: LiveFleet, number: int) -> tuple[bool, dict[str, Any], str]:
-    """Return whether the answer came whole, its usage, and the decision's id."""
+    """Return whether the answer was complete, its usage, and the decision's id."""
     body = {
         "model": MODEL,
         "messages": [{"role": "user", "content": f"{number} " + "Tell me who computes and who answers. " * 60}],
@@ -53,10 +53,10 @@ def handoffs(fleet: LiveFleet) -> dict[str, int]:
     return {line.split('outcome="')[1].split('"')[0]: int(float(line.rpartition(" ")[2])) for line in counted}
 
 
-async def test_requests_survive_failed_hand_offs_and_a_killed_decode_engine(tmp_path: Path) -> None:
+async def test_requests_survive_failed_handoffs_and_a_killed_decode_engine(tmp_path: Path) -> None:
     roles = ("prefill", "prefill", "decode", "decode")
     fast = {"time_scale": 10.0, "block_tokens": 64, "num_blocks": 2000}
-    # Faults hit every request here, so none is to be rejected for want of retries.
+    # Faults hit every request here, so the retry budget must cover all of them.
     policy = RoutingPolicy(min_retries=100)
     with live_fleet(tmp_path, policy, engines=4, roles=roles, **fast) as fleet:  # type: ignore[arg-type]
         async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {API_KEY}"}) as session:
@@ -64,8 +64,8 @@ async def test_requests_survive_failed_hand_offs_and_a_killed_decode_engine(tmp_
             assert all(whole for whole, _, _ in answers)
             assert {usage["completion_tokens"] for _, usage, _ in answers} == {OUTPUT}
             assert {usage["prompt_tokens_details"]["cached_tokens"] for _, usage, _ in answers} == {0}
-            told = [await explain(session, fleet, name) for _, _, name in answers]
-            pairs = {(item["decision"]["engine_id"], item["decision"]["pair"]["engine_id"]) for item in told}
+            explanations = [await explain(session, fleet, name) for _, _, name in answers]
+            pairs = {(item["decision"]["engine_id"], item["decision"]["pair"]["engine_id"]) for item in explanations}
             assert {first for first, _ in pairs} == {"engine-01", "engine-02"}
             assert {second for _, second in pairs} == {"engine-03", "engine-04"}
             assert handoffs(fleet) == {"done": 12}

@@ -1,4 +1,4 @@
-"""Processes that are told to end: they drain, cut off what takes too long, and never outlive their welcome."""
+"""Shutdown of processes by a signal: they drain, end streams that exceed the limit, and exit."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def status_of(url: str) -> int:
 
 
 async def answered(client: aiohttp.ClientSession, url: str) -> int:
-    """Return the status; the answer is read to its end, so that its connection is not left behind."""
+    """Return the status; read the whole answer, so that its connection is released."""
     async with client.get(url) as answer:
         await answer.read()
         return answer.status
@@ -67,7 +67,7 @@ async def ended(process: subprocess.Popen[bytes]) -> int:
     return await asyncio.to_thread(process.wait, PATIENCE_S)
 
 
-async def test_a_gateway_drains_its_streams_under_sigterm_and_sends_new_work_elsewhere(tmp_path: Path) -> None:
+async def test_gateway_on_sigterm_finishes_its_streams_and_rejects_new_requests(tmp_path: Path) -> None:
     async with (
         ScriptedEngine() as engine,
         gateway(tmp_path, engine, 300) as (url, process),
@@ -89,7 +89,7 @@ async def test_a_gateway_drains_its_streams_under_sigterm_and_sends_new_work_els
 
 
 @pytest.mark.parametrize(("sign", "drain_s"), [(signal.SIGTERM, 1), (signal.SIGINT, 300)])
-async def test_a_stream_that_outlasts_the_drain_ends_with_an_error_event(
+async def test_stream_that_exceeds_the_drain_limit_ends_with_an_error_event(
     tmp_path: Path, sign: signal.Signals, drain_s: int
 ) -> None:
     async with (
@@ -123,7 +123,7 @@ def gone(pids: set[int]) -> bool:
     return not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
-async def test_the_program_drains_under_sigterm_and_takes_its_engines_along(program: Program) -> None:
+async def test_program_on_sigterm_drains_and_stops_its_engines(program: Program) -> None:
     engines = engine_processes(program)
     assert len(engines) == 8
     headers = {"authorization": f"Bearer {program.secrets['api_key']}"}
@@ -142,7 +142,7 @@ async def test_the_program_drains_under_sigterm_and_takes_its_engines_along(prog
     await until(lambda: gone(engines))
 
 
-async def test_a_second_signal_ends_the_program_and_its_engines_at_once(program: Program) -> None:
+async def test_second_signal_stops_the_program_and_its_engines_at_once(program: Program) -> None:
     engines = engine_processes(program)
     program.process.terminate()
     await until(lambda: status_of(f"{program.url}/ready") == 503)

@@ -1,4 +1,4 @@
-"""The simulator tells what the live fleet does: same rows, same router, processes against a virtual clock."""
+"""The simulator predicts the live fleet: same rows, same router, processes against a virtual clock."""
 
 import pytest
 
@@ -7,13 +7,13 @@ from bench.live.paired_simulation import MOST_APART, PLACEMENTS, pairs, ranking,
 pytestmark = [pytest.mark.processes, pytest.mark.alone, pytest.mark.thorough]
 
 HITS_APART = {"round_robin": 0.02, "least_loaded": 0.04, "least_cost": 0.02}
-"""Share of prompt tokens. Which of several idle engines least_loaded takes is decided by microseconds, and with it
-what hits: one live fleet gave 0.089 to 0.107 in repeated runs of these rows."""
+"""Share of prompt tokens. Microseconds decide which of several idle engines least_loaded chooses, and so which prompts
+hit: one live fleet had 0.089 to 0.107 in repeated runs of these rows."""
 ATTEMPTS = 2
-"""A busy machine adds to live times only; a simulator that is wrong stays wrong."""
+"""A busy machine lengthens live times only, so this limit still catches a wrong simulator."""
 
 
-async def test_ranking_hits_and_ratios_are_those_of_the_live_fleet() -> None:
+async def test_simulation_has_the_ranking_hits_and_ratios_of_the_live_fleet() -> None:
     rows = rows_of(140, qps=7.0, max_input=16_384, max_output=24, seed=5)
     for attempt in range(ATTEMPTS):
         measured = await pairs(rows, PLACEMENTS, speed=2.0)

@@ -27,7 +27,7 @@ _VERSION = re.compile(r"^headway_snapshot_version ([0-9.]+)$", re.MULTILINE)
 
 
 class GatewayFleet:
-    """The processes and the control plane's end of the bus."""
+    """Engine and gateway processes, and the control plane's end of the bus."""
 
     def __init__(self, redis_url: str, directory: Path) -> None:
         *engine_ports, self._first, self._second = free_ports(5)
@@ -40,7 +40,7 @@ class GatewayFleet:
         self._gateways: list[subprocess.Popen[bytes]] = []
 
     def publish(self, version: int, policy_version: int | None = None, *, revoked: bool = False) -> None:
-        """Publish the topology as this version, with the API key unless that is revoked."""
+        """Publish the topology as this version, with the API key unless it is revoked."""
         key = ApiKeyEntry(key_id="k", sha256=hashlib.sha256(API_KEY.encode()).hexdigest(), tenant_id="t")
         pool = PoolEntry(
             pool_id="pool", name="p", region="here", served_model=MODEL, policy_version=policy_version or version
@@ -105,8 +105,8 @@ def metrics_of(url: str) -> str:
 
 def version_of(url: str) -> float:
     """Return the snapshot version that one gateway serves."""
-    found = _VERSION.search(metrics_of(url))
-    return float(found[1]) if found else 0.0
+    match = _VERSION.search(metrics_of(url))
+    return float(match[1]) if match else 0.0
 
 
 @contextmanager

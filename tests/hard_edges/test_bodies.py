@@ -1,4 +1,4 @@
-"""R31, R32: what is too large, as it comes or unpacked, is rejected before anything spools it, on every way in."""
+"""R31, R32: every endpoint rejects a body that is too large, compressed or not, before it is spooled."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveProgram]:
         yield started
 
 
-class Watch:
-    """Looks at the server's temporary files while a block runs."""
+class TemporaryFiles:
+    """Measures the server's temporary files while a block runs."""
 
     def __init__(self, running: LiveProgram) -> None:
         self.largest = 0
         self._running = running
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._look)
+        self._thread = threading.Thread(target=self._measure)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> TemporaryFiles:
         self._thread.start()
         return self
 
@@ -44,13 +44,13 @@ class Watch:
         self._done.set()
         self._thread.join()
 
-    def _look(self) -> None:
+    def _measure(self) -> None:
         while not self._done.wait(0.005):
             self.largest = max(self.largest, self._running.largest_open_file())
 
 
 def send(running: LiveProgram, head: bytes, pieces: Iterator[bytes]) -> tuple[int, int]:
-    """Send until the server answers or closes; return the answer's status and the bytes that were sent."""
+    """Send until the server answers or closes; return the answer's status and the number of bytes sent."""
     sent = 0
     with socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_S) as connection:
         connection.sendall(head)
@@ -61,7 +61,7 @@ def send(running: LiveProgram, head: bytes, pieces: Iterator[bytes]) -> tuple[in
                 if connection in select(connection):
                     break
         except (BrokenPipeError, ConnectionResetError):
-            # The server has answered and closed; the answer still lies in our buffer.
+            # The server has answered and closed; the answer is still in the receive buffer.
             pass
         answer = connection.recv(4096)
     return int(answer.split()[1]), sent
@@ -79,28 +79,28 @@ def head(way: str, *more: str) -> bytes:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_declared_100_mb_body_is_rejected_by_its_length(running: LiveProgram, way: str) -> None:
-    with Watch(running) as watch:
+def test_declared_100_mb_body_is_rejected_by_its_length(running: LiveProgram, way: str) -> None:
+    with TemporaryFiles(running) as files:
         status, sent = send(running, head(way, f"Content-Length: {LARGE}"), iter([b"x" * MIB] * 100))
     assert status == 413
     assert sent < LARGE / 2
-    assert watch.largest <= MIB
+    assert files.largest <= MIB
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_chunked_body_is_rejected_as_soon_as_it_is_too_large(running: LiveProgram, way: str) -> None:
+def test_chunked_body_is_rejected_once_it_exceeds_the_limit(running: LiveProgram, way: str) -> None:
     chunk = b"10000\r\n" + b"x" * 65_536 + b"\r\n"
     before = running.resident_mib()
-    with Watch(running) as watch:
+    with TemporaryFiles(running) as files:
         status, sent = send(running, head(way, "Transfer-Encoding: chunked"), iter([chunk] * 1600))
     assert status in (401, 403, 413)
     assert sent < LARGE
-    assert watch.largest <= MIB
+    assert files.largest <= MIB
     assert running.resident_mib() - before < 64
 
 
 @pytest.mark.parametrize("way", [*WAYS, "/live"])
-def test_endless_trailers_cost_no_memory(running: LiveProgram, way: str) -> None:
+def test_endless_trailers_use_no_memory(running: LiveProgram, way: str) -> None:
     lines = b"".join(b"x-%d: %s\r\n" % (number, b"a" * 40) for number in range(2000))
     start = head(way, "Transfer-Encoding: chunked") + b"0\r\n"
     before = running.resident_mib()
@@ -111,21 +111,21 @@ def test_endless_trailers_cost_no_memory(running: LiveProgram, way: str) -> None
 
 
 @pytest.mark.parametrize("way", ["/trials/recordings", "/api/v1/recordings/upload?pool=demo"])
-def test_a_strangers_upload_is_rejected_by_its_head(running: LiveProgram, way: str) -> None:
-    with Watch(running) as watch:
+def test_unauthenticated_upload_is_rejected_before_its_body(running: LiveProgram, way: str) -> None:
+    with TemporaryFiles(running) as files:
         status, _ = send(running, head(way, f"Content-Length: {16 * MIB}"), iter([b"x" * MIB] * 16))
     assert status in (302, 401, 403)
-    assert watch.largest <= MIB
+    assert files.largest <= MIB
 
 
-def test_a_small_body_is_served(running: LiveProgram) -> None:
+def test_small_body_is_accepted(running: LiveProgram) -> None:
     status, _ = send(running, head("/api/v1/route", "Content-Length: 2", "Authorization: Bearer x"), iter([b"{}"]))
     assert status == 401
 
 
 @pytest.mark.parametrize("encoding", ["br", "deflate", "gzip, identity", "x-unknown"])
 @pytest.mark.parametrize("way", WAYS)
-def test_bodies_in_unknown_encodings_are_not_unpacked(running: LiveProgram, way: str, encoding: str) -> None:
+def test_bodies_with_unsupported_encodings_are_not_decompressed(running: LiveProgram, way: str, encoding: str) -> None:
     bomb = gzip.compress(b"[" * (20 * MIB), 1)
     before = running.resident_mib()
     lines = (f"Content-Encoding: {encoding}", f"Content-Length: {len(bomb)}")
@@ -136,13 +136,13 @@ def test_bodies_in_unknown_encodings_are_not_unpacked(running: LiveProgram, way:
 
 @pytest.fixture(scope="module")
 def bombs() -> dict[str, bytes]:
-    """Return a quarter of a gigabyte in each encoding."""
+    """Return 256 MiB, compressed with each encoding."""
     return {"gzip": gzip.compress(bytes(256 * MIB), 1), "zstd": zstd.compress(bytes(256 * MIB), 1)}
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
 @pytest.mark.parametrize("way", WAYS)
-def test_a_bomb_is_unpacked_to_the_limit_at_most(
+def test_compression_bomb_is_decompressed_no_further_than_the_limit(
     running: LiveProgram, bombs: dict[str, bytes], way: str, encoding: str
 ) -> None:
     bomb, before = bombs[encoding], running.resident_mib()
@@ -151,15 +151,15 @@ def test_a_bomb_is_unpacked_to_the_limit_at_most(
         f"Content-Length: {len(bomb)}",
         f"Authorization: Bearer {running._api_key}",
     )
-    with Watch(running) as watch:
+    with TemporaryFiles(running) as files:
         status, _ = send(running, head(way, *lines), iter([bomb]))
     assert status in (401, 403, 413)
     assert status == 413 or way not in ("/api/v1/route", "/v1/chat/completions")
-    assert watch.largest <= MIB
+    assert files.largest <= MIB
     assert running.resident_mib() - before < 2 * PROXY_BODY_LIMIT / MIB
 
 
 @pytest.mark.parametrize("length", ["-1", "1e3", "9" * 400, "0x10", "1, 2", "１"])
-def test_a_crooked_length_is_a_client_error(running: LiveProgram, length: str) -> None:
+def test_malformed_content_length_is_a_client_error(running: LiveProgram, length: str) -> None:
     status, _ = send(running, head("/api/v1/route", f"Content-Length: {length}"), iter([b"{}"]))
     assert 400 <= status < 500

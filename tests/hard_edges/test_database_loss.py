@@ -1,4 +1,4 @@
-"""R7: decisions go on while PostgreSQL is away, pages and API say so, and nothing needs a restart when it is back."""
+"""R7: decisions continue while PostgreSQL is down, pages and API answer 503, and both recover without a restart."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ pytestmark = [pytest.mark.processes, pytest.mark.thorough]
 
 DECISIONS = 200
 ASKED = {"model": MODEL, "token_ids": list(range(256)), "wait": False}
-SOMEBODY = {"Cookie": f"sessionid={'a' * 32}"}
-"""A session that has to be looked up."""
+SESSION_COOKIE = {"Cookie": f"sessionid={'a' * 32}"}
+"""A session that the server must read from the database."""
 
 
 class Decisions:
-    """Asks for one decision after the other, and counts the answers by status, until told to stop."""
+    """Requests decisions one by one and keeps the statuses of the answers, until it is stopped."""
 
     def __init__(self, url: str, key: str) -> None:
         self._url = url
@@ -43,8 +43,8 @@ class Decisions:
                 async with session.post(f"{self._url}/api/v1/route", json=ASKED) as answer:
                     decided = await answer.json()
                     self.statuses.append(answer.status)
-                told = f"{self._url}/api/v1/requests/{decided.get('decision_id')}/complete"
-                async with session.post(told, json={}) as answer:
+                complete_url = f"{self._url}/api/v1/requests/{decided.get('decision_id')}/complete"
+                async with session.post(complete_url, json={}) as answer:
                     self.statuses.append(answer.status)
                 await asyncio.sleep(0.01)
 
@@ -58,7 +58,7 @@ async def until(holds: Callable[[], Awaitable[Any]]) -> None:
             await asyncio.sleep(0.1)
 
 
-async def test_decisions_go_on_without_postgresql_and_pages_come_back_with_it(tmp_path: Path) -> None:
+async def test_decisions_continue_without_postgresql_and_pages_recover_with_it(tmp_path: Path) -> None:
     with (
         private_postgresql() as server,
         live_program(tmp_path, engines=True, environment={"DATABASE_URL": server.url}) as program,
@@ -68,7 +68,7 @@ async def test_decisions_go_on_without_postgresql_and_pages_come_back_with_it(tm
         async with aiohttp.ClientSession() as session:
 
             async def page(path: str = "/") -> tuple[int, str, dict[str, str]]:
-                async with session.get(program.url + path, headers=SOMEBODY, allow_redirects=False) as answer:
+                async with session.get(program.url + path, headers=SESSION_COOKIE, allow_redirects=False) as answer:
                     return (
                         answer.status,
                         await answer.text(),
@@ -115,7 +115,7 @@ def options_of(tmp_path: Path, url: str) -> dict[str, Any]:
     return json.loads(read_settings(tmp_path, DATABASE_URL=url).stdout)["db"]["OPTIONS"]  # type: ignore[no-any-return]
 
 
-def test_a_server_that_accepts_and_says_nothing_holds_nobody_for_long(tmp_path: Path) -> None:
+def test_connection_attempt_to_a_silent_database_server_times_out(tmp_path: Path) -> None:
     options = options_of(tmp_path, "postgres://u@127.0.0.1/d")
     assert 0 < options.get("tcp_user_timeout", 0) <= 30_000
     failed: list[Exception] = []
@@ -133,13 +133,13 @@ def test_a_server_that_accepts_and_says_nothing_holds_nobody_for_long(tmp_path: 
         assert len(failed) == 1, "it still waits for the server"
 
 
-def test_what_the_url_says_goes_before_our_limits(tmp_path: Path) -> None:
+def test_options_of_the_database_url_override_the_default_limits(tmp_path: Path) -> None:
     options = options_of(tmp_path, "postgres://u@127.0.0.1/d?connect_timeout=9&sslmode=require")
     assert (str(options["connect_timeout"]), options["sslmode"]) == ("9", "require")
     assert "statement_timeout" in options.get("options", "")
 
 
-def test_statements_and_waits_for_locks_end_on_the_server(tmp_path: Path) -> None:
+def test_database_server_ends_slow_statements_and_lock_waits(tmp_path: Path) -> None:
     with private_postgresql() as server:
         options = options_of(tmp_path, server.url)
         with (

@@ -1,4 +1,4 @@
-"""R38: the engines' bearer goes to engines of the topology and nowhere else; clients' keys never reach an engine."""
+"""R38: only engines of the topology get the engines' bearer; no engine gets a client's key."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello " * 40}]
 
 
 class Listener:
-    """A server that notes every request and answers with a redirect, or with 200."""
+    """A server that records every request and answers with a redirect, or with 200."""
 
     def __init__(self, redirect_to: str = "") -> None:
         self._redirect_to = redirect_to
         self.seen: list[tuple[str, dict[str, str]]] = []
 
     async def answer(self, request: web.Request) -> web.Response:
-        """Note the request and answer it."""
+        """Record the request and answer it."""
         self.seen.append((request.path, {name.lower(): value for name, value in request.headers.items()}))
         if self._redirect_to and request.path != "/health":
             return web.Response(status=307, headers={"Location": self._redirect_to + request.path})
@@ -57,7 +57,7 @@ async def listening(listener: Listener) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("roles", [["mixed"], ["prefill", "decode"]])
-async def test_an_engine_that_redirects_takes_the_bearer_nowhere(tmp_path: Path, roles: list[str]) -> None:
+async def test_redirect_of_an_engine_never_gets_the_bearer(tmp_path: Path, roles: list[str]) -> None:
     thief = Listener()
     async with listening(thief) as elsewhere:
         engine = Listener(redirect_to=elsewhere)
@@ -75,11 +75,11 @@ async def test_an_engine_that_redirects_takes_the_bearer_nowhere(tmp_path: Path,
     assert thief.seen == []
 
 
-async def test_the_callers_key_stays_here_and_no_credential_is_told(
+async def test_client_key_stays_at_the_gateway_and_no_credential_is_published(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    told = []
+    published = []
     async with (
         ScriptedEngine() as engine,
         served([engine.url], tmp_path, gateway_settings=GatewaySettings(engine_bearer=BEARER)) as gateway,
@@ -87,18 +87,18 @@ async def test_the_callers_key_stays_here_and_no_credential_is_told(
         _, body, headers = await gateway.post(
             "/v1/chat/completions", CHAT, headers={"cookie": "sessionid=secret-cookie"}
         )
-        told += [json.dumps(body), json.dumps(headers)]
+        published += [json.dumps(body), json.dumps(headers)]
         engine.status = 500
-        told.append(json.dumps((await gateway.post("/v1/chat/completions", CHAT))[1]))
+        published.append(json.dumps((await gateway.post("/v1/chat/completions", CHAT))[1]))
         decision = headers["x-headway-decision"]
-        told.append(json.dumps((await gateway.get(f"/api/v1/explain/{decision}"))[1]))
-        told.append(await gateway.metrics())
+        published.append(json.dumps((await gateway.get(f"/api/v1/explain/{decision}"))[1]))
+        published.append(await gateway.metrics())
         reached = [json.dumps(header) for header in engine.headers]
         shown = repr(gateway.gateway.settings)
     assert all(f"Bearer {BEARER}" in item for item in reached)
     assert not [item for item in reached if KEY in item or "secret-cookie" in item]
     own = "\n".join(record.getMessage() for record in caplog.records if record.name != "aiohttp.access")
-    for text in (*told, own, shown):
+    for text in (*published, own, shown):
         assert BEARER not in text
         assert KEY not in text
     snapshot = (tmp_path / "last-known-good.snapshot").read_bytes()
@@ -106,7 +106,7 @@ async def test_the_callers_key_stays_here_and_no_credential_is_told(
     assert KEY.encode() not in snapshot
 
 
-async def test_each_engine_is_sent_its_own_key_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_engine_gets_its_own_key_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secret_file = tmp_path / "key"
     secret_file.write_text("key of the file\n")
     monkeypatch.setenv("HEADWAY_ENGINE_KEY_CHAT", "key of chat")

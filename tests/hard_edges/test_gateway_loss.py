@@ -1,4 +1,4 @@
-"""R1, R6, R15: gateways are killed, Redis is flushed, and policies are published without end, while decisions go on."""
+"""R1, R6, R15: decisions continue while gateways are killed, Redis is flushed, and policies are published nonstop."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ pytestmark = [pytest.mark.processes, pytest.mark.thorough]
 
 CALLERS = 6
 PUBLISH_PAUSE_S = 0.3
-"""200 a minute."""
+"""Makes 200 publishes a minute."""
 WITHIN = 6
 """Publishes in two seconds."""
 
 
 @asynccontextmanager
 async def deciding(fleet: GatewayFleet) -> AsyncIterator[DecisionHistory]:
-    """Ask for decisions behind a balancer for the block; each must have had an answer at its end."""
+    """Request decisions through a balancer while the block runs, and wait for all answers at its end."""
     history, stop = DecisionHistory(fleet.urls, API_KEY, MODEL), asyncio.Event()
     asking = asyncio.create_task(history.run(CALLERS, stop))
     yield history
@@ -41,12 +41,12 @@ async def deciding(fleet: GatewayFleet) -> AsyncIterator[DecisionHistory]:
 
 
 def more_than(history: DecisionHistory, count: int) -> Callable[[], bool]:
-    """Return whether `count` more decisions were answered by then."""
+    """Return a condition: `count` more decisions than now were answered."""
     wanted = len(history.decided) + count
     return lambda: len(history.decided) > wanted
 
 
-async def test_killed_gateways_cost_no_decision_but_those_under_way_are_asked_again(tmp_path: Path) -> None:
+async def test_killed_gateways_lose_no_decision_and_only_those_in_flight_are_retried(tmp_path: Path) -> None:
     kills, away = (0, 1, 0), []
     with private_redis(tmp_path) as redis, gateway_fleet(redis.url, tmp_path) as fleet:
         async with deciding(fleet) as history:
@@ -58,15 +58,15 @@ async def test_killed_gateways_cost_no_decision_but_those_under_way_are_asked_ag
                 await asyncio.to_thread(fleet.restart, position)
                 away.append((begin_s, history.now()))
                 await until(more_than(history, 100))
-    found = figures(history.decided, away)
-    assert found["decisions"] > 100 * 2 * len(kills)
-    assert found["decisions_lost"] == found["decisions_rejected"] == 0
-    assert 0 < found["decisions_asked_again"] <= CALLERS * len(kills)
-    assert found["reports_not_taken"] <= 2 * CALLERS * len(kills), "those of decisions whose gateway was killed"
+    counts = figures(history.decided, away)
+    assert counts["decisions"] > 100 * 2 * len(kills)
+    assert counts["decisions_lost"] == counts["decisions_rejected"] == 0
+    assert 0 < counts["decisions_asked_again"] <= CALLERS * len(kills)
+    assert counts["reports_not_taken"] <= 2 * CALLERS * len(kills), "those of decisions whose gateway was killed"
     assert len({item.decision_id for item in history.decided}) == len(history.decided)
 
 
-async def test_a_flushed_redis_is_filled_again_and_costs_no_decision(tmp_path: Path) -> None:
+async def test_flushed_redis_is_refilled_without_a_lost_decision(tmp_path: Path) -> None:
     with private_redis(tmp_path) as redis, gateway_fleet(redis.url, tmp_path) as fleet:
         async with deciding(fleet) as history:
             for _ in range(3):
@@ -78,9 +78,9 @@ async def test_a_flushed_redis_is_filled_again_and_costs_no_decision(tmp_path: P
             newcomer.close()
             fleet.publish(2)
             await asyncio.to_thread(wait_until, lambda: fleet.versions() == [2, 2])
-        found = figures(history.decided, [])
-        assert found["decisions_lost"] == found["decisions_rejected"] == found["decisions_asked_again"] == 0
-        assert found["reports_not_taken"] == 0
+        counts = figures(history.decided, [])
+        assert counts["decisions_lost"] == counts["decisions_rejected"] == counts["decisions_asked_again"] == 0
+        assert counts["reports_not_taken"] == 0
         for position in (0, 1):
             events = [json.loads(line) for line in fleet.log(position).splitlines()]
             assert [event for event in events if event["level"] in ("error", "critical")] == []
@@ -88,8 +88,8 @@ async def test_a_flushed_redis_is_filled_again_and_costs_no_decision(tmp_path: P
             assert set(lost) <= {"TimeoutError"}, "a flush ends no connection; a busy machine may answer late"
 
 
-async def test_policies_published_200_times_a_minute_reach_all_gateways_within_two_seconds(tmp_path: Path) -> None:
-    """Time is counted in publishes, so that a busy machine slows both sides down."""
+async def test_200_policies_a_minute_reach_all_gateways_within_two_seconds(tmp_path: Path) -> None:
+    """Count time in publishes, because a busy machine slows publishing and following alike."""
     stale: list[tuple[int, int]] = []
     with private_redis(tmp_path) as redis, gateway_fleet(redis.url, tmp_path) as fleet:
         async with deciding(fleet) as history, aiohttp.ClientSession() as session:
@@ -108,6 +108,6 @@ async def test_policies_published_200_times_a_minute_reach_all_gateways_within_t
                         stale.append((version, decided))
             await asyncio.to_thread(wait_until, lambda: fleet.versions() == [39, 39])
     assert stale == []
-    found = figures(history.decided, [])
+    counts = figures(history.decided, [])
     assert [item.why for item in history.decided if item.why] == []
-    assert found["decisions_lost"] == found["decisions_rejected"] == found["reports_not_taken"] == 0
+    assert counts["decisions_lost"] == counts["decisions_rejected"] == counts["reports_not_taken"] == 0

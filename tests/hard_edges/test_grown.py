@@ -1,4 +1,4 @@
-"""The grown installation as processes: web, two workers and a gateway on PostgreSQL and Redis."""
+"""An installation of separate processes: web, two workers, and a gateway on PostgreSQL and Redis."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SECRET = "kJ3-d8fTq0_vW7xY2zAbCdEfGhIjKlMnOpQrStUv"
 
 
 class Grown:
-    """Starts processes of one installation and ends them all."""
+    """Starts the processes of one installation and ends them all."""
 
     def __init__(self, database_url: str, redis_url: str, directory: Path) -> None:
         self._database_url = database_url
@@ -59,7 +59,7 @@ class Grown:
         return process
 
     def start_web(self, name: str, port: int) -> subprocess.Popen[bytes]:
-        """Start a web process, which prepares the database where it is empty, and return when it answers."""
+        """Start a web process, which migrates an empty database, and return once it answers."""
         web = self.start(name, "manage.py", "up", "--port", str(port))
         wait_for(f"http://127.0.0.1:{port}/live")
         return web
@@ -69,7 +69,7 @@ class Grown:
         return self._directory / name
 
     def log(self, name: str) -> str:
-        """Return what a process has said."""
+        """Return the log of a process."""
         return (self._directory / f"{name}.log").read_text()
 
     def running(self, command: str) -> list[subprocess.Popen[bytes]]:
@@ -77,7 +77,7 @@ class Grown:
         return [item for item in self._running if command in item.args and item.poll() is None]  # type: ignore[operator]
 
     def manage(self, *command: str) -> str:
-        """Run one command of the web's installation and return what it prints."""
+        """Run one command of the installation and return its output."""
         environment = {**self._environment, "HEADWAY_STATE_DIR": str(self._directory / "web")}
         done = subprocess.run(
             [sys.executable, "manage.py", *command],
@@ -91,7 +91,7 @@ class Grown:
         return done.stdout
 
     def probe_lease(self) -> tuple[Any, ...]:
-        """Return fencing token, whether the lease is alive, and its owner."""
+        """Return the probe lease's fencing token, whether the lease is valid, and its owner."""
         with psycopg.connect(self._database_url) as connection:
             row = connection.execute(
                 "SELECT fencing_token, lease_until > now(), lease_owner FROM controlplane_jobrun"
@@ -100,7 +100,7 @@ class Grown:
         return row or (0, False, "")
 
     def rows(self, query: str, *values: str) -> list[tuple[Any, ...]]:
-        """Return what a query of the installation's database finds."""
+        """Return the rows of a query of the installation's database."""
         with psycopg.connect(self._database_url) as connection:
             return connection.execute(query, values).fetchall()  # type: ignore[arg-type]
 
@@ -122,9 +122,9 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grown]:
             installation.close()
 
 
-def test_workers_take_over_and_gateways_hear_changes_of_other_processes(grown: Grown) -> None:
+def test_workers_take_over_and_gateways_receive_changes_of_other_processes(grown: Grown) -> None:
     web_port, other_port, gateway_port = free_ports(3)
-    # Both find an empty database and migrate it, one after the other.
+    # Both start on an empty database and migrate it, one after the other.
     web = grown.start("web", "manage.py", "up", "--port", str(web_port))
     other = grown.start("web-other", "manage.py", "up", "--port", str(other_port))
     for port in (web_port, other_port):
@@ -148,7 +148,7 @@ def test_workers_take_over_and_gateways_hear_changes_of_other_processes(grown: G
     assert grown.manage("create_api_key", "--name", "made elsewhere").startswith("hw_")
     wait_until(lambda: version_of(gateway) > before)
 
-    # The console's process goes; the gateway serves on what it knows.
+    # The web process is killed; the gateway serves from its last snapshot.
     web.kill()
     web.wait()
     assert version_of(gateway) > before
@@ -168,7 +168,7 @@ with transaction.atomic():
 
 
 def decide(gateway: str, key: str) -> int:
-    """Ask for a decision and return the status of the answer."""
+    """Request a decision and return the status of the answer."""
     body = json.dumps({"model": MODEL, "token_ids": [1, 2, 3]}).encode()
     request = urllib.request.Request(f"{gateway}/api/v1/route", body, {"Authorization": f"Bearer {key}"})
     try:
@@ -202,32 +202,32 @@ def test_no_decision_fails_while_the_web_process_is_killed(grown: Grown) -> None
         engine.wait()
 
 
-def test_a_second_beat_goes_on_when_the_first_is_killed(grown: Grown) -> None:
+def test_second_beat_takes_over_when_the_first_is_killed(grown: Grown) -> None:
     (web_port,) = free_ports(1)
     grown.start_web("web-3", web_port)
     url = f"http://127.0.0.1:{web_port}"
 
     def age_s() -> float:
-        found = re.search(rf"^{NAME} (\S+)$", metrics_of(url), re.MULTILINE)
-        assert found is not None
-        return float(found[1])
+        match = re.search(rf"^{NAME} (\S+)$", metrics_of(url), re.MULTILINE)
+        assert match is not None
+        return float(match[1])
 
-    def woken_from_now_on() -> Callable[[], bool]:
-        """Return whether a job was woken at least five seconds after this call, when nothing sent before is left."""
+    def woken_after_this_call() -> Callable[[], bool]:
+        """Return a condition: a job was woken over five seconds after this call, so no earlier message woke it."""
         from_s = time.monotonic()
         return lambda: time.monotonic() - from_s - age_s() > 5.0
 
     for process in grown.running("worker"):
         process.kill()
         process.wait()
-    # Without them the age grows.
+    # Without workers, the age grows.
     wait_until(lambda: age_s() > 5.0)
     grown.start("jobs", "manage.py", "worker", "--only", "jobs")
     first, second = (grown.start(f"beat-{number}", "manage.py", "worker", "--only", "beat") for number in (1, 2))
     wait_until(lambda: all("is running" in grown.log(f"beat-{number}") for number in (1, 2)))
     first.kill()
     first.wait()
-    wait_until(woken_from_now_on())
+    wait_until(woken_after_this_call())
     second.kill()
     second.wait()
     wait_until(lambda: age_s() > 5.0)
@@ -247,8 +247,8 @@ take_over(pool, until=timezone.now() + timedelta(hours=1), engines=2, actor=test
 """
 
 
-def test_an_order_whose_worker_is_killed_in_the_middle_has_one_effect(grown: Grown) -> None:
-    # A second try finds what the first one left.
+def test_action_takes_effect_once_when_its_worker_is_killed_midway(grown: Grown) -> None:
+    # The retry continues from the state that the first attempt stored.
     slug = f"hooked-{time.time_ns()}"
     web_port, *engine_ports = free_ports(3)
     grown.start_web(f"web-{slug}", web_port)
@@ -258,7 +258,7 @@ def test_an_order_whose_worker_is_killed_in_the_middle_has_one_effect(grown: Gro
     def answer(_method: str, _path: str, headers: dict[str, str], _body: bytes) -> tuple[int, bytes]:
         keys.append(headers["idempotency-key"])
         if len(keys) == 1:
-            # Who asks is one of them, and waits for this answer.
+            # The caller is one of these workers, and waits for this answer.
             for process in grown.running("worker"):
                 process.kill()
                 process.wait()
@@ -280,7 +280,7 @@ def test_an_order_whose_worker_is_killed_in_the_middle_has_one_effect(grown: Gro
     assert len(orders) == 2
 
 
-def test_a_worker_without_redis_says_where_jobs_run(tmp_path: Path) -> None:
+def test_worker_without_redis_exits_and_names_manage_py_up(tmp_path: Path) -> None:
     environment = {"PATH": os.environ["PATH"], "HEADWAY_STATE_DIR": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "manage.py", "worker"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""R45: nothing that this program reads, from a wire or a store, can become code."""
+"""R45: no data that this program reads from a network or a store can become code."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def _call(node: ast.Call, where: str) -> Iterator[str]:
             yield f"{where} {keyword.arg}=True"
 
 
-def test_no_source_reads_code() -> None:
+def test_no_source_deserializes_code() -> None:
     assert len(SOURCES) > 100
-    assert [found for path in SOURCES for found in offences(path)] == []
+    assert [offence for path in SOURCES for offence in offences(path)] == []
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,9 @@ def test_no_source_reads_code() -> None:
         "subprocess.run(x, shell=True)",
     ],
 )
-def test_the_check_finds_what_it_looks_for(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_reports_every_banned_call_and_import(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tests.hard_edges.test_no_code_on_wires.ROOT", tmp_path)
     path = tmp_path / "x.py"
     path.write_text(source)
@@ -82,12 +84,12 @@ def test_jobs_accept_json_only() -> None:
         kombu.serialization.loads(payload, "application/x-python-serialize", "binary", accept=app.conf.accept_content)
 
 
-def test_sessions_and_caches_are_not_pickled() -> None:
+def test_sessions_are_serialized_as_json() -> None:
     assert settings.SESSION_SERIALIZER.endswith("JSONSerializer")
     assert issubclass(import_module(settings.SESSION_ENGINE).SessionStore, SessionStore)
 
 
-def test_a_message_to_a_job_can_say_nothing_but_that_it_shall_run() -> None:
+def test_messages_to_jobs_have_no_arguments() -> None:
     app.loader.import_default_modules()
     jobs = {name: task for name, task in app.tasks.items() if name.startswith("controlplane.")}
     assert len(jobs) >= 15

@@ -1,6 +1,6 @@
-"""Every page of the console in Chromium, with markup in every name: nothing runs or breaks the policy (R46).
+"""Every page of the console in Chromium, with markup in every name: no script runs, no policy violation (R46).
 
-And all that a page shows lies in landmarks that can be told apart.
+All content of a page is in landmarks with distinct names.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ print("VALUES" + json.dumps({{"slug": "default", "engine_id": "e1", "key_id": ke
 
 
 class Visited:
-    """What one page did."""
+    """Observations of one page: status, errors, violations, landmarks."""
 
     def __init__(self, address: str, status: int, kind: str) -> None:
         self.address = address
@@ -89,7 +89,7 @@ class Visited:
         self.ran = False
         self.errors: list[str] = []
         self.framed = False
-        """Whether it has the console's frame; what scripts put into other pages has none."""
+        """Whether the page has the console's frame; pages without it are not checked for landmarks."""
         self.landmarks: list[str] = []
 
 
@@ -131,11 +131,11 @@ def signed_in(browser: Browser, running: LiveProgram) -> Iterator[BrowserContext
 
 
 class Tab:
-    """One address in a tab of its own; several are looked at together, so that their waits are one."""
+    """One address in a tab of its own; several tabs are open together, so that they share their waits."""
 
     def __init__(self, context: BrowserContext, address: str) -> None:
         page = self._page = context.new_page()
-        # A download is no page and is not navigated to.
+        # A download is not a page, so the tab does not navigate to it.
         answer = page.request.get(address)
         seen = self._seen = Visited(address, answer.status, answer.headers.get("content-type", ""))
         page.on("dialog", lambda dialog: (seen.errors.append(f"dialog {dialog.message}"), dialog.dismiss()))
@@ -149,16 +149,16 @@ class Tab:
             page.goto(address, wait_until="load")
 
     def unfold(self) -> None:
-        """Open all that is folded."""
+        """Open every `<details>` of the page."""
         if self._is_page:
-            self._page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+            self._page.evaluate("document.querySelectorAll('details').forEach((item) => { item.open = true; })")
 
     def wait(self, milliseconds: int) -> None:
-        """Let all tabs go on for so long."""
+        """Wait this long while all tabs run."""
         self._page.wait_for_timeout(milliseconds)
 
     def close(self) -> Visited:
-        """Return what the page did, and close its tab."""
+        """Close the tab and return the observations of its page."""
         page, seen = self._page, self._seen
         try:
             if self._is_page:
@@ -172,7 +172,7 @@ class Tab:
 
 
 def visit(context: BrowserContext, addresses: Sequence[str]) -> list[Visited]:
-    """Look at a few addresses at the same time."""
+    """Open these addresses at the same time and return their observations."""
     tabs = [Tab(context, address) for address in addresses]
     tabs[0].wait(300)
     for tab in tabs:
@@ -191,7 +191,7 @@ def visited(running: LiveProgram, signed_in: BrowserContext) -> list[Visited]:
     return [item for start in range(0, len(pages), TABS) for item in visit(signed_in, pages[start : start + TABS])]
 
 
-def test_every_address_answers_without_a_fault(visited: list[Visited]) -> None:
+def test_no_address_answers_with_a_server_error(visited: list[Visited]) -> None:
     assert [(page.address, page.status) for page in visited if page.status >= 500] == []
     shown = {page.address for page in visited if page.status == 200 and page.kind.startswith("text/html")}
     assert {"/", "/topology", "/policies", "/audit", "/jobs", "/access", "/login"} <= shown
@@ -202,17 +202,19 @@ def test_no_page_breaks_the_content_security_policy(visited: list[Visited]) -> N
     assert [(page.address, page.violations) for page in visited if page.violations] == []
 
 
-def test_all_that_a_page_shows_lies_in_landmarks_that_can_be_told_apart(visited: list[Visited]) -> None:
+def test_all_content_of_a_page_is_in_distinct_landmarks(visited: list[Visited]) -> None:
     assert len([page for page in visited if page.framed]) >= 30
     assert {page.address: page.landmarks for page in visited if page.landmarks} == {}
 
 
-def test_markup_in_names_stays_text(visited: list[Visited]) -> None:
+def test_markup_in_names_does_not_run(visited: list[Visited]) -> None:
     assert [page.address for page in visited if page.ran] == []
     assert [(page.address, page.errors) for page in visited if page.errors] == []
 
 
-def test_the_names_are_really_shown(running: LiveProgram, signed_in: BrowserContext, visited: list[Visited]) -> None:
+def test_names_with_markup_appear_on_pages(
+    running: LiveProgram, signed_in: BrowserContext, visited: list[Visited]
+) -> None:
     page = signed_in.new_page()
     showing = []
     for item in visited:
@@ -224,7 +226,7 @@ def test_the_names_are_really_shown(running: LiveProgram, signed_in: BrowserCont
     assert len(showing) >= 4
 
 
-def test_inline_code_would_be_caught(signed_in: BrowserContext) -> None:
+def test_inline_code_is_reported_as_a_policy_violation(signed_in: BrowserContext) -> None:
     page = signed_in.new_page()
     page.goto("/login")
     page.evaluate("document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.ran=1\">')")
@@ -233,6 +235,6 @@ def test_inline_code_would_be_caught(signed_in: BrowserContext) -> None:
     page.close()
 
 
-def test_a_page_with_a_new_parameter_is_not_skipped() -> None:
+def test_pattern_with_an_unknown_parameter_raises() -> None:
     with pytest.raises(UnknownParameterError, match="add it"):
         list(addresses({}))

@@ -1,6 +1,6 @@
 """The database tests on PostgreSQL: models, services and jobs, run again in a process of their own.
 
-HEADWAY_TEST_DATABASE_URL names a server; without it the one on 127.0.0.1:5432 is taken, or a private one.
+HEADWAY_TEST_DATABASE_URL names a server. The default is the one on 127.0.0.1:5432, or else a private one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FEATURES = (
     "policies", "request_log", "access", "history", "kv_nodes", "platform", "fleet", "automation", "trials",
 )  # fmt: skip
 SUITE_LIMIT_S = 1200
-"""A whole suite runs inside one test, and each of its tests has its own limit."""
+"""Limit of one test, which runs a whole suite; the tests of the suite have limits of their own."""
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +52,12 @@ def run(server: str, state_dir: Path, *command: str) -> subprocess.CompletedProc
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("feature", FEATURES)
-def test_models_services_and_jobs_keep_their_promises(server: str, tmp_path: Path, feature: str) -> None:
+def test_database_tests_of_a_feature_pass_on_postgresql(server: str, tmp_path: Path, feature: str) -> None:
     folder = f"tests/controlplane/{feature}"
     options = ["-q", "-p", "no:cacheprovider", "--create-db", "--basetemp", str(tmp_path / "tests")]
-    # What never asks a database has been tested already, and a request is read alike on every database.
+    # Only database tests: the others do not depend on the database, and neither does parsing a request.
     options += ["-m", "django_db", "--ignore", f"{folder}/api", "--ignore", f"{folder}/document"]
-    # A thread of a test may hold its connection until it is collected; the database is then dropped below.
+    # A test's thread may keep its connection until garbage collection; the database is then dropped below.
     options += ["-W", "ignore:Error when trying to teardown test databases:pytest.PytestWarning"]
     try:
         result = run(server, tmp_path, "-m", "pytest", *options, folder)
@@ -69,7 +69,7 @@ def test_models_services_and_jobs_keep_their_promises(server: str, tmp_path: Pat
     assert " passed" in result.stdout
 
 
-def test_every_migration_applies_and_the_program_asks_for_no_more(server: str, tmp_path: Path) -> None:
+def test_all_migrations_apply_and_none_is_missing(server: str, tmp_path: Path) -> None:
     name = f"headway_{os.getpid()}"
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}"')  # type: ignore[call-overload]
@@ -107,7 +107,7 @@ with ThreadPoolExecutor(10) as pool:
 """
 
 
-def test_guesses_that_race_in_three_processes_are_counted_once_each(server: str, tmp_path: Path) -> None:
+def test_login_throttle_counts_racing_guesses_of_three_processes_once(server: str, tmp_path: Path) -> None:
     with own_database(server) as url:
         environment = {
             **os.environ,
@@ -127,10 +127,10 @@ def test_guesses_that_race_in_three_processes_are_counted_once_each(server: str,
             for process in racing:
                 assert process.stdout is not None
                 assert process.stdout.readline() == "ready\n"
-            told = [process.communicate("go\n", timeout=PATIENCE_S) for process in racing]
+            outputs = [process.communicate("go\n", timeout=PATIENCE_S) for process in racing]
         finally:
             for process in racing:
                 process.kill()
-    assert [errors for _, errors in told] == ["", "", ""]
-    tried = [sum(column) for column in zip(*([int(part) for part in out.split()] for out, _ in told), strict=True)]
+    assert [errors for _, errors in outputs] == ["", "", ""]
+    tried = [sum(column) for column in zip(*([int(part) for part in out.split()] for out, _ in outputs), strict=True)]
     assert tried == [MAX_PER_NAME_AND_ADDRESS, MAX_PER_NAME]

@@ -1,7 +1,6 @@
-"""R39, R40 on the whole program: hundreds of prompts leave no trace, and no name breaks a log line.
+"""R39, R40 in the whole program: no prompt is stored, logged, or published, and no name breaks a log line.
 
-Prompts go through success and through every way of failing; then everything that the program wrote
-or tells is searched.
+Prompts succeed and fail in every way; then the files, answers, metrics, and logs of the program are searched.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ Story = tuple[dict[str, bytes], list[Answer], str, list[str]]
 
 
 def bodies(number: int) -> tuple[str, Any]:
-    """Return way and body of one request; each carries the canary and the request's number."""
+    """Return path and body of one request; the body has the canary and the request's number."""
     text = f"{CANARY}-{number} " * 20
     chat = {"model": MODEL, "messages": [{"role": "user", "content": text}], "max_tokens": 3}
     ways: list[tuple[str, Any]] = [
@@ -69,7 +68,7 @@ async def send(running: LiveProgram, session: aiohttp.ClientSession, number: int
     key = running.secrets.api_key if number % 40 else "hw_wrong"
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     if way == "/login":
-        # Past the check of the form's origin, to the database, which cannot be read later on.
+        # This header passes the origin check, so that the form reaches the database, which breaks later on.
         token = "a" * 32
         headers |= {"Cookie": f"csrftoken={token}", "X-CSRFToken": token}
         headers["Content-Type"] = "application/x-www-form-urlencoded"
@@ -84,7 +83,7 @@ async def send(running: LiveProgram, session: aiohttp.ClientSession, number: int
 
 
 async def send_all(running: LiveProgram, session: aiohttp.ClientSession) -> AsyncIterator[Answer]:
-    """Send all prompts; in the middle one engine dies, then the database, at last the other engine."""
+    """Send all prompts; meanwhile, stop one engine, then break the database, then stop the other engine."""
     for start in range(0, PROMPTS, AT_ONCE):
         if start == FIRST_ENGINE_DIES:
             running.engines[0].kill()
@@ -97,7 +96,7 @@ async def send_all(running: LiveProgram, session: aiohttp.ClientSession) -> Asyn
 
 
 def break_database(running: LiveProgram) -> None:
-    """Take tables away under the running server, so that its pages answer 500."""
+    """Rename tables of the running server, so that its pages answer 500."""
     with sqlite3.connect(running.state_dir / "headway.sqlite3", timeout=10) as connection:
         connection.execute("ALTER TABLE django_session RENAME TO gone_session")
         connection.execute("ALTER TABLE controlplane_apikey RENAME TO gone_apikey")
@@ -105,7 +104,7 @@ def break_database(running: LiveProgram) -> None:
 
 
 def give_evil_names(running: LiveProgram) -> None:
-    """Put control characters into every name that the gateway hears of."""
+    """Put control characters into every name that the gateway receives."""
     running.shell(
         "from controlplane.models import Engine, Pool, Region\n"
         "from controlplane.platform.snapshot_change import record_change\n"
@@ -121,7 +120,7 @@ def give_evil_names(running: LiveProgram) -> None:
         "            kv_events_endpoint='udp://' + name)\n"
         "    record_change()\n"
     )
-    # The gateway hears of them within a poll, and must before the database breaks.
+    # The gateway must receive the names, which takes one poll, before the database breaks.
     last = f"evil-{len(EVIL_NAMES) - 1}"
     for _ in range(200):
         if any(last in line for line in running.log_lines()):
@@ -132,35 +131,35 @@ def give_evil_names(running: LiveProgram) -> None:
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
-    """Return what was written, the answers, what the gateway tells, and the log."""
+    """Return the written files, the answers, the metrics with the explanations, and the log lines."""
     with live_program(tmp_path_factory.mktemp("program"), engines=True) as running:
         give_evil_names(running)
 
-        async def tell() -> tuple[list[Answer], str]:
+        async def run_prompts() -> tuple[list[Answer], str]:
             timeout = aiohttp.ClientTimeout(total=60)
             async with aiohttp.ClientSession(timeout=timeout) as session:
                 answers = [answer async for answer in send_all(running, session)]
                 key = {"Authorization": f"Bearer {running.secrets.api_key}"}
-                told = []
+                published = []
                 decisions = [decision for _, decision, _ in answers if decision][-300:]
                 for way in ["/metrics", *(f"/api/v1/explain/{item}" for item in decisions)]:
                     async with session.get(running.url + way, headers=key) as answer:
-                        told.append(await answer.text())
-            return answers, "\n".join(told)
+                        published.append(await answer.text())
+            return answers, "\n".join(published)
 
-        answers, told = asyncio.run(tell())
+        answers, published = asyncio.run(run_prompts())
         lines = running.log_lines()
         running.stop()
-        return running.written(), answers, told, lines
+        return running.written(), answers, published, lines
 
 
-def test_the_prompts_took_every_way(story: Story) -> None:
+def test_prompts_get_every_status(story: Story) -> None:
     _, answers, _, _ = story
     assert len(answers) == PROMPTS
     assert {status for status, _, _ in answers} >= {200, 400, 401, 403, 404, 500, 503}
 
 
-def test_no_file_holds_a_prompt(story: Story) -> None:
+def test_no_file_contains_a_prompt(story: Story) -> None:
     written, _, _, _ = story
     assert any(name.endswith("headway.sqlite3") for name in written)
     assert {Path(name).name for name in written} >= {"headway.log", "gateway.log", "web.log", "jobs.log"}
@@ -168,18 +167,18 @@ def test_no_file_holds_a_prompt(story: Story) -> None:
 
 
 def test_no_error_repeats_a_prompt(story: Story) -> None:
-    """Pages repeat the name that somebody typed, in its field."""
+    """Only errors count: a login page that is shown again repeats the typed name in its field."""
     _, answers, _, _ = story
     errors = [text for _, _, text in answers if text]
     assert len(errors) > PROMPTS / 3
     assert [text[:300] for text in errors if CANARY.lower() in text.lower()] == []
 
 
-def test_metrics_and_explanations_hold_no_prompt(story: Story) -> None:
-    _, _, told, _ = story
-    assert "headway_decisions_total" in told
-    assert told.count("least_cost") > 5
-    assert CANARY.lower() not in told.lower()
+def test_metrics_and_explanations_contain_no_prompt(story: Story) -> None:
+    _, _, published, _ = story
+    assert "headway_decisions_total" in published
+    assert published.count("least_cost") > 5
+    assert CANARY.lower() not in published.lower()
 
 
 def test_every_log_line_is_one_flat_json_object(story: Story) -> None:
@@ -193,14 +192,14 @@ def test_every_log_line_is_one_flat_json_object(story: Story) -> None:
     assert not [event for event in events if str(event.get("message", "")).startswith('{"event"')]
 
 
-def test_names_with_control_characters_were_logged_and_stayed_in_their_lines(story: Story) -> None:
+def test_name_with_control_characters_stays_in_its_log_line(story: Story) -> None:
     _, _, _, lines = story
     text = [json.dumps(json.loads(line), ensure_ascii=False) for line in lines]
     assert any("udp://" in line for line in text)
 
 
 def test_jobs_are_woken_without_arguments() -> None:
-    """What is not in a job's arguments cannot lie in a broker."""
+    """A broker stores the arguments of jobs, so jobs have none."""
     celery.loader.import_default_modules()
     jobs = [task for name, task in celery.tasks.items() if name.startswith("controlplane.")]
     assert len(jobs) >= 3

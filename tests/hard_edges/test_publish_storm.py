@@ -1,6 +1,6 @@
-"""R15 in short: publishing 200 times a minute drops no request, and each decision carries one published version.
+"""R15 in ten seconds: 200 publishes a minute drop no request, and each decision has one published version.
 
-`bench.installation.publish_storm` measures how many versions a minute has, and how soon gateways follow.
+`bench.installation.publish_storm` measures how many versions are published a minute, and how soon gateways follow.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench.live.live_program import LiveProgram, live_program
 
 pytestmark = [pytest.mark.processes, pytest.mark.thorough]
 
-DECISIONS_UNTIL_HEARD = 200
+MAX_STALE_DECISIONS = 200
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveProgram]:
         yield running
 
 
-def test_no_request_is_dropped_and_each_decision_carries_one_version(program: LiveProgram) -> None:
+def test_publish_storm_drops_no_request_and_each_decision_has_one_version(program: LiveProgram) -> None:
     result = asyncio.run(storm(program, manage_key(program), seconds=10.0, per_minute=200.0, qps=6.0))
     figures = figures_of(result)
     assert figures["requests"] == 60
@@ -39,8 +39,10 @@ def test_no_request_is_dropped_and_each_decision_carries_one_version(program: Li
     assert figures["versions_used"] >= 2
 
 
-async def test_a_roll_back_that_was_heard_is_never_left(program: LiveProgram) -> None:
-    """R17: gateways hear of it over the bus, so it is answered first; no decision goes back to the version before.
+async def test_decisions_never_return_to_a_rolled_back_version(program: LiveProgram) -> None:
+    """R17: once a gateway follows a publish or a rollback, no decision has the replaced version.
+
+    Gateways receive a version over the bus, after the answer to the publish.
 
     `bench.installation.publish_storm` measures the seconds (stale_max_s).
     """
@@ -58,7 +60,7 @@ async def test_a_roll_back_that_was_heard_is_never_left(program: LiveProgram) ->
             return int((await post("route", body)).get("policy_version", -1))
 
         async def follows(number: int, replaced: int) -> None:
-            for _ in range(DECISIONS_UNTIL_HEARD):
+            for _ in range(MAX_STALE_DECISIONS):
                 if (version := await decided()) == number:
                     break
                 assert version == replaced
@@ -66,7 +68,7 @@ async def test_a_roll_back_that_was_heard_is_never_left(program: LiveProgram) ->
             assert [await decided() for _ in range(5)] == [number] * 5
 
         while await decided() < 0:
-            # The gateway has not heard of the key yet, which another process made.
+            # The gateway has not received the key yet, which another process created.
             await asyncio.sleep(0.05)
         for _ in range(5):
             good = await decided()
@@ -77,7 +79,7 @@ async def test_a_roll_back_that_was_heard_is_never_left(program: LiveProgram) ->
             await follows(back["number"], replaced=bad)
 
 
-def test_a_decision_of_an_unpublished_or_replaced_version_would_show() -> None:
+def test_staleness_reports_decisions_of_unpublished_and_replaced_versions() -> None:
     result = Storm(publications=[Publication(1, 0.0, 0.0), Publication(2, 10.0, 10.1), Publication(3, 20.0, 20.1)])
     assert result.staleness_s(10.05, 1) == 0.0
     assert result.staleness_s(12.1, 1) == pytest.approx(2.0)

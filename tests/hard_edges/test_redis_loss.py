@@ -1,4 +1,4 @@
-"""R5: gateways follow snapshots over Redis, lose no request while it is away, and hear the next snapshot again."""
+"""R5: gateways follow snapshots over Redis, lose no request while it is down, and receive the next snapshot later."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.processes
 
 
 class Traffic:
-    """Requests to all gateways in turn, one every 20 ms, until told to stop."""
+    """Sends a request every 20 ms, to all gateways in turn, until it is stopped."""
 
     def __init__(self, fleet: GatewayFleet) -> None:
         self._fleet = fleet
@@ -26,7 +26,7 @@ class Traffic:
         self.statuses: list[int] = []
 
     async def run(self) -> None:
-        """Send until `stop`; an answer that does not come raises."""
+        """Send until `stop`; raise when an answer does not arrive."""
         headers = {"Authorization": f"Bearer {API_KEY}"}
         body = {"model": MODEL, "messages": [{"role": "user", "content": "Go on. " * 20}], "max_tokens": 3}
         async with aiohttp.ClientSession(headers=headers) as session:
@@ -38,11 +38,11 @@ class Traffic:
                 await asyncio.sleep(0.02)
 
     def stop(self) -> None:
-        """Let the request that runs be the last."""
+        """Stop after the request in flight."""
         self._stopped = True
 
 
-async def test_gateways_survive_the_loss_of_redis_and_of_themselves(tmp_path: Path) -> None:
+async def test_gateways_survive_a_redis_loss_and_a_restart_of_their_own(tmp_path: Path) -> None:
     with private_redis(tmp_path) as redis, gateway_fleet(redis.url, tmp_path) as fleet:
         fleet.publish(2)
         await asyncio.to_thread(wait_until, lambda: fleet.versions() == [2, 2])
@@ -58,30 +58,30 @@ async def test_gateways_survive_the_loss_of_redis_and_of_themselves(tmp_path: Pa
         await sending
         assert set(traffic.statuses) == {200}
 
-        # A gateway that starts while nobody can tell it anything serves its last-known-good snapshot.
+        # A gateway that starts without Redis serves its last-known-good snapshot.
         await asyncio.to_thread(fleet.restart, 1)
         assert fleet.versions() == [2, 2]
         fleet.publish(3)
         redis.start()
         await asyncio.to_thread(wait_until, lambda: fleet.versions() == [3, 3])
-        told = await asyncio.to_thread(metrics_of, fleet.urls[0])
-        assert "headway_bus_connected 1.0" in told
-        assert "headway_bus_connections_total 2.0" in told
+        metrics = await asyncio.to_thread(metrics_of, fleet.urls[0])
+        assert "headway_bus_connected 1.0" in metrics
+        assert "headway_bus_connections_total 2.0" in metrics
         for position in (0, 1):
             events = [json.loads(line) for line in fleet.log(position).splitlines()]
             assert {"bus_lost", "bus_connected", "snapshot_applied"} <= {event.get("event") for event in events}
 
 
-def test_what_a_gateway_publishes_is_its_own(tmp_path: Path) -> None:
+def test_gateway_publishes_only_under_its_own_topics(tmp_path: Path) -> None:
     with private_redis(tmp_path) as redis, gateway_fleet(redis.url, tmp_path) as fleet:
-        heard: set[str] = set()
-        fleet.bus.subscribe("gateways/", lambda topic, _: heard.add(topic))
-        wait_until(lambda: sum(topic.endswith("/fleet") for topic in heard) == 2)
-        assert all(topic.endswith(("/fleet", "/peer")) for topic in heard)
+        topics: set[str] = set()
+        fleet.bus.subscribe("gateways/", lambda topic, _: topics.add(topic))
+        wait_until(lambda: sum(topic.endswith("/fleet") for topic in topics) == 2)
+        assert all(topic.endswith(("/fleet", "/peer")) for topic in topics)
         assert fleet.bus.latest("fleet") is None
 
 
-def test_a_revoked_key_is_rejected_by_every_gateway_that_redis_reaches(tmp_path: Path) -> None:
+def test_every_gateway_connected_to_redis_rejects_a_revoked_key(tmp_path: Path) -> None:
     def statuses() -> list[int]:
         body = {"model": MODEL, "token_ids": [1] * 64, "wait": False}
         return [asyncio.run(status_of(url, body)) for url in fleet.urls]
@@ -91,7 +91,7 @@ def test_a_revoked_key_is_rejected_by_every_gateway_that_redis_reaches(tmp_path:
         wait_until(lambda: statuses() == [401, 401])
         fleet.publish(3)
         wait_until(lambda: statuses() == [200, 200])
-        # What cannot be heard is not known: the key goes on until Redis is back.
+        # Without Redis, gateways do not receive the revocation: the key works until Redis is back.
         redis.kill()
         wait_until(lambda: all("bus_lost" in fleet.log(position) for position in (0, 1)))
         fleet.publish(4, revoked=True)

@@ -1,4 +1,4 @@
-"""R33: clients that dribble heads or bodies are closed after about ten seconds, and nobody waits for them."""
+"""R33: clients with slow heads or bodies are disconnected after about ten seconds and delay no other client."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ pytestmark = [pytest.mark.processes, pytest.mark.thorough]
 HALF_OPEN = 200
 SLOW_BODIES = 40
 CLOSED_S = 25.0
-"""Far above the ten seconds of the limits, so that a busy machine fails nothing."""
+"""Far above the limits of ten seconds, so that the test passes on a busy machine."""
 
 
 class SlowClient:
-    """One connection that sends a byte each second and never ends its request."""
+    """A connection that sends a byte a second and never ends its request."""
 
     def __init__(self, port: int, head: bytes) -> None:
         self._port = port
@@ -29,7 +29,7 @@ class SlowClient:
         self.answer = b""
 
     async def run(self) -> None:
-        """Dribble until the server closes the connection."""
+        """Send slowly until the server closes the connection."""
         start = time.monotonic()
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         writer.write(self._head)
@@ -50,7 +50,7 @@ class SlowClient:
 
 
 async def ask(running: LiveProgram, seconds: float) -> list[tuple[int, float]]:
-    """Ask for pages and decisions the whole time; return statuses and seconds."""
+    """Request pages for this long; return statuses and durations in seconds."""
     answers = []
     until = time.monotonic() + seconds
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session:
@@ -64,7 +64,7 @@ async def ask(running: LiveProgram, seconds: float) -> list[tuple[int, float]]:
     return answers
 
 
-async def test_half_open_heads_and_slow_bodies_are_closed_while_others_are_served(tmp_path: Path) -> None:
+async def test_slow_heads_and_bodies_are_closed_while_other_clients_are_served(tmp_path: Path) -> None:
     with live_program(tmp_path) as running:
         heads = [SlowClient(running.port, b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ") for _ in range(HALF_OPEN)]
         posts = []

@@ -1,4 +1,4 @@
-"""R42: killed in any step of a write, or with a full disk, what is found afterwards is whole, old or new."""
+"""R42: after a kill in any step of a write, or on a full disk, the stored data is complete: the old or the new one."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).resolve().parents[2]
 
-KILLED_AT_EACH_LINE = """
+KILLED_AT_EVERY_LINE = """
 import json, os, signal, sys
 from pathlib import Path
 directory, files = Path(sys.argv[1]), sys.argv[2].split(",")
 
 def killed_at(step, work):
-    # Runs `work` in a child that is killed as by kill -9 before its step-th line; False: it came to its end.
+    # Runs `work` in a child that SIGKILL ends before its step-th line; returns False where the work completed.
     assert step < 1000, "what the killed left behind makes the work longer each time"
     child = os.fork()
     if not child:
@@ -46,12 +46,12 @@ from gateway.bus.snapshot_store import FILE_NAME, SnapshotStore
 store, seen, step = SnapshotStore(directory, 1e9), [], 0
 store.save(Snapshot(version=0, published_at=0.0), 0.0)
 while killed_at(step, lambda: store.save(Snapshot(version=step + 1, published_at=0.0), 0.0)):
-    found = store.load(0.0)
-    seen.append((step + 1, -1 if found is None else found.version))
+    loaded = store.load(0.0)
+    seen.append((step + 1, -1 if loaded is None else loaded.version))
     step += 1
-found = store.load(0.0)
-left = [each.name for each in directory.iterdir()]
-print(json.dumps({"seen": seen, "last": [step + 1, found.version], "left": left}))
+loaded = store.load(0.0)
+left = [path.name for path in directory.iterdir()]
+print(json.dumps({"seen": seen, "last": [step + 1, loaded.version], "left": left}))
 """
 
 SEGMENTS = """
@@ -71,9 +71,9 @@ def readable():
     rows = list(DecisionIndex.objects.values_list("decision_id", "segment__batch"))
     segments = set(Segment.objects.values_list("batch", flat=True))
     connection.close()
-    found = {(int(name.removeprefix("d-")) // 2, int(batch)) for name, batch in rows}
-    whole = len(rows) == 2 * len(segments) and found == {(int(name), int(name)) for name in segments}
-    return {step for step, _ in found}, whole
+    stored = {(int(name.removeprefix("d-")) // 2, int(batch)) for name, batch in rows}
+    whole = len(rows) == 2 * len(segments) and stored == {(int(name), int(name)) for name in segments}
+    return {step for step, _ in stored}, whole
 
 connection.close()
 while killed_at(step, write):
@@ -115,8 +115,8 @@ def merge():
 
 def whole():
     rows = list(DecisionIndex.objects.order_by("decision_id"))
-    records = [read_decision(each).decision.decision_id for each in rows]
-    arrivals = [each.arrived_at - START for each in recorded_traffic(START, START + 100)]
+    records = [read_decision(row).decision.decision_id for row in rows]
+    arrivals = [entry.arrived_at - START for entry in recorded_traffic(START, START + 100)]
     again = store(batches)
     left = Segment.objects.filter(merged_at_ms=None).count()
     connection.close()
@@ -154,7 +154,7 @@ def many(begin):
 directory = Path(sys.argv[1])
 snapshots = SnapshotStore(directory / "snapshot", 1e9)
 snapshots.save(Snapshot(version=1, published_at=0.0), 0.0)
-wal = max(each.stat().st_size for each in settings.STATE_DIR.glob("*.sqlite3-wal"))
+wal = max(path.stat().st_size for path in settings.STATE_DIR.glob("*.sqlite3-wal"))
 stored = rejected = 0
 resource.setrlimit(resource.RLIMIT_FSIZE, (4000, resource.RLIM_INFINITY))
 pools = tuple(PoolEntry(pool_id=str(n) * 90, name="p", region="r", served_model="m") for n in range(100))
@@ -169,17 +169,17 @@ for number in range(400):
         stored += store([many(8 * number)]).decisions
     except DatabaseError:
         rejected += 1
-found, segments = DecisionIndex.objects.count(), Segment.objects.count()
+indexed, segments = DecisionIndex.objects.count(), Segment.objects.count()
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 store([many(9000)])
-print(json.dumps({"stored": stored, "rejected": rejected, "found": found, "segments": segments,
+print(json.dumps({"stored": stored, "rejected": rejected, "indexed": indexed, "segments": segments,
     "saved": saved, "version": snapshots.load(0.0).version, "files": len(list((directory / "snapshot").iterdir())),
     "after": DecisionIndex.objects.count()}))
 """
 
 
-def told(program: str, *arguments: str) -> dict[str, object]:
-    """Run the program in a process of its own and return what it tells."""
+def run_program(program: str, *arguments: str) -> dict[str, object]:
+    """Run the program in a process of its own and return the JSON that it prints."""
     environment = {
         **os.environ,
         "DJANGO_SETTINGS_MODULE": "controlplane.project.settings",
@@ -200,9 +200,9 @@ def told(program: str, *arguments: str) -> dict[str, object]:
     return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
 
-def test_a_kill_in_any_step_of_saving_a_snapshot_leaves_the_old_one_or_the_new_one(tmp_path: Path) -> None:
-    found = told(KILLED_AT_EACH_LINE + SNAPSHOTS, str(tmp_path), "snapshot_store.py")
-    seen = found["seen"]
+def test_kill_while_saving_a_snapshot_leaves_the_old_or_the_new_one(tmp_path: Path) -> None:
+    result = run_program(KILLED_AT_EVERY_LINE + SNAPSHOTS, str(tmp_path), "snapshot_store.py")
+    seen = result["seen"]
     assert isinstance(seen, list)
     assert len(seen) >= 10
     newest = 0
@@ -210,33 +210,33 @@ def test_a_kill_in_any_step_of_saving_a_snapshot_leaves_the_old_one_or_the_new_o
         assert version in (newest, written), seen
         newest = version
     assert newest > 0, "the last steps come after the new one is in its place"
-    last = found["last"]
+    last = result["last"]
     assert isinstance(last, list)
     assert last[0] == last[1]
-    assert found["left"] == ["last-known-good.snapshot"], "what the killed left behind is gone"
+    assert result["left"] == ["last-known-good.snapshot"], "what the killed left behind is gone"
 
 
-def test_a_kill_in_any_step_of_storing_decisions_leaves_whole_batches_only(tmp_path: Path) -> None:
-    found = told(KILLED_AT_EACH_LINE + SEGMENTS, str(tmp_path), "store/segments.py,db/transaction.py")
-    assert isinstance(found["steps"], int)
-    assert found["steps"] >= 15
-    assert found["wrong"] == []
-    assert found["last"]
+def test_kill_while_storing_decisions_leaves_complete_batches_only(tmp_path: Path) -> None:
+    result = run_program(KILLED_AT_EVERY_LINE + SEGMENTS, str(tmp_path), "store/segments.py,db/transaction.py")
+    assert isinstance(result["steps"], int)
+    assert result["steps"] >= 15
+    assert result["wrong"] == []
+    assert result["last"]
 
 
-def test_a_kill_in_any_step_of_merging_segments_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    found = told(KILLED_AT_EACH_LINE + MERGES, str(tmp_path), "store/merging.py,store/merged_batches.py")
-    assert isinstance(found["steps"], int)
-    assert found["steps"] >= 60
-    assert found["wrong"] == []
-    assert found["states"] == [4, 6, 8], "of each class four segments, or two after its merge"
-    assert found["last"] == [True, 4]
+def test_kill_while_merging_segments_loses_and_duplicates_nothing(tmp_path: Path) -> None:
+    result = run_program(KILLED_AT_EVERY_LINE + MERGES, str(tmp_path), "store/merging.py,store/merged_batches.py")
+    assert isinstance(result["steps"], int)
+    assert result["steps"] >= 60
+    assert result["wrong"] == []
+    assert result["states"] == [4, 6, 8], "of each class four segments, or two after its merge"
+    assert result["last"] == [True, 4]
 
 
-def test_a_full_disk_costs_what_is_new_and_leaves_nothing_half_written(tmp_path: Path) -> None:
-    found = told(FULL_DISK, str(tmp_path))
-    assert found["rejected"]
-    assert found["found"] == found["stored"] != 0
-    assert found["segments"] == found["stored"] // 8  # type: ignore[operator]
-    assert (found["saved"], found["version"], found["files"]) == (False, 1, 1)
-    assert found["after"] == found["stored"] + 8  # type: ignore[operator]
+def test_full_disk_rejects_new_data_and_leaves_no_partial_write(tmp_path: Path) -> None:
+    result = run_program(FULL_DISK, str(tmp_path))
+    assert result["rejected"]
+    assert result["indexed"] == result["stored"] != 0
+    assert result["segments"] == result["stored"] // 8  # type: ignore[operator]
+    assert (result["saved"], result["version"], result["files"]) == (False, 1, 1)
+    assert result["after"] == result["stored"] + 8  # type: ignore[operator]

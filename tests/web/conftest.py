@@ -1,4 +1,4 @@
-"""What the console's tests share: fake samples, and a Chromium to look at the pages with."""
+"""Fixtures of the console's tests: fake samples and Chromium."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ START = 1_800_000_000.0
 
 @pytest.fixture
 def samples() -> list[FleetSample]:
-    """Forty seconds of a small fleet, two samples a second."""
+    """Return forty seconds of a small fleet, two samples a second."""
     fleet = FakeFleet(engines=4, pools=2)
     return [fleet.sample_at(step / 2, START) for step in range(80)]
 
 
 @pytest.fixture
 def feed() -> Iterator[FleetFeed]:
-    """The process's feed, empty and without a bus; the next test gets a new one."""
+    """Yield the process's feed, empty and without a bus; reset it for the next test."""
     fleet_feed.cache_clear()
     feed = fleet_feed()
     feed.stop()

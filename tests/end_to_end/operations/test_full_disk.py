@@ -1,4 +1,4 @@
-"""R42, R43: while the database cannot be written, people sign in and revoke keys; with room, all goes on by itself."""
+"""R42, R43: people sign in and revoke keys while the database is not writable; changes work again once it is."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ REVOKED = (
 
 
 def pid_of(program: int, module: str) -> int:
-    """Return the process of the program that runs a module; of the gateway and its standby, the one that serves."""
-    found = [pid for pid in program_pids(program) if module in Path(f"/proc/{pid}/cmdline").read_text()]
-    return min(found)
+    """Return the PID of the program's process that runs a module; of a gateway and its standby, the serving one."""
+    pids = [pid for pid in program_pids(program) if module in Path(f"/proc/{pid}/cmdline").read_text()]
+    return min(pids)
 
 
-def test_on_a_full_disk_keys_are_revoked_for_good_and_the_console_recovers_by_itself() -> None:
+def test_key_revocation_survives_a_full_disk_and_the_console_recovers_by_itself() -> None:
     with small_disk(mib=80) as disk, live_program(disk.path, engines=True) as program:
         before, admin = SignedIn(program.url), program.secrets.admin_password
         assert before.sign_in("admin", admin) == 200
@@ -57,8 +57,8 @@ def test_on_a_full_disk_keys_are_revoked_for_good_and_the_console_recovers_by_it
         assert person.is_in
         assert "disk is full" in person.open("/")[1]
         assert person.post("tenants", {"slug": "new", "name": "New"})[0] == 503
-        status, told = person.post(f"keys/{key_id}/revoke", {"why": "leaked"})
-        assert (status, told["stored"]) == (202, False)
+        status, outcome = person.post(f"keys/{key_id}/revoke", {"why": "leaked"})
+        assert (status, outcome["stored"]) == (202, False)
         wait_until(lambda: decide(program.url, key) == 401)
         assert decide(program.url, program.secrets.api_key) == 200
         os.kill(pid_of(program.pid, "gateway_process"), signal.SIGKILL)
@@ -73,7 +73,7 @@ def test_on_a_full_disk_keys_are_revoked_for_good_and_the_console_recovers_by_it
         assert pid_of(program.pid, "web_process") == web, "no process was restarted for it"
 
 
-def test_a_revocation_outlives_the_restart_of_all_processes_on_a_full_disk() -> None:
+def test_key_revocation_survives_a_restart_of_all_processes_on_a_full_disk() -> None:
     with small_disk(mib=80) as disk, live_program(disk.path, engines=True) as program:
         key = program.secrets.api_key
         wait_until(lambda: decide(program.url, key) == 200)
@@ -86,7 +86,7 @@ def test_a_revocation_outlives_the_restart_of_all_processes_on_a_full_disk() -> 
         )
         assert person.post(f"keys/{key_id}/revoke", {})[0] == 202
         wait_until(lambda: len(RevocationFile(program.state_dir).load()) == 1)
-        # The bus is gone, and the database and the snapshot on disk still have the key.
+        # The restart empties the bus; the database and the snapshot on disk still have the key.
         program.restart()
         wait_for(f"{program.url}/ready")
         assert [decide(program.url, key) for _ in range(5)] == [401] * 5
@@ -94,7 +94,7 @@ def test_a_revocation_outlives_the_restart_of_all_processes_on_a_full_disk() -> 
         wait_until(lambda: program.shell(REVOKED.replace("KEY", key_id)).split() == ["True", "1"])
 
 
-def test_the_command_revokes_a_key_of_an_installation_whose_database_is_gone(tmp_path: Path) -> None:
+def test_revoke_key_command_works_without_the_database(tmp_path: Path) -> None:
     with (
         private_postgresql() as server,
         live_program(tmp_path, engines=True, environment={"DATABASE_URL": server.url}) as program,
@@ -115,14 +115,14 @@ def test_the_command_revokes_a_key_of_an_installation_whose_database_is_gone(tmp
                 row = database.execute(
                     "SELECT actor_name, via, why FROM controlplane_auditevent WHERE verb = 'key.revoke'"
                 )
-                found = row.fetchone()
-                return found is not None and found[:2] == ("revoke_key", "command") and found[2].startswith("leaked. ")
+                event = row.fetchone()
+                return event is not None and event[:2] == ("revoke_key", "command") and event[2].startswith("leaked. ")
 
             wait_until(stored)
         assert decide(program.url, key) == 401
 
 
-def test_on_a_read_only_postgresql_every_gateway_rejects_the_key_at_once(tmp_path: Path) -> None:
+def test_every_gateway_rejects_a_revoked_key_while_postgresql_is_read_only(tmp_path: Path) -> None:
     web_port, one, other, late, *engine_ports = free_ports(7)
     engine = subprocess.Popen(engine_command(engine_ports, ["--time-scale", "20"]), cwd=ROOT)
     with private_postgresql() as server, private_redis(tmp_path) as redis:
@@ -143,20 +143,20 @@ def test_on_a_read_only_postgresql_every_gateway_rejects_the_key_at_once(tmp_pat
             make_read_only(server.url, "on")
             [(key_id,)] = grown.rows("SELECT key_id FROM controlplane_apikey WHERE name = 'leaky'")
             assert post(f"http://127.0.0.1:{web_port}/api/v1/tenants", admin, {"slug": "n", "name": "N"})[0] == 503
-            status, told = post(f"http://127.0.0.1:{web_port}/api/v1/keys/{key_id}/revoke", admin, {"why": "leaked"})
-            assert (status, told["stored"]) == (202, False), told
+            status, outcome = post(f"http://127.0.0.1:{web_port}/api/v1/keys/{key_id}/revoke", admin, {"why": "leaked"})
+            assert (status, outcome["stored"]) == (202, False), outcome
             for gateway in gateways:
                 wait_until(lambda gateway=gateway: decide(gateway, leaky) == 401)  # type: ignore[misc]
             assert post(f"http://127.0.0.1:{web_port}/api/v1/tenants", leaky, {"slug": "n", "name": "N"})[0] == 401
             assert decide(gateways[0], admin) == 200
-            # Of a gateway that starts now, too.
+            # A gateway that starts now rejects the key, too.
             assert decide(start_gateway(grown, late), leaky) == 401
 
             make_read_only(server.url, "off")
             grown.start("worker", "manage.py", "worker")
             wait_until(lambda: grown.rows("SELECT 1 FROM controlplane_auditevent WHERE verb = 'key.revoke'"))
             assert [decide(gateway, leaky) for gateway in gateways] == [401, 401]
-            # The database has it now: the bus may forget it.
+            # The database has the revocation now, so the bus may lose it.
             redis.kill()
             redis.start()
             wait_until(lambda: decide(gateways[0], leaky) == 401 and decide(gateways[0], admin) == 200)
@@ -175,7 +175,7 @@ def start_gateway(grown: Grown, port: int) -> str:
 
 
 def make_read_only(url: str, state: str) -> None:
-    """Let new connections write nothing, or everything again, and end those that are open."""
+    """Make new connections read-only ("on") or writable again ("off"), and end those that are open."""
     with psycopg.connect(url, autocommit=True) as database:
         database.execute("SET default_transaction_read_only = off")
         database.execute(f"ALTER DATABASE postgres SET default_transaction_read_only = {state}")
@@ -186,7 +186,7 @@ def make_read_only(url: str, state: str) -> None:
 
 
 def post(address: str, key: str, body: dict[str, str]) -> tuple[int, dict[str, Any]]:
-    """Send JSON with an API key; returns the status and the answer."""
+    """Send JSON with an API key; return the status and the answer."""
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     request = urllib.request.Request(address, json.dumps(body).encode(), headers)
     try:

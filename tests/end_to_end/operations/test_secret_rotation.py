@@ -1,7 +1,7 @@
-"""A rotation of fleet and KV secret over real gateway processes and a node manager, with requests under way.
+"""Rotation of the fleet secret and the KV secret in real gateway processes and a node manager, under load.
 
-Each step restarts all processes, one after the other, as a rolling restart does. No request, no link between gateways,
-no connection to the node, no advisory token, and no message on the bus is rejected in any of them.
+Each step restarts all processes one by one, as a rolling restart does. No step rejects a request, a link between
+gateways, a connection to the node, an advisory token, or a message on the bus.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ ROOT = Path(__file__).resolve().parents[3]
 OLD, NEW = SECRET, "the secret after the rotation of this test"
 KV_OLD, KV_NEW = "the secret of nodes before the rotation", "the secret of nodes after the rotation"
 STEPS = ((OLD, NEW, KV_OLD, KV_NEW), (NEW, OLD, KV_NEW, KV_OLD), (NEW, "", KV_NEW, ""))
-"""What each step makes a process use, and accept as well: install, use, finish."""
+"""The secrets that a process uses and also accepts in each step: install, use, finish."""
 TOKENS, ADVISORIES, ROUTE = "/api/v1/advisory_tokens", "/api/v1/advisories", "/api/v1/route"
 
 
 class Node:
-    """A node manager's process on one directory, and a client that uses it as an engine's connector does."""
+    """A node manager process on one directory, and a client that uses it as an engine's connector does."""
 
     def __init__(self, directory: Path) -> None:
         self._directory, self._port = directory, free_port()
@@ -45,7 +45,7 @@ class Node:
         self.address = f"127.0.0.1:{self._port}"
 
     def start(self, secret: str, also: str) -> None:
-        """Start it, in the place of one that runs."""
+        """Start the node manager; replace one that runs."""
         self.stop()
         command = [sys.executable, "manage.py", "node", "--port", str(self._port), "--dram-mib", "1", "--ssd-mib", "1"]
         command += ["--slot-kib", "4", "--directory", str(self._directory), "--drain-s", "5"]
@@ -53,14 +53,14 @@ class Node:
         self._process = subprocess.Popen(command, cwd=ROOT, env=environment)
 
     def stop(self) -> None:
-        """Drain it and wait for its end."""
+        """Drain the node manager and wait for its end."""
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
             assert self._process.wait(PATIENCE_S) == 0
             self._process = None
 
     def use(self, secret: str, also: str, name: str) -> None:
-        """Store a block as a client with these secrets, and read it; waits while the node starts."""
+        """Store a block as a client with these secrets, and read it; wait while the node starts."""
         client = TransferClient(Keyring.of(secret.encode(), also.encode(), KV), time.monotonic)
         until = time.monotonic() + PATIENCE_S
         try:
@@ -69,13 +69,13 @@ class Node:
                     client.put(self.address, [block(name)])
                     break
                 except PeerError as error:
-                    # Not there yet; a secret that it does not accept is told by its own words.
+                    # The node is still starting; an error about a secret would be a rejection.
                     assert "secret" not in str(error)
                     assert "closed" not in str(error), "the node rejects the client"
                     assert time.monotonic() < until, error
                     time.sleep(0.1)
-            (found,) = client.get([self.address], [Wanted(key(name))])
-            assert found is not None
+            (stored,) = client.get([self.address], [Wanted(key(name))])
+            assert stored is not None
         finally:
             client.close()
 
@@ -107,7 +107,7 @@ class Rolling:
             await asyncio.gather(*tasks)
 
     async def replace(self, old: str, new: str, secret: str, also: str) -> None:
-        """Start a gateway with these secrets in the place of one, which drains."""
+        """Start a gateway with these secrets in place of another one, which drains."""
         gateways = self.gateways
         gateways.start(new, HEADWAY_FLEET_SECRET=secret, HEADWAY_FLEET_SECRET_ALSO=also)
         await gateways.ready(new)
@@ -123,13 +123,13 @@ class Rolling:
         return str(made["token"])
 
     async def check(self, tokens: list[str], step: str) -> None:
-        """Raise AssertionError unless the serving gateways share what a fleet shares."""
+        """Assert that the serving gateways share advisory tokens and decisions."""
         gateways, (one, other) = self.gateways, self.serving
         for token in tokens:
             for name in self.serving:
                 status, answer = await gateways.post(name, ADVISORIES, {"token": token}, authorization="")
                 assert status == 202, (step, answer)
-        # Whoever gets a repetition answers as the first one did.
+        # The gateway that gets a repeated request returns the first decision.
         asked = {"model": MODEL, "prompt": "a prompt for a decision"}
         answers = [
             await gateways.post(name, ROUTE, asked, **{"x-request-id": f"job-{one}-{other}"}) for name in (one, other)
@@ -140,7 +140,7 @@ class Rolling:
 
 
 async def decided_by(gateways: Gateways, names: list[str]) -> dict[str, str]:
-    """Return who decides for requests of each gateway, once none decides alone: on a busy machine peers answer late."""
+    """Return the decider of each gateway's requests, once no gateway decides alone: a busy machine delays peers."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             said = {
@@ -152,7 +152,7 @@ async def decided_by(gateways: Gateways, names: list[str]) -> dict[str, str]:
             await asyncio.sleep(0.2)
 
 
-async def test_secrets_are_rotated_while_requests_run_and_nothing_is_rejected(tmp_path: Path) -> None:
+async def test_secret_rotation_under_load_rejects_nothing(tmp_path: Path) -> None:
     node = Node(tmp_path / "kv")
     node.start(KV_OLD, "")
     try:
@@ -172,7 +172,7 @@ async def test_secrets_are_rotated_while_requests_run_and_nothing_is_rejected(tm
                         await rolling.replace(old, next(names), secret, also)
                         await rolling.check(tokens if also else [], step)
                         said = await decided_by(gateways, rolling.serving)
-                        # In the middle of the second step, the gateways use different secrets.
+                        # Halfway through the second step, the gateways use different secrets.
                         differ = (secret, also, count) == (NEW, OLD, 0)
                         assert sum(item.endswith(OTHER_KEYS) for item in said.values()) == differ, (step, said)
                     connector = (kv_secret, kv_also)
@@ -182,7 +182,7 @@ async def test_secrets_are_rotated_while_requests_run_and_nothing_is_rejected(tm
             for name in "abcdefgh":
                 for event in ("peer_rejected", "bus_message_rejected", "peer_message_rejected", "crashed"):
                     assert gateways.events(name, event) == [], name
-            # What was stored before is read with the last secret.
+            # A block that was stored before the rotation is readable with the new secret.
             await asyncio.to_thread(node.use, KV_NEW, "", "before")
             with pytest.raises(AssertionError):
                 await asyncio.to_thread(node.use, KV_OLD, "", "too late")

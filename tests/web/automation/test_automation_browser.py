@@ -1,4 +1,4 @@
-"""The Automation page in a real browser over the whole program: engines come, turn and go, and a pool is frozen."""
+"""The Automation page in a real browser over the whole program: engines start, change roles, and stop; a freeze."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.web.axe import serious_violations_in_both_themes
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.thorough]
 
 PATIENCE_MS = 90_000
-"""A busy machine takes its time to start an engine or to empty one."""
+"""Time limit of starting or draining an engine on a busy machine."""
 
 
 @pytest.fixture
 def roles_program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
-    """The program with two demo engines that prefill and two that decode."""
+    """Run the program with two prefill and two decode engines in its demo pool."""
     with running_program(tmp_path_factory.mktemp("automation") / "var", "--prefill", "2", "--decode", "2") as running:
         yield running
 
@@ -46,7 +46,7 @@ def tile(page: Page, name: str) -> Locator:
     return page.locator(".tile", has_text=name).locator("b")
 
 
-def test_an_operator_scales_turns_and_freezes_a_pool(
+def test_admin_scales_freezes_and_changes_roles_of_a_pool(
     browser: Browser, roles_program: Program, trouble: list[str]
 ) -> None:
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme="dark")
@@ -56,7 +56,7 @@ def test_an_operator_scales_turns_and_freezes_a_pool(
 
     hold(page, 5)
     expect(action(page, "Start")).to_be_visible(timeout=PATIENCE_MS)
-    # While one engine starts another one leaves its role, so that neither waits for the other here.
+    # One engine starts while another one changes its role, so that neither waits for the other here.
     [(role,)] = roles_program.ask("select role from controlplane_engineaction where kind = 'start'")
     prefill = 2 if role == "prefill" else 1
     hold(page, 5, prefill=prefill)
@@ -66,8 +66,8 @@ def test_an_operator_scales_turns_and_freezes_a_pool(
     assert roles_program.ask("select count(*) from controlplane_engine where role = 'prefill'") == [(prefill,)]
 
     hold(page, 4)
-    # An engine empties meanwhile.
-    _charts(page)
+    # An engine drains meanwhile.
+    _check_charts(page)
     assert serious_violations_in_both_themes(page) == []
     expect(action(page, "Drain and stop")).to_contain_text("Process stopped", timeout=PATIENCE_MS)
     expect(tile(page, "Running")).to_have_text("4", timeout=PATIENCE_MS)
@@ -89,9 +89,9 @@ def test_an_operator_scales_turns_and_freezes_a_pool(
     context.close()
 
 
-def _charts(page: Page) -> None:
-    """Look at the charts: by keyboard, at a plan's mark, and as a table."""
-    # The script draws them, and so has begun to hear keys.
+def _check_charts(page: Page) -> None:
+    """Check the charts by keyboard, at a plan's mark, and as a table."""
+    # The script draws the charts, so it handles keys once they exist.
     expect(page.locator("hw-steps")).to_have_count(6)
     page.keyboard.press("1")
     expect(page.locator("#automation-range [aria-pressed=true]")).to_have_text("5 min")

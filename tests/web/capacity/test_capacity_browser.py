@@ -1,4 +1,4 @@
-"""The Capacity page as it looks: nothing hangs over on a desk or a phone, and everybody can read it."""
+"""Layout of the Capacity page: no panel overflows a desktop or a phone, and axe reports nothing serious."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PICTURES = os.environ.get("CAPACITY_PICTURES", "")
 def page(
     browser: Browser, transactional_db: None, live_server: LiveServer, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Page]:
-    """Return a page of a viewer."""
+    """Yield a browser page that is signed in as a viewer."""
     pools()
     end = days(1.1, most=12)
     monkeypatch.setattr("web.capacity.page.time", type("Clock", (), {"time": staticmethod(lambda: end)}))
@@ -37,7 +37,7 @@ def page(
 
 
 @pytest.mark.parametrize("width", [1440, 390])
-def test_it_fits_and_can_be_read(page: Page, width: int) -> None:
+def test_capacity_page_fits_and_has_no_axe_violation(page: Page, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 1500})
     page.goto("/capacity")
     page.get_by_role("heading", name="Own peaks and shared peak").wait_for()
@@ -45,8 +45,8 @@ def test_it_fits_and_can_be_read(page: Page, width: int) -> None:
         page.screenshot(path=Path(PICTURES) / f"capacity-{width}.png")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     for panel in page.locator(".ledger-panel, .tiles").all():
-        found = panel.bounding_box()
-        assert found is not None
-        assert found["x"] >= 0
-        assert found["x"] + found["width"] <= width
+        box = panel.bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
     assert serious_violations_in_both_themes(page) == []

@@ -1,4 +1,4 @@
-"""What an address of the Fleet page names that is not there any more, or is open: engines, moments, decisions."""
+"""Addresses of the Fleet page that name an engine, a moment, or a decision, which may no longer exist."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAST = re.compile(r"([\d.]+)\s%\sof\s[\d,]+ requests on time")
 
 @pytest.fixture(scope="module")
 def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
-    """A console whose eighth engine was removed a minute ago."""
+    """Run a console whose eighth engine was removed a minute ago."""
     options = ("--engines", "8", "--hours", "0.3", "--shift", "-110", "--never-back")
     options += ("--removed-ago", str(REMOVED_AGO_S))
     console = Console(tmp_path_factory.mktemp("console"), free_port(), options)
@@ -30,7 +30,9 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
     console.stop()
 
 
-def test_an_engine_that_is_not_there_is_said_with_a_way_back(page: Page, console: Console, trouble: list[str]) -> None:
+def test_address_of_an_unknown_engine_shows_a_message_and_a_link_back(
+    page: Page, console: Console, trouble: list[str]
+) -> None:
     page.goto(f"{console.url}/?engine=nope&range=1h")
     expect(page.locator("#drawer-missing")).to_contain_text("Engine nope is not in this fleet.")
     expect(page.locator("#drawer-measures")).to_be_hidden()
@@ -43,7 +45,7 @@ def test_an_engine_that_is_not_there_is_said_with_a_way_back(page: Page, console
     assert trouble == []
 
 
-def test_an_open_decision_is_an_address_and_back_closes_it(page: Page, console: Console, trouble: list[str]) -> None:
+def test_open_decision_has_an_address_and_back_closes_it(page: Page, console: Console, trouble: list[str]) -> None:
     page.goto(f"{console.url}/?engine=engine-e-02")
     page.locator("#drawer-decisions tbody tr").nth(2).click()
     expect(page.locator("#drawer-story-title")).to_contain_text("Sent to e-02:")
@@ -53,7 +55,7 @@ def test_an_open_decision_is_an_address_and_back_closes_it(page: Page, console: 
     assert all(links)
     assert links[1]["x"] - links[0]["x"] - links[0]["width"] >= 8
     page.reload()
-    # The fake fleet's decisions are made anew for each answer: only their moments differ.
+    # The fake fleet generates its decisions again for every answer: only their times differ.
     expect(page.locator("#drawer-story-facts")).to_contain_text(facts)
     page.go_back()
     expect(page.locator("#drawer-story")).to_be_hidden()
@@ -65,7 +67,7 @@ def test_an_open_decision_is_an_address_and_back_closes_it(page: Page, console: 
     page.keyboard.press("Escape")
     expect(page.locator("#drawer-story")).to_be_hidden()
     expect(page.locator("#drawer")).to_be_visible()
-    # A link that somebody sent has nothing to go back to.
+    # A page that was opened by a link has no history to go back to.
     page.goto(f"{console.url}/?engine=engine-e-02&decision=gone")
     expect(page.locator("#drawer-story-why")).to_contain_text("No gateway remembers this decision")
     page.click("#drawer-story-close")
@@ -74,7 +76,7 @@ def test_an_open_decision_is_an_address_and_back_closes_it(page: Page, console: 
     assert [item for item in trouble if "404" not in item] == []
 
 
-def test_a_removed_engine_stays_in_the_picture_and_its_event_names_it(page: Page, trouble: list[str]) -> None:
+def test_removed_engine_stays_in_the_chart_and_its_event_names_it(page: Page, trouble: list[str]) -> None:
     row = page.locator(".row-name.removed")
     expect(row).to_have_text("e-08")
     expect(page.locator("#readout")).to_contain_text("of 7")
@@ -90,7 +92,7 @@ def test_a_removed_engine_stays_in_the_picture_and_its_event_names_it(page: Page
     assert [item for item in trouble if "404" not in item] == []
 
 
-def test_a_past_moment_shows_who_was_there_then(page: Page, console: Console) -> None:
+def test_past_moment_shows_the_engines_of_that_time(page: Page, console: Console) -> None:
     page.goto(f"{console.url}/?end={int(time.time()) - REMOVED_AGO_S - 300}")
     expect(page.locator(".row-name.removed")).to_have_text("e-08")
     expect(page.locator(".row-name")).to_have_count(8)
@@ -99,7 +101,7 @@ def test_a_past_moment_shows_who_was_there_then(page: Page, console: Console) ->
     expect(page.locator("#drawer-pill")).to_have_text("Serving, removed since")
 
 
-def test_the_figures_of_a_past_view_are_those_of_its_sentence(page: Page, console: Console) -> None:
+def test_tiles_of_a_past_view_match_its_verdict(page: Page, console: Console) -> None:
     page.goto(f"{console.url}/?end={int(time.time()) - 20}")
     expect(page.locator("#verdict p")).to_contain_text("requests on time")
     expect(page.locator("#fleet")).to_have_attribute("aria-busy", "false")
@@ -113,7 +115,7 @@ def test_the_figures_of_a_past_view_are_those_of_its_sentence(page: Page, consol
     expect(page.locator("#status-age")).to_have_text("")
 
 
-def test_a_moment_that_is_not_kept_is_said_in_place_of_figures(page: Page, console: Console) -> None:
+def test_moment_without_history_shows_a_message_instead_of_values(page: Page, console: Console) -> None:
     for come in (lambda: page.goto(f"{console.url}/?end=999"), lambda: page.evaluate("history.back()")):
         come()
         expect(page.locator("#verdict b")).to_have_text("No history.")
@@ -130,7 +132,7 @@ def test_a_moment_that_is_not_kept_is_said_in_place_of_figures(page: Page, conso
 
 
 @pytest.mark.parametrize("width", [390, 768])
-def test_on_a_narrow_page_the_drawer_lies_within_it_and_can_be_closed(page: Page, console: Console, width: int) -> None:
+def test_drawer_fits_a_narrow_page_and_can_be_closed(page: Page, console: Console, width: int) -> None:
     page.emulate_media(reduced_motion="reduce")
     page.set_viewport_size({"width": width, "height": 844})
     for query in ("?engine=nope", "?engine=engine-e-02"):

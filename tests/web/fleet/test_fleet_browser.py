@@ -1,4 +1,4 @@
-"""The Fleet page in a real browser, over a fleet that does not exist."""
+"""The Fleet page in a real browser, with a fake fleet."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ STARTED_S = 60
 SHIFT_LIMIT = 0.01
 LATE_SIZES = """
 window.ResizeObserver = class extends ResizeObserver {
-  constructor(tell) {
-    super((entries) => entries[0].target.id === 'work-area' ? setTimeout(tell, 1000, entries) : tell(entries));
+  constructor(notify) {
+    super((entries) => entries[0].target.id === 'work-area' ? setTimeout(notify, 1000, entries) : notify(entries));
   }
 };
 """
-"""A busy browser may tell the panel's height only after its first picture."""
+"""Delays resize events: a busy browser may report the panel's height after the first paint."""
 COLOURS_AND_IMAGE = """(heat) => {
   const canvas = heat.querySelector('canvas');
   const copy = document.createElement('canvas');
@@ -49,11 +49,11 @@ COLOURS_AND_IMAGE = """(heat) => {
 
 @dataclass
 class Console:
-    """A served console; `start` and `stop` may alternate on the same port and state."""
+    """A console process; `start` and `stop` may alternate on the same port and state."""
 
     state_dir: Path
     port: int
-    # The story begins where one engine is hot, one lost for good and one about to drain.
+    # The fake fleet starts with one engine hot, one lost for good, and one about to drain.
     options: tuple[str, ...] = ("--engines", "8", "--hours", "0.5", "--shift", "-110", "--never-back")
     process: subprocess.Popen[bytes] | None = None
     log: Path = field(init=False)
@@ -106,14 +106,14 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
 
 @pytest.fixture
 def page(browser: Browser, console: Console, trouble: list[str]) -> Iterator[Page]:
-    """A browser on the Fleet page, signed in through the form."""
+    """Open the Fleet page in a browser, signed in through the form."""
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme="dark")
     yield signed_in(context, console, trouble)
     context.close()
 
 
 def signed_in(context: BrowserContext, console: Console, trouble: list[str], name: str = NAME) -> Page:
-    """Return a page of the context that shows the fleet to this person."""
+    """Return a page of the context that shows the fleet to this user."""
     page = watched_page(context, trouble)
     sign_in(page, console.url, name, PASSWORD)
     page.wait_for_selector("hw-heat[data-painted]")
@@ -132,7 +132,7 @@ def wait_for_column(page: Page, after: int) -> None:
         page.wait_for_timeout(100)
 
 
-def test_signed_in_the_cells_are_painted_and_change(page: Page, trouble: list[str]) -> None:
+def test_cells_are_painted_and_change(page: Page, trouble: list[str]) -> None:
     heat = page.locator("hw-heat").first
     colours, image = heat.evaluate(COLOURS_AND_IMAGE)
     assert colours > 20
@@ -144,12 +144,14 @@ def test_signed_in_the_cells_are_painted_and_change(page: Page, trouble: list[st
     assert trouble == []
 
 
-def test_nothing_moves_after_the_first_paint(page: Page) -> None:
+def test_layout_does_not_shift_after_the_first_paint(page: Page) -> None:
     wait_for_column(page, column(page) + 1)
     assert page.evaluate("window.layoutShift") < SHIFT_LIMIT
 
 
-def test_nothing_moves_where_sizes_are_told_late(browser: Browser, console: Console, trouble: list[str]) -> None:
+def test_layout_does_not_shift_when_resize_events_are_late(
+    browser: Browser, console: Console, trouble: list[str]
+) -> None:
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme="dark")
     context.add_init_script(LATE_SIZES)
     page = signed_in(context, console, trouble)
@@ -158,7 +160,7 @@ def test_nothing_moves_where_sizes_are_told_late(browser: Browser, console: Cons
     context.close()
 
 
-def test_the_keyboard_reaches_every_cell_and_opens_its_engine(page: Page, trouble: list[str]) -> None:
+def test_keyboard_reaches_every_cell_and_opens_its_engine(page: Page, trouble: list[str]) -> None:
     page.keyboard.press("ArrowLeft")
     expect(page.locator("#readout b")).to_contain_text("e-01")
     page.keyboard.press("ArrowDown")
@@ -175,14 +177,14 @@ def test_the_keyboard_reaches_every_cell_and_opens_its_engine(page: Page, troubl
     assert trouble == []
 
 
-def test_a_link_opens_the_engine_it_names(page: Page, console: Console) -> None:
+def test_link_opens_the_engine_that_it_names(page: Page, console: Console) -> None:
     page.goto(f"{console.url}/?engine=engine-e-07")
     expect(page.locator("#drawer-name")).to_have_text("e-07")
     expect(page.locator("#drawer-pill")).to_contain_text("Lost for")
     expect(page.locator("#drawer-why-text")).to_contain_text("3 connects rejected")
 
 
-def test_the_table_twin_has_a_row_per_engine(page: Page) -> None:
+def test_table_view_has_a_row_per_engine(page: Page) -> None:
     page.keyboard.press("t")
     expect(page.locator("#twin tbody tr")).to_have_count(8)
     expect(page.locator("#picture-grid")).to_be_hidden()
@@ -190,7 +192,7 @@ def test_the_table_twin_has_a_row_per_engine(page: Page) -> None:
     expect(page.locator("#picture-grid")).to_be_visible()
 
 
-def test_a_pause_holds_the_view_and_going_on_misses_nothing(page: Page) -> None:
+def test_pause_freezes_the_view_and_resuming_catches_up(page: Page) -> None:
     page.keyboard.press("Space")
     expect(page.locator("#live-words")).to_contain_text("Paused")
     held = column(page)
@@ -203,7 +205,7 @@ def test_a_pause_holds_the_view_and_going_on_misses_nothing(page: Page) -> None:
 
 
 @pytest.mark.parametrize(("chart", "title"), [("cv", "Load CV: "), ("on-time", "Requests on time: ")])
-def test_the_name_of_a_picture_says_the_value_beside_it(page: Page, chart: str, title: str) -> None:
+def test_accessible_name_of_a_chart_has_its_displayed_value(page: Page, chart: str, title: str) -> None:
     name, value = page.evaluate(
         "chart => [document.getElementById(`${chart}-lines`).getAttribute('aria-label'),"
         " document.querySelector(`#${chart}-values .line-value b`).textContent]",
@@ -214,7 +216,7 @@ def test_the_name_of_a_picture_says_the_value_beside_it(page: Page, chart: str, 
     assert f" {value}" in name
 
 
-def test_a_scope_shows_one_pool(page: Page) -> None:
+def test_scope_menu_shows_one_pool(page: Page) -> None:
     page.click("#scope-menu > summary")
     page.click("#scope-choices >> text=agents-32b")
     expect(page.locator("hw-heat")).to_have_count(1)
@@ -222,7 +224,7 @@ def test_a_scope_shows_one_pool(page: Page) -> None:
     assert page.url.endswith("/?pool=pool-1")
 
 
-def test_the_theme_is_kept_and_repaints_the_pictures(page: Page) -> None:
+def test_theme_is_stored_and_repaints_the_charts(page: Page) -> None:
     heat = page.locator("hw-heat").first
     before = heat.evaluate(COLOURS_AND_IMAGE)[1]
     page.click("#theme-button")
@@ -232,7 +234,7 @@ def test_the_theme_is_kept_and_repaints_the_pictures(page: Page) -> None:
     assert page.get_attribute("html", "data-theme") == "light"
 
 
-def test_the_view_comes_back_by_itself_after_the_server_did(page: Page, console: Console) -> None:
+def test_view_reconnects_after_a_server_restart(page: Page, console: Console) -> None:
     held = column(page)
     console.stop()
     expect(page.locator("#live-words")).to_contain_text("Reconnecting")
@@ -241,7 +243,7 @@ def test_the_view_comes_back_by_itself_after_the_server_did(page: Page, console:
     wait_for_column(page, held)
 
 
-def test_signing_out_ends_the_watch(page: Page, console: Console) -> None:
+def test_signing_out_requires_a_new_login(page: Page, console: Console) -> None:
     page.click("#person-menu > summary")
     page.click("text=Sign out")
     page.wait_for_url(f"{console.url}/login")

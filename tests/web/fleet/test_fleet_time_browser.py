@@ -1,4 +1,4 @@
-"""Time travel, tables, verbs and large fleets on the Fleet page, in a real browser."""
+"""Past views, tables, actions, and large fleets on the Fleet page, in a real browser."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ __all__ = ["console", "page"]
 pytestmark = pytest.mark.browser
 TEXTS = "(rows) => rows.map((row) => [...row.cells].map((cell) => cell.textContent))"
 FRAME_MS = 4.0
-"""Budget of a frame at 256 rows × 600 columns."""
+"""Time budget of a frame of 256 rows × 600 columns."""
 
 
 def fleet(page: Page, name: str) -> str:
-    """Return what the page says of itself."""
+    """Return a data attribute of the page's root element."""
     return page.get_attribute("#fleet", f"data-{name}") or ""
 
 
 def show(page: Page, range_name: str) -> None:
-    """Choose a range by its key and wait for its picture."""
+    """Choose a range by its key and wait until it is drawn."""
     page.keyboard.press({"5m": "1", "1h": "2", "24h": "3"}[range_name])
     expect(page.locator("#fleet")).to_have_attribute("data-range", range_name)
     expect(page.locator("#fleet")).to_have_attribute("aria-busy", "false")
 
 
-def test_longer_ranges_show_the_stored_past_and_stay_live(page: Page, trouble: list[str]) -> None:
+def test_longer_ranges_show_stored_history_and_stay_live(page: Page, trouble: list[str]) -> None:
     show(page, "1h")
     expect(page.locator("#hour-name")).to_have_text("Last day")
     expect(page.locator("#work-sub")).to_contain_text("peak per 10")
@@ -52,8 +52,10 @@ def test_longer_ranges_show_the_stored_past_and_stay_live(page: Page, trouble: l
     assert trouble == []
 
 
-def test_the_strip_travels_in_time_and_space_comes_back(page: Page, console: Console, trouble: list[str]) -> None:
-    # Faster than the pictures come: each step goes on from where the last one asked to be.
+def test_arrow_keys_on_the_strip_show_the_past_and_space_returns_to_live(
+    page: Page, console: Console, trouble: list[str]
+) -> None:
+    # Keys are pressed faster than charts load: each step continues from the time that the last one requested.
     page.locator("#hour").focus()
     for _ in range(8):
         page.keyboard.press("ArrowLeft")
@@ -75,7 +77,7 @@ def test_the_strip_travels_in_time_and_space_comes_back(page: Page, console: Con
 
 
 @pytest.mark.thorough
-def test_dragging_the_strip_shows_that_time(page: Page, trouble: list[str]) -> None:
+def test_dragging_the_strip_shows_the_past(page: Page, trouble: list[str]) -> None:
     box = page.locator("#hour").bounding_box()
     assert box is not None
     middle = box["y"] + box["height"] / 2
@@ -93,8 +95,8 @@ def test_dragging_the_strip_shows_that_time(page: Page, trouble: list[str]) -> N
 
 
 @pytest.mark.thorough
-def test_the_end_can_be_chosen_to_the_second(page: Page) -> None:
-    # Not a whole minute, which the field would write without its seconds.
+def test_end_of_the_range_has_a_resolution_of_a_second(page: Page) -> None:
+    # Not a whole minute, because the field would omit the seconds of one.
     moment = int(time.time()) // 60 * 60 - 567
     page.click("#range-menu > summary")
     page.fill("#range-end", time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(moment)))
@@ -105,7 +107,7 @@ def test_the_end_can_be_chosen_to_the_second(page: Page) -> None:
 
 
 @pytest.mark.thorough
-def test_every_picture_has_its_table(page: Page, trouble: list[str]) -> None:
+def test_every_chart_has_a_table(page: Page, trouble: list[str]) -> None:
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("t")
@@ -122,7 +124,7 @@ def test_every_picture_has_its_table(page: Page, trouble: list[str]) -> None:
 
 
 @pytest.mark.thorough
-def test_search_finds_an_engine_and_opens_it(page: Page) -> None:
+def test_search_opens_an_engine(page: Page) -> None:
     page.keyboard.press("/")
     expect(page.locator("#search")).to_be_focused()
     page.keyboard.type("e-0")
@@ -133,7 +135,7 @@ def test_search_finds_an_engine_and_opens_it(page: Page) -> None:
 
 
 @pytest.mark.thorough
-def test_a_marker_tells_its_story_in_the_fixed_line(page: Page) -> None:
+def test_focused_marker_shows_its_event_in_the_readout(page: Page) -> None:
     show(page, "1h")
     page.locator(".mark-event").first.focus()
     expect(page.locator("#readout")).to_contain_text(re.compile(r"is (hot|lost)|live"))
@@ -146,7 +148,9 @@ def desired_state(console: Console, name: str) -> str:
         )
 
 
-def test_an_operator_drains_from_the_drawer_and_takes_it_back(page: Page, console: Console, trouble: list[str]) -> None:
+def test_operator_drains_an_engine_from_the_drawer_and_returns_it(
+    page: Page, console: Console, trouble: list[str]
+) -> None:
     page.goto(f"{console.url}/?engine=engine-e-01")
     page.click("#drawer-verbs >> text=Drain")
     expect(page.locator("#verb-title")).to_have_text("Drain e-01?")
@@ -166,7 +170,7 @@ def test_an_operator_drains_from_the_drawer_and_takes_it_back(page: Page, consol
     assert trouble == []
 
 
-def test_the_open_question_counts_as_the_drawer_does(page: Page, console: Console) -> None:
+def test_drain_dialog_has_the_counts_of_the_drawer(page: Page, console: Console) -> None:
     page.goto(f"{console.url}/?engine=engine-e-06")
     page.click("#drawer-verbs >> text=Drain")
     read = """() => [[...document.querySelectorAll('#drawer-measures .measure-value')].slice(1, 3).map(
@@ -181,7 +185,7 @@ def test_the_open_question_counts_as_the_drawer_does(page: Page, console: Consol
 
 
 @pytest.mark.thorough
-def test_a_viewer_is_offered_no_verbs(browser: Browser, console: Console, trouble: list[str]) -> None:
+def test_viewer_has_no_actions(browser: Browser, console: Console, trouble: list[str]) -> None:
     context = browser.new_context(viewport={"width": 1440, "height": 1000})
     page = signed_in(context, console, trouble, VIEWER)
     page.goto(f"{console.url}/?engine=engine-e-01")
@@ -190,7 +194,7 @@ def test_a_viewer_is_offered_no_verbs(browser: Browser, console: Console, troubl
     context.close()
 
 
-def test_a_decision_opens_with_its_candidates(page: Page, console: Console) -> None:
+def test_decision_opens_with_its_candidates(page: Page, console: Console) -> None:
     page.goto(f"{console.url}/?engine=engine-e-02")
     page.locator("#drawer-decisions tbody tr").nth(2).click()
     expect(page.locator("#drawer-story-title")).to_contain_text("Sent to e-02:")
@@ -202,7 +206,9 @@ def test_a_decision_opens_with_its_candidates(page: Page, console: Console) -> N
 @pytest.mark.parametrize(
     "query", ["", "?engine=engine-e-02", "?view=table", "?range=1h", "?engine=engine-e-02&range=24h&view=table"]
 )
-def test_axe_finds_nothing_serious(browser: Browser, console: Console, trouble: list[str], query: str) -> None:
+def test_fleet_page_has_no_serious_axe_violation(
+    browser: Browser, console: Console, trouble: list[str], query: str
+) -> None:
     if not SOURCE.is_file():
         pytest.skip("axe-core is not installed: run npm ci")
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme="dark")
@@ -217,7 +223,7 @@ def test_axe_finds_nothing_serious(browser: Browser, console: Console, trouble: 
 
 
 @pytest.mark.thorough
-def test_a_narrow_page_is_a_list_without_sideways_scrolling(
+def test_narrow_page_is_a_list_without_horizontal_scrolling(
     browser: Browser, console: Console, trouble: list[str]
 ) -> None:
     context = browser.new_context(viewport={"width": 390, "height": 844})
@@ -233,7 +239,7 @@ def test_a_narrow_page_is_a_list_without_sideways_scrolling(
 
 
 @pytest.mark.thorough
-def test_who_wants_no_motion_sees_steps_of_a_second(browser: Browser, console: Console, trouble: list[str]) -> None:
+def test_reduced_motion_repaints_once_a_second(browser: Browser, console: Console, trouble: list[str]) -> None:
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, reduced_motion="reduce")
     page = signed_in(context, console, trouble)
     page.wait_for_timeout(1500)
@@ -245,9 +251,7 @@ def test_who_wants_no_motion_sees_steps_of_a_second(browser: Browser, console: C
 
 
 @pytest.mark.thorough
-def test_forced_colours_keep_the_pictures_and_their_edges(
-    browser: Browser, console: Console, trouble: list[str]
-) -> None:
+def test_forced_colors_keep_the_outlines_of_charts(browser: Browser, console: Console, trouble: list[str]) -> None:
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, forced_colors="active")
     page = signed_in(context, console, trouble)
     assert page.locator("hw-heat").first.evaluate("(heat) => getComputedStyle(heat).outlineStyle") == "solid"
@@ -256,9 +260,9 @@ def test_forced_colours_keep_the_pictures_and_their_edges(
 
 
 @pytest.mark.thorough
-def test_history_survives_a_restart_and_the_pause_is_a_gap(page: Page, console: Console) -> None:
-    # The stored columns are looked at before and after: the same numbers, from another process. One pool alone has a
-    # row for every second column, so that a pause of more than two columns cannot fall between the rows.
+def test_history_survives_a_restart_and_the_downtime_is_a_gap(page: Page, console: Console) -> None:
+    # Another process must show the stored columns with the same values. The table of one pool has a row for every
+    # second column, so that a pause of more than two columns cannot fall between the rows.
     one_pool = f"{console.url}/?range=1h&view=table&pool=pool-0"
     page.goto(one_pool)
     page.click("#twin-tabs [data-view=lines]")
@@ -274,7 +278,7 @@ def test_history_survives_a_restart_and_the_pause_is_a_gap(page: Page, console: 
     page.click("#twin-tabs [data-view=lines]")
     expect(rows.nth(20)).to_be_visible()
     after = {at: values for at, *values in rows.evaluate_all(TEXTS)}
-    # What was stored came back as it was; the last columns before the stop were not, and the pause is empty.
+    # Stored columns are unchanged; the last columns before the stop were not stored, and the pause has no values.
     shared = [key for key in list(before)[10:] if key in after]
     assert len(shared) > 20
     assert [key for key in shared if after[key] != before[key]] == []
@@ -291,7 +295,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
 
 
 @pytest.mark.alone
-def test_a_frame_of_256_rows_and_a_day_of_columns_keeps_its_budget(
+def test_frame_of_256_rows_and_a_day_of_columns_meets_its_time_budget(
     browser: Browser, large: Console, trouble: list[str]
 ) -> None:
     context = browser.new_context(viewport={"width": 1440, "height": 1000})
@@ -303,7 +307,7 @@ def test_a_frame_of_256_rows_and_a_day_of_columns_keeps_its_budget(
     for _ in range(40):
         page.wait_for_timeout(500)
         times.append(float(fleet(page, "frame-ms") or 99))
-        # The machine may be busy; what the page needs shows in the best of several frames.
+        # On a busy machine, the fastest of several frames shows what the page needs.
         if min(times) <= FRAME_MS and len(times) > 5:
             break
     assert min(times) <= FRAME_MS, times
@@ -311,7 +315,7 @@ def test_a_frame_of_256_rows_and_a_day_of_columns_keeps_its_budget(
 
 
 @pytest.mark.thorough
-def test_a_large_fleet_folds_into_bands_and_unfolds(browser: Browser, large: Console, trouble: list[str]) -> None:
+def test_large_fleet_folds_into_bands_and_unfolds(browser: Browser, large: Console, trouble: list[str]) -> None:
     context = browser.new_context(viewport={"width": 1440, "height": 1000})
     page = signed_in(context, large, trouble)
     page.locator(".pool-fold").first.click()

@@ -1,4 +1,4 @@
-"""The queue on the Fleet page in a real browser, over a fleet that does not exist."""
+"""The queue on the Fleet page in a real browser, with a fake fleet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHANGES_OF_HEIGHT = """() => new Promise((done) => {
   observer.observe(document.getElementById('work-area'), { attributes: true });
   setTimeout(() => done(changes), 1000);
 })"""
-"""How often the panel sets its own height within a second while nothing changes."""
+"""Counts how often the panel sets its own height within a second while nothing changes."""
 ROWS = ("waiting", "dispatched", "rejected")
 
 
@@ -39,9 +39,7 @@ def page(browser: Browser, console: Console, trouble: list[str]) -> Iterator[Pag
     context.close()
 
 
-def test_queued_requests_grants_and_rejections_are_painted_on_the_axis_of_the_heat(
-    page: Page, trouble: list[str]
-) -> None:
+def test_queue_charts_share_the_time_axis_of_the_heatmap(page: Page, trouble: list[str]) -> None:
     heat = page.locator("hw-heat").first.bounding_box()
     for row in ROWS:
         picture = page.locator(f"#queue-{row} hw-rates")
@@ -58,7 +56,7 @@ def test_queued_requests_grants_and_rejections_are_painted_on_the_axis_of_the_he
     assert trouble == []
 
 
-def test_the_readout_tells_the_queue_under_the_pointer_and_under_the_keyboard(page: Page) -> None:
+def test_readout_shows_the_queue_at_the_pointer_and_at_the_keyboard_cursor(page: Page) -> None:
     page.hover("#queue-rejected hw-rates", position={"x": 500, "y": 10})
     expect(page.locator("#readout b")).to_have_text("Queue")
     expect(page.locator("#readout")).to_contain_text("Dispatched at once")
@@ -73,7 +71,7 @@ def test_the_readout_tells_the_queue_under_the_pointer_and_under_the_keyboard(pa
     expect(page.locator("#readout > span").first).not_to_have_text(newest)
 
 
-def test_the_table_twin_has_the_queue_with_its_reasons(page: Page, console: Console) -> None:
+def test_table_view_has_the_queue_with_its_rejection_reasons(page: Page, console: Console) -> None:
     page.goto(f"{console.url}/?view=table&pool=pool-0")
     page.click('#twin-tabs [data-view="queue"]')
     expect(page.locator("#twin thead")).to_contain_text("Rejected because")
@@ -83,13 +81,13 @@ def test_the_table_twin_has_the_queue_with_its_reasons(page: Page, console: Cons
     assert serious_violations(page) == []
 
 
-def test_a_folded_queue_tells_itself_in_a_line_and_is_a_link(page: Page, console: Console) -> None:
+def test_folded_queue_shows_a_summary_and_has_an_address(page: Page, console: Console) -> None:
     page.click("#queue-fold")
     expect(page.locator("#queue-rows")).to_be_hidden()
     expect(page.locator("#queue-now")).to_contain_text("unbound requests queued")
     expect(page).to_have_url(re.compile(r"/\?queue=folded$"))
     page.reload()
-    # The line is there once the page's script is, which the key press needs; a page without rows hides them too.
+    # The summary shows that the page's script has run, which the key press needs; hidden rows alone do not show it.
     expect(page.locator("#queue-now")).to_contain_text("unbound requests queued")
     expect(page.locator("#queue-rows")).to_be_hidden()
     page.locator("#queue-fold").focus()
@@ -98,9 +96,7 @@ def test_a_folded_queue_tells_itself_in_a_line_and_is_a_link(page: Page, console
     expect(page).to_have_url(re.compile(r"/\?queue=open$"))
 
 
-def test_the_drawer_shows_the_queued_requests_of_its_engine_and_why_they_were_granted(
-    page: Page, console: Console
-) -> None:
+def test_drawer_shows_the_queued_requests_of_its_engine_and_dispatch_reasons(page: Page, console: Console) -> None:
     page.goto(f"{console.url}/?engine=engine-e-04")
     measures = page.locator("#drawer-measures")
     expect(measures).to_contain_text("Queued for it")
@@ -110,7 +106,7 @@ def test_the_drawer_shows_the_queued_requests_of_its_engine_and_why_they_were_gr
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1920, "light")])
-def test_every_row_is_there_on_a_small_and_on_a_large_page(
+def test_every_queue_row_is_drawn_on_narrow_and_wide_pages(
     browser: Browser, console: Console, trouble: list[str], width: int, scheme: str
 ) -> None:
     context = browser.new_context(

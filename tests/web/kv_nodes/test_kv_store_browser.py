@@ -1,4 +1,4 @@
-"""The KV store page as it looks: nothing hangs over on a desk or a phone, and it refreshes itself."""
+"""Layout of the KV store page: no panel overflows a desktop or a phone, and the page refreshes itself."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pool(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Pool:
 
 @pytest.fixture(params=["dark", "light"])
 def page(request: pytest.FixtureRequest, browser: Browser, pool: Pool, live_server: LiveServer) -> Iterator[Page]:
-    """Return a page of a viewer, in each theme."""
+    """Yield a browser page that is signed in as a viewer, in each theme."""
     session = client_of(make_person("viewer")).cookies["sessionid"].value
     context = browser.new_context(base_url=live_server.url, color_scheme=request.param)
     context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
@@ -44,30 +44,30 @@ def page(request: pytest.FixtureRequest, browser: Browser, pool: Pool, live_serv
 
 
 @pytest.mark.parametrize("width", [1440, 390])
-def test_it_fits(page: Page, width: int, request: pytest.FixtureRequest) -> None:
+def test_kv_store_page_fits(page: Page, width: int, request: pytest.FixtureRequest) -> None:
     page.set_viewport_size({"width": width, "height": 2000 if PICTURES else 900})
     page.goto("/kv")
     if PICTURES:
         page.screenshot(path=Path(PICTURES) / f"{request.node.callspec.id}.png")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     for panel in page.locator(".ledger-panel, .tiles").all():
-        found = panel.bounding_box()
-        assert found is not None
-        assert found["x"] >= 0
-        assert found["x"] + found["width"] <= width
+        box = panel.bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
     bar = page.locator(".kv-used").first.bounding_box()
     assert bar is not None
     assert bar["width"] > 20
 
 
-def test_it_shows_news_by_itself(page: Page) -> None:
+def test_kv_store_page_refreshes_itself(page: Page) -> None:
     page.goto("/kv")
     assert "kv-3 is silent." in page.inner_text("h1")
     KvNode.objects.filter(name="kv-3").update(state="gone")
     page.get_by_role("heading", name="Corrupt copies on kv-3.").wait_for()
 
 
-def test_an_operator_unpins_after_a_question(page: Page, request: pytest.FixtureRequest) -> None:
+def test_operator_unpins_after_a_confirmation(page: Page, request: pytest.FixtureRequest) -> None:
     session = client_of(make_person("operator")).cookies["sessionid"].value
     page.context.clear_cookies()
     page.goto("/kv")

@@ -1,4 +1,4 @@
-"""The policy editor in a real browser over the whole program: rejected, published, beaten, merged, rolled back."""
+"""The policy editor in a real browser over the whole program: errors, publishing, conflicts, merges, rollbacks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECOND, PASSWORD = "op-eu-1", "a second editor"
 
 @pytest.fixture(scope="module", autouse=True)
 def second_editor(program: Program) -> None:
-    """An operator beside the first admin."""
+    """Create an operator beside the first admin."""
     program.add_person(SECOND, PASSWORD, "operator")
 
 
@@ -30,7 +30,7 @@ def sign_in(
     program: Program,
     trouble: list[str],
 ) -> Iterator[Callable[..., Page]]:
-    """Open the editor of the demo pool's policy as somebody, in a browser of their own."""
+    """Yield a function that opens the demo pool's policy editor as a user, in a browser context of their own."""
     contexts = []
 
     def open_page(name: str, password: str, scheme: str = "dark") -> Page:
@@ -61,7 +61,7 @@ def live_version(page: Page) -> int:
 
 
 def publish(page: Page) -> int:
-    """Answer the publish dialog and return the number that is live everywhere then."""
+    """Answer the publish dialog and return the version that is then live everywhere."""
     page.click("#publish")
     page.fill("#typed", "demo")
     page.click("#question button.primary")
@@ -69,7 +69,7 @@ def publish(page: Page) -> int:
     return live_version(page)
 
 
-def test_errors_are_all_seen_and_a_valid_draft_goes_live_and_is_followed(
+def test_all_errors_are_listed_and_a_valid_draft_goes_live(
     admin: Page,
     program: Program,
     trouble: list[str],
@@ -113,7 +113,7 @@ def test_errors_are_all_seen_and_a_valid_draft_goes_live_and_is_followed(
 
 
 @pytest.mark.thorough
-def test_who_is_beaten_merges_and_rolls_back(
+def test_slower_editor_merges_and_rolls_back(
     admin: Page,
     operator: Page,
     program: Program,
@@ -161,7 +161,7 @@ def test_who_is_beaten_merges_and_rolls_back(
     assert trouble == []
 
 
-def test_form_and_json_follow_each_other_and_keys_work_outside_fields(
+def test_form_and_json_stay_in_sync_and_keys_work_outside_fields(
     admin: Page,
     trouble: list[str],
 ) -> None:
@@ -205,7 +205,7 @@ def test_form_and_json_follow_each_other_and_keys_work_outside_fields(
     assert trouble == []
 
 
-def test_without_scripts_the_essential_forms_work(
+def test_essential_forms_work_without_scripts(
     browser: Browser,
     program: Program,
 ) -> None:
@@ -226,7 +226,9 @@ def test_without_scripts_the_essential_forms_work(
 
 
 @pytest.mark.thorough
-def test_two_people_bring_a_version_live(admin: Page, operator: Page, trouble: list[str]) -> None:
+def test_version_is_published_after_approval_by_a_second_person(
+    admin: Page, operator: Page, trouble: list[str]
+) -> None:
     admin.click("#approval-rule button")
     expect(admin.locator("#approval-rule")).to_contain_text("Approval: required.")
     operator.fill('[name="max_wait_s"]', "27")

@@ -1,4 +1,4 @@
-"""The Regions page as it looks: nothing hangs over on a desk or a phone."""
+"""Layout of the Regions page: no panel overflows a desktop or a phone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PICTURES = os.environ.get("REGIONS_PICTURES", "")
 
 
 class Samples:
-    """What the page is told."""
+    """The fleet samples that the page shows."""
 
     latest = busy()
 
@@ -32,7 +32,7 @@ def page(
     request: pytest.FixtureRequest, browser: Browser, transactional_db: None, live_server: LiveServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Page]:  # fmt: skip
-    """Return a page of a viewer, in each theme."""
+    """Yield a browser page that is signed in as a viewer, in each theme."""
     monkeypatch.setattr(regions_page, "fleet_samples", Samples)
     session = client_of(make_person("viewer")).cookies["sessionid"].value
     context = browser.new_context(base_url=live_server.url, color_scheme=request.param)
@@ -42,17 +42,17 @@ def page(
 
 
 @pytest.mark.parametrize("width", [1440, 390])
-def test_it_fits(page: Page, width: int, request: pytest.FixtureRequest) -> None:
+def test_regions_page_fits(page: Page, width: int, request: pytest.FixtureRequest) -> None:
     page.set_viewport_size({"width": width, "height": 900})
     page.goto("/regions")
     if PICTURES:
         page.screenshot(path=Path(PICTURES) / f"{request.node.callspec.id}.png", full_page=True)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     for panel in page.locator(".ledger-panel, .tiles").all():
-        found = panel.bounding_box()
-        assert found is not None
-        assert found["x"] >= 0
-        assert found["x"] + found["width"] <= width
+        box = panel.bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
     ribbon = page.locator(".regions-ribbon-forwarded").first.bounding_box()
     assert ribbon is not None
     assert ribbon["width"] > 100

@@ -1,4 +1,4 @@
-"""Decisions in a real browser, served by this process: strict policy, axe, keys, the tap, the brush."""
+"""Decisions in a real browser, served by this process: strict policy, axe, keys, live rows, the time strip."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LATE = "0199f3c2-7d41-7c0e-8000-000000000001"
 
 @pytest.fixture(scope="module", autouse=True)
 def database_beside_playwright() -> Iterator[None]:
-    """Let Django ask the database in this thread, in which Playwright runs an event loop."""
+    """Let Django query the database in this thread, in which Playwright runs an event loop."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
         yield
@@ -29,7 +29,7 @@ def database_beside_playwright() -> Iterator[None]:
 
 @pytest.fixture
 def kept(transactional_db: None) -> None:
-    """Have a store with a minute of decisions, one of them late."""
+    """Store a minute of decisions, one of them late."""
     make_pool("pool-a")
     now = time.time()
     keep(stored(LATE, now - 30), *(on_time(f"d-{number}", now - 60 + number) for number in range(50)))
@@ -37,7 +37,7 @@ def kept(transactional_db: None) -> None:
 
 @pytest.fixture
 def page(browser: Browser, kept: None, live_server: LiveServer, trouble: list[str]) -> Iterator[Page]:
-    """Return a page in which somebody is signed in who may try policies."""
+    """Yield a browser page that is signed in as an operator, who may try policies."""
     session = client_of(make_person("operator")).cookies["sessionid"].value
     context = browser.new_context(base_url=live_server.url, viewport={"width": 1440, "height": 1000})
     context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
@@ -45,7 +45,7 @@ def page(browser: Browser, kept: None, live_server: LiveServer, trouble: list[st
     context.close()
 
 
-def test_both_pages_are_clean_in_both_themes(page: Page, trouble: list[str]) -> None:
+def test_decision_pages_have_no_axe_violation_in_either_theme(page: Page, trouble: list[str]) -> None:
     for address in ("/decisions", f"/decisions/{LATE}"):
         page.goto(address)
         assert serious_violations_in_both_themes(page) == []
@@ -53,7 +53,7 @@ def test_both_pages_are_clean_in_both_themes(page: Page, trouble: list[str]) -> 
     assert trouble == []
 
 
-def test_a_late_one_is_found_read_and_left_by_keys(page: Page, trouble: list[str]) -> None:
+def test_late_decision_is_opened_and_left_by_keys(page: Page, trouble: list[str]) -> None:
     page.goto("/decisions?late=1")
     page.keyboard.press("j")
     page.keyboard.press("Enter")
@@ -72,7 +72,7 @@ def test_a_late_one_is_found_read_and_left_by_keys(page: Page, trouble: list[str
     assert trouble == []
 
 
-def test_the_tap_waits_while_somebody_reads(page: Page, kept: None, trouble: list[str]) -> None:
+def test_live_rows_pause_while_the_pointer_is_on_them(page: Page, kept: None, trouble: list[str]) -> None:
     page.goto("/decisions")
     rows = page.locator("#decision-rows tr")
     shown = rows.count()
@@ -89,7 +89,7 @@ def test_the_tap_waits_while_somebody_reads(page: Page, kept: None, trouble: lis
     assert trouble == []
 
 
-def test_brushing_the_strip_asks_for_that_time(page: Page, trouble: list[str]) -> None:
+def test_dragging_on_the_strip_filters_by_time(page: Page, trouble: list[str]) -> None:
     page.goto("/decisions")
     box = page.locator("#strip-body").bounding_box()
     assert box is not None

@@ -1,4 +1,4 @@
-"""How pages look that only a browser can measure: gaps, stray lines, and what a phone shows without scrolling."""
+"""Page layout that only a browser can measure: gaps, borders, and what a phone shows without scrolling."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pool(transactional_db: None) -> Pool:
 
 @pytest.fixture
 def page(browser: Browser, pool: Pool, live_server: LiveServer) -> Iterator[Page]:
-    """Return a page of a viewer; themes differ in colours only."""
+    """Yield a browser page that is signed in as a viewer; themes differ in colors only."""
     session = client_of(make_person("viewer")).cookies["sessionid"].value
     context = browser.new_context(base_url=live_server.url, color_scheme="dark")
     context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
@@ -49,12 +49,12 @@ def show(page: Page, path: str, width: int) -> None:
 
 
 def box(page: Page, selector: str) -> dict[str, float]:
-    found = page.locator(selector).first.bounding_box()
-    assert found is not None
-    return dict(found)
+    bounds = page.locator(selector).first.bounding_box()
+    assert bounds is not None
+    return dict(bounds)
 
 
-def test_a_page_that_only_says_something_leaves_room_below_its_heading(page: Page) -> None:
+def test_message_page_has_a_gap_below_its_heading(page: Page) -> None:
     for path in ("/policies/nope", "/trials/canaries/nope", "/trials/whatif/99", "/trials?new"):
         page.goto(path)
         for width in (WIDE, PHONE):
@@ -63,15 +63,15 @@ def test_a_page_that_only_says_something_leaves_room_below_its_heading(page: Pag
             assert box(page, "h1 + .panel")["y"] - heading["y"] - heading["height"] >= 10, (path, width)
 
 
-def test_the_filter_beside_the_heading_of_jobs_has_no_line_under_it(page: Page) -> None:
+def test_filter_beside_the_jobs_heading_has_no_bottom_border(page: Page) -> None:
     JobRun.objects.create(job="scaling", shard=0, state="done", started_at=timezone.now(), finished_at=timezone.now())
     show(page, "/jobs", WIDE)
     form = page.locator(".ledger-verbs .ledger-filter")
-    assert form.evaluate("each => getComputedStyle(each).borderBottomWidth") == "0px"
+    assert form.evaluate("form => getComputedStyle(form).borderBottomWidth") == "0px"
     assert box(page, ".ledger-filter .button")["y"] == box(page, "[data-failed]")["y"]
 
 
-def test_what_a_verb_needs_is_read_whole_on_a_phone(page: Page) -> None:
+def test_read_only_note_fits_a_phone(page: Page) -> None:
     for path in ("/trials/recordings", "/trials", "/policies/chat-policy"):
         show(page, path, PHONE)
         note = box(page, ".read-only")
@@ -79,9 +79,9 @@ def test_what_a_verb_needs_is_read_whole_on_a_phone(page: Page) -> None:
         assert note["x"] + note["width"] <= PHONE, path
 
 
-def test_the_guards_of_a_canary_show_interval_and_verdict_at_every_width(page: Page, pool: Pool) -> None:
+def test_canary_guardrails_show_interval_and_verdict_at_every_width(page: Page, pool: Pool) -> None:
     made = start_canary(version(pool.policy, "round_robin"), steps=(0.1,), actor=ACTOR)
-    seen = [(1000.0 + 2 * number, each) for number, each in enumerate(slices(1, 20, 20, 6, slower=1.2))]
+    seen = [(1000.0 + 2 * number, entry) for number, entry in enumerate(slices(1, 20, 20, 6, slower=1.2))]
     Canary.objects.filter(pk=made.pk).update(evaluation=plain(evaluated(seen)))
     for width in (WIDE, PHONE):
         show(page, f"/trials/canaries/{made.key}", width)
@@ -90,5 +90,5 @@ def test_the_guards_of_a_canary_show_interval_and_verdict_at_every_width(page: P
         assert verdict["x"] + verdict["width"] <= width
         edge = drawn["x"] + drawn["width"]
         for mark in (".canary-doubt", ".canary-point", ".canary-threshold"):
-            place = box(page, mark)
-            assert drawn["x"] - 1 <= place["x"] <= place["x"] + place["width"] <= edge + 1
+            mark_box = box(page, mark)
+            assert drawn["x"] - 1 <= mark_box["x"] <= mark_box["x"] + mark_box["width"] <= edge + 1

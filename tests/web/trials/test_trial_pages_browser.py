@@ -1,4 +1,4 @@
-"""Trials in a real browser: strict policy, axe, and an answer that arrives while somebody waits."""
+"""Trials in a real browser: strict policy, axe, and a result that appears without a reload."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 @pytest.fixture(scope="module", autouse=True)
 def database_beside_playwright() -> Iterator[None]:
-    """Let Django ask the database in this thread, in which Playwright runs an event loop."""
+    """Let Django query the database in this thread, in which Playwright runs an event loop."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
         yield
@@ -31,7 +31,7 @@ def database_beside_playwright() -> Iterator[None]:
 
 @pytest.fixture
 def pool(transactional_db: None, tmp_path: Path) -> Iterator[Pool]:
-    """Return a pool with a draft and a recording."""
+    """Yield a pool with a draft and a recording."""
     with override_settings(STATE_DIR=tmp_path):
         pool = make_pool()
         live_and_draft(pool)
@@ -41,7 +41,7 @@ def pool(transactional_db: None, tmp_path: Path) -> Iterator[Pool]:
 
 @pytest.fixture
 def page(browser: Browser, pool: Pool, live_server: LiveServer, trouble: list[str]) -> Iterator[Page]:
-    """Return a page in which an operator is signed in."""
+    """Yield a browser page that is signed in as an operator."""
     session = client_of(make_person("operator")).cookies["sessionid"].value
     context = browser.new_context(base_url=live_server.url, viewport={"width": 1440, "height": 1000})
     context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
@@ -49,7 +49,7 @@ def page(browser: Browser, pool: Pool, live_server: LiveServer, trouble: list[st
     context.close()
 
 
-def test_a_draft_is_tried_on_recorded_traffic(
+def test_what_if_evaluates_a_draft_on_recorded_traffic(
     page: Page, pool: Pool, trouble: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runs, "run_in_child", lambda task, **_: do_task(task))

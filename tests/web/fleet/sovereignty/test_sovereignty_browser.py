@@ -1,4 +1,4 @@
-"""The Sovereignty page as it looks: nothing hangs over on a desk or a phone, and everybody can read it."""
+"""Layout of the Sovereignty page: no panel overflows a desktop or a phone, and axe reports nothing serious."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PICTURES = os.environ.get("SOVEREIGNTY_PICTURES", "")
 
 @pytest.fixture
 def page(browser: Browser, transactional_db: None, live_server: LiveServer) -> Iterator[Page]:
-    """Return a page of an admin."""
+    """Yield a browser page that is signed in as an admin."""
     some_regions()
     put_in_force()
     session = client_of(make_person("admin")).cookies["sessionid"].value
@@ -41,7 +41,9 @@ def page(browser: Browser, transactional_db: None, live_server: LiveServer) -> I
 
 
 @pytest.mark.parametrize("width", [1440, 390])
-def test_it_fits_and_can_be_read(page: Page, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sovereignty_page_fits_and_has_no_axe_violation(
+    page: Page, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("web.fleet.sovereignty.page.sovereignty_cost", lambda document: COST)
     page.set_viewport_size({"width": width, "height": 900})
     page.goto("/sovereignty")
@@ -54,8 +56,8 @@ def test_it_fits_and_can_be_read(page: Page, width: int, monkeypatch: pytest.Mon
         page.screenshot(path=Path(PICTURES) / f"sovereignty-{width}.png")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     for panel in page.locator(".ledger-panel").all():
-        found = panel.bounding_box()
-        assert found is not None
-        assert found["x"] >= 0
-        assert found["x"] + found["width"] <= width
+        box = panel.bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
     assert serious_violations_in_both_themes(page) == []

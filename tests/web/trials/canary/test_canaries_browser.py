@@ -1,4 +1,4 @@
-"""A canary's page in a real browser: strict policy, axe in both themes, fresh figures, and promoting by its name."""
+"""The canary page in a real browser: strict policy, axe in both themes, refreshed values, and promotion."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 @pytest.fixture(scope="module", autouse=True)
 def database_beside_playwright() -> Iterator[None]:
-    """Let Django ask the database in this thread, in which Playwright runs an event loop."""
+    """Let Django query the database in this thread, in which Playwright runs an event loop."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
         yield
@@ -34,7 +34,7 @@ def database_beside_playwright() -> Iterator[None]:
 
 @pytest.fixture
 def pool(transactional_db: None) -> Pool:
-    """Return a pool of two engines, so that publishing asks for its name."""
+    """Return a pool of two engines, for which publishing requires typing its name."""
     pool = make_pool()
     live_version(pool.policy)
     for number in (1, 2):
@@ -45,7 +45,7 @@ def pool(transactional_db: None) -> Pool:
 
 @pytest.fixture
 def page(browser: Browser, pool: Pool, live_server: LiveServer, trouble: list[str]) -> Iterator[Page]:
-    """Return a page in which an operator is signed in."""
+    """Yield a browser page that is signed in as an operator."""
     session = client_of(make_person("operator")).cookies["sessionid"].value
     context = browser.new_context(base_url=live_server.url, viewport={"width": 1280, "height": 1000})
     context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
@@ -53,11 +53,11 @@ def page(browser: Browser, pool: Pool, live_server: LiveServer, trouble: list[st
     context.close()
 
 
-def test_a_canary_is_watched_and_promoted(page: Page, pool: Pool, trouble: list[str]) -> None:
+def test_canary_page_refreshes_and_promotes_the_canary(page: Page, pool: Pool, trouble: list[str]) -> None:
     made = start_canary(version(pool.policy, "round_robin"), steps=(0.1,), actor=ACTOR)
     page.goto(f"/trials/canaries/{made.key}")
     expect(page.locator("#canary")).to_contain_text("Not evaluated yet")
-    seen = [(1000.0 + 2 * number, each) for number, each in enumerate(slices(1, 20, 20, 6))]
+    seen = [(1000.0 + 2 * number, entry) for number, entry in enumerate(slices(1, 20, 20, 6))]
     Canary.objects.filter(pk=made.pk).update(evaluation=plain(evaluated(seen)))
     expect(page.locator("#guardrails-title")).to_be_visible()
     page.locator("#cdf-twin summary").click()
@@ -72,13 +72,13 @@ def test_a_canary_is_watched_and_promoted(page: Page, pool: Pool, trouble: list[
     assert trouble == []
 
 
-def test_a_menu_opened_right_after_the_load_stays_open_as_the_page_refreshes(page: Page, pool: Pool) -> None:
+def test_open_menu_survives_a_page_refresh(page: Page, pool: Pool) -> None:
     made = start_canary(version(pool.policy, "round_robin"), steps=(0.1, 0.5), actor=ACTOR)
     page.goto(f"/trials/canaries/{made.key}")
     page.locator("#promote-menu summary").click()
     page.fill("#promote-why", "urgent")
     opened = page.locator("#promote-menu").element_handle()
-    seen = [(1000.0 + 2 * number, each) for number, each in enumerate(slices(1, 20, 20, 6))]
+    seen = [(1000.0 + 2 * number, entry) for number, entry in enumerate(slices(1, 20, 20, 6))]
     Canary.objects.filter(pk=made.pk).update(evaluation=plain(evaluated(seen)))
     expect(page.locator("#guardrails-title")).to_be_visible()
     expect(page.locator("#promote-menu")).to_have_attribute("open", "")
