@@ -13,10 +13,10 @@ const work = (value) => (Number.isFinite(value) ? value.toFixed(1) : UNKNOWN);
 
 /**
  * @param {(number | null)[][]} rows
- * @param {number} place
+ * @param {number} index
  * @returns {Points}
  */
-const column = (rows, place) => rows.map((row) => [row[0] ?? NaN, row[place]]);
+const column = (rows, index) => rows.map((row) => [row[0] ?? NaN, row[index]]);
 
 /**
  * The server's answer: series of [unix s, value], those of roles and engines with several values.
@@ -215,5 +215,5 @@ export function lowest(points) {
  * @param {(series: ChartSeries) => number} worth
  */
 export function summary(row, worth) {
-  return `${row.name}: ${row.series.map((each) => `${each.name} ${each.words(worth(each))}`).join(', ')}`;
+  return `${row.name}: ${row.series.map((series) => `${series.name} ${series.words(worth(series))}`).join(', ')}`;
 }

@@ -34,20 +34,20 @@ export function valueAt({ points, hold }, at) {
  */
 export function stretches({ points, hold, kind }, from, to) {
   /** @type {[x: number, y: number][][]} */
-  const found = [];
+  const pieces = [];
   /** @type {[x: number, y: number][] | null} */
   let open = null;
-  for (const [place, [x, y]] of points.entries()) {
+  for (const [index, [x, y]] of points.entries()) {
     // A line goes on to the first point beyond the end, which the picture cuts off.
-    if (y === null || (x > to && !(kind === 'line' && open && points[place - 1][0] <= to))) {
+    if (y === null || (x > to && !(kind === 'line' && open && points[index - 1][0] <= to))) {
       open = null;
       continue;
     }
-    const next = points[place + 1]?.[0] ?? Infinity;
+    const next = points[index + 1]?.[0] ?? Infinity;
     if (kind === 'step' && Math.min(next, x + hold) < from) continue;
     if (!open) {
       open = [];
-      found.push(open);
+      pieces.push(open);
     }
     open.push([x, y]);
     const ends = next - x > hold;
@@ -57,7 +57,7 @@ export function stretches({ points, hold, kind }, from, to) {
     }
     if (ends) open = null;
   }
-  return found;
+  return pieces;
 }
 
 /**
@@ -81,7 +81,7 @@ const TOPS = [1, 2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 50, 64, 80, 100];
  * @param {number} value
  */
 export function roundTop(value) {
-  const top = TOPS.find((each) => value <= each);
+  const top = TOPS.find((limit) => value <= limit);
   if (top !== undefined) return top;
   const size = 10 ** Math.floor(Math.log10(value));
   return Math.ceil(value / size) * size;

@@ -19,7 +19,7 @@ test('a value holds until the next point, and no longer than it may', () => {
 });
 
 test('steps go on until the next point or their hold, and a gap begins a new stretch', () => {
-  const found = stretches(
+  const pieces = stretches(
     steps([
       [100, 4],
       [105, 6],
@@ -28,7 +28,7 @@ test('steps go on until the next point or their hold, and a gap begins a new str
     90,
     200,
   );
-  assert.deepEqual(found, [
+  assert.deepEqual(pieces, [
     [
       [100, 4],
       [105, 4],
@@ -43,7 +43,7 @@ test('steps go on until the next point or their hold, and a gap begins a new str
 });
 
 test('what is unknown interrupts', () => {
-  const found = stretches(
+  const pieces = stretches(
     {
       points: [
         [1, 1],
@@ -57,7 +57,7 @@ test('what is unknown interrupts', () => {
     0,
     10,
   );
-  assert.deepEqual(found, [
+  assert.deepEqual(pieces, [
     [[1, 1]],
     [
       [3, 2],

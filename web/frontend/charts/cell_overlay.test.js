@@ -19,10 +19,10 @@ function fleet(first, rows, tokens = rows.map((row) => row.map(() => 0))) {
   state.engineByteRing = { state: new Uint8Array(rows.length * columns) };
   state.engineRing = { tokens: new Float32Array(rows.length * columns) };
   rows.forEach((row, engine) =>
-    row.forEach((word, place) => {
-      const slot = engine * columns + ((first + place) % columns);
+    row.forEach((word, index) => {
+      const slot = engine * columns + ((first + index) % columns);
       state.engineByteRing.state[slot] = word === GAP ? UNKNOWN_BYTE : STATES.indexOf(word);
-      state.engineRing.tokens[slot] = tokens[engine][place];
+      state.engineRing.tokens[slot] = tokens[engine][index];
     }),
   );
   return state;

@@ -73,10 +73,10 @@ export class Picture extends HTMLElement {
 
 /**
  * Left edge of column `place` of `columns` on a picture `width` device pixels wide; whole pixels.
- * @param {number} place
+ * @param {number} column
  * @param {number} columns
  * @param {number} width
  */
-export function columnEdge(place, columns, width) {
-  return Math.round((place * width) / columns);
+export function columnEdge(column, columns, width) {
+  return Math.round((column * width) / columns);
 }

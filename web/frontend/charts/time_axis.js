@@ -50,7 +50,7 @@ const wordyWidth = (label) => CAPSULE + label.length * LETTER + PADDING;
  * @param {M[]} markers
  * @returns {Capsule<M>[]}
  */
-export function placeMarkers(markers) {
+export function arrangeMarkers(markers) {
   /** @type {{ x: number, markers: M[] }[]} */
   const stacks = [];
   for (const marker of markers) {
@@ -58,9 +58,9 @@ export function placeMarkers(markers) {
     if (last && marker.x - last.x < CAPSULE + GAP) last.markers.push(marker);
     else stacks.push({ x: marker.x, markers: [marker] });
   }
-  return stacks.map((stack, place) => {
+  return stacks.map((stack, index) => {
     const label = stack.markers.length > 1 ? count(stack.markers.length, 'event') : stack.markers[0].label;
-    const next = stacks[place + 1];
+    const next = stacks[index + 1];
     return { ...stack, label, wordy: !next || stack.x + wordyWidth(label) + GAP <= next.x };
   });
 }

@@ -36,11 +36,11 @@ export class Unbound extends Picture {
     context.fillStyle = colour('--sunken');
     context.fillRect(0, 0, width, height);
     context.fillStyle = colour('--term-queue');
-    for (let place = 0; place < state.columns; place += 1) {
-      const tall = barHeight(state.poolAt('unbound', this.pool, state.first + place)) * height;
+    for (let column = 0; column < state.columns; column += 1) {
+      const tall = barHeight(state.poolAt('unbound', this.pool, state.first + column)) * height;
       if (!tall) continue;
-      const left = columnEdge(place, state.columns, width);
-      const wide = columnEdge(place + 1, state.columns, width) - left;
+      const left = columnEdge(column, state.columns, width);
+      const wide = columnEdge(column + 1, state.columns, width) - left;
       const bar = Math.max(1, Math.round(tall));
       context.fillRect(left, height - bar, wide > 3 ? wide - 1 : wide, bar);
     }

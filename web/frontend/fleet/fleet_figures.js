@@ -29,10 +29,10 @@ export const ON_TIME_TARGET = 0.9;
 export function weightedMean(values, weights) {
   let sum = 0;
   let weight = 0;
-  values.forEach((value, place) => {
-    if (Number.isNaN(value) || !(weights[place] > 0)) return;
-    sum += value * weights[place];
-    weight += weights[place];
+  values.forEach((value, index) => {
+    if (Number.isNaN(value) || !(weights[index] > 0)) return;
+    sum += value * weights[index];
+    weight += weights[index];
   });
   return weight ? sum / weight : NaN;
 }
@@ -48,10 +48,10 @@ const total = (values) => values.reduce((sum, value) => (Number.isNaN(value) ? s
  * @param {1 | -1} sign
  */
 export function extreme(series, sign) {
-  /** @type {{ value: number, place: number } | null} */
+  /** @type {{ value: number, index: number } | null} */
   let best = null;
-  for (const [place, value] of series.entries()) {
-    if (!Number.isNaN(value) && (best === null || sign * value > sign * best.value)) best = { value, place };
+  for (const [index, value] of series.entries()) {
+    if (!Number.isNaN(value) && (best === null || sign * value > sign * best.value)) best = { value, index };
   }
   return best;
 }
@@ -167,8 +167,8 @@ export function tileFigures(state, pools, focus, past = false) {
   if (past) Object.assign(now, stretchFigures(state, pools, series));
   /** @param {ScopeFigure} name */
   const last = (name) => now[name];
-  /** @param {{ place: number }} found */
-  const when = (found) => clock(state.timeOf(state.first + found.place));
+  /** @param {{ index: number }} point */
+  const when = (point) => clock(state.timeOf(state.first + point.index));
   const slos = new Set(pools.map((pool) => state.pools[pool].ttft_slo_s));
   const named = pools.length > 1 ? `, ${state.pools[focus].name}` : '';
   const low = extreme(series.onTime, -1);
@@ -234,7 +234,7 @@ export function tileFigures(state, pools, focus, past = false) {
   const windows = past
     ? [stretch, end, stretch, end, stretch, end]
     : [lasts(lately), lasts(lately), lasts(lately), lasts(`4${NARROW}s`), lasts(lately), { window: 'now', title: '' }];
-  return tiles.map((tile, place) => ({ ...tile, ...windows[place] }));
+  return tiles.map((tile, index) => ({ ...tile, ...windows[index] }));
 }
 
 /** The picture of an incident ends at most so long after its begin: five minutes hold the one before it too. */

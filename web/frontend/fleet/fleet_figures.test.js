@@ -10,7 +10,7 @@ test('a mean is weighted and leaves the unknown out', () => {
 });
 
 test('extremes carry their place and skip the unknown', () => {
-  assert.deepEqual(extreme([NaN, 0.9, 0.4, 0.7], -1), { value: 0.4, place: 2 });
+  assert.deepEqual(extreme([NaN, 0.9, 0.4, 0.7], -1), { value: 0.4, index: 2 });
   assert.equal(extreme([NaN, NaN], 1), null);
 });
 

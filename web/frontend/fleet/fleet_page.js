@@ -101,10 +101,10 @@ class FleetPage {
 
   #status() {
     this.live?.update();
-    this.drawer?.tellVerbs();
+    this.drawer?.updateVerbs();
     // A paused view has an address, too: what it shows can be shared.
     const { timeline } = this;
-    const pausedAt = timeline && timeline.stands && !timeline.end ? Math.ceil(timeline.state.at ?? 0) : '';
+    const pausedAt = timeline && timeline.fixed && !timeline.end ? Math.ceil(timeline.state.at ?? 0) : '';
     if (this.view && this.view.pausedAt !== pausedAt) {
       this.view.pausedAt = pausedAt;
       this.view.remember();
@@ -241,10 +241,10 @@ class FleetPage {
     /** @type {Overlay} */ (byId('overlay')).show({
       columns: state.columns,
       gaps: this.gaps,
-      lines: this.lane.markers.map(({ place, kind }) => ({ place, lead: kind === 'policy' })),
+      lines: this.lane.markers.map(({ column, kind }) => ({ column, lead: kind === 'policy' })),
       crosshair: moment === null ? null : moment - state.first,
       row: view.engineRow >= 0 ? this.#box(view.engineRow) : null,
-      cell: cell && cellBox && { place: cell.index - state.first, ...cellBox },
+      cell: cell && cellBox && { column: cell.index - state.first, ...cellBox },
     });
   }
 
@@ -253,8 +253,8 @@ class FleetPage {
     const { view, layout } = this;
     if (!layout) return null;
     for (const group of view.plan) {
-      const place = group.rows.indexOf(row);
-      if (place >= 0) return { top: rowTop(layout, view.plan, group.pool, place), height: layout.pitch };
+      const index = group.rows.indexOf(row);
+      if (index >= 0) return { top: rowTop(layout, view.plan, group.pool, index), height: layout.pitch };
     }
     return null;
   }

@@ -148,7 +148,7 @@ export class LineCharts {
   #axis() {
     const { state } = this.view;
     const axis = byId('axis');
-    const end = this.view.stands ? clock(state.timeOf(state.last + 1)).slice(0, state.spanS > 600 ? 5 : 8) : 'now';
+    const end = this.view.fixed ? clock(state.timeOf(state.last + 1)).slice(0, state.spanS > 600 ? 5 : 8) : 'now';
     const ticks = timeTicks(state.timeOf(state.first), state.columns * state.columnS, end === 'now' ? 92 : 84);
     const key = `${state.first} ${ticks.length} ${end}`;
     if (axis.dataset.key === key) return;

@@ -143,9 +143,9 @@ export const lineRow = (state, pool, index) => texts(LINES, state, pool, index);
  */
 export function everyFew(first, total, most = MOMENTS) {
   const step = Math.ceil(total / most);
-  const places = [];
-  for (let place = total - 1; place >= 0; place -= 1) if ((first + place) % step === 0) places.push(place);
-  return { step, places };
+  const columns = [];
+  for (let column = total - 1; column >= 0; column -= 1) if ((first + column) % step === 0) columns.push(column);
+  return { step, columns };
 }
 
 const VIEWS = { engines: 'Engines', lines: 'Lines', queue: 'Queue', strip: 'Strip', moments: 'Moments' };
@@ -244,7 +244,7 @@ export class TableTwin {
     byId('twin-more').hidden = pages < 2;
     if (this.body.children.length !== rows.length) this.body.replaceChildren(...rows.map(() => this.#row()));
     const lines = findAll(this.body, 'tr');
-    rows.forEach((row, place) => this.#fill(lines[place], row, index));
+    rows.forEach((row, index) => this.#fill(lines[index], row, index));
   }
 
   #row() {
@@ -264,15 +264,15 @@ export class TableTwin {
     line.dataset.engine = engine.id;
     line.classList.toggle('selected', engine.id === engineId);
     const cells = findAll(line, 'td');
-    tableRow(state, row, index).forEach((text, place) => {
-      const cell = cells[place];
+    tableRow(state, row, index).forEach((text, index) => {
+      const cell = cells[index];
       if (cell.dataset.text === text) return;
       cell.dataset.text = text;
-      if (place === 0) {
+      if (index === 0) {
         const button = make('button', 'row-button', text);
         button.type = 'button';
         cell.replaceChildren(button);
-      } else if (place === 1) cell.replaceChildren(make('span', 'state-cell', stateShape(text), text));
+      } else if (index === 1) cell.replaceChildren(make('span', 'state-cell', stateShape(text), text));
       else cell.textContent = text;
     });
   }
@@ -301,7 +301,7 @@ export class TableTwin {
     this.#columns(heads);
     setText(this.caption, caption);
     this.body.replaceChildren(
-      ...rows.map((row) => make('tr', '', ...row.map((text, place) => make('td', heads[place][1], text)))),
+      ...rows.map((row) => make('tr', '', ...row.map((text, column) => make('td', heads[column][1], text)))),
     );
   }
 
@@ -311,7 +311,7 @@ export class TableTwin {
    * @param {Column<[FleetState, number, number]>[]} columns
    */
   #figures(state, pools, columns) {
-    const { step, places } = everyFew(state.first, state.columns, Math.ceil(MOMENTS / pools.length));
+    const { step, columns: shown } = everyFew(state.first, state.columns, Math.ceil(MOMENTS / pools.length));
     const width = stepWords(state.columnS);
     const every = step > 1 ? `every ${stepWords(step * state.columnS)}` : '';
     const words = state.spanS > 43_200 ? dayClock : clock;
@@ -321,8 +321,8 @@ export class TableTwin {
         : `Queue at the gateway, newest first; queued requests are peaks within ${width}, ` +
             `rates those of its end${every && `; ${every}`}`,
       [TIME, ['Pool', ''], ...columns.map(([title, kind]) => /** @type {[string, string]} */ ([title, kind]))],
-      places.flatMap((place) => {
-        const index = state.first + place;
+      shown.flatMap((column) => {
+        const index = state.first + column;
         return pools.map((pool) => [
           words(state.timeOf(index)),
           state.pools[pool].name,
@@ -338,15 +338,15 @@ export class TableTwin {
    */
   #strip(state, pools) {
     const from = state.hourIndex - state.hourColumns + 1;
-    const { step, places } = everyFew(from, state.hourColumns);
+    const { step, columns } = everyFew(from, state.hourColumns);
     const words = state.hourColumns * state.hourColumnS > 43_200 ? dayClock : clock;
     /**
      * @param {number} pool
-     * @param {number} place
+     * @param {number} column
      */
-    const peak = (pool, place) => {
-      const first = pool * state.hourColumns + place;
-      const known = [...state.hour.slice(first, first + Math.min(step, state.hourColumns - place))];
+    const peak = (pool, column) => {
+      const first = pool * state.hourColumns + column;
+      const known = [...state.hour.slice(first, first + Math.min(step, state.hourColumns - column))];
       return known.reduce((most, value) => (most >= value || Number.isNaN(value) ? most : value), NaN);
     };
     this.#show(
@@ -356,9 +356,9 @@ export class TableTwin {
         TIME,
         ...pools.map((pool) => /** @type {[string, string]} */ ([`${state.pools[pool].name}, peak wait`, 'number'])),
       ],
-      places.map((place) => [
-        words((from + place) * state.hourColumnS),
-        ...pools.map((pool) => duration(peak(pool, place))),
+      columns.map((column) => [
+        words((from + column) * state.hourColumnS),
+        ...pools.map((pool) => duration(peak(pool, column))),
       ]),
     );
   }

@@ -2,10 +2,11 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { everyFew, lineRow, tableRow } from './table_twin.js';
 
-test('few columns are all shown, newest first', () => assert.deepEqual(everyFew(7, 3), { step: 1, places: [2, 1, 0] }));
+test('few columns are all shown, newest first', () =>
+  assert.deepEqual(everyFew(7, 3), { step: 1, columns: [2, 1, 0] }));
 
 test('of many columns the same ones are shown while time goes on', () => {
-  const at = (first) => everyFew(first, 10, 4).places.map((place) => first + place);
+  const at = (first) => everyFew(first, 10, 4).columns.map((column) => first + column);
   assert.deepEqual(at(100), [108, 105, 102]);
   assert.deepEqual(at(101), [108, 105, 102]);
 });

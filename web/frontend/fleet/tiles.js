@@ -39,8 +39,8 @@ export class Tiles {
       this.#clear();
       return;
     }
-    tileFigures(view.state, view.pools, view.focus, Boolean(view.end)).forEach((figures, place) => {
-      const tile = this.tiles[place];
+    tileFigures(view.state, view.pools, view.focus, Boolean(view.end)).forEach((figures, index) => {
+      const tile = this.tiles[index];
       setText(tile.label, figures.label);
       setText(tile.window, figures.window);
       if (tile.window.title !== figures.title) tile.window.title = figures.title;

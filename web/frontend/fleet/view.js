@@ -9,7 +9,7 @@ import { rowPlan } from './heatmap/row_plan.js';
 /** @typedef {{ row: number, index: number, engineId: string }} Cell a row and a column; engineId is '' for a band */
 /**
  * Tells the parts of the readout; `live` where a screen reader hears them.
- * @typedef {(() => string[][]) & { live?: boolean }} Told
+ * @typedef {(() => string[][]) & { live?: boolean }} Readout
  */
 
 /**
@@ -26,8 +26,8 @@ export class View {
   plan = [];
   /** @type {End} The end of a paused view. */
   pausedAt = '';
-  /** @type {Told | null} What the readout says in place of the cell, while a marker or the queue is pointed at. */
-  told = null;
+  /** @type {Readout | null} What the readout says in place of the cell, while a marker or the queue is pointed at. */
+  readout = null;
   /** @type {number | null} Column under the pointer in a picture without rows. */
   moment = null;
 
@@ -70,7 +70,7 @@ export class View {
   }
 
   /** Whether the view is fixed, in the past or paused. */
-  get stands() {
+  get fixed() {
     return Boolean(this.end || this.pausedAt);
   }
 
@@ -216,8 +216,8 @@ export class View {
     const { state, rows } = this;
     if (!rows.length || state.index === null) return;
     const cell = this.cell;
-    const place = rows.indexOf(cell?.row ?? this.engineRow);
-    const from = Math.max(0, place);
+    const position = rows.indexOf(cell?.row ?? this.engineRow);
+    const from = Math.max(0, position);
     const next = cell ? Math.min(rows.length - 1, Math.max(0, from + byRows)) : from;
     const index = cell ? Math.min(state.index, Math.max(state.first, cell.index + byColumns)) : state.index;
     this.hover = null;
@@ -242,8 +242,8 @@ export class View {
   stepEngine(by) {
     const rows = this.engineRows;
     if (!rows.length) return;
-    const place = rows.indexOf(this.engineRow);
-    const next = place < 0 ? 0 : (place + by + rows.length) % rows.length;
+    const position = rows.indexOf(this.engineRow);
+    const next = position < 0 ? 0 : (position + by + rows.length) % rows.length;
     this.openEngine(this.state.engines[rows[next]].id);
   }
 

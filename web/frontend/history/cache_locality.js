@@ -6,14 +6,14 @@ import { onKeys } from '../shell/keys.js';
 import { startRefresh } from '../shell/refresh.js';
 
 const root = byId('cache-locality');
-const look = startRefresh(root);
+const refresh = startRefresh(root);
 
 /** @param {string} address */
 function visit(address) {
   const [path, query = ''] = address.split('?');
   root.dataset.refresh = `${path}?${query}${query ? '&' : ''}fragment=1`;
   history.replaceState(null, '', address);
-  look();
+  refresh();
 }
 
 const twins = () => findAll(root, 'details.cache-locality-twin', HTMLDetailsElement);

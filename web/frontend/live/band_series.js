@@ -63,9 +63,9 @@ export class BandSeries {
    * @param {number} row
    */
   factsOf(row) {
-    const place = row - this.state.engines.length;
-    const band = place % BANDS.length;
-    return { pool: Math.floor(place / BANDS.length), band, share: BANDS[band][0], name: BANDS[band][1] };
+    const offset = row - this.state.engines.length;
+    const band = offset % BANDS.length;
+    return { pool: Math.floor(offset / BANDS.length), band, share: BANDS[band][0], name: BANDS[band][1] };
   }
 
   /**

@@ -81,7 +81,7 @@ export class LiveControl {
 
   /** Pause, or go on live. */
   toggle() {
-    if (this.timeline.stands) this.choose(this.timeline.range, '');
+    if (this.timeline.fixed) this.choose(this.timeline.range, '');
     else this.timeline.pause();
   }
 
@@ -95,9 +95,9 @@ export class LiveControl {
     setText(byId('live-words'), liveWords(status, facts));
     byId('live-button').setAttribute('aria-pressed', String(status === 'live'));
     byId('live-button').title = status === 'live' ? '' : ['Back to live', timeline.failure].filter(Boolean).join('; ');
-    byId('pause-button').setAttribute('aria-pressed', String(timeline.stands));
-    byId('pause-button').setAttribute('aria-label', timeline.stands ? 'Go on live' : 'Pause the view');
-    required(byId('pause-button'), 'use', SVGElement).setAttribute('href', timeline.stands ? '#i-play' : '#i-pause');
+    byId('pause-button').setAttribute('aria-pressed', String(timeline.fixed));
+    byId('pause-button').setAttribute('aria-label', timeline.fixed ? 'Go on live' : 'Pause the view');
+    required(byId('pause-button'), 'use', SVGElement).setAttribute('href', timeline.fixed ? '#i-play' : '#i-pause');
     for (const button of findAll(byId('range-control'), 'button'))
       button.setAttribute('aria-pressed', String(button.dataset.range === timeline.range));
     setText(
@@ -116,7 +116,7 @@ export class LiveControl {
     // How fresh the live feed is says nothing about a paused picture.
     setText(
       byId('status-age'),
-      timeline.stands || timeline.failure || timeline.live.state.at === null
+      timeline.fixed || timeline.failure || timeline.live.state.at === null
         ? ''
         : ` · last sample ${ago(timeline.silenceS)}`,
     );

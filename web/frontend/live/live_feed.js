@@ -19,7 +19,7 @@ export class LiveFeed {
     this.waiting = false;
     /** @type {number | null} Unix seconds of the newest sample received while paused. */
     this.newestAt = null;
-    this.heardAt = performance.now();
+    this.lastFrameMs = performance.now();
     const scheme = location.protocol === 'https:' ? 'wss' : 'ws';
     this.socket = new LiveSocket(`${scheme}://${location.host}/ws/fleet`, {
       onFrame: (buffer) => this.#take(buffer),
@@ -38,7 +38,7 @@ export class LiveFeed {
 
   /** Seconds since the last frame was received. */
   get silenceS() {
-    return (performance.now() - this.heardAt) / 1000;
+    return (performance.now() - this.lastFrameMs) / 1000;
   }
 
   /** Hold the view still; the server keeps the history. */
@@ -87,7 +87,7 @@ export class LiveFeed {
 
   /** @param {ArrayBuffer} buffer */
   #take(buffer) {
-    this.heardAt = performance.now();
+    this.lastFrameMs = performance.now();
     let frame;
     try {
       frame = readFrame(buffer, this.state.shape);

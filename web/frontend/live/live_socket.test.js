@@ -29,8 +29,8 @@ test('a connection that is lost is opened again, and one that was signed out is 
   }
   context.mock.timers.enable({ apis: ['setTimeout'] });
   /** @type {string[]} */
-  const told = [];
-  new LiveSocket('ws://here', { onFrame: () => {}, onStatus: (status) => told.push(status) });
+  const statuses = [];
+  new LiveSocket('ws://here', { onFrame: () => {}, onStatus: (status) => statuses.push(status) });
   opened[0].onclose({ code: 1006 });
   assert.equal(opened.length, 1);
   context.mock.timers.tick(10_000);
@@ -39,5 +39,5 @@ test('a connection that is lost is opened again, and one that was signed out is 
   opened[1].onclose({ code: 4401 });
   context.mock.timers.tick(10_000);
   assert.equal(opened.length, 2);
-  assert.deepEqual(told, ['reconnecting', 'live', 'signed-out']);
+  assert.deepEqual(statuses, ['reconnecting', 'live', 'signed-out']);
 });

@@ -66,7 +66,7 @@ export class Timeline {
   }
 
   /** Whether the view is fixed while time goes on. */
-  get stands() {
+  get fixed() {
     return Boolean(this.end) || this.held || this.live.paused;
   }
 
@@ -102,7 +102,7 @@ export class Timeline {
 
   /** Hold the view still. */
   pause() {
-    if (this.stands || this.state.index === null) return;
+    if (this.fixed || this.state.index === null) return;
     if (this.fromLive) this.live.pause();
     else {
       this.held = true;
@@ -119,7 +119,7 @@ export class Timeline {
   /** @param {boolean} keyframe */
   #liveFrame(keyframe) {
     if (this.fromLive) this.onFrame(keyframe);
-    else if (!this.stands && this.past.state.index !== null) {
+    else if (!this.fixed && this.past.state.index !== null) {
       this.past.state.takeNow(this.live.state);
       this.onFrame(false);
     }

@@ -6,7 +6,7 @@ import { startEditor } from './editor/editor.js';
 import { settleSubmitted } from './editor/kept_text.js';
 import { listenToPolicyKeys } from './keys.js';
 import { startQuestion } from './question.js';
-import { followReach, watchLive } from './standing.js';
+import { followReach, watchLive } from './live_version.js';
 import { startCountdown } from './when.js';
 /** @import { KeyActions } from './keys.js' */
 
@@ -27,11 +27,11 @@ if (scheduled) startCountdown(scheduled, byId('schedule-until'));
 if (page && banner) followReach(banner, page.dataset.state ?? '');
 if (page) {
   watchLive(page.dataset.state ?? '', page.dataset.live ?? '', ({ live, author, ago }) => {
-    const told = byId('overtaken');
-    required(told, 'span').textContent =
+    const notice = byId('overtaken');
+    required(notice, 'span').textContent =
       `${author} published v${live} ${ago}. ` +
       'What you type is kept; on publishing you merge both, and nothing is overwritten.';
-    told.hidden = false;
+    notice.hidden = false;
   });
 }
 const merge = find(document, '#merge');

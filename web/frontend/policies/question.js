@@ -23,8 +23,8 @@ export function startQuestion(dialog) {
     // Approving and withdrawing change nothing that is live, and need no word.
     if (event.submitter?.hasAttribute('formaction') || typed.value.trim() === typed.dataset.word) return;
     event.preventDefault();
-    const found = typed.value.trim() ? `"${typed.value.trim()}" does not match.` : 'nothing was typed.';
-    setText(byId('typed-error'), `Type ${typed.dataset.word} to ${typed.dataset.verb}: ${found}`);
+    const problem = typed.value.trim() ? `"${typed.value.trim()}" does not match.` : 'nothing was typed.';
+    setText(byId('typed-error'), `Type ${typed.dataset.word} to ${typed.dataset.verb}: ${problem}`);
     typed.setAttribute('aria-invalid', 'true');
     typed.focus();
   });

@@ -107,9 +107,9 @@ export class Tap {
       const rows = [...this.body.children];
       for (const row of [...holder.content.children]) {
         row.classList.add('fresh');
-        const place = placeOf(arrivalOf(row), rows.map(arrivalOf));
-        this.body.insertBefore(row, rows[place] ?? null);
-        rows.splice(place, 0, row);
+        const index = rowIndex(arrivalOf(row), rows.map(arrivalOf));
+        this.body.insertBefore(row, rows[index] ?? null);
+        rows.splice(index, 0, row);
       }
       while (this.body.children.length > MOST_ROWS) this.body.lastElementChild?.remove();
       document.getElementById('decision-none')?.remove();
@@ -125,9 +125,9 @@ export class Tap {
  * @param {string} arrival ISO 8601, all in one form
  * @param {string[]} others
  */
-export function placeOf(arrival, others) {
-  const place = others.findIndex((other) => other <= arrival);
-  return place < 0 ? others.length : place;
+export function rowIndex(arrival, others) {
+  const index = others.findIndex((other) => other <= arrival);
+  return index < 0 ? others.length : index;
 }
 
 /** @param {Element} row */

@@ -7,11 +7,11 @@
 
 /**
  * @template {Element} [E=HTMLElement]
- * @param {unknown} found
+ * @param {unknown} element
  * @param {Kind<E>} [kind]
  * @returns {E | null}
  */
-const ofKind = (found, kind) => (found instanceof (kind ?? HTMLElement) ? /** @type {E} */ (found) : null);
+const ofKind = (element, kind) => (element instanceof (kind ?? HTMLElement) ? /** @type {E} */ (element) : null);
 
 /**
  * The element with this id; it is part of the template, so a missing one is a bug worth an exception.
@@ -20,9 +20,9 @@ const ofKind = (found, kind) => (found instanceof (kind ?? HTMLElement) ? /** @t
  * @param {Kind<E>} [kind]
  */
 export function byId(id, kind) {
-  const found = ofKind(document.getElementById(id), kind);
-  if (!found) throw new Error(`the page has no #${id}`);
-  return found;
+  const element = ofKind(document.getElementById(id), kind);
+  if (!element) throw new Error(`the page has no #${id}`);
+  return element;
 }
 
 /**
@@ -34,9 +34,9 @@ export function byId(id, kind) {
  * @returns {E}
  */
 export function required(root, selector, kind) {
-  const found = find(root, selector, kind);
-  if (!found) throw new Error(`the page has no ${selector}`);
-  return found;
+  const element = find(root, selector, kind);
+  if (!element) throw new Error(`the page has no ${selector}`);
+  return element;
 }
 
 /**
@@ -58,7 +58,7 @@ export function find(root, selector, kind) {
  * @param {Kind<E>} [kind]
  */
 export function findAll(root, selector, kind) {
-  return [...root.querySelectorAll(selector)].flatMap((found) => ofKind(found, kind) ?? []);
+  return [...root.querySelectorAll(selector)].flatMap((element) => ofKind(element, kind) ?? []);
 }
 
 /**

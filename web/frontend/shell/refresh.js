@@ -15,7 +15,7 @@ export function startRefresh(part, show = morph) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
   let lost = 0;
-  const look = async () => {
+  const refresh = async () => {
     const asked = part.dataset.refresh ?? '';
     if (!document.hidden) {
       try {
@@ -41,9 +41,9 @@ export function startRefresh(part, show = morph) {
       part.classList.toggle('lost', Boolean(lost));
     }
     clearTimeout(timer);
-    timer = setTimeout(look, EVERY_MS);
+    timer = setTimeout(refresh, EVERY_MS);
     return undefined;
   };
-  timer = setTimeout(look, EVERY_MS);
-  return look;
+  timer = setTimeout(refresh, EVERY_MS);
+  return refresh;
 }

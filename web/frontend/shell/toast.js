@@ -7,17 +7,17 @@ const SHOWN_MS = 6000;
  * @param {string} words
  */
 export function toast(words) {
-  let place = document.getElementById('toasts');
-  if (!place) {
-    place = document.createElement('div');
-    place.id = 'toasts';
-    place.className = 'toasts';
-    place.setAttribute('role', 'status');
-    document.body.append(place);
+  let region = document.getElementById('toasts');
+  if (!region) {
+    region = document.createElement('div');
+    region.id = 'toasts';
+    region.className = 'toasts';
+    region.setAttribute('role', 'status');
+    document.body.append(region);
   }
   const made = document.createElement('p');
   made.className = 'fleet-toast';
   made.textContent = words;
-  place.append(made);
+  region.append(made);
   setTimeout(() => made.remove(), SHOWN_MS);
 }

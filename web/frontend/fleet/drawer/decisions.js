@@ -19,14 +19,14 @@ export const clockTenths = (at) => `${clock(at)}.${Math.floor((at % 1) * 10)}`;
  * @param {DecisionLine[]} decisions
  */
 export function timeSpent(decisions) {
-  const known = decisions.flatMap((each) =>
-    each.ttft_s === null ? [] : [{ queued: each.queued_s, ttft: each.ttft_s }],
+  const known = decisions.flatMap((decision) =>
+    decision.ttft_s === null ? [] : [{ queued: decision.queued_s, ttft: decision.ttft_s }],
   );
   if (!known.length) return null;
-  /** @param {(each: { queued: number, ttft: number }) => number} read */
-  const mean = (read) => known.reduce((sum, each) => sum + read(each), 0) / known.length;
-  const queue = mean((each) => Math.min(each.queued, each.ttft));
-  return { queue, engine: mean((each) => each.ttft) - queue, count: known.length };
+  /** @param {(time: { queued: number, ttft: number }) => number} read */
+  const mean = (read) => known.reduce((sum, time) => sum + read(time), 0) / known.length;
+  const queue = mean((time) => Math.min(time.queued, time.ttft));
+  return { queue, engine: mean((time) => time.ttft) - queue, count: known.length };
 }
 
 /**
@@ -53,13 +53,13 @@ export function decisionStory(explained, nameOf) {
     title: `Sent to ${explained.engine_name || 'no engine'}: ${explained.reason_words}.`,
     why: `${hit}.${beside}${pairWords(explained)}`,
     happened: `${waited} ${outcomeWords(outcome)}`,
-    candidates: decision.candidates.map((each, place) => ({
-      name: nameOf(each.engine_id),
-      chosen: place === 0,
-      hit: whole(each.hit_tokens),
-      wait: duration(each.wait_s),
-      compute: duration(each.compute_s),
-      cost: each.cost.toFixed(2),
+    candidates: decision.candidates.map((candidate, index) => ({
+      name: nameOf(candidate.engine_id),
+      chosen: index === 0,
+      hit: whole(candidate.hit_tokens),
+      wait: duration(candidate.wait_s),
+      compute: duration(candidate.compute_s),
+      cost: candidate.cost.toFixed(2),
     })),
   };
 }
@@ -140,45 +140,45 @@ export class DrawerDecisions {
       failure || (card?.decisions === null ? 'No gateway answers. Recent decisions appear once one does.' : none);
     byId('drawer-decisions').hidden = !decisions.length;
     setText(byId('drawer-decisions-none'), decisions.length && !failure ? '' : words);
-    this.body.replaceChildren(...decisions.slice(0, SHOWN).map((each) => this.#line(each)));
+    this.body.replaceChildren(...decisions.slice(0, SHOWN).map((decision) => this.#line(decision)));
   }
 
-  /** @param {DecisionLine} each */
-  #line(each) {
-    const open = make('button', 'row-button', clockTenths(each.at));
+  /** @param {DecisionLine} decision */
+  #line(decision) {
+    const open = make('button', 'row-button', clockTenths(decision.at));
     open.type = 'button';
-    open.setAttribute('aria-label', `Decision at ${clockTenths(each.at)}: reason`);
+    open.setAttribute('aria-label', `Decision at ${clockTenths(decision.at)}: reason`);
     const ttft = make(
       'td',
       'number',
-      ...(each.ttft_s === null ? [each.outcome === '' ? '…' : '—'] : [duration(each.ttft_s)]),
+      ...(decision.ttft_s === null ? [decision.outcome === '' ? '…' : '—'] : [duration(decision.ttft_s)]),
     );
-    if (each.on_time === false) {
+    if (decision.on_time === false) {
       ttft.prepend(icon('s-lost', 'shape shape-lost'));
       ttft.classList.add('late');
       ttft.title = 'late';
     }
-    const hit = make('td', 'number', whole(each.predicted_tokens));
+    const hit = make('td', 'number', whole(decision.predicted_tokens));
     hit.title =
-      each.cached_tokens === null
+      decision.cached_tokens === null
         ? 'expected; the engine has not reported yet'
-        : `expected; the engine reported ${whole(each.cached_tokens)}`;
-    const reason = make('td', 'reason', each.reason);
-    if (each.queue_reason) {
-      reason.append(make('span', 'sub', each.queue_reason));
-      const overtook = each.overtook ? `; overtook ${count(each.overtook, 'older request')}` : '';
-      reason.title = `Dispatched after ${duration(each.queued_s)} because ${each.queue_words}${overtook}`;
+        : `expected; the engine reported ${whole(decision.cached_tokens)}`;
+    const reason = make('td', 'reason', decision.reason);
+    if (decision.queue_reason) {
+      reason.append(make('span', 'sub', decision.queue_reason));
+      const overtook = decision.overtook ? `; overtook ${count(decision.overtook, 'older request')}` : '';
+      reason.title = `Dispatched after ${duration(decision.queued_s)} because ${decision.queue_words}${overtook}`;
     }
     const line = make(
       'tr',
       '',
       make('td', '', open),
       reason,
-      make('td', 'number', whole(each.prompt_tokens)),
+      make('td', 'number', whole(decision.prompt_tokens)),
       hit,
       ttft,
     );
-    line.addEventListener('click', () => this.view.openDecision(each.decision_id));
+    line.addEventListener('click', () => this.view.openDecision(decision.decision_id));
     return line;
   }
 
@@ -220,12 +220,12 @@ export class DrawerDecisions {
    */
   open(decisionId) {
     if (decisionId === this.asked) return;
-    if (decisionId) this.#tell(decisionId);
+    if (decisionId) this.#explain(decisionId);
     else this.#close();
   }
 
   /** @param {string} decisionId */
-  async #tell(decisionId) {
+  async #explain(decisionId) {
     this.asked = decisionId;
     const link = byId('drawer-story-json', HTMLAnchorElement);
     link.href = `/fleet/decisions/${encodeURIComponent(decisionId)}`;
@@ -262,12 +262,14 @@ export class DrawerDecisions {
     const table = byId('drawer-story-table');
     table.hidden = !story.candidates.length;
     required(table, 'tbody').replaceChildren(
-      ...story.candidates.map((each) => {
+      ...story.candidates.map((candidate) => {
         const line = make(
           'tr',
-          each.chosen ? 'selected' : '',
-          make('td', '', each.name),
-          ...[each.hit, each.wait, each.compute, each.cost].map((words) => make('td', 'number', words)),
+          candidate.chosen ? 'selected' : '',
+          make('td', '', candidate.name),
+          ...[candidate.hit, candidate.wait, candidate.compute, candidate.cost].map((words) =>
+            make('td', 'number', words),
+          ),
         );
         return line;
       }),

@@ -3,7 +3,7 @@
 import { NARROW, ago, clock, duration, percent, setting, short, times, whole } from '../../shell/format.js';
 import { EngineCardFeed } from './engine_card.js';
 import { DrawerDecisions } from './decisions.js';
-import { DrawerVerbs, UNHEARD } from './verbs.js';
+import { DrawerVerbs, UNKNOWN_WORK } from './verbs.js';
 import { byId, findAll, make, sentence, setText, stateShape } from '../../shell/element.js';
 import { median } from '../heatmap/readout.js';
 import { healthWord, showHealth } from './health.js';
@@ -112,7 +112,7 @@ export function engineMeasures(state, row) {
  * @returns {Measure[]}
  */
 export function poolMeasures(state, row) {
-  const peers = state.engines.flatMap((peer, place) => (peer.pool === state.engines[row].pool ? [place] : []));
+  const peers = state.engines.flatMap((peer, index) => (peer.pool === state.engines[row].pool ? [index] : []));
   const tokens = state.nowOf('tokens', row);
   const all = peers.map((peer) => state.nowOf('tokens', peer));
   const middle = median(all);
@@ -220,15 +220,17 @@ export class Drawer {
       `/cache-locality/${encodeURIComponent(pool.id)}?without=${encodeURIComponent(engine.name)}#cache-locality-hits`;
     setText(byId('drawer-pool'), `${pool.name}, policy v${pool.policy_version}`);
     this.#events(engine);
-    this.tellVerbs();
+    this.updateVerbs();
     this.decisions.names = this.#names(state);
   }
 
   /** A verb acts on the present, whatever past the drawer shows: its question has the live figures. */
-  tellVerbs() {
+  updateVerbs() {
     const { state } = this.timeline.live;
     const row = state.engineRow(this.view.engineId);
-    this.verbs.tell(row < 0 ? UNHEARD : { running: state.nowOf('running', row), bound: state.nowOf('bound', row) });
+    this.verbs.update(
+      row < 0 ? UNKNOWN_WORK : { running: state.nowOf('running', row), bound: state.nowOf('bound', row) },
+    );
   }
 
   /**
@@ -238,7 +240,7 @@ export class Drawer {
   #names(state) {
     if (this.namesOf !== state.engines) {
       this.namesOf = state.engines;
-      this.known = new Map(state.engines.map((each) => [each.id, each.name]));
+      this.known = new Map(state.engines.map((engine) => [engine.id, engine.name]));
     }
     return this.known;
   }
@@ -289,8 +291,8 @@ export class Drawer {
         ]),
       );
     }
-    measures.forEach(([name, value, unit, series], place) => {
-      const [title, picture, cell] = findAll(root, ':scope > *').slice(place * 3, place * 3 + 3);
+    measures.forEach(([name, value, unit, series], index) => {
+      const [title, picture, cell] = findAll(root, ':scope > *').slice(index * 3, index * 3 + 3);
       setText(title, name);
       if (series) /** @type {Spark} */ (picture).show(series);
       if (cell.dataset.text === value + unit) return;

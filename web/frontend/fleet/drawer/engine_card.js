@@ -129,13 +129,14 @@ export class EngineCardFeed {
         headers: { Accept: 'application/json' },
       });
       if (engineId !== this.engineId) return;
-      if (answer.status === 404) this.#tell(null, 'This engine is not registered here, or not in a pool you may see.');
+      if (answer.status === 404)
+        this.#report(null, 'This engine is not registered here, or not in a pool you may see.');
       else if (!answer.ok || answer.redirected)
-        this.#tell(null, `The server answered ${answer.redirected ? 'with its login page' : answer.status}.`);
-      else this.#tell(await answer.json(), '');
+        this.#report(null, `The server answered ${answer.redirected ? 'with its login page' : answer.status}.`);
+      else this.#report(await answer.json(), '');
     } catch {
       if (request.signal.aborted) return;
-      this.#tell(this.card, 'The server does not answer; showing the last known state.');
+      this.#report(this.card, 'The server does not answer; showing the last known state.');
     }
     if (engineId === this.engineId && !document.hidden) this.timer = setTimeout(() => this.refresh(), FOLLOW_MS);
   }
@@ -144,7 +145,7 @@ export class EngineCardFeed {
    * @param {EngineCard | null} card
    * @param {string} failure
    */
-  #tell(card, failure) {
+  #report(card, failure) {
     this.card = card;
     this.onCard(card, failure);
   }

@@ -30,7 +30,7 @@ export function verbsFor(desired) {
 /** @typedef {{ running: number, bound: number }} Work requests on an engine; NaN where unknown */
 
 /** The work on an engine without a report. */
-export const UNHEARD = { running: NaN, bound: NaN };
+export const UNKNOWN_WORK = { running: NaN, bound: NaN };
 
 /**
  * What is on the engine, in the drawer's figures, and what a verb makes of it.
@@ -99,7 +99,7 @@ export class DrawerVerbs {
     this.root = byId('drawer-verbs');
     this.dialog = byId('verb-dialog', HTMLDialogElement);
     this.form = byId('verb-form', HTMLFormElement);
-    this.work = UNHEARD;
+    this.work = UNKNOWN_WORK;
     /** @type {EngineCard | null} */
     this.card = null;
     this.asked = '';
@@ -143,11 +143,11 @@ export class DrawerVerbs {
    * Take the drawer's figures; an open question follows them.
    * @param {Work} work
    */
-  tell(work) {
+  update(work) {
     this.work = work;
     if (!this.dialog.open || this.card?.engine_id !== this.asked) return;
-    question(this.#field('state').value, this.card.name, work).effects.forEach((words, place) =>
-      setText(byId('verb-effects').children[place], words),
+    question(this.#field('state').value, this.card.name, work).effects.forEach((words, index) =>
+      setText(byId('verb-effects').children[index], words),
     );
   }
 

@@ -6,8 +6,8 @@
  * Place of the oldest column in which any engine reported; the number of columns when there is none.
  * @param {FleetState} state
  */
-export function firstHeard(state) {
-  for (let place = 0; place < state.columns; place += 1) if (state.heardAt(state.first + place)) return place;
+export function firstSampled(state) {
+  for (let column = 0; column < state.columns; column += 1) if (state.hasSample(state.first + column)) return column;
   return state.columns;
 }
 
@@ -19,11 +19,11 @@ export function gapsOf(state) {
   /** @type {[from: number, to: number][]} */
   const gaps = [];
   let from = null;
-  for (let place = firstHeard(state); place < state.columns; place += 1) {
-    const heard = state.heardAt(state.first + place);
-    if (!heard && from === null) from = place;
-    if (heard && from !== null) {
-      gaps.push([from, place]);
+  for (let column = firstSampled(state); column < state.columns; column += 1) {
+    const sampled = state.hasSample(state.first + column);
+    if (!sampled && from === null) from = column;
+    if (sampled && from !== null) {
+      gaps.push([from, column]);
       from = null;
     }
   }

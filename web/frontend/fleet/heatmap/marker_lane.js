@@ -2,12 +2,12 @@
 
 import { ago, clock } from '../../shell/format.js';
 import { byId, findAll, icon, make } from '../../shell/element.js';
-import { CAPSULE, placeMarkers } from '../../charts/time_axis.js';
-import { firstHeard } from './gaps.js';
+import { CAPSULE, arrangeMarkers } from '../../charts/time_axis.js';
+import { firstSampled } from './gaps.js';
 /** @import { Capsule } from '../../charts/time_axis.js' */
 /** @import { FleetState } from '../../live/fleet_state.js' */
 /** @import { Annotation } from '../../live/frame_types.js' */
-/** @import { Told, View } from '../view.js' */
+/** @import { Readout, View } from '../view.js' */
 
 /** @type {Record<string, string>} */
 const ICONS = {
@@ -58,8 +58,8 @@ export class MarkerLane {
     /** @type {Map<string, HTMLElement>} */
     this.capsules = new Map();
     this.key = '';
-    /** @type {Told | null} */
-    this.told = null;
+    /** @type {Readout | null} */
+    this.readout = null;
     new ResizeObserver(([entry]) => {
       this.width = entry.contentRect.width;
       this.update();
@@ -73,15 +73,15 @@ export class MarkerLane {
     const ids = pools.map((pool) => state.pools[pool].id);
     return state.markers
       .filter((marker) => ids.includes(marker.pool_id))
-      .map((marker) => ({ ...marker, place: Math.floor(marker.at / state.columnS) - state.first }))
-      .filter((marker) => marker.place >= 0 && marker.place < state.columns);
+      .map((marker) => ({ ...marker, column: Math.floor(marker.at / state.columnS) - state.first }))
+      .filter((marker) => marker.column >= 0 && marker.column < state.columns);
   }
 
   update() {
     const { state } = this.view;
     if (!state || state.index === null || !this.width) return;
-    const placed = placeMarkers(
-      this.markers.map((marker) => ({ ...marker, x: ((marker.place + 0.5) * this.width) / state.columns })),
+    const placed = arrangeMarkers(
+      this.markers.map((marker) => ({ ...marker, x: ((marker.column + 0.5) * this.width) / state.columns })),
     );
     const key = JSON.stringify([
       this.width,
@@ -103,20 +103,21 @@ export class MarkerLane {
     const wanted = [...this.#beginning(), ...shown];
     for (const child of findAll(this.root, ':scope > *')) if (!wanted.includes(child)) child.remove();
     wanted.forEach(
-      (child, place) =>
-        this.root.children[place] !== child && this.root.insertBefore(child, this.root.children[place] ?? null),
+      (child, index) =>
+        this.root.children[index] !== child && this.root.insertBefore(child, this.root.children[index] ?? null),
     );
-    if (this.told && this.view.told === this.told && !this.root.querySelector(':hover, :focus')) this.view.told = null;
+    if (this.readout && this.view.readout === this.readout && !this.root.querySelector(':hover, :focus'))
+      this.view.readout = null;
   }
 
   /** Say since when there is data while the window is not full: empty is not idle. */
   #beginning() {
     const { state } = this.view;
-    const place = firstHeard(state);
-    const x = (place * this.width) / state.columns;
+    const column = firstSampled(state);
+    const x = (column * this.width) / state.columns;
     if (x < NOTE_ROOM) return [];
-    if (place === state.columns) return [];
-    const note = make('span', 'lane-note', `recorded since ${clock(state.timeOf(state.first + place))}`);
+    if (column === state.columns) return [];
+    const note = make('span', 'lane-note', `recorded since ${clock(state.timeOf(state.first + column))}`);
     note.style.right = `${Math.round(this.width - x + CAPSULE)}px`;
     return [note];
   }
@@ -135,7 +136,7 @@ export class MarkerLane {
     capsule.type = 'button';
     const words = markers.map((marker) => `${clock(marker.at)} ${marker.text}`).join('\n');
     capsule.setAttribute('aria-label', wordy ? `${label}: ${words}` : words);
-    this.#tell(capsule, markers);
+    this.#followPointer(capsule, markers);
     const about = markers.findLast((marker) => marker.engine_id);
     if (about) capsule.addEventListener('click', () => this.view.openEngine(about.engine_id));
     return capsule;
@@ -146,15 +147,15 @@ export class MarkerLane {
    * @param {HTMLElement} capsule
    * @param {Annotation[]} markers
    */
-  #tell(capsule, markers) {
-    /** @param {Told | null} told */
-    const tell = (told) => {
-      this.told = told;
-      this.view.told = told;
+  #followPointer(capsule, markers) {
+    /** @param {Readout | null} readout */
+    const show = (readout) => {
+      this.readout = readout;
+      this.view.readout = readout;
       this.view.changed('cursor');
     };
-    const told = () => markersParts(this.view.state, markers);
-    for (const kind of ['pointerenter', 'focus']) capsule.addEventListener(kind, () => tell(told));
-    for (const kind of ['pointerleave', 'blur']) capsule.addEventListener(kind, () => this.view.told && tell(null));
+    const readout = () => markersParts(this.view.state, markers);
+    for (const kind of ['pointerenter', 'focus']) capsule.addEventListener(kind, () => show(readout));
+    for (const kind of ['pointerleave', 'blur']) capsule.addEventListener(kind, () => this.view.readout && show(null));
   }
 }

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { placeMarkers } from '../../charts/time_axis.js';
+import { arrangeMarkers } from '../../charts/time_axis.js';
 import { capsuleKind, markersParts } from './marker_lane.js';
 
 test('markers with room keep their words', () => {
-  const placed = placeMarkers([
+  const placed = arrangeMarkers([
     { x: 100, label: 'e-17' },
     { x: 300, label: 'e-23' },
   ]);
@@ -18,7 +18,7 @@ test('markers with room keep their words', () => {
 });
 
 test('crowding drops the words of the earlier marker', () => {
-  const placed = placeMarkers([
+  const placed = arrangeMarkers([
     { x: 100, label: 'v42 live' },
     { x: 130, label: 'e-23' },
   ]);
@@ -29,7 +29,7 @@ test('crowding drops the words of the earlier marker', () => {
 });
 
 test('markers of one moment become a stack', () => {
-  const placed = placeMarkers([
+  const placed = arrangeMarkers([
     { x: 100, label: 'a' },
     { x: 105, label: 'b' },
     { x: 122, label: 'c' },

@@ -123,13 +123,13 @@ export function labelWidth(engineNames, poolNames) {
  * @param {Layout} layout
  * @param {RowGroup[]} plan
  * @param {number} pool
- * @param {number} place
+ * @param {number} index
  */
-export function rowTop(layout, plan, pool, place) {
+export function rowTop(layout, plan, pool, index) {
   let top = 0;
   for (const group of plan) {
     top += layout.strip + 2 * layout.gap;
-    if (group.pool === pool) return top + place * layout.pitch;
+    if (group.pool === pool) return top + index * layout.pitch;
     top += group.rows.length * layout.pitch;
   }
   return top;

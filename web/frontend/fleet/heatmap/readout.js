@@ -46,7 +46,7 @@ function bandParts(state, { row, index }) {
 export function cellParts(state, { row, index }) {
   const engine = state.engines[row];
   if (!engine) return bandParts(state, { row, index });
-  const peers = state.engines.flatMap((peer, place) => (peer.pool === engine.pool ? [place] : []));
+  const peers = state.engines.flatMap((peer, peerRow) => (peer.pool === engine.pool ? [peerRow] : []));
   const tokens = state.engineAt('tokens', row, index);
   const middle = median(peers.map((peer) => state.engineAt('tokens', peer, index)));
   const compared = middle > 0 && !Number.isNaN(tokens) ? `, ${times(tokens / middle)}` : '';
@@ -92,7 +92,7 @@ export function meanSeconds(state, row) {
 export function fleetParts(state, rows, past = false) {
   const tokens = rows.map((row) => state.nowOf('tokens', row));
   const means = rows.map((row) => meanSeconds(state, row));
-  const busiest = rows.reduce((best, row, place) => (means[place] > best.mean ? { row, mean: means[place] } : best), {
+  const busiest = rows.reduce((best, row, index) => (means[index] > best.mean ? { row, mean: means[index] } : best), {
     row: rows[0],
     mean: 0,
   });
@@ -118,13 +118,13 @@ export function updateReadout(view) {
   const rows = view.scopeRows.filter((row) => state.engines[row].state !== 'removed');
   const line = byId('readout');
   if (state.index === null || !rows.length) return;
-  const told = view.told?.();
-  const parts = told ?? (cell ? cellParts(state, cell) : fleetParts(state, rows, view.stands));
+  const pointed = view.readout?.();
+  const parts = pointed ?? (cell ? cellParts(state, cell) : fleetParts(state, rows, view.fixed));
   const text = JSON.stringify(parts);
   if (line.dataset.text === text) return;
   line.dataset.text = text;
   // A screen reader reads the cursor, not the fleet twice a second.
-  const byKeyboard = told ? view.told?.live : cell && !view.hover;
+  const byKeyboard = pointed ? view.readout?.live : cell && !view.hover;
   line.setAttribute('aria-live', byKeyboard ? 'polite' : 'off');
   const [[name, moment], ...rest] = parts;
   line.replaceChildren(

@@ -60,17 +60,17 @@ export function isFolded(poolId, total, folds) {
 export function rowPlan(state, { poolId = '', sort = SORTS[0], folds = new Set(), engineId = '' }) {
   /** @param {{ id: string }} pool */
   const members = (pool) => state.engines.flatMap((engine, row) => (engine.pool === pool.id ? [row] : []));
-  const shown = state.pools.map((pool, place) => ({ pool, place })).filter(({ pool }) => !poolId || pool.id === poolId);
+  const shown = state.pools.map((pool, row) => ({ pool, row })).filter(({ pool }) => !poolId || pool.id === poolId);
   /** @param {number} row */
   const there = (row) => state.engines[row].state !== 'removed';
   const total = shown.reduce((sum, { pool }) => sum + members(pool).filter(there).length, 0);
-  return shown.map(({ pool, place }) => {
+  return shown.map(({ pool, row }) => {
     const engines = members(pool);
     const folded = isFolded(pool.id, total, folds);
     const rows = folded
-      ? foldedRows(state, place, engines, folds, engineId)
+      ? foldedRows(state, row, engines, folds, engineId)
       : sorted(state, engines, sort).slice(0, POOL_ENGINES);
-    return { pool: place, rows, total: engines.filter(there).length, folded, foldable: total > FOLD_ABOVE };
+    return { pool: row, rows, total: engines.filter(there).length, folded, foldable: total > FOLD_ABOVE };
   });
 }
 

@@ -75,7 +75,7 @@ test('an opened band lists the engines nearest to it', () => {
 });
 
 test('the engines about a share are found also at the ends', () => {
-  const ranked = Array.from({ length: 100 }, (_, place) => place);
+  const ranked = Array.from({ length: 100 }, (_, index) => index);
   assert.deepEqual(nearest(ranked, 1, 3), [0, 1, 2]);
   assert.deepEqual(nearest(ranked, 0, 3), [97, 98, 99]);
   assert.deepEqual(nearest(ranked, 0.5, 2), [49, 50]);

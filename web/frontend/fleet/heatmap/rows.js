@@ -92,7 +92,7 @@ export class Rows {
         unbound,
         state.pools[pool].observes ? 'observe-only' : `${Number.isNaN(waiting) ? '—' : whole(waiting)} unbound`,
       );
-      rows.forEach((row, place) => this.#row(row, names[place], values[place]));
+      rows.forEach((row, index) => this.#row(row, names[index], values[index]));
       const summary = this.#summary(pool, rows);
       if (heat.getAttribute('aria-label') !== summary) heat.setAttribute('aria-label', summary);
     });
@@ -220,7 +220,7 @@ export class Rows {
     const { view } = this;
     /** @param {PointerEvent | MouseEvent} event */
     const cellAt = (event) => {
-      const place = Math.min(
+      const index = Math.min(
         rows.length - 1,
         Math.max(0, Math.floor((event.offsetY / heat.clientHeight) * rows.length)),
       );
@@ -228,7 +228,7 @@ export class Rows {
         view.state.columns - 1,
         Math.max(0, Math.floor((event.offsetX / heat.clientWidth) * view.state.columns)),
       );
-      return view.cellOf(rows[place], view.state.first + column);
+      return view.cellOf(rows[index], view.state.first + column);
     };
     heat.addEventListener('pointermove', (event) => view.state.index !== null && view.setHover(cellAt(event)));
     heat.addEventListener('pointerleave', () => view.setHover(null));

@@ -73,8 +73,8 @@ function byName(read) {
 export function queueSeries(state, pools) {
   return byName((name) => {
     const series = new Float32Array(state.columns);
-    for (let place = 0; place < state.columns; place += 1) {
-      series[place] = sum(pools, (pool) => state.poolAt(SUMS[name], pool, state.first + place));
+    for (let column = 0; column < state.columns; column += 1) {
+      series[column] = sum(pools, (pool) => state.poolAt(SUMS[name], pool, state.first + column));
     }
     return series;
   });
@@ -165,5 +165,5 @@ export function scaleTop(least, ...series) {
  * @param {Float32Array} upper
  */
 export function stacked(lower, upper) {
-  return lower.map((value, place) => (Number.isNaN(value) ? upper[place] : value + (upper[place] || 0)));
+  return lower.map((value, column) => (Number.isNaN(value) ? upper[column] : value + (upper[column] || 0)));
 }

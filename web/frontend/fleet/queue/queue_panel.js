@@ -5,7 +5,7 @@ import { perSecond, queueFigures, queueParts, queueSeries, rejectionText, scaleT
 import { palette } from '../../charts/palette.js';
 import { byId, make, required, setText } from '../../shell/element.js';
 /** @import { Rates } from '../../charts/rates.js' */
-/** @import { Told, View } from '../view.js' */
+/** @import { Readout, View } from '../view.js' */
 /** @import { QueueFigures, QueueSeries } from './queue_figures.js' */
 
 const QUEUE = '--term-queue';
@@ -76,8 +76,8 @@ const ROWS = {
  * @param {Record<QueueSeries, Float32Array>} series
  */
 export function rowTop({ bars, lines, least }, series) {
-  const standing = bars.map(({ name }) => series[name]);
-  const together = standing.length ? [standing.reduce(stacked)] : [];
+  const stacks = bars.map(({ name }) => series[name]);
+  const together = stacks.length ? [stacks.reduce(stacked)] : [];
   return scaleTop(least, ...together, ...lines.map(({ name }) => series[name]));
 }
 
@@ -101,12 +101,12 @@ export class QueuePanel {
     this.view = view;
     this.folded = false;
     this.key = '';
-    /** @type {Told | null} What this panel shows in the readout. */
-    this.told = null;
+    /** @type {Readout | null} What this panel shows in the readout. */
+    this.readout = null;
     this.rows = Object.entries(ROWS).map(([name, plan]) => this.#row(name, plan));
     byId('queue-legend').replaceChildren(
       ...Object.values(ROWS).flatMap(({ bars, lines }) =>
-        [...bars, ...lines].map((each) => make('span', '', key(each), each.words)),
+        [...bars, ...lines].map((series) => make('span', '', key(series), series.words)),
       ),
     );
     byId('queue-fold').addEventListener('click', () => view.setQueue(this.folded ? 'open' : 'folded'));
@@ -133,7 +133,7 @@ export class QueuePanel {
       return;
     }
     for (const { plan, values } of this.rows) {
-      for (const { name, cell } of values) setText(cell, plan.figure(now[name]));
+      for (const { series, cell } of values) setText(cell, plan.figure(now[series.name]));
     }
     const why = rejectionText(now.codes);
     byId('queue-rejected').title = why ? `Rejected: ${why}` : '';
@@ -171,11 +171,11 @@ export class QueuePanel {
   #row(name, plan) {
     const root = byId(`queue-${name}`);
     const picture = /** @type {Rates} */ (required(root, 'hw-rates'));
-    const values = [...plan.bars, ...plan.lines].map((each) => ({ name: each.name, cell: make('b'), each }));
+    const values = [...plan.bars, ...plan.lines].map((series) => ({ series, cell: make('b') }));
     required(root, '.line-values').replaceChildren(
-      ...values.map(({ cell, each }) => {
-        const line = make('span', 'line-value', key(each), make('span', 'hidden', each.words), cell);
-        line.title = each.words;
+      ...values.map(({ cell, series }) => {
+        const line = make('span', 'line-value', key(series), make('span', 'hidden', series.words), cell);
+        line.title = series.words;
         return line;
       }),
     );
@@ -193,29 +193,29 @@ export class QueuePanel {
      * @param {number | null} moment
      * @param {boolean} live
      */
-    const tell = (moment, live) => {
-      const told = Object.assign(() => this.#told(), { live });
+    const show = (moment, live) => {
+      const readout = Object.assign(() => this.#momentParts(), { live });
       view.moment = moment;
-      view.told = told;
-      this.told = told;
+      view.readout = readout;
+      this.readout = readout;
       view.changed('cursor');
     };
     const end = () => {
-      if (view.told === this.told) view.told = null;
+      if (view.readout === this.readout) view.readout = null;
       view.moment = null;
       view.changed('cursor');
     };
     picture.addEventListener('pointermove', (event) => {
-      const place = Math.floor((event.offsetX / picture.clientWidth) * view.state.columns);
+      const column = Math.floor((event.offsetX / picture.clientWidth) * view.state.columns);
       if (view.state.index !== null)
-        tell(view.state.first + Math.min(view.state.columns - 1, Math.max(0, place)), false);
+        show(view.state.first + Math.min(view.state.columns - 1, Math.max(0, column)), false);
     });
     picture.addEventListener('pointerleave', end);
-    picture.addEventListener('focus', () => tell(null, true));
+    picture.addEventListener('focus', () => show(null, true));
     picture.addEventListener('blur', end);
   }
 
-  #told() {
+  #momentParts() {
     const { state, pools, focus, moment, cell } = this.view;
     const index = Math.min(state.last, Math.max(state.first, moment ?? cell?.index ?? state.last));
     return [['Queue', clock(state.timeOf(index))], ...queueParts(state, pools, focus, index)];
@@ -235,9 +235,9 @@ export function foldedWords({ bound, unbound, rejected, codes }) {
 
 /**
  * The mark of a series in a legend: a block for bars, a line for lines.
- * @param {BarPlan | LinePlan} each
+ * @param {BarPlan | LinePlan} series
  */
-function key(each) {
-  const { name } = each;
-  return make('i', 'dash' in each ? `queue-key queue-line-${name}` : `queue-key queue-bar-${name}`);
+function key(series) {
+  const { name } = series;
+  return make('i', 'dash' in series ? `queue-key queue-line-${name}` : `queue-key queue-bar-${name}`);
 }

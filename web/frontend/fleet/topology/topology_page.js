@@ -39,10 +39,10 @@ class LiveView {
     } catch {
       this.lostAt ||= performance.now();
     }
-    this.#tell();
+    this.#showConnection();
   }
 
-  #tell() {
+  #showConnection() {
     const words = this.lostAt ? `Reconnecting, ${Math.round((performance.now() - this.lostAt) / 1000)}\u202fs` : 'Live';
     setText(byId('live-words'), words);
     byId('topology').classList.toggle('lost', Boolean(this.lostAt));

@@ -39,13 +39,13 @@ export async function visit(address, { push = true, only = '' } = {}) {
     if (push) location.assign(address);
     return false;
   }
-  const places = ['.topology-body', '.drawer'].map((name) => find(document, name)?.scrollTop ?? 0);
+  const scrolled = ['.topology-body', '.drawer'].map((name) => find(document, name)?.scrollTop ?? 0);
   // A drawer that only changes its content does not slide in again.
   if (document.querySelector('.drawer')) next.classList.add('still');
   old.replaceWith(document.adoptNode(next));
-  required(document, '.topology-body').scrollTop = places[0];
+  required(document, '.topology-body').scrollTop = scrolled[0];
   const drawer = document.querySelector('.drawer');
-  if (drawer && !push) drawer.scrollTop = places[1];
+  if (drawer && !push) drawer.scrollTop = scrolled[1];
   if (push) history.pushState(null, '', address);
   document.title = fetched.title;
   return true;

@@ -38,7 +38,7 @@ export function showVerdict(answer) {
   clearErrors();
   for (const item of findAll(document, '#error-summary li')) {
     const { path = '', message = '' } = item.dataset;
-    const setting = settings().find((each) => each.dataset.path === path);
+    const setting = settings().find((candidate) => candidate.dataset.path === path);
     if (!setting) continue;
     setting.classList.add('wrong');
     controlOf(setting).setAttribute('aria-invalid', 'true');

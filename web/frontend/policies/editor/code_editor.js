@@ -1,7 +1,7 @@
 /* A text area with line numbers; errors mark their line. */
 
 import { byId, findAll, make, setText } from '../../shell/element.js';
-/** @import { JsonError } from './json_places.js' */
+/** @import { JsonError } from './json_spans.js' */
 
 /**
  * Keep the gutter beside the text; returns {markError} for the line that cannot be read.

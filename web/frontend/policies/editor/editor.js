@@ -5,7 +5,7 @@ import { fetchCheck, forgetVerdict, showDiff, showVerdict } from './check.js';
 import { startCodeEditor } from './code_editor.js';
 import { pieceOfText } from './field_values.js';
 import { pieceOf, withoutValue, withValue } from './json_edits.js';
-import { readPlaces } from './json_places.js';
+import { readSpans } from './json_spans.js';
 import { dropText, keepText, keptText, markSubmitted, settleSubmitted } from './kept_text.js';
 import {
   chooseRule,
@@ -77,7 +77,7 @@ export function startEditor(page) {
     }, REST_MS);
   };
   const fromJson = () => {
-    const { value, error } = readPlaces(area.value);
+    const { value, error } = readSpans(area.value);
     code.markError(error);
     if (!error) fillFrom(value);
     edited();
@@ -85,7 +85,7 @@ export function startEditor(page) {
   /** @param {HTMLElement} setting */
   const fromForm = (setting) => {
     area.value = textWith(area.value, setting);
-    code.markError(readPlaces(area.value).error);
+    code.markError(readSpans(area.value).error);
     edited();
   };
   /** @param {boolean} asked */
@@ -226,9 +226,9 @@ function step(by) {
   const inDiff = !byId('diff-pane').hidden;
   const stops = inDiff
     ? findAll(document, '#diff .diff-line.added, #diff .diff-line.removed')
-    : settings().filter((each) => each.matches('.changed'));
+    : settings().filter((setting) => setting.matches('.changed'));
   if (!stops.length) return;
-  const now = stops.findIndex((each) => each.classList.contains('stop'));
+  const now = stops.findIndex((stop) => stop.classList.contains('stop'));
   const next = stops[now < 0 && by < 0 ? stops.length - 1 : (now + by + stops.length) % stops.length];
   stops[now]?.classList.remove('stop');
   next.classList.add('stop');

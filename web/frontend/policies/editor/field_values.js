@@ -44,10 +44,10 @@ export function sameText(text, live, kind) {
  * @param {string} path
  */
 export function valueAt(value, path) {
-  let found = value;
+  let current = value;
   for (const name of path.split('.')) {
-    if (found === null || typeof found !== 'object' || !Object.hasOwn(found, name)) return undefined;
-    found = /** @type {Record<string, unknown>} */ (found)[name];
+    if (current === null || typeof current !== 'object' || !Object.hasOwn(current, name)) return undefined;
+    current = /** @type {Record<string, unknown>} */ (current)[name];
   }
-  return found;
+  return current;
 }

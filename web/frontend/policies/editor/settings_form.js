@@ -6,7 +6,7 @@ import { ON, pieceOfText, sameText, textOfValue, valueAt } from './field_values.
 
 /** Every setting active: those of rules that are not chosen are out of it. */
 export function settings() {
-  return findAll(document, '#settings .setting').filter((each) => !each.closest('.rule[hidden]'));
+  return findAll(document, '#settings .setting').filter((setting) => !setting.closest('.rule[hidden]'));
 }
 
 /**
@@ -63,9 +63,10 @@ export function fillFrom(value) {
   for (const setting of settings()) {
     if (setting.dataset.kind === 'choice') continue;
     const { path = '', kind = '' } = setting.dataset;
-    const found = valueAt(value, path);
+    const stored = valueAt(value, path);
     // A switch cannot be empty, so it shows the default that applies where the JSON says nothing.
-    const text = found === undefined && kind === 'switch' ? (setting.dataset.default ?? '') : textOfValue(found, kind);
+    const text =
+      stored === undefined && kind === 'switch' ? (setting.dataset.default ?? '') : textOfValue(stored, kind);
     // A control that already means this keeps its own spelling: no 5.0 turns into 5 under the cursor.
     if (!sameText(textOf(setting), text, kind)) setControl(setting, text);
   }

@@ -39,14 +39,14 @@ export async function followReach(banner, address) {
  * Check every few seconds, while the page is in view, whether another version went live; `told` gets the state once.
  * @param {string} address
  * @param {string} live
- * @param {(state: { live: number, author: string, ago: string }) => void} told
+ * @param {(state: { live: number, author: string, ago: string }) => void} onChange
  */
-export function watchLive(address, live, told) {
+export function watchLive(address, live, onChange) {
   const timer = setInterval(async () => {
     if (document.hidden) return;
     const state = await ask(address).catch(() => null);
     if (!state || String(state.live ?? '') === live) return;
     clearInterval(timer);
-    told(state);
+    onChange(state);
   }, WATCH_MS);
 }
