@@ -1,16 +1,16 @@
-/* Points over time: what a series is worth at a moment, and which stretches of it are known. */
+/* Series of points: the value at a moment, and the stretches of known values. */
 
 /** @typedef {[at: number, value: number | null][]} Points oldest first, unix seconds */
 
 /**
  * @typedef {object} Series
  * @property {Points} points
- * @property {number} hold seconds that a point speaks for at most; after that nothing is known until the next one
+ * @property {number} hold seconds for which a point is valid; later values are unknown until the next point
  * @property {string} kind 'step' or 'line'
  */
 
 /**
- * What a series is worth at a moment, NaN where nothing is known.
+ * Return the value of a series at a moment, NaN for unknown.
  * @param {{ points: Points, hold: number }} series
  * @param {number} at
  */
@@ -27,7 +27,7 @@ export function valueAt({ points, hold }, at) {
 }
 
 /**
- * Stretches of neighbouring known points; the last point of a step lasts until the next or its hold.
+ * Return the stretches of adjacent known points; the last point of a step lasts until the next or its hold.
  * @param {Series} series
  * @param {number} from
  * @param {number} to
@@ -38,7 +38,7 @@ export function stretches({ points, hold, kind }, from, to) {
   /** @type {[x: number, y: number][] | null} */
   let open = null;
   for (const [index, [x, y]] of points.entries()) {
-    // A line goes on to the first point beyond the end, which the picture cuts off.
+    // A line continues to the first point beyond the end; the canvas clips it.
     if (y === null || (x > to && !(kind === 'line' && open && points[index - 1][0] <= to))) {
       open = null;
       continue;
@@ -61,7 +61,7 @@ export function stretches({ points, hold, kind }, from, to) {
 }
 
 /**
- * The highest known value within [from, to]; `least` where none is higher.
+ * Return the highest known value within [from, to], at least `least`.
  * @param {{ points: Points }[]} series
  * @param {number} from
  * @param {number} to
@@ -77,7 +77,7 @@ export function highest(series, from, to, least) {
 const TOPS = [1, 2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 50, 64, 80, 100];
 
 /**
- * The next round number from which a scale reads well.
+ * Return the next round number for the top of a scale.
  * @param {number} value
  */
 export function roundTop(value) {

@@ -1,4 +1,4 @@
-/* <hw-steps>: step lines and lines over one stretch of time, with grid, target, band, marks and a crosshair. */
+/* <hw-steps>: step lines and lines over one time range, with grid, target, band, marks and a crosshair. */
 
 import { Picture } from '../charts/picture.js';
 import { palette } from '../charts/palette.js';
@@ -82,7 +82,7 @@ export class Steps extends Picture {
   }
 
   /**
-   * Tint what lies between a series and the target wherever it is below.
+   * Tint the area between a series and the target where the series is below it.
    * @param {ChartRow} row
    * @param {ChartSeries} series
    */

@@ -1,4 +1,4 @@
-/* The charts of a pool: fetched again while they reach until now, on one time axis with one cursor. */
+/* The charts of a pool on one time axis with one cursor; refetched while the range ends now. */
 
 import { ago, clock, count, dayClock } from '../shell/format.js';
 import { byId, find, findAll, icon, isWithin, make, setText } from '../shell/element.js';
@@ -51,7 +51,7 @@ export class Timeline {
     this.lane = make('div', 'chart-lane');
     this.axis = make('div', 'chart-axis');
     onPaletteChange(() => this.#draw());
-    // The theme's button lives in another bundle, whose palette is its own.
+    // The theme button is in another bundle with its own palette.
     new MutationObserver(paletteChanged).observe(document.documentElement, { attributeFilter: ['data-theme'] });
     for (const query of ['(prefers-color-scheme: light)', '(prefers-contrast: more)', '(forced-colors: active)'])
       matchMedia(query).addEventListener('change', paletteChanged);
@@ -62,7 +62,7 @@ export class Timeline {
   }
 
   /**
-   * Show another range; the address keeps it.
+   * Show another range and store it in the address.
    * @param {string} range
    */
   setRange(range) {
@@ -77,7 +77,7 @@ export class Timeline {
   }
 
   /**
-   * Links of the page and its news keep the range.
+   * Put the range into the links of the page.
    * @param {string} range
    */
   #keep(range) {
@@ -117,7 +117,7 @@ export class Timeline {
   }
 
   /**
-   * Put the cursor on a moment, null for none.
+   * Set the cursor to a moment; null removes it.
    * @param {number | null} at
    */
   setCursor(at) {
@@ -232,7 +232,7 @@ export class Timeline {
     button.type = 'button';
     button.dataset.at = String(first.at);
     button.style.left = `${x}px`;
-    // The name begins with what is written on it, so that people can say what they see.
+    // The accessible name begins with the visible label (WCAG 2.5.3).
     const text = markers
       .map((mark) => `${clock(mark.at)} ${mark.text}`)
       .slice(0, 4)
@@ -260,7 +260,7 @@ export class Timeline {
     this.setCursor(share < 0 || share > 1 ? null : data.from_s + share * (data.to_s - data.from_s));
   }
 
-  /** The line above the pictures: the plan under the cursor, or the moment. */
+  /** Write the line above the charts: the plan under the cursor, or the moment. */
   #writeReadout() {
     const readout = byId('chart-readout');
     if (this.failure) {
@@ -284,8 +284,8 @@ export class Timeline {
           'span',
           '',
           this.data.marks.length
-            ? `${count(this.data.marks.length, 'mark')} for plans and changes by hand; point at one to read why`
-            : 'No plan changed anything in this time.',
+            ? `${count(this.data.marks.length, 'mark')} of plans and manual changes; hover over one for its reason`
+            : 'No plans or manual changes in this range.',
         ),
       );
     readout.replaceChildren(...when, ...notes);

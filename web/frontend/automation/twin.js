@@ -1,4 +1,4 @@
-/* The charts as a table: one row per column of time, newest first, with what was planned in it. */
+/* The charts as a table: one row per time column, newest first, with its plans. */
 
 import { clock, dayClock } from '../shell/format.js';
 import { make } from '../shell/element.js';
@@ -8,7 +8,7 @@ import { valueAt } from './series.js';
 const MOST_ROWS = 240;
 
 /**
- * Moments for which the table has rows, newest first.
+ * Return the moments of the table rows, newest first.
  * @param {ChartData} data
  */
 export function moments({ from_s: from, to_s: to, column_s: step }) {

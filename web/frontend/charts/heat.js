@@ -109,7 +109,7 @@ export class Heat extends Picture {
   }
 
   /**
-   * Bars on a ground line: the tallest of a few columns each, in the colour of their height.
+   * Draw bars: each is the peak of a few columns, coloured by its height.
    * @param {number} row
    * @param {number} top
    * @param {number} bottom

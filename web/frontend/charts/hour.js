@@ -1,4 +1,4 @@
-/* <hw-hour>: a longer stretch in coarse columns, with a frame round what is shown above, to be dragged. */
+/* <hw-hour>: a longer range in coarse columns, with a draggable frame around the range shown above. */
 
 import { FleetState } from '../live/fleet_state.js';
 import { heatPosition } from './log_scale.js';
@@ -6,7 +6,7 @@ import { palette } from './palette.js';
 import { Picture, columnEdge } from './picture.js';
 
 /**
- * [left, right] edge of the stretch shown, in strip columns from the left (fractions, not clipped).
+ * [left, right] edge of the range shown, in strip columns from the left (fractions, not clipped).
  * @param {FleetState} state
  */
 export function windowColumns(state) {
@@ -36,7 +36,7 @@ export class Hour extends Picture {
   }
 
   /**
-   * Show the frame elsewhere while it is dragged: unix seconds of its right edge, null when it is let go.
+   * Move the frame while it is dragged: unix seconds of its right edge, null when released.
    * @param {number | null} end
    */
   drag(end) {

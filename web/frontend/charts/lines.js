@@ -11,7 +11,7 @@ const sizes = new ResizeObserver((entries) => {
 });
 
 /**
- * Place, in fractions of a column, where the series crosses the target beside `place`; `by` −1 looks left, 1 right.
+ * Return the fractional column at which the series crosses the target next to `index`; `by` −1 searches left, 1 right.
  * @param {number[]} values
  * @param {number} target
  * @param {number} index
@@ -31,7 +31,7 @@ export function crossing(values, target, index, by) {
  * @property {[low: number, high: number]} range
  * @property {number[]} grid
  * @property {number | null} target the area of the focused series beyond it is tinted
- * @property {boolean} above whether beyond is over the target
+ * @property {boolean} above true if "beyond" means over the target
  * @property {[from: number, to: number]} span
  */
 

@@ -1,11 +1,11 @@
-/* <hw-overlay>: what lies over all pictures of the shared time axis: gaps, marker lines, crosshair, cell cursor. */
+/* <hw-overlay>: drawn over all charts of the shared time axis: gaps, marker lines, crosshair, cell cursor. */
 
 import { palette } from './palette.js';
 import { hatchPattern } from './hatch.js';
 import { Picture, columnEdge } from './picture.js';
 
 /**
- * Places are columns, tops and heights CSS pixels.
+ * Tops and heights are CSS pixels.
  * @typedef {object} Scene
  * @property {number} columns
  * @property {[from: number, to: number][]} gaps
@@ -38,7 +38,7 @@ export class Overlay extends Picture {
   }
 
   /**
-   * Time in which the program did not run, or this view was lost: hairlines over everything, and nothing under them.
+   * Draw a gap: time in which Headway did not run or this view was disconnected.
    * @param {number} from
    * @param {number} to
    */

@@ -1,4 +1,4 @@
-/* The tokens as canvas code needs them: read once per theme change. */
+/* The colour tokens for canvas code, read once per theme change. */
 
 const HEAT_STEPS = 9;
 const TABLE = 256;
@@ -14,7 +14,7 @@ let current = null;
 /** @type {Set<() => void>} */
 const listeners = new Set();
 
-/** The palette of the theme active: colour(name) and `heat`, 256 RGB triples from low to high. */
+/** The palette of the active theme: colour(name) and `heat`, 256 RGB triples from low to high. */
 export function palette() {
   current ??= readPalette();
   return current;

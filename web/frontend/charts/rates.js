@@ -1,4 +1,4 @@
-/* <hw-rates>: a few series over the columns of the shared time axis: bars that stand on each other, and lines. */
+/* <hw-rates>: a few series over the columns of the shared time axis: stacked bars, and lines. */
 
 import { palette } from './palette.js';
 import { Picture, columnEdge } from './picture.js';

@@ -14,7 +14,7 @@ const LETTER = 6.3;
 const PADDING = 7;
 
 /**
- * Round moments, as [label, percent from the left]; those too near an end are left out.
+ * Return round moments as [label, percent from the left], without those too near an end.
  * @param {number} from unix seconds
  * @param {number} span seconds
  * @param {number} most percent
@@ -39,13 +39,13 @@ const wordyWidth = (label) => CAPSULE + label.length * LETTER + PADDING;
 
 /**
  * @template {Placeable} M
- * @typedef {{ x: number, label: string, wordy: boolean, markers: M[] }} Capsule markers that stand for one another
+ * @typedef {{ x: number, label: string, wordy: boolean, markers: M[] }} Capsule stacked markers
  */
 
 /** @typedef {{ x: number, label: string }} Placeable x in CSS pixels */
 
 /**
- * Place markers, ascending in x, without overlap: crowding drops words first, then stacks.
+ * Arrange markers, ascending in x, without overlap: crowding drops labels first, then stacks markers.
  * @template {Placeable} M
  * @param {M[]} markers
  * @returns {Capsule<M>[]}

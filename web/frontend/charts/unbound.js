@@ -1,4 +1,4 @@
-/* <hw-unbound>: queued requests of one pool that wait at the gateway for no engine yet, a bar per column. */
+/* <hw-unbound>: queued requests of one pool that have no engine yet, a bar per column. */
 
 import { FleetState } from '../live/fleet_state.js';
 import { palette } from './palette.js';

@@ -1,4 +1,4 @@
-/* Search over engines in the top bar: `/` goes there, arrows choose, Enter opens the drawer. */
+/* Search over engines in the top bar: `/` focuses it, arrows select, Enter opens the drawer. */
 
 import { NARROW, short } from '../shell/format.js';
 import { byId, closest, findAll, make, stateShape } from '../shell/element.js';
@@ -8,7 +8,7 @@ import { byId, closest, findAll, make, stateShape } from '../shell/element.js';
 const MOST = 8;
 
 /**
- * Engine rows whose name (or id) holds the words, best first: begins with it, holds it, by id.
+ * Return engine rows whose name or id contains the words: prefix matches first, then others, then by id.
  * @param {EngineFacts[]} engines
  * @param {string} words
  */
@@ -31,7 +31,7 @@ export function findEngines(engines, words) {
 }
 
 /**
- * The id of a decision, as the header x-headway-decision gives it; '' for other words.
+ * Return the decision id (header x-headway-decision) in the words; '' for none.
  * @param {string} words
  */
 export const decisionId = (words) =>
@@ -71,7 +71,7 @@ export class EngineSearch {
     const words = this.field.value.trim();
     if (words && !items.length && decisionId(words)) items.push(make('p', 'search-none', 'Enter opens this decision.'));
     else if (words && !items.length) items.push(make('p', 'search-none', `No engine matches “${words}”.`));
-    if (rest > 0) items.push(make('p', 'search-none', `${rest} more; type on`));
+    if (rest > 0) items.push(make('p', 'search-none', `${rest} more; refine the search`));
     this.list.replaceChildren(...items);
     this.list.hidden = !items.length;
     this.field.setAttribute('aria-expanded', String(!this.list.hidden));

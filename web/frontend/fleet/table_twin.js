@@ -11,7 +11,7 @@ import { stepWords } from '../shell/span_words.js';
 const TIME = ['Time, UTC', ''];
 /** Rows of one page of a table. */
 const PAGE = 200;
-/** Rows at most of the tables over time; where there are more columns, every second, third … is shown. */
+/** Maximum rows of the tables over time; with more columns, every second, third … is shown. */
 const MOMENTS = 180;
 
 /**
@@ -21,7 +21,7 @@ const MOMENTS = 180;
  */
 
 /**
- * What an engine had in a column, or has now.
+ * Return the value of an engine in a column, or now.
  * @param {FleetState} state
  * @param {string} name
  * @param {number} row
@@ -136,8 +136,8 @@ export const tableRow = (state, row, index) => texts(ENGINES, state, row, index)
 export const lineRow = (state, pool, index) => texts(LINES, state, pool, index);
 
 /**
- * Places of the columns shown in a table over time, newest first: of `total` columns from number `first` on those whose
- * number is a multiple of `step`, so that rows stay the same while time goes on; at most about `most` are left.
+ * Return the columns of a table over time, newest first: of `total` columns from number `first`, those whose number is a
+ * multiple of `step`, so that rows stay the same as time advances; about `most` at most.
  * @param {number} first
  * @param {number} total
  */
@@ -178,7 +178,7 @@ export class TableTwin {
     byId('twin-more').addEventListener('click', () => this.#turn());
   }
 
-  /** Write the rows that changed; called at the rate of the frames and only while it is shown. */
+  /** Write the rows that changed; called per frame while the table is shown. */
   update() {
     const { view } = this;
     const { state } = view;
@@ -224,7 +224,7 @@ export class TableTwin {
 
   #engines() {
     const { state, cell, cursor, engineRows, scopeRows } = this.view;
-    // In a large fleet most engines are folded away in the picture; the table has them all, page by page.
+    // The table lists all engines in pages, including those folded in the heatmap.
     const all = engineRows.length === scopeRows.length ? engineRows : scopeRows;
     const pages = Math.max(1, Math.ceil(all.length / PAGE));
     this.page = Math.min(this.page, pages - 1);
@@ -277,7 +277,7 @@ export class TableTwin {
     });
   }
 
-  /** Lines, strip and moments change with a column, not with every frame. */
+  /** Write lines, strip, and moments, which change per column, not per frame. */
   #overTime() {
     const { state, pools } = this.view;
     const key = [this.shown, state.generation, state.index, state.hourIndex, pools.join(), state.markers.length].join(
@@ -318,8 +318,8 @@ export class TableTwin {
     this.#show(
       columns === LINES
         ? `Lines, newest first; ${every || `columns of ${width}`}`
-        : `Queue at the gateway, newest first; queued requests are peaks within ${width}, ` +
-            `rates those of its end${every && `; ${every}`}`,
+        : `Queue at the gateway, newest first; queued requests: peak per ${width}; ` +
+            `rates: at the end of each${every && `; ${every}`}`,
       [TIME, ['Pool', ''], ...columns.map(([title, kind]) => /** @type {[string, string]} */ ([title, kind]))],
       shown.flatMap((column) => {
         const index = state.first + column;
@@ -350,8 +350,8 @@ export class TableTwin {
       return known.reduce((most, value) => (most >= value || Number.isNaN(value) ? most : value), NaN);
     };
     this.#show(
-      `Strip, newest first; tallest queue of any engine, within ${stepWords(state.hourColumnS)}` +
-        (step > 1 ? `, highest of ${step}` : ''),
+      `Strip, newest first; longest wait of any engine per ${stepWords(state.hourColumnS)}` +
+        (step > 1 ? `, maximum of ${step} columns` : ''),
       [
         TIME,
         ...pools.map((pool) => /** @type {[string, string]} */ ([`${state.pools[pool].name}, peak wait`, 'number'])),

@@ -1,5 +1,5 @@
-/* Entry of a pool's Cache locality page: keeps it fresh, changes pictures in place, and listens to its keys.
-   The page can be read and every state of it reached without this script. */
+/* Entry of a pool's Cache locality page: refreshes it, updates charts in place, and handles its keys.
+   The page works without this script. */
 
 import { byId, closest, find, findAll } from '../shell/element.js';
 import { onKeys } from '../shell/keys.js';
@@ -18,7 +18,7 @@ function visit(address) {
 
 const twins = () => findAll(root, 'details.cache-locality-twin', HTMLDetailsElement);
 root.addEventListener('click', (event) => {
-  // Links inside pictures are SVG's.
+  // Links inside charts are SVG elements.
   const link = closest(event, 'a[data-in-page]', Element);
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
   event.preventDefault();

@@ -1,11 +1,11 @@
-/* What the page knows of the fleet: rings of columns in preallocated typed arrays, and the newest words. */
+/* Fleet state of the page: rings of columns in preallocated typed arrays, and the newest texts. */
 
 import { BandSeries } from './band_series.js';
 import { ENGINE_BYTES, ENGINE_FLOATS, NOW_FLOATS, POOL_FLOATS } from './frame_reader.js';
 /** @import { ColumnFrame, Frame, Head, Keyframe, MoreFrame } from './frame_types.js' */
 /** @import { EngineFacts, Annotation, PoolFacts, Verdict } from './frame_types.js' */
 
-/** What a byte ring holds where nothing is known. */
+/** The byte for unknown in a byte ring. */
 export const UNKNOWN_BYTE = 255;
 const MAX_MARKERS = 64;
 
@@ -18,7 +18,7 @@ const MAX_MARKERS = 64;
 const rings = (names, make) => Object.fromEntries(names.map((name) => [name, make()]));
 
 /**
- * A stretch of the fleet: five minutes live, or any of the past. Columns have absolute numbers; `index` is the
+ * A time range of the fleet: five minutes live, or any past range. Columns have absolute numbers; `index` is the
  * newest, `first` the oldest. Rows below `engines.length` are engines, those above are bands (BandSeries).
  */
 export class FleetState {
@@ -83,7 +83,7 @@ export class FleetState {
     return this.last - this.columns + 1;
   }
 
-  /** Seconds that the picture shows. */
+  /** Seconds shown. */
   get spanS() {
     return this.columns * this.columnS;
   }
@@ -97,7 +97,7 @@ export class FleetState {
   }
 
   /**
-   * Replace everything by a keyframe.
+   * Replace everything with a keyframe.
    * @param {Keyframe} frame
    */
   applyKeyframe(frame) {
@@ -129,7 +129,7 @@ export class FleetState {
   }
 
   /**
-   * Take over a column frame; false when one was missed and only a keyframe can help.
+   * Apply a column frame; return false if one was missed and a keyframe is needed.
    * @param {ColumnFrame} frame
    */
   applyColumn(frame) {
@@ -148,7 +148,7 @@ export class FleetState {
   }
 
   /**
-   * Take over the columns that follow a picture of the past; false when they are those of another topology.
+   * Apply the columns that follow a past range; return false if they have another topology.
    * @param {MoreFrame} frame
    */
   applyMore(frame) {
@@ -160,7 +160,7 @@ export class FleetState {
     for (let column = 0; column < head.columns; column += 1) {
       if (from + column >= this.first) this.#takeColumn(from + column, frame, column, head.columns);
     }
-    // The last columns may have changed, not only grown.
+    // The last columns may have changed as well.
     this.generation += 1;
     this.hour = frame.hour.slice();
     this.markers = head.markers;
@@ -169,7 +169,7 @@ export class FleetState {
   }
 
   /**
-   * Move the right edge to column `index`; what lies between is unknown.
+   * Move the right edge to column `index`; the columns between are unknown.
    * @param {number} index
    */
   advance(index) {
@@ -179,7 +179,7 @@ export class FleetState {
   }
 
   /**
-   * Take over the words and newest values of another state's engines, by their ids: a past that reaches until now.
+   * Copy texts and newest values of another state's engines by id, for a range that ends now.
    * @param {FleetState} live
    */
   takeNow(live) {
@@ -243,7 +243,7 @@ export class FleetState {
   }
 
   /**
-   * The newest value of a pool: the live one where this state reaches until now, else that of the last column.
+   * Return the newest value of a pool: the live one if this range ends now, else that of the last column.
    * @param {string} name
    * @param {number} pool
    */
@@ -253,7 +253,7 @@ export class FleetState {
   }
 
   /**
-   * Rejections of a pool per second by code in a column; {} where there was none, or nothing is known.
+   * Rejections of a pool per second by code in a column; {} for none or unknown.
    * @param {number} pool
    * @param {number | null} index
    * @returns {Record<string, number>}

@@ -1,9 +1,9 @@
-/* Brushing the strip: drag over a stretch of time, and the filter asks for it. */
+/* Brushing the strip: drag over a time range to filter by it. */
 
 import { closest, required } from '../shell/element.js';
 
 /**
- * Where the stretch between two places (0..1) begins and ends, unix seconds; null for a mere click.
+ * Return the range between two shares (0..1) of the strip, unix seconds; null for a click.
  * @param {number} begin
  * @param {number} end
  * @param {number} one
@@ -18,7 +18,7 @@ export function brushed(begin, end, one, other) {
 }
 
 /**
- * A moment as the filter's fields show it: 2026-11-20 03:13:07.
+ * Format a moment for the filter's fields: 2026-11-20 03:13:07.
  * @param {number} seconds
  */
 export const fieldTime = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 19).replace('T', ' ');

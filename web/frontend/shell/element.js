@@ -1,4 +1,4 @@
-/* Building and changing the page's elements. */
+/* Builds and changes the page's elements. */
 
 /**
  * @template {Element} E
@@ -14,7 +14,7 @@
 const ofKind = (element, kind) => (element instanceof (kind ?? HTMLElement) ? /** @type {E} */ (element) : null);
 
 /**
- * The element with this id; it is part of the template, so a missing one is a bug worth an exception.
+ * Return the element with this id; a missing one is a bug in the template and throws.
  * @template {Element} [E=HTMLElement]
  * @param {string} id
  * @param {Kind<E>} [kind]
@@ -26,7 +26,7 @@ export function byId(id, kind) {
 }
 
 /**
- * The first element that the template has there; a missing one is a bug.
+ * Return the first match; a missing one is a bug in the template and throws.
  * @template {Element} [E=HTMLElement]
  * @param {ParentNode} root
  * @param {string} selector
@@ -40,7 +40,7 @@ export function required(root, selector, kind) {
 }
 
 /**
- * The first element that matches, null where there is none, or one of another kind.
+ * Return the first match; null for none, or for one of another kind.
  * @template {Element} [E=HTMLElement]
  * @param {ParentNode} root
  * @param {string} selector
@@ -51,7 +51,7 @@ export function find(root, selector, kind) {
 }
 
 /**
- * All elements of a kind that match, in the order of the page.
+ * Return all matches of a kind, in page order.
  * @template {Element} [E=HTMLElement]
  * @param {ParentNode} root
  * @param {string} selector
@@ -62,7 +62,7 @@ export function findAll(root, selector, kind) {
 }
 
 /**
- * The element that an event is about, or the one around it that matches.
+ * Return the target of an event or its closest ancestor that matches.
  * @template {Element} [E=HTMLElement]
  * @param {Event} event
  * @param {string} selector
@@ -73,7 +73,7 @@ export function closest({ target }, selector, kind) {
 }
 
 /**
- * Whether the element that an event is about, or one around it, matches.
+ * Return whether the target of an event or an ancestor matches.
  * @param {Event} event
  * @param {string} selector
  */
@@ -105,7 +105,7 @@ export function setText(target, text) {
 }
 
 /**
- * Words as a sentence: a capital at its beginning, a full stop at its end.
+ * Return words as a sentence: a capital at its beginning, a full stop at its end.
  * @param {string} words
  */
 export const sentence = (words) => (words ? words[0].toUpperCase() + words.slice(1).replace(/[^.]$/, '$&.') : '');

@@ -1,7 +1,7 @@
-/* Makes one element's content equal to another's with as few changes as it takes. */
+/* Makes one element's content equal to another's with few changes. */
 
 /**
- * Change the children of `from` into those of `to`, which is used up. Elements with an id keep their identity.
+ * Change the children of `from` into those of `to`, which is consumed. Elements with an id keep their identity.
  * @param {Element} from
  * @param {Element} to
  */
@@ -14,7 +14,7 @@ export function morph(from, to) {
     const id = idOf(wanted);
     const known = id ? byId.get(id) : undefined;
     byId.delete(id);
-    // Moving `known` itself would take its focus, and a click under way: what stands before it leaves or waits.
+    // Moving `known` would lose its focus and a click in progress: remove or postpone the nodes before it.
     while (known && cursor && cursor !== known) {
       const next = cursor.nextSibling;
       if (coming.has(idOf(cursor))) from.append(cursor);
@@ -67,7 +67,7 @@ function change(current, wanted) {
     if (current.nodeValue !== wanted.nodeValue) current.nodeValue = wanted.nodeValue;
     return;
   }
-  // An unfolded part stays unfolded.
+  // An open <details> stays open.
   const kept = current.nodeName === 'DETAILS' ? 'open' : '';
   for (const { name } of [...current.attributes])
     if (!wanted.hasAttribute(name) && name !== kept) current.removeAttribute(name);

@@ -1,9 +1,9 @@
-/* One sentence at the bottom right about what was just done; it leaves by itself. */
+/* A message at the bottom right after an action; it disappears by itself. */
 
 const SHOWN_MS = 6000;
 
 /**
- * Show a sentence.
+ * Show a message.
  * @param {string} words
  */
 export function toast(words) {

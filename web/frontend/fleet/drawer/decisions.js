@@ -1,4 +1,4 @@
-/* The engine's last decisions, where their time went, and the whole story of one of them. */
+/* The last decisions of an engine, their mean times, and one decision in full. */
 
 import { fetchDecision } from './engine_card.js';
 import { NARROW, clock, count, duration, percent, whole } from '../../shell/format.js';
@@ -15,7 +15,7 @@ const SHOWN = 6;
 export const clockTenths = (at) => `${clock(at)}.${Math.floor((at % 1) * 10)}`;
 
 /**
- * Mean seconds of the first token's way: {queue, engine, count}, null while no first token is known.
+ * Return the mean TTFT in parts: {queue, engine, count}; null without a first token.
  * @param {DecisionLine[]} decisions
  */
 export function timeSpent(decisions) {
@@ -30,7 +30,7 @@ export function timeSpent(decisions) {
 }
 
 /**
- * Parts of a decision's page: title, sentences, candidates [{name, chosen, hit, wait, compute, cost}].
+ * Return the parts of a decision's panel: title, sentences, candidates [{name, chosen, hit, wait, compute, cost}].
  * @param {Explained} explained
  * @param {(engineId: string) => string} nameOf
  */
@@ -65,7 +65,7 @@ export function decisionStory(explained, nameOf) {
 }
 
 /**
- * Who answers, where the chosen engine only computes the prompt; '' where it does both.
+ * Return the decode engine and its reason; '' if one engine prefills and decodes.
  * @param {Explained} explained
  */
 function pairWords({ decision: { pair }, decode_engine_name: name, pair_reason_words: words }) {
@@ -74,8 +74,8 @@ function pairWords({ decision: { pair }, decode_engine_name: name, pair_reason_w
 }
 
 /**
- * Why it was dispatched when it was: "; it overtook 2 older queued requests, because it was the shortest …".
- * '' where nothing is known.
+ * Return the dispatch reason: "; it overtook 2 older queued requests, because it was the shortest …".
+ * '' if unknown.
  * @param {Explained} explained
  */
 function queueWords({ decision, queue_reason_words: words }) {
@@ -98,7 +98,7 @@ function outcomeWords(outcome) {
     completed: '',
     failed: `It failed (${outcome.error}).`,
     rejected: `It was rejected (${outcome.error}).`,
-    cancelled: 'The client went away.',
+    cancelled: 'The client disconnected.',
     client_error: `The engine rejected it (${outcome.error}).`,
   };
   return `${first}${cached}${end[outcome.state] ?? outcome.state}`.trim();
@@ -114,12 +114,12 @@ export class DrawerDecisions {
     this.names = new Map();
     this.key = '';
     this.asked = '';
-    /** @type {Element | null} What had the focus when the story was opened. */
+    /** @type {Element | null} Element focused before the panel opened. */
     this.from = null;
     byId('drawer-story-close').addEventListener('click', () => view.closeDecision());
   }
 
-  /** Nothing is known yet of the engine just opened. */
+  /** Reset for an engine just opened. */
   clear() {
     this.key = '';
     this.#close();
@@ -130,14 +130,15 @@ export class DrawerDecisions {
    * @param {EngineCard | null} card
    * @param {string} failure
    */
-  show(card, failure, none = 'No decision has chosen it since Headway started.') {
+  show(card, failure, none = 'No requests were routed to this engine since Headway started.') {
     const decisions = card?.decisions ?? [];
     const key = JSON.stringify([decisions.slice(0, SHOWN), failure, card === null, card?.decisions === null, none]);
     if (key === this.key) return;
     this.key = key;
     this.#spent(decisions);
     const words =
-      failure || (card?.decisions === null ? 'No gateway answers. Recent decisions appear once one does.' : none);
+      failure ||
+      (card?.decisions === null ? 'No gateway is reachable. Recent decisions appear when one reconnects.' : none);
     byId('drawer-decisions').hidden = !decisions.length;
     setText(byId('drawer-decisions-none'), decisions.length && !failure ? '' : words);
     this.body.replaceChildren(...decisions.slice(0, SHOWN).map((decision) => this.#line(decision)));
@@ -215,7 +216,7 @@ export class DrawerDecisions {
   }
 
   /**
-   * Show the story of this decision over the engine; '' closes it.
+   * Show this decision over the engine; '' closes it.
    * @param {string} decisionId
    */
   open(decisionId) {

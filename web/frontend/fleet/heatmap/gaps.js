@@ -1,9 +1,9 @@
-/* Columns without any sample, between others: the program was down, or this view was lost. */
+/* Columns without a sample between sampled ones: Headway was down, or this view was disconnected. */
 
 /** @import { FleetState } from '../../live/fleet_state.js' */
 
 /**
- * Place of the oldest column in which any engine reported; the number of columns when there is none.
+ * Return the oldest column with a sample; the number of columns if there is none.
  * @param {FleetState} state
  */
 export function firstSampled(state) {
@@ -12,7 +12,7 @@ export function firstSampled(state) {
 }
 
 /**
- * Gaps as [[from, to]], places of columns, `to` excluded; what lies before the first received column is no gap.
+ * Return gaps as [[from, to]] in columns, `to` excluded; columns before the first sample are no gap.
  * @param {FleetState} state
  */
 export function gapsOf(state) {
@@ -27,7 +27,7 @@ export function gapsOf(state) {
       from = null;
     }
   }
-  // The column that is still filling may be empty for a moment.
+  // The newest column may still be empty.
   if (from !== null && state.columns - from > 1) gaps.push([from, state.columns]);
   return gaps;
 }

@@ -19,14 +19,14 @@ const ICONS = {
   left: 'i-left',
   events: 'i-events',
 };
-/** Width left of the first data below which there is nothing to explain, CSS pixels. */
+/** Minimum width left of the first data for a note, CSS pixels. */
 const NOTE_ROOM = 180;
 
-/** The kinds that give a stack their shape, worst first. */
+/** Kinds that determine the shape of a stack, worst first. */
 const WORST_FIRST = ['lost', 'quarantined', 'hot', 'degraded', 'policy', 'unknown'];
 
 /**
- * What a capsule shows for its markers: the one kind, the worst of several, or 'events'.
+ * Return the kind of a capsule: the one kind, the worst of several, or 'events'.
  * @param {Annotation[]} markers
  */
 export function capsuleKind(markers) {
@@ -35,7 +35,7 @@ export function capsuleKind(markers) {
 }
 
 /**
- * Parts of the readout about the markers of one capsule, the first being the moment.
+ * Return the readout of the markers of one capsule; the first part is the moment.
  * @param {FleetState} state
  * @param {Annotation[]} markers
  */
@@ -66,7 +66,7 @@ export class MarkerLane {
     }).observe(this.root);
   }
 
-  /** Markers in scope with their column places. */
+  /** Markers in scope with their columns. */
   get markers() {
     const { state, pools } = this.view;
     if (!state || state.index === null) return [];
@@ -90,7 +90,7 @@ export class MarkerLane {
     ]);
     if (key === this.key) return;
     this.key = key;
-    // A capsule that stays keeps its element: focus and pointer stay on it while it moves.
+    // Reuse the element of an unchanged capsule, so that focus and hover stay while it moves.
     const before = this.capsules;
     this.capsules = new Map();
     const shown = placed.map((item) => {
@@ -110,7 +110,7 @@ export class MarkerLane {
       this.view.readout = null;
   }
 
-  /** Say since when there is data while the window is not full: empty is not idle. */
+  /** Note the start of the record while the window is not full: empty is not idle. */
   #beginning() {
     const { state } = this.view;
     const column = firstSampled(state);
@@ -143,7 +143,7 @@ export class MarkerLane {
   }
 
   /**
-   * On hover and focus the fixed line above the picture says what happened: nothing floats over the data.
+   * Show the markers in the readout on hover and focus; nothing covers the data.
    * @param {HTMLElement} capsule
    * @param {Annotation[]} markers
    */

@@ -6,7 +6,7 @@ import { byId, make } from '../../shell/element.js';
 /** @import { View } from '../view.js' */
 
 /**
- * Median of the known values, NaN without any.
+ * Return the median of the known values, NaN without any.
  * @param {number[]} values
  */
 export function median(values) {
@@ -17,7 +17,7 @@ export function median(values) {
 }
 
 /**
- * Parts of the line about one cell of a band: its values, and how many engines they are of.
+ * Return the line of a band cell: its values, and its number of engines.
  * @param {FleetState} state
  * @param {{ row: number, index: number }} cell
  */
@@ -39,7 +39,7 @@ function bandParts(state, { row, index }) {
 }
 
 /**
- * Parts of the line about one cell: [label, value] pairs, the first being name and moment.
+ * Return the line of one cell as [label, value] pairs; the first has name and moment.
  * @param {FleetState} state
  * @param {{ row: number, index: number }} cell
  */
@@ -68,11 +68,11 @@ export function cellParts(state, { row, index }) {
   ];
 }
 
-/** The server judges engines by their mean work over so long, too (web/live/recent_state.py). */
+/** The server rates engines by their mean work over the same time (web/live/recent_state.py). */
 export const MEAN_S = 15;
 
 /**
- * Mean in-flight seconds of an engine over the last MEAN_S, NaN when nothing is known.
+ * Return the mean in-flight seconds of an engine over the last MEAN_S, NaN if unknown.
  * @param {FleetState} state
  * @param {number} row
  */
@@ -85,7 +85,7 @@ export function meanSeconds(state, row) {
 }
 
 /**
- * Parts of the line when no cell is chosen: the fleet now, or at the end of the past shown.
+ * Return the line without a selected cell: the fleet now, or at the end of the past shown.
  * @param {FleetState} state
  * @param {number[]} rows
  */

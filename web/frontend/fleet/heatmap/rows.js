@@ -13,7 +13,7 @@ import { spanWords } from '../../shell/span_words.js';
 /** @import { RowGroup } from './row_plan.js' */
 
 /**
- * Words in place of figures for an engine that takes no work, '' otherwise.
+ * Return the label of an engine that takes no work, '' otherwise.
  * @param {string} state
  * @param {number} tokens
  * @param {number} requests
@@ -27,7 +27,7 @@ export function rowWords(state, tokens, requests) {
 }
 
 /**
- * The right end of a row: words, or the figures of the newest cell beside it, which holds the peak of its
+ * Return the right end of a row: a label, or the figures of the newest cell, which holds the peak of its
  * interval.
  * @param {FleetState} state
  * @param {number} row
@@ -66,7 +66,7 @@ export class Rows {
     this.key = '';
   }
 
-  /** Build the rows of the view's plan; the same rows as before keep their elements. */
+  /** Build the rows of the view's plan; unchanged rows keep their elements. */
   build() {
     const { view } = this;
     const { state } = view;
@@ -205,14 +205,14 @@ export class Rows {
     const key = `${state.pools[pool].id}.${band}`;
     const root = make('button', 'row-name row-band', icon('i-caret', 'small'), make('span', '', name));
     root.type = 'button';
-    root.title = `${name} of the engines of ${state.pools[pool].name}; opens the engines nearest to it`;
+    root.title = `${name} of the engines of ${state.pools[pool].name}; open to list the nearest engines`;
     root.setAttribute('aria-expanded', String(folds.has(key)));
     root.addEventListener('click', () => this.view.toggleFold(key));
     return { root };
   }
 
   /**
-   * Let the pointer choose cells.
+   * Select cells with the pointer.
    * @param {Heat} heat
    * @param {number[]} rows
    */

@@ -31,13 +31,13 @@ const QUEUE = '--term-queue';
  * @typedef {object} QueueRow
  * @property {BarPlan[]} bars
  * @property {LinePlan[]} lines
- * @property {number} least the axis ends there or above
+ * @property {number} least minimum upper end of the axis
  * @property {string} unit
  * @property {(value: number) => string} figure
  */
 
 /**
- * Rows: what each series is called, how it is drawn, and how its newest value reads; bars from the bottom up.
+ * Rows: label, style, and number format of each series; bars from the bottom up.
  * @type {Record<string, QueueRow>}
  */
 const ROWS = {
@@ -71,7 +71,7 @@ const ROWS = {
 };
 
 /**
- * Where the axis ends, so that all series of a row fit.
+ * Return the upper end of the axis that fits all series of a row.
  * @param {Pick<QueueRow, 'bars' | 'lines' | 'least'>} row
  * @param {Record<QueueSeries, Float32Array>} series
  */
@@ -82,7 +82,7 @@ export function rowTop({ bars, lines, least }, series) {
 }
 
 /**
- * One sentence about a row: what it shows now, and the highest it was.
+ * Return one sentence about a row: current and highest values.
  * @param {QueueRow} row
  * @param {QueueFigures} now
  * @param {Record<QueueSeries, Float32Array>} series
@@ -113,7 +113,7 @@ export class QueuePanel {
   }
 
   /**
-   * Fold the rows away, or show them.
+   * Fold or show the rows.
    * @param {boolean} folded
    */
   fold(folded) {
@@ -137,7 +137,7 @@ export class QueuePanel {
     }
     const why = rejectionText(now.codes);
     byId('queue-rejected').title = why ? `Rejected: ${why}` : '';
-    // A stretch of the past gets new words twice a second, and new columns seldom.
+    // A past range has new texts twice a second, and new columns rarely.
     const key = [state.generation, state.seq, state.index, pools.join(), palette().colour('--bg')].join('|');
     if (key === this.key) return;
     this.key = key;
@@ -184,7 +184,7 @@ export class QueuePanel {
   }
 
   /**
-   * Under the pointer, or with the keyboard's focus, the line above the picture shows the queue of that moment.
+   * Show the queue at the pointer, or on keyboard focus, in the readout.
    * @param {Rates} picture
    */
   #follow(picture) {
@@ -223,7 +223,7 @@ export class QueuePanel {
 }
 
 /**
- * The queue in one line, where its rows are folded away.
+ * Return the queue in one line, for folded rows.
  * @param {QueueFigures} now
  */
 export function foldedWords({ bound, unbound, rejected, codes }) {
@@ -234,7 +234,7 @@ export function foldedWords({ bound, unbound, rejected, codes }) {
 }
 
 /**
- * The mark of a series in a legend: a block for bars, a line for lines.
+ * Return the legend mark of a series: a block for bars, a line for lines.
  * @param {BarPlan | LinePlan} series
  */
 function key(series) {

@@ -4,7 +4,7 @@ import { byId, findAll, make, setText } from '../../shell/element.js';
 /** @import { JsonError } from './json_spans.js' */
 
 /**
- * Keep the gutter beside the text; returns {markError} for the line that cannot be read.
+ * Keep the gutter in step with the text; return {markError} for the line with a syntax error.
  * @param {HTMLTextAreaElement} area
  */
 export function startCodeEditor(area) {

@@ -1,4 +1,4 @@
-/* The editor's page: form and JSON follow each other, the server checks, and nothing typed is lost. */
+/* The editor's page: form and JSON stay in sync, the server validates, and typed text is kept. */
 
 import { find, byId, closest, findAll, required, setText } from '../../shell/element.js';
 import { fetchCheck, forgetVerdict, showDiff, showVerdict } from './check.js';
@@ -157,7 +157,7 @@ export function startEditor(page) {
 }
 
 /**
- * The JSON text with what one setting says; a rule brings its parameters along.
+ * Return the JSON text with the value of one setting; a rule includes its parameters.
  * @param {string} text
  * @param {HTMLElement} setting
  */
@@ -184,7 +184,7 @@ function textWith(text, setting) {
  */
 
 /**
- * Bring back what was typed here before a reload, unless it is what the page shows anyway; returns whether it did.
+ * Restore text typed before a reload if it differs from the page; return whether it did.
  * @param {Restoring} parts
  */
 function restore({ page, area, message, who, opened, fromJson }) {
@@ -203,7 +203,7 @@ function restore({ page, area, message, who, opened, fromJson }) {
   const at = new Date(kept.at ?? Date.now()).toISOString().slice(11, 19);
   setText(
     required(notice, 'span'),
-    `This is what you typed until ${at} UTC. It is kept in this browser and not stored as a draft.`,
+    `Restored the text that you typed until ${at} UTC. It is stored in this browser, not as a draft.`,
   );
   notice.hidden = false;
   byId('drop-kept').addEventListener('click', () => {
@@ -219,7 +219,7 @@ function restore({ page, area, message, who, opened, fromJson }) {
 }
 
 /**
- * Go to the next or previous change: in the diff where that is open, else in the form.
+ * Go to the next or previous change: in the diff if open, else in the form.
  * @param {number} by
  */
 function step(by) {

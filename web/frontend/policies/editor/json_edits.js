@@ -1,4 +1,4 @@
-/* Changes one value of JSON text by its path and leaves the rest of the text as it was written. */
+/* Changes one value of JSON text by its path and keeps the rest of the text. */
 
 import { readSpans } from './json_spans.js';
 /** @import { Spans } from './json_spans.js' */
@@ -6,7 +6,7 @@ import { readSpans } from './json_spans.js';
 const INDENT = '  ';
 
 /**
- * The text with `json` (a piece of JSON) at the path; objects on the way are made where they are missing.
+ * Return the text with `json` at the path; missing objects are created.
  * @param {string} text
  * @param {string[]} path
  * @param {string} json
@@ -23,7 +23,7 @@ export function withValue(text, path, json) {
 }
 
 /**
- * The text without the value at the path and its name.
+ * Return the text without the value at the path and its name.
  * @param {string} text
  * @param {string[]} path
  */
@@ -45,7 +45,7 @@ export function withoutValue(text, path) {
 }
 
 /**
- * A value as the console writes it, each member on a line of its own.
+ * Format a value as the console does, one member per line.
  * @param {unknown} value
  * @param {number} depth
  */

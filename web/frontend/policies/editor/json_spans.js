@@ -1,4 +1,4 @@
-/* Reads JSON text and remembers the position of every value, so that an edit can leave the rest as it was written. */
+/* Parses JSON text and records the span of every value, so that an edit can keep the rest of the text. */
 
 const MAX_DEPTH = 32;
 const SPACE = /[\x20\t\r\n]*/y;
@@ -25,8 +25,8 @@ class Unreadable extends Error {
 /** @typedef {{ text: string, at: number, spans: Spans }} Reader */
 
 /**
- * {value, places, error}: the value, a map from dotted paths to {start, end} of each value and {keyStart} of its
- * name, and, where the text is no JSON, {line, column, message} instead of a value.
+ * Return {value, spans, error}: the value, a map from dotted paths to {start, end} of each value and {keyStart} of its
+ * name, and, for invalid JSON, {line, column, message} instead of a value.
  * @param {string} text
  */
 export function readSpans(text) {
@@ -36,7 +36,7 @@ export function readSpans(text) {
     skip(reader);
     const value = readValue(reader, [], 0);
     skip(reader);
-    if (reader.at < text.length) throw new Unreadable(reader.at, 'more follows after the end of the document');
+    if (reader.at < text.length) throw new Unreadable(reader.at, 'extra text after the end of the document');
     return { value, spans, error: null };
   } catch (error) {
     if (!(error instanceof Unreadable)) throw error;
@@ -45,7 +45,7 @@ export function readSpans(text) {
 }
 
 /**
- * Line and column of an offset, both from 1.
+ * Return line and column of an offset, both from 1.
  * @param {string} text
  * @param {number} at
  */
@@ -88,7 +88,7 @@ function readAny(reader, path, depth) {
     reader.at += word.length;
     return value;
   }
-  throw new Unreadable(reader.at, `a value is expected, not ${JSON.stringify(sign)}`);
+  throw new Unreadable(reader.at, `expected a value, not ${JSON.stringify(sign)}`);
 }
 
 /**
@@ -148,8 +148,7 @@ function readList(reader, path, depth) {
 function readString(reader) {
   const start = reader.at;
   const text = match(reader, STRING);
-  if (!text)
-    throw new Unreadable(start, 'the text in quotes does not end, or holds a character that needs a backslash');
+  if (!text) throw new Unreadable(start, 'unterminated string, or a character that needs a backslash');
   return JSON.parse(text);
 }
 
@@ -159,7 +158,7 @@ function readString(reader) {
  */
 function expected(reader, what) {
   const sign = reader.text[reader.at];
-  return sign === undefined ? 'the document ends too early' : `${what} is expected, not ${JSON.stringify(sign)}`;
+  return sign === undefined ? 'the document ends too early' : `expected ${what}, not ${JSON.stringify(sign)}`;
 }
 
 /** @param {Reader} reader */

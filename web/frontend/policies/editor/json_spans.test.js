@@ -11,7 +11,7 @@ const TEXTS = [
   '{"__proto__": 1, "a.b": 2}',
 ];
 
-test('it reads what JSON.parse reads', () => {
+test('it parses what JSON.parse parses', () => {
   for (const text of TEXTS) {
     const { value, error } = readSpans(text);
     assert.equal(error, null);
@@ -19,7 +19,7 @@ test('it reads what JSON.parse reads', () => {
   }
 });
 
-test('every value stands where its place says', () => {
+test('every value is at its span', () => {
   const text = ' {"a" : [1, -2.5e3, {"b": null}], "c": {"d": true}} ';
   const { spans } = readSpans(text);
   const at = (path) => text.slice(spans.get(path).start, spans.get(path).end);
@@ -27,7 +27,7 @@ test('every value stands where its place says', () => {
   assert.equal(text.slice(spans.get('c').keyStart, spans.get('c').keyStart + 3), '"c"');
 });
 
-test('it rejects what JSON.parse rejects, with the place', () => {
+test('it rejects what JSON.parse rejects, with the position', () => {
   const wrong = [
     '',
     '{',
@@ -53,15 +53,15 @@ test('it rejects what JSON.parse rejects, with the place', () => {
     assert.ok(error.line >= 1 && error.column >= 1 && error.message, text);
   }
   const { error } = readSpans('{\n  "a": 1,\n  b: 2\n}');
-  assert.deepEqual(error, { line: 3, column: 3, message: 'a name in quotes is expected, not "b"' });
+  assert.deepEqual(error, { line: 3, column: 3, message: 'expected a name in quotes, not "b"' });
 });
 
-test('it rejects a name that occurs twice and a document without a bottom', () => {
+test('it rejects a duplicate name and excessive nesting', () => {
   assert.match(readSpans('{"a": 1, "a": 2}').error.message, /"a" appears twice/);
   assert.match(readSpans('['.repeat(5000)).error.message, /nested too deeply/);
 });
 
-test('texts at random are read exactly when JSON.parse reads them', () => {
+test('random texts are accepted if JSON.parse accepts them', () => {
   let seed = 7;
   const next = (below) => {
     seed = (seed * 1103515245 + 12345) % 2147483648;
