@@ -32,13 +32,13 @@ def order_row(
     return {
         "order": order,
         "what": order_words(order.kind, order.role if order.role != "mixed" else "", order.engine_name),
-        "state": "Waiting for you" if asks else word,
+        "state": "Waiting for operator" if asks else word,
         "shape": "hot" if asks else "degraded" if failing else shape,
         "open": is_open,
         # Its state or what blocks it, with the countdown of a drain.
         "says": says or sentence(order.says),
         "tries": order.attempts if failing else 0,
-        "retry": f"again in {span((order.next_try_at - now).total_seconds())}" if failing else "",
+        "retry": f"next try in {span((order.next_try_at - now).total_seconds())}" if failing else "",
         "at": moment(order.ordered_at, now),
         "ends": _ends(order, is_open, now),
         "may_confirm": asks,

@@ -105,7 +105,7 @@ def test_an_automation_that_never_ran_and_one_that_stopped_say_so(operator: Clie
     JobRun.objects.filter(pk=run.pk).update(plan={"at_s": timezone.now().timestamp() - 90})
     page = show(operator)
     assert "Not run yet" in card(page, "scaling")
-    assert "No round since" in card(page, "rebalance")
+    assert "No evaluation since" in card(page, "rebalance")
 
 
 def test_the_last_plan_that_changed_something_stays_with_its_reasons(operator: Client, pool: Pool) -> None:
@@ -215,7 +215,7 @@ def test_orders_of_a_manual_pool_ask_for_a_person(operator: Client, pool: Pool) 
     Pool.objects.update(actuator="manual")
     order_of(pool, "sent", why="too many are late")
     page = show(operator)
-    assert "Waiting for you" in page
+    assert "Waiting for operator" in page
     assert "Start an engine: done?" in show(operator, "?do=confirm&order=order-1")
     assert send(operator, "actions/order-1/confirm", why="done").status_code == 303
     assert EngineAction.objects.get().actuator_state["confirmed_by"] == "operator"

@@ -98,12 +98,12 @@ def test_a_disk_that_is_smaller_than_its_tier_is_said(viewer: Client, pool: Pool
     page = " ".join(text(viewer).replace("\u202f", " ").split())
     assert "No disk space for the whole tier on kv-1." in page
     assert "192 MiB of 192 MiB 100 %" in page
-    assert "no disk space for 64.0 MiB more" in page
-    assert "kept for others" not in page
+    assert "disk full: 64.0 MiB unavailable" in page
+    assert "reserved" not in page
     disk = {"disk_bytes": 10 << 30, "disk_free_bytes": 900 << 20, "disk_reserve_bytes": 1 << 30}
     reported("kv-1", report={"tiers": [tier], **disk}, slot_bytes=32 << 10)
     page = " ".join(text(viewer).replace("\u202f", " ").split())
-    assert "no disk space for 64.0 MiB more: 900 MiB free, 1.00 GiB kept for others" in page
+    assert "disk full: 64.0 MiB unavailable, 900 MiB free, 1.00 GiB reserved" in page
     reported("kv-1", report={"tiers": [{**tier, "withheld_slots": 0}]}, slot_bytes=32 << 10)
     assert "disk space" not in text(viewer)
 
@@ -115,7 +115,7 @@ def test_a_node_that_never_reported_and_one_in_another_form_are_shown_without_co
     reported("kv-9")
     KvNodeReport.objects.update(content={"tiers": "of a later program"})
     page = text(viewer)
-    assert "not heard yet" in page
+    assert "no report yet" in page
     assert "kv-9" in page
 
 
@@ -198,7 +198,7 @@ def test_a_cold_copy_that_went_is_an_order_too(viewer: Client, pool: Pool) -> No
 def test_many_orders_are_shortened(viewer: Client, pool: Pool) -> None:
     two_nodes(pool)
     store_orders(*(row(f"o-{number}") for number in range(SHOWN + 5)))
-    assert "The API lists 5 more." in text(viewer)
+    assert "5 more in the API." in text(viewer)
 
 
 def test_operators_of_the_whole_fleet_delete_what_reports_no_more(pool: Pool) -> None:

@@ -181,7 +181,7 @@ def test_one_decision_is_described_as_drawn(viewer: Client) -> None:
     assert page.count("block-missing") == 6
     assert "Cause: <b>late event</b>" in page
     assert "e-04 would have won if" in page
-    assert "kept because it was late" in page
+    assert "stored because it was late" in page
     assert "style=" not in page
 
 

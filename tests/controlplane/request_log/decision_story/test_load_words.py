@@ -45,7 +45,7 @@ def test_a_load_is_shown_with_source_size_and_benefit() -> None:
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        ("missing", "the node did not have all of it any more"),
+        ("missing", "the node no longer had all of it"),
         ("late", "it would have taken longer than computing"),
         ("failed", "the node could not be read"),
         ("", "the engine held it already"),
@@ -69,7 +69,7 @@ def test_a_load_that_the_engine_does_not_report_is_not_claimed() -> None:
 def test_a_load_that_brought_a_part_says_both() -> None:
     happened = plain(text_of(story_of(loaded(load=StoredLoad("a", 12, 5, 2_621_440, 0.01, "missing", 2560))).happened))
     assert "It loaded 2,560 tokens (5 blocks, 2.50 MiB) from node a in 10 ms" in happened
-    assert "12 blocks were ordered, but the node did not have all of it any more." in happened
+    assert "12 blocks were ordered, but the node no longer had all of it." in happened
 
 
 def test_a_load_that_took_longer_than_computing_is_called_not_worth_it() -> None:

@@ -139,7 +139,7 @@ def test_it_ends_when_its_time_is_over(shadow: Shadow) -> None:
     assert end_due(shadow.until - timedelta(seconds=1)) == 0
     assert end_due(shadow.until) == 1
     shadow.refresh_from_db()
-    assert shadow.reason == "Its time was up."
+    assert shadow.reason == "It reached its time limit."
 
 
 def test_it_ends_when_another_version_goes_live(pool: Pool, shadow: Shadow) -> None:

@@ -114,7 +114,7 @@ def test_figures_pictures_and_examples_are_shown(operator: Client, shadow: Shado
         'aria-label="Predicted gain in TTFT where the policies differ: 80.0\u202f% faster, 20.0\u202f% slower."' in page
     )
     assert "200 ms to 500 ms sooner".replace(" ms", "\u202fms") in page
-    assert page.count("record not kept") == 24
+    assert page.count("no record stored") == 24
     assert "<b>20</b><small>µs</small>" in page
     assert " style=" not in page
     assert title[1] in show(operator, "/trials/shadows")
