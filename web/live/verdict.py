@@ -146,7 +146,7 @@ def _decided_alone(sample: FleetSample) -> FleetVerdict | None:
     if not pools:
         return None
     which = some_names([pool.name for pool, _ in pools], NAMED_ENGINES)
-    about = f"Affected: {which}: {named(pools[0][1])}. Each gateway counts only its own requests."
+    about = f"{which}: {named(pools[0][1])}. Each gateway counts only its own requests."
     text = f"{about} {REMEDY} {_on_time(sample)}."
     return FleetVerdict("warn", "Gateways decide alone.", text, shape="degraded")
 

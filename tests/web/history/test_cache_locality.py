@@ -63,7 +63,7 @@ def test_the_title_names_the_most_notable_fact(viewer: Client, report: Report) -
     report()
     page = show(viewer)
     assert "45.0\u202f% of the requests share their first 144 tokens, which no engine holds." in page
-    assert "The index of e-0001 is blind, 10.0\u202f% of what was predicted: tokenizer." in page
+    assert "The index of e-0001 is blind, 10.0\u202f% of the prediction: tokenizer." in page
     assert "Over 100 requests of the last 1\u202fmin 2\u202fs, one in 2 sampled" in page
 
 

@@ -154,10 +154,10 @@ def alone(for_s: float, gateway: str = "gw-1") -> PoolRole:
 def test_gateways_that_decide_alone_for_longer_than_an_election_are_reported() -> None:
     verdict = judge(with_pool(quiet(), roles=(alone(60),)))
     assert (verdict.severity, verdict.lead) == ("warn", "Gateways decide alone.")
-    assert verdict.text.startswith("About chat-70b: gw-1 (no gateway owns the pool yet). Each knows only its own")
+    assert verdict.text.startswith("chat-70b: gw-1 (no gateway owns the pool yet). Each gateway counts only its own")
     assert "HEADWAY_PEER_LISTEN" in verdict.text
     many = judge(with_pool(quiet(), roles=tuple(alone(60, f"gw-{number}") for number in range(9))))
-    assert many.text.startswith("About chat-70b: gw-0, gw-1, gw-2, gw-3 and 5 more (no gateway owns the pool yet). ")
+    assert many.text.startswith("chat-70b: gw-0, gw-1, gw-2, gw-3 and 5 more (no gateway owns the pool yet). ")
     assert judge(with_pool(quiet(), roles=(alone(2),))).lead == "No problems."
     only = msgspec.structs.replace(alone(60), role="only")
     assert judge(with_pool(quiet(), roles=(only,))).lead == "Gateways decide alone.", "others are there, but unreached"

@@ -165,7 +165,7 @@ def test_one_that_is_not_ready_gets_no_new_work_is_never_deleted_and_is_checked_
         scan(waiting(ONE), TWO)
         assert states() == {"e-1": "draining", "e-2": "ready"}
     one = Engine.objects.get(name="e-1")
-    assert audited(one.engine_id)[-1] == ("engine.drain", "Not ready, says dns://vllm.internal:8000")
+    assert audited(one.engine_id)[-1] == ("engine.drain", "Not ready, as dns://vllm.internal:8000 reports")
     scan(ONE, TWO)
     serve()
     assert states() == {"e-1": "ready", "e-2": "ready"}

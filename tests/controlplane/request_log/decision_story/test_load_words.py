@@ -61,7 +61,7 @@ def test_a_load_that_the_engine_does_not_report_is_not_claimed() -> None:
     """A stream of vLLM does not report what its connector did."""
     record = loaded(load=StoredLoad("a", 12, reason="untold"))
     happened = text_of(story_of(record).happened)
-    assert "It was to load 12 blocks from node a; the engine does not report what came of that." in happened
+    assert "It was to load 12 blocks from node a; the engine does not report the result." in happened
     assert "Nothing was loaded" not in happened
     assert load_fact(record) == "12 blocks, a, not reported"
 

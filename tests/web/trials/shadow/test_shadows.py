@@ -169,7 +169,7 @@ def test_an_admin_lets_a_pool_observe_in_its_settings_by_typing_its_name(pool: P
     where, form = "/topology/pools/chat/observe", {"typed": "chat", "revision": str(pool.revision)}
     answer = admin.post(where, {**form, "typed": "chta"})
     assert answer.status_code == 422
-    assert "Type chat to confirm that it stops routing." in page_text(answer)
+    assert "Type chat to stop routing it." in page_text(answer)
     assert operator.post(where, form).status_code == 403
     assert admin.post(where, {**form, "revision": "99"}).status_code == 412
     assert admin.post(where, form).status_code == 302
