@@ -39,7 +39,7 @@ def test_it_shows_each_process_by_fingerprint_and_what_still_needs_the_old_secre
         f"Do not use {new.fingerprint} yet: jobs b:7.",
         f"Gateway a:8000 accepted bus messages of gateways/b/&lt;script&gt; by {old.fingerprint}",
         "1 secret under rotation",
-        "2 processes answered",
+        "2 processes reported",
     ):
         assert text in shown, text
     assert OLD not in shown

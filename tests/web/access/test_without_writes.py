@@ -195,13 +195,13 @@ def banner(client: Client) -> str:
 
 def test_the_fleet_page_says_that_the_database_cannot_be_written_until_it_can(person: User) -> None:
     client = client_of(person)
-    assert "cannot be written" not in banner(client)
+    assert "not writable" not in banner(client)
     with unwritable():
         client.post("/login", RIGHT)
         Client().post("/login", RIGHT)
         assert "The database is not writable: its disk is full." in banner(client)
     Client().post("/login", RIGHT)
-    assert "cannot be written" not in banner(client)
+    assert "not writable" not in banner(client)
 
 
 def test_a_failure_is_remembered_for_a_while_only() -> None:

@@ -229,7 +229,7 @@ def test_orders_show_errors_and_retries(operator: Client, pool: Pool) -> None:
     order_of(pool, "failed", key="order-2", says="gave up after 15 min", finished_at=now)
     page = show(operator)
     assert "The webhook answered 503." in page
-    assert "Tried 4 times, again in 2\u202fh" in page
+    assert "Tried 4 times, next try in 2\u202fh" in page
     assert "Gave up after 15 min." in page
 
 

@@ -56,15 +56,15 @@ def test_it_shows_tiers_and_who_keeps_blocks_there(viewer: Client, pool: Pool) -
     page = text(viewer)
     assert "2 KV nodes serve." in page
     assert "59.4 MiB of 64.0 MiB 93 %" in page.replace("\u202f", " ")
-    assert "keeps e-01, e-03" in page
+    assert "used by e-01, e-03" in page
     # 79 hits and 21 misses of each hundred.
     assert "79.0 %" in page.replace("\u202f", " ")
-    assert "heard just now" in page
+    assert "reported just now" in page
 
 
 def test_the_scale_of_simulated_payloads_is_said_where_there_are_any(viewer: Client, pool: Pool) -> None:
     two_nodes(pool)
-    assert "scaled alike" not in text(viewer)
+    assert "scaled by the same factor" not in text(viewer)
     Engine.objects.filter(name="e-01").update(supervised=True)
     assert "64 bytes per token, 1/896 of a 7B model" in text(viewer)
 
@@ -73,8 +73,8 @@ def test_links_carry_the_names_of_engines_and_nodes(viewer: Client, pool: Pool) 
     two_nodes(pool)
     page = text(viewer, "?fragment=1").replace("\u202f", " ")
     assert "<html" not in viewer.get("/kv?fragment=1").content.decode()
-    assert "To from kv-1 from kv-2 Loaded Kept" in page
-    assert "e-01 410 MiB 2.05 GB/s, 96.0 MiB kept — 410 MiB 96.0 MiB" in page
+    assert "To from kv-1 from kv-2 Loaded Stored" in page
+    assert "e-01 410 MiB 2.05 GB/s, 96.0 MiB stored — 410 MiB 96.0 MiB" in page
     assert "21001" not in page
 
 

@@ -105,7 +105,7 @@ def test_an_unreadable_filter_counts_nothing(viewer: Client) -> None:
 
 
 def test_an_engine_that_does_not_exist_is_said(viewer: Client) -> None:
-    assert "No engine is named nope" in show(viewer, "/decisions?engine=nope")
+    assert "No engine named nope" in show(viewer, "/decisions?engine=nope")
 
 
 def test_late_has_the_shape_of_its_page_in_the_table(viewer: Client) -> None:

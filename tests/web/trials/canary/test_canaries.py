@@ -161,7 +161,7 @@ def test_its_buttons_say_when_there_is_evidence_and_without_it_they_ask(operator
     for verb in ("step", "promote"):
         rejected = operator.post(f"{path}/{verb}", {"revision": "1"})
         assert rejected.status_code == 409
-        assert "0 of at least 40 requests are judged for each version." in page_text(rejected)
+        assert "0 of at least 40 requests evaluated per version." in page_text(rejected)
         assert f'id="{verb}-menu" open' in page_text(rejected)
         unreasoned = operator.post(f"{path}/{verb}", {"revision": "1", "force": "1"})
         assert unreasoned.status_code == 422
