@@ -112,7 +112,7 @@ def test_a_draining_engine_is_reported_without_alarm() -> None:
     drain = {"state": "draining", "running": 3, "bound": 0}
     verdict = judge(with_engines(quiet(), (0, drain)))
     assert (verdict.severity, verdict.lead) == ("info", "e-01 is draining.")
-    assert verdict.text.startswith("3 requests left; new requests go elsewhere. 3 of 4 engines serve")
+    assert verdict.text.startswith("3 requests left; new requests go to other engines. 3 of 4 engines serve")
 
 
 def test_an_engine_without_requests_has_drained() -> None:
