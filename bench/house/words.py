@@ -46,6 +46,14 @@ _TEST_NAME = re.compile(rf"_(?:{SPEECH})(?=_|$)")
 DECIDES = {"place", "place_at_once"}
 """Methods that place a request; as a variable, `place` would be an index."""
 
+_SCRIPT = re.compile(
+    r"""(?P<comment>//[^\n]*|/\*.*?\*/)|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|(?P<name>[A-Za-z_$][\w$]*)""", re.DOTALL
+)
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_TEMPLATE = re.compile(r"\{% for (?P<loop>[\w, ]+) in |\{% with (?P<bound>\w+)=|\{% \w[^%]* as (?P<set>\w+) ")
+BY_THE_LANGUAGE = {"forEach"}
+"""Names that JavaScript has."""
+
 SUFFIXES = {".py", ".html", ".js", ".css", ".md"}
 SKIPPED = {"migrations", "node_modules", "static", "results", "dist", "__pycache__"}
 
@@ -66,6 +74,32 @@ def spoken(tree: Path, parts: Sequence[str]) -> Iterator[str]:
         module = ast.parse(source)
         for line, kind, text in (*_names(module), *_prose(module, source)):
             yield f"{path.relative_to(tree)}:{line}: {kind} {text}"
+
+
+def spoken_by_the_console(tree: Path, parts: Sequence[str]) -> Iterator[str]:
+    """Yield "path:line: kind text" of each name and comment of a script, and each variable and text of a template."""
+    for path in _files(tree, parts, {".js", ".html"}):
+        source = path.read_text()
+        for at, kind, text in _in_script(source) if path.suffix == ".js" else _in_template(source):
+            yield f"{path.relative_to(tree)}:{source.count(chr(10), 0, at) + 1}: {kind} {text}"
+
+
+def _in_script(source: str) -> Iterator[tuple[int, str, str]]:
+    for token in _SCRIPT.finditer(source):
+        name, comment = token["name"], token["comment"]
+        if name and name not in BY_THE_LANGUAGE and _NAME.search(_CAMEL.sub("_", name)):
+            yield token.start(), "name", name
+        elif comment and (word := _PROSE.search(comment)):
+            yield token.start() + word.start(), "comment", word[0]
+
+
+def _in_template(source: str) -> Iterator[tuple[int, str, str]]:
+    for tag in _TEMPLATE.finditer(source):
+        for name in (tag["loop"] or tag["bound"] or tag["set"]).replace(",", " ").split():
+            if _NAME.search(name):
+                yield tag.start(), "variable", name
+    for word in _PROSE.finditer(source):
+        yield word.start(), "text", word[0]
 
 
 def _files(tree: Path, parts: Sequence[str], suffixes: set[str]) -> Iterator[Path]:

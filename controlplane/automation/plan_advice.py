@@ -74,7 +74,7 @@ def _current(pool: Pool, run: JobRun | None, job: str, key: str, at: datetime) -
     outcome = run.outcome if run is not None else {}
     made_s = plan.get("at_s")
     if not isinstance(made_s, int | float) or at.timestamp() - made_s > FRESH.total_seconds():
-        raise AdviceError("This automation has no recent plan; check under Jobs whether it runs.")
+        raise AdviceError("This automation has no recent plan; check the job under Jobs.")
     if outcome.get("mode") != "advise":
         raise AdviceError(f"This automation is not advising now; it is set to {outcome.get('mode', 'off')}.")
     if not key or advice_key(job, plan) != key:

@@ -48,11 +48,9 @@ class InstallationPlan:
         sentences = []
         if self.span_s < DAY_S:
             hours = self.span_s / 3600
-            sentences.append(f"The log covers {hours:.1f} h, less than a day: peaks at other hours are not in it.")
+            sentences.append(f"The log covers {hours:.1f} h, less than a day: it excludes peaks at other hours.")
         if self.demand.every > 1:
-            sentences.append(
-                f"The log is long: one of {self.demand.every} requests was read and stands for the others."
-            )
+            sentences.append(f"The log is long: the plan uses one of {self.demand.every} requests.")
         return " ".join(sentences)
 
 
@@ -87,4 +85,4 @@ def range_words(saving: SavingRange | None) -> str:
         "day" if saving.of_days else "window of two hours",
         "" if saving.of_days else "windows of two hours",
     )
-    return f"{saving.low:.1%} to {saving.high:.1%} in nine of ten draws of {pieces}"
+    return f"{saving.low:.1%} to {saving.high:.1%} with 90 % confidence, resampled from {pieces}"

@@ -65,7 +65,7 @@ def policies(_installation: Installation) -> list[Finding]:
 
 
 _SHARED_REMEDY = (
-    "Check “Keep tenants’ caches apart” in the pool's settings on the Topology page, or PATCH its `isolated`. The "
+    "Check “Isolate tenants’ caches” in the pool's settings on the Topology page, or PATCH its `isolated`. The "
     "first tenant's cache stays warm."
 )
 
@@ -77,7 +77,7 @@ def tenants(_installation: Installation) -> list[Finding]:
     except DatabaseError as error:
         return [warning(f"Cannot read the tenants: {type(error).__name__}.", "Fix the database connection first.")]
     findings = [warning(f"Tenants share caches in pool {pool.slug}.", _SHARED_REMEDY) for pool in shared]
-    return findings or [ok("Tenants share caches in no pool.")]
+    return findings or [ok("No pool shares caches between tenants.")]
 
 
 _AT_ONCE = 16
@@ -219,8 +219,7 @@ def kv_nodes(_installation: Installation) -> list[Finding]:
     if astray:
         findings.append(
             warning(
-                f"No KV node serves {count(len(astray), 'engine')} by the name that is set: "
-                f"{some_names(astray, _NAMED)}.",
+                f"No KV node has the name set for {count(len(astray), 'engine')}: {some_names(astray, _NAMED)}.",
                 "Start `manage.py node --register`, or correct KV node on the Topology page. Demo nodes run only while "
                 "`manage.py up` runs.",
             )
@@ -315,7 +314,7 @@ def judged(samples: list[FleetSample], now: float) -> list[Finding]:
             owners = ", ".join(f"{owner} (epoch {epoch})" for epoch, owner in sorted(settled))
             findings.append(
                 warning(
-                    f"Gateways know different owners of {pool_id}: {owners}.",
+                    f"Gateways report different owners of {pool_id}: {owners}.",
                     "Let the gateways reach each other's HEADWAY_PEER_LISTEN.",
                 )
             )
@@ -346,7 +345,7 @@ def probe_lease(installation: Installation) -> list[Finding]:
     who = "`manage.py worker`" if installation.redis_url else f"the server (pid {pid})"
     return [
         warning(
-            "The probe job has no lease holder: load and health of engines are not read.",
+            "The probe job has no lease holder: load and health of engines are not updated.",
             f"Check the log of {who}; start it if it does not run.",
         )
     ]
@@ -361,12 +360,15 @@ def wake_up(installation: Installation) -> list[Finding]:
     """Report how long ago the server on this machine received a wake-up."""
     age_s = _age_s(installation)
     if age_s is None:
-        return [ok("No local server reports when jobs were last woken.")]
+        return [ok("No local server reports when the job schedule last ran.")]
     if age_s <= LATE_S:
-        return [ok(f"Jobs were woken {age_s:.0f} s ago.")]
+        return [ok(f"The job schedule last ran {age_s:.0f} s ago.")]
     what = "a `manage.py worker` with its schedule" if installation.redis_url else "the server"
     return [
-        problem(f"No job was woken for {age_s:.0f} s: nothing is checked, scaled or published.", f"Restart {what}.")
+        problem(
+            f"The job schedule has not run for {age_s:.0f} s: nothing is checked, scaled or published.",
+            f"Restart {what}.",
+        )
     ]
 
 

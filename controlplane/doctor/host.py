@@ -63,7 +63,7 @@ def state_directory(installation: Installation) -> list[Finding]:
         return [problem(f"The state directory {directory} does not exist.", f"Run `mkdir -m 700 {directory}`.")]
     if not os.access(directory, os.W_OK | os.X_OK):
         return [
-            problem(f"The state directory {directory} is not writable.", "Make it owned by the user who runs this.")
+            problem(f"The state directory {directory} is not writable.", "Make it owned by the user that runs Headway.")
         ]
     findings = []
     for path in [directory, *(directory / name for name in _PRIVATE)]:
@@ -115,7 +115,9 @@ def clock(installation: Installation) -> list[Finding]:
     for name, moment in (("the database's server", _database_time()), ("Redis", _redis_time(installation.redis_url))):
         if moment is not None and abs(moment - datetime.now(UTC)) > _MOST_APART:
             ahead = (moment - datetime.now(UTC)).total_seconds()
-            findings.append(warning(f"The clock of {name} differs from ours by {ahead:+.1f} s.", _SYNCHRONIZE))
+            findings.append(
+                warning(f"The clock of {name} differs from this machine's by {ahead:+.1f} s.", _SYNCHRONIZE)
+            )
     newest = _newest_start()
     if newest is not None and newest > installation.now + _MOST_APART:
         text = f"A job started at {newest:%Y-%m-%d %H:%M:%S} UTC, which is in the future: the clock was set back."

@@ -38,7 +38,11 @@ def first_run(installation: Installation) -> list[Finding]:
     if weak := weak_secrets():
         return [warning(f"{name} is too weak.", "Set it to the output of `openssl rand -base64 48`.") for name in weak]
     if settings.FLEET_SECRET_ALSO or settings.SECRET_KEY_FALLBACKS:
-        return [warning("Secrets are being rotated: two are accepted.", "Run `manage.py secrets` for the next step.")]
+        return [
+            warning(
+                "Secret rotation in progress: two secrets are accepted.", "Run `manage.py secrets` for the next step."
+            )
+        ]
     if settings.SECRETS_GIVEN:
         return [ok("The secrets come from the environment.")]
     try:
@@ -84,9 +88,9 @@ def _writable() -> list[Finding]:
     try:
         SnapshotVersion.objects.filter(pk=SnapshotVersion.ONLY).update(version=F("version"))
     except DatabaseError as error:
-        said = {Cause.FULL: "its disk is full", Cause.READ_ONLY: "it is read-only", Cause.BUSY: "other writers hold it"}
+        said = {Cause.FULL: "its disk is full", Cause.READ_ONLY: "it is read-only", Cause.BUSY: "other writes block it"}
         if (cause := cause_of(error)) in said:
-            return [problem(f"The database cannot be written: {said[cause]}.", _UNWRITABLE_REMEDY)]
+            return [problem(f"The database is not writable: {said[cause]}.", _UNWRITABLE_REMEDY)]
     return []
 
 

@@ -146,7 +146,7 @@ def normal_url(url: str) -> str:
 def _ranked(url: str) -> tuple[str, int | None]:
     process, mark, rank = url.partition("#")
     if mark and not _RANK.fullmatch(rank):
-        raise RejectedUrlError("after # only the number of a data-parallel rank may stand, such as #0")
+        raise RejectedUrlError("write only a data-parallel rank after #, such as #0")
     return process, int(rank) if mark else None
 
 

@@ -29,7 +29,7 @@ class BlockSizeProblem:
         verb = "has" if len(self.names) == 1 else "have"
         return (
             f"Pool {self.pool.slug} expects blocks of {count(self.pool.block_tokens, 'token')}, but "
-            f"{some_names(self.names, _NAMED)} {verb} {self.reported}: what is cached there is not seen."
+            f"{some_names(self.names, _NAMED)} {verb} {self.reported}: their cache contents are unknown."
         )
 
     @property

@@ -161,12 +161,12 @@ class KvMovesView(Listed):
         {"asked_at": ("asked_at", "pk")},
         "-asked_at",
         {
-            "planner": one_of("planner", ("prefetch", "advisory", "replicate", "shrink"), "Who asked."),
-            "outcome": one_of("outcome", get_args(Ending), "How it ended."),
-            "worth": one_of("worth", ("open", "none", "useful", "useless"), "What its copy was worth."),
+            "planner": one_of("planner", ("prefetch", "advisory", "replicate", "shrink"), "Planner that requested it."),
+            "outcome": one_of("outcome", get_args(Ending), "Outcome."),
+            "worth": one_of("worth", ("open", "none", "useful", "useless"), "Benefit of its copy."),
             "source": exact("source", "Name of the node that the blocks came from."),
             "target": exact("target", "Name of the node that they went to."),
             "pool_id": exact("pool_id", "The pool whose requests they are for."),
-            "after": moment("asked_at__gte", "Asked then or later."),
+            "after": moment("asked_at__gte", "Requested at this time or later."),
         },
     )

@@ -147,8 +147,8 @@ def _failed(schedule: ScheduledPublish, reason: str) -> str | None:
 def _missed(schedule: ScheduledPublish, now: datetime, grace: timedelta) -> str:
     late = round((now - schedule.at).total_seconds() / 60)
     return (
-        f"Headway was not running at {_utc(schedule.at)} and came back {late} min later, beyond the "
-        f"{grace.total_seconds() / 60:.0f} min of grace; schedule it again or publish it now."
+        f"Headway was not running at {_utc(schedule.at)} and started {late} min later, after the grace period of "
+        f"{grace.total_seconds() / 60:.0f} min. Schedule it again or publish it now."
     )
 
 

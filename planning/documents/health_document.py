@@ -25,8 +25,8 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         float,
         about(
             "Stall timeout",
-            "Suspects an engine whose requests and counters make no progress for this long beyond its longest prefill "
-            "while others do. It gets no new work until it moves; running requests stay.",
+            "Marks an engine suspect if its requests and counters make no progress for this long beyond its longest "
+            "prefill while other engines do. It gets no new work until it makes progress; running requests stay.",
         ),
         number("s", gt=0, le=600, usual=(5, 30)),
     ] = 10.0
@@ -97,7 +97,7 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         float,
         about(
             "Max quarantine",
-            "Maximum duration of a quarantine. An engine that stays healthy for as long starts over at the first.",
+            "Maximum duration of a quarantine. Staying healthy for this long resets the duration to the first.",
         ),
         number("s", gt=0, le=86_400, usual=(120, 900)),
     ] = 300.0

@@ -31,7 +31,7 @@ class SliceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = True
     guardrails: Annotated[
         GuardrailDocument,
-        about("Guardrails", "How much worse than the simple rule the policy must do to count as worse."),
+        about("Guardrails", "Minimum difference at which the policy counts as worse than the simple rule."),
     ] = GuardrailDocument()
     hold_s: Annotated[
         float,
@@ -53,6 +53,6 @@ class SliceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = 0.1
     probe_s: Annotated[
         float,
-        about("Probe time", "How long the policy must hold until it gets all sessions back."),
+        about("Probe time", "How long the policy must not be worse before it gets all sessions back."),
         number("s", ge=1, le=86_400, usual=(30, 600)),
     ] = 60.0

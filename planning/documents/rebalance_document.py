@@ -71,7 +71,7 @@ class RebalanceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         about(
             "Max recompute share",
             "Widens no prefix while more than this share of prompt tokens is recomputed although another engine holds "
-            "it: spreading further would cost more than it balances.",
+            "them.",
         ),
         number("share", ge=0, le=1, usual=(0.1, 0.4)),
     ] = 0.3

@@ -81,7 +81,7 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = 5.0
     tpot_slo_s: Annotated[
         float,
-        about("TPOT objective", "Target mean time per output token. Admission judges decode load by it."),
+        about("TPOT objective", "Target mean time per output token. Admission limits decode load by it."),
         number("s", gt=0, le=60, usual=(0.02, 0.5), group="Service level"),
     ] = 0.1
     slo_classes: Annotated[
@@ -102,8 +102,7 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         float,
         about(
             "Decode weight",
-            "What one request's answer costs those that share its engine counts so many times in placements by cost; "
-            "0: not at all.",
+            "Weight of a request's decode cost for other requests on its engine, in placements by cost; 0: ignored.",
         ),
         number("×", ge=0, le=100, usual=(0.5, 2), group="Cost"),
     ] = 1.0

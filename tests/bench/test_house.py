@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from bench.house.features import folders_per_feature
-from bench.house.words import broken_words, spoken
+from bench.house.words import broken_words, spoken, spoken_by_the_console
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOM = {
@@ -58,6 +58,22 @@ def test_names_docstrings_and_comments_with_figures_of_speech_are_listed(tree: P
         "name place",
         "name told",
         "test test_nobody_looks",
+    ]
+
+
+def test_names_and_comments_of_scripts_and_variables_of_templates_are_listed(tree: Path) -> None:
+    (tree / "gateway/a.js").write_text(
+        "const lastHeard = 'told';\nthis.#tell(); // nobody asks\nrows.forEach((row) => row.placeholder);\n"
+    )
+    (tree / "gateway/a.html").write_text("{% for row, each in rows %}\n{% with told=row %}{% url 'x' as place %}")
+    assert sorted(spoken_by_the_console(tree, ["gateway"])) == [
+        "gateway/a.html:1: variable each",
+        "gateway/a.html:2: text told",
+        "gateway/a.html:2: variable place",
+        "gateway/a.html:2: variable told",
+        "gateway/a.js:1: name lastHeard",
+        "gateway/a.js:2: comment nobody",
+        "gateway/a.js:2: name tell",
     ]
 
 

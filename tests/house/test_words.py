@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.house.words import broken_words, spoken
+from bench.house.words import broken_words, spoken, spoken_by_the_console
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = (
@@ -34,6 +34,11 @@ def test_the_fields_words_are_used(part: str) -> None:
 @pytest.mark.parametrize("part", PARTS)
 def test_names_docstrings_and_comments_have_no_figures_of_speech(part: str) -> None:
     broken = [line for line in spoken(ROOT, [part]) if not line.startswith(LISTS)]
+    assert not broken, "\n".join(broken)
+
+
+def test_scripts_and_templates_have_no_figures_of_speech() -> None:
+    broken = list(spoken_by_the_console(ROOT, ["web", "templates", "examples"]))
     assert not broken, "\n".join(broken)
 
 

@@ -45,7 +45,7 @@ _POOLS = FormField(
     "pools",
     "Pools for manage",
     CHECKS,
-    help="Where the scope manage counts. Nothing checked: nowhere. An admin's key covers all pools.",
+    help="Pools in which the scope manage applies. None checked: no pool. An admin's key covers all pools.",
 )
 _RATE = FormField(
     "rate_per_min",
@@ -153,7 +153,7 @@ def _pools(kept: Iterable[str] = ()) -> FormField:
 
 def pool_options(pools: Mapping[str, str]) -> tuple[FieldOption, ...]:
     """Return the choice of all pools, followed by these (name by slug)."""
-    every = FieldOption(ALL_POOLS, "All pools", "Those created later included")
+    every = FieldOption(ALL_POOLS, "All pools", "Including pools created later")
     return (every, *(FieldOption(slug, slug, name) for slug, name in pools.items()))
 
 

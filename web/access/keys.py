@@ -60,7 +60,7 @@ def change_key(request: HttpRequest, key_id: str) -> HttpResponse:
         return _page(request, opened=key, problems=error.problems, status=422)
     except StaleRevisionError:
         news = FieldProblem(
-            "", "Another person changed this key while you edited. This is its current state; repeat your change."
+            "", "Another person changed this key while you edited. Review its current state, then repeat your change."
         )
         key.refresh_from_db()
         return _page(request, opened=key, problems=(news,), keep_typed=False, status=412)
@@ -75,7 +75,7 @@ def revoke_key(request: HttpRequest, key_id: str) -> HttpResponse:
     try:
         done = revoke_at_once(key, actor=console_actor(request), why=why(request))
     except BusAwayError:
-        wrong = FieldProblem("", "Not revoked: neither the database nor the bus can be reached. Try again.")
+        wrong = FieldProblem("", "Not revoked: the database and the bus are unreachable. Try again.")
         return _page(request, opened=key, problems=(wrong,), status=503)
     return go(ADDRESS, said=_SAID[done])
 
@@ -106,7 +106,7 @@ def _sent_once(request: HttpRequest) -> Iterator[None]:
     form_id = request.POST.get("form_id", "")[:64] or get_random_string(24)
     name = f"key-form:{request.user.pk}:{form_id}"
     if not cache.add(name, value=True, timeout=_FORM_MEMORY_S):
-        raise problem("", "This form was already sent, and its key was shown. Fill it in again for another key.")
+        raise problem("", "This form was already submitted, and its key was shown. Open a new form for another key.")
     try:
         yield
     except InvalidFieldsError:

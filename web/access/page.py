@@ -27,11 +27,11 @@ SAID = {
     "key-changed": "Key changed; gateways apply it within a second.",
     "key-revoked": "Key revoked. Requests with it get 401 within 5 s.",
     "key-revoked-on-bus": (
-        "Key revoked. Requests with it get 401 within 5 s. The database cannot be written now: the revocation and its "
-        "audit are stored as soon as it can be."
+        "Key revoked. Requests with it get 401 within 5 s. The database is not writable: Headway stores the revocation "
+        "and its audit event when it is writable again."
     ),
     "person-created": "The person can sign in.",
-    "person-without-pool": "The person can sign in, but has no role yet: no pool was chosen. Grant one below.",
+    "person-without-pool": "The person can sign in, but has no role yet: no pool was chosen. Grant a role below.",
     "role-granted": "Role granted, effective with the next request.",
     "role-withdrawn": "Role withdrawn, effective with the next request.",
     "deactivated": "Account deactivated; its sessions have ended.",

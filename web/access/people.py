@@ -31,7 +31,7 @@ from web.shell.form_field import CHECKS, PASSWORD, SELECT, FieldOption, FormFiel
 ADDRESS = "/access/people"
 MAX_POOLS = 1000
 _PASSWORD = FormField("password", "Password", PASSWORD, limit=service.MAX_PASSWORD, autocomplete="new-password")
-_WHERE = "Nothing checked: no role yet. An admin's role covers all pools."
+_WHERE = "None checked: no role yet. An admin's role covers all pools."
 _WHY = FormField("why", "Why", help="Optional; for the audit.", limit=200)
 
 
@@ -216,7 +216,7 @@ def _pool(request: HttpRequest) -> Pool | None:
     """Return the chosen pool; None: all pools. Raises InvalidFieldsError where nothing was chosen."""
     slug = sent(request, "pool")
     if not slug:
-        raise problem("", "Choose where the role counts.")
+        raise problem("", "Choose where the role applies.")
     return None if slug == ALL_POOLS else get_object_or_404(Pool, slug=slug)
 
 

@@ -64,7 +64,7 @@ def rename_tenant(request: HttpRequest, slug: str) -> HttpResponse:
     except InvalidFieldsError as error:
         return _page(request, opened=tenant, problems=error.problems, status=422)
     except StaleRevisionError:
-        news = FieldProblem("", "Another person changed this tenant while you edited. This is its current state.")
+        news = FieldProblem("", "Another person changed this tenant while you edited. Review its current state.")
         return _page(request, opened=tenant, problems=(news,), keep_typed=False, status=412)
     return go(ADDRESS, tenant=slug, said="tenant-changed")
 

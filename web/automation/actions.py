@@ -32,13 +32,13 @@ def action_row(
     return {
         "action": action,
         "what": action_words(action.kind, action.role if action.role != "mixed" else "", action.engine_name),
-        "state": "Waiting for you" if asks else word,
+        "state": "Waiting for operator" if asks else word,
         "shape": "hot" if asks else "degraded" if failing else shape,
         "open": is_open,
         # Its state or what blocks it, with the countdown of a drain.
         "says": says or sentence(action.says),
         "tries": action.attempts if failing else 0,
-        "retry": f"again in {span((action.next_try_at - now).total_seconds())}" if failing else "",
+        "retry": f"next try in {span((action.next_try_at - now).total_seconds())}" if failing else "",
         "at": moment(action.requested_at, now),
         "ends": _ends(action, is_open, now),
         "may_confirm": asks,

@@ -90,7 +90,7 @@ def _card(
         idle=not wants,
         next_change=_next(automation, settings, now),
         last=None if change is None else _last(change, names, now),
-        trouble=f"No round since {at.clock}. Check under Jobs whether it runs." if silent and at is not None else "",
+        trouble=f"No evaluation since {at.clock}. Check the job under Jobs." if silent and at is not None else "",
         advice=advice_key(automation.job, automation.plan) if follows else "",
         note=_note(automation),
     )
@@ -142,7 +142,7 @@ def _note(automation: AutomationStatus) -> str:
     """Return the most informative figures of the last round in one line."""
     plan: Mapping[str, Any] = automation.plan
     if automation.job == "scaling" and automation.at is not None:
-        sizes = f"{count(int(plan.get('engines', 0)), 'engine')} now, {plan.get('target', 0)} wanted"
+        sizes = f"{count(int(plan.get('engines', 0)), 'engine')} now, {plan.get('target', 0)} desired"
         return ", ".join(filter(None, [sizes, remap_words(plan)]))
     if automation.job == "prefill_decode" and automation.at is not None:
         factor = plan.get("imbalance")

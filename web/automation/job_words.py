@@ -18,7 +18,7 @@ _TITLES = {
     "rollup": "Roll up samples",
     "requests": "Store requests",
     "whatif": "What-if",
-    "canary": "Judge canaries",
+    "canary": "Evaluate canaries",
     "holdback": "Compare with the holdback",
     "prefill_decode": "Prefill/decode ratio",
 }

@@ -32,7 +32,7 @@ FAILED = (JobState.FAILED, JobState.ABANDONED)
 SAID = {
     "cancelling": "Cancellation requested; the holder stops at its next lease renewal.",
     "cancelled": "The run has ended.",
-    "retried": "A new run with the same inputs starts at the job's next wake-up.",
+    "retried": "A new run with the same inputs starts at the job's next scheduled time.",
 }
 
 

@@ -29,7 +29,7 @@ from web.shell.shown_pools import shown_pool, shown_pools
 
 RANGE_WORDS = (("5m", "5 min", "1"), ("1h", "1 h", "2"), ("24h", "24 h", "3"))
 SAID = {
-    "frozen": "Frozen. No automation of the pool acts.",
+    "frozen": "Frozen. Automations of the pool take no action.",
     "unfrozen": "Unfrozen. Automations continue with their next evaluation.",
     "held": "Engine count fixed from the next evaluation, within 5 s.",
     "given-back": "Override ended.",

@@ -18,7 +18,7 @@ def verdict(pool: Pool, state: PoolAutomationState, cards: Sequence[AutomationCa
         since = moment(state.changed_at, now)
         when = f" by {state.changed_by}, {since.ago}" if since is not None else ""
         why = f": {state.why}" if state.why else ""
-        return ("Frozen.", f"No automation of {pool.name} acts. Frozen{when}{why}.")
+        return ("Frozen.", f"Automations of {pool.name} take no action. Frozen{when}{why}.")
     if state.engines["failed"]:
         failed = count(state.engines["failed"], "engine")
         return (f"{failed} failed.", _sizes(state))
@@ -33,7 +33,7 @@ def verdict(pool: Pool, state: PoolAutomationState, cards: Sequence[AutomationCa
     if advice:
         return (f"{advice[0].title}:", advice[0].state[0].lower() + advice[0].state[1:])
     acting = [card.title.lower() for card in cards if card.mode == "Acts"]
-    steered = f"Automatic: {', '.join(acting)}." if acting else "No automation acts."
+    steered = f"Automatic: {', '.join(acting)}." if acting else "No automation is active."
     return ("Steady.", f"{_sizes(state)} {steered}")
 
 

@@ -101,7 +101,7 @@ def remap_words(plan: Mapping[str, Any]) -> str:
     remap = plan.get("remap")
     if not isinstance(remap, Mapping) or not isinstance(remap.get("share"), int | float):
         return ""
-    return f"{percent(remap['share'])} of prefixes get other engines"
+    return f"{percent(remap['share'])} of prefixes move to other engines"
 
 
 def _an(role: str) -> str:

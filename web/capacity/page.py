@@ -31,15 +31,15 @@ PAGE = "Capacity"
 
 
 _FIELDS = (
-    ("days", "Days of the log", DAYS, MAX_DAYS, ""),
+    ("days", "Log window (days)", DAYS, MAX_DAYS, ""),
     ("reserved", "Reserved ($/h)", RESERVED_PER_H, 1e6, "per engine"),
     ("on_demand", "On demand ($/h)", ON_DEMAND_PER_H, 1e6, "per engine"),
-    ("utilization", "Busy at the peak", UTILIZATION, 1.0, "share, 0 to 1"),
+    ("utilization", "Peak utilization", UTILIZATION, 1.0, "share, 0 to 1"),
 )
 
 
 @require_safe
-@needs_all_pools(PAGE, "A capacity plan is of all pools; seeing it")
+@needs_all_pools(PAGE, "A capacity plan covers all pools. Viewing it")
 def capacity(request: HttpRequest) -> HttpResponse:
     """Show the plan to people with a role in all pools."""
     fields = [_field(request, *item) for item in _FIELDS]

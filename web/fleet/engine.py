@@ -28,8 +28,8 @@ JSON = "application/json"
 MAX_WHY = 200
 _DONE = {
     DesiredState.READY: "{} returns to service within 2 s.",
-    DesiredState.DRAINING: "{} is draining: in-flight requests finish there, new ones go elsewhere.",
-    DesiredState.MAINTENANCE: "{} is in maintenance: it gets no work and no probes.",
+    DesiredState.DRAINING: "{} is draining: in-flight requests finish there, new ones go to other engines.",
+    DesiredState.MAINTENANCE: "{} is in maintenance: it receives no requests and no probes.",
 }
 
 
@@ -93,7 +93,7 @@ def _form(request: HttpRequest) -> tuple[DesiredState, int | None, str]:
         raise _BadFormError("revision must be a whole number; leave it out to change the engine as it is now.")
     why = request.POST.get("why", "").strip()
     if len(why) > MAX_WHY:
-        raise _BadFormError(f"The reason has {len(why)} characters; {MAX_WHY} fit.")
+        raise _BadFormError(f"The reason has {len(why)} characters; the maximum is {MAX_WHY}.")
     return DesiredState(state), int(revision) if revision else None, why
 
 

@@ -28,14 +28,14 @@ class InstallationProblem:
 
 
 _UNWRITABLE = {
-    Cause.FULL: "The database cannot be written: its disk is full.",
-    Cause.READ_ONLY: "The database cannot be written: it is read-only.",
+    Cause.FULL: "The database is not writable: its disk is full.",
+    Cause.READ_ONLY: "The database is not writable: it is read-only.",
 }
 """Sentences for the causes that last."""
 _READ_ONLY = (
-    "You can sign in, read, and revoke API keys; other changes are rejected. No restart is needed once it is writable."
+    "You can sign in, read, and revoke API keys. Other changes are rejected until it is writable. No restart is needed."
 )
-_LATER = "The jobs store it when the database can be written."
+_LATER = "The jobs store the revocation when the database is writable."
 
 
 def installation_problems(actor: Actor) -> list[InstallationProblem]:
@@ -49,7 +49,7 @@ def _problems() -> Iterator[InstallationProblem]:
         yield InstallationProblem("lost", _UNWRITABLE[cause], _READ_ONLY)
     if waiting := len(bus_revocations().waiting()):
         keys = count(waiting, "API key is revoked at the gateways", "API keys are revoked at the gateways")
-        yield InstallationProblem("hot", f"{keys}; the database has not stored this.", _LATER)
+        yield InstallationProblem("hot", f"{keys}; the database has not stored the revocation.", _LATER)
     yield from _disk(settings.STATE_DIR)
 
 

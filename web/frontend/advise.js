@@ -1,7 +1,7 @@
-/* Tells a gateway that this page's session will ask soon: one call per burst of typing. Budget: 1 KB.
+/* Announces to a gateway that this page's session will send a request soon: one call per burst of typing. Budget: 1 KB.
  *
  * advise(input, {url, token}) on the page of a chat; `token` returns the session's token, or a promise of it.
- * The call is text/plain with the token in its body: no preflight, and it survives the page's end.
+ * The call is text/plain with the token in its body: no preflight, and it survives the page's unload.
  */
 const PAUSE_MS = 3000;
 
@@ -20,7 +20,7 @@ const advise = (input, { url, token }) => {
       const body = JSON.stringify({ token: await token() });
       await fetch(url, { method: 'POST', mode: 'no-cors', keepalive: true, credentials: 'omit', body });
     } catch {
-      // An advisory that is lost costs nothing but its use.
+      // A lost advisory only loses its benefit.
     }
   };
   input.addEventListener('input', call);

@@ -1,4 +1,4 @@
-/* Entry of every page: the shell's controls, and the Fleet page where it is. */
+/* Entry of every page: the shell's controls, and the Fleet page if present. */
 
 import './charts/heat.js';
 import './charts/hour.js';

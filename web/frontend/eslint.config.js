@@ -1,4 +1,4 @@
-/* What `make check` asks of the scripts beside their types; Prettier lays them out. */
+/* Lint rules of `make check`; Prettier formats the scripts. */
 import js from '@eslint/js';
 import globals from 'globals';
 

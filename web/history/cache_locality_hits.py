@@ -66,7 +66,7 @@ def hits_finding(locality: PoolCacheLocality) -> str:
         return ""
     worst = min(doubted, key=lambda item: (item.share if item.share is not None else 1.0, item.name))
     cause = CAUSE_TITLES.get(worst.cause, worst.cause)
-    share = f", {percent(worst.share)} of what was predicted" if worst.share is not None else ""
+    share = f", {percent(worst.share)} of the prediction" if worst.share is not None else ""
     return f"The index of {worst.name} is {worst.trust}{share}: {cause}."
 
 

@@ -155,7 +155,7 @@ def _summary(lines: tuple[RingLine, ...], shares: RingShares | None, chosen: str
     most = (
         f"; {names.get(biggest.engine_id, biggest.engine_id)} has the most, {percent(biggest.share)}" if biggest else ""
     )
-    gone = f". {chosen} is marked, as if it left" if chosen else ""
+    gone = f". {chosen} is marked as removed" if chosen else ""
     rings = f"{count(shares.rings, 'hash ring')} of {count(len(shares.engines), 'engine')}"
     return f"{rings}{most}; ideal {percent(shares.ideal)}{gone}"
 

@@ -27,7 +27,7 @@ _OUTCOMES = {
     "kept": "Kept",
 }
 _WORTH = {"useless": "Useless", "open": "Not loaded yet"}
-_WORTH_OF_SPACE = {"useful": "Not missed", "useless": "Missed: asked for again", "open": "Not missed yet"}
+_WORTH_OF_SPACE = {"useful": "Not needed again", "useless": "Needed again", "open": "Not needed so far"}
 
 
 def order_table(orders: QuerySet[KvMoveRecord], now: datetime) -> dict[str, Any]:

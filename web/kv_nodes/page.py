@@ -38,13 +38,13 @@ ADDRESS = "/kv"
 PAGE = "KV store"
 MAX_ROWS = 200
 SAID = {
-    "deleted": "Node deleted. One that starts again registers again.",
-    "unpinned": "The node hears of it with its next report, within 5 s.",
+    "deleted": "Node deleted. A restarted node registers again.",
+    "unpinned": "The node applies it with its next report, within 5 s.",
 }
 
 
 @require_safe
-@needs_all_pools(PAGE, "KV nodes belong to no pool; seeing them")
+@needs_all_pools(PAGE, "KV nodes serve all pools. Viewing them")
 def kv_store(request: HttpRequest) -> HttpResponse:
     """Show every node manager to people with a role in all pools."""
     return _page(request)

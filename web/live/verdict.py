@@ -16,7 +16,7 @@ from web.live.rejection_words import rejected_words
 
 ON_TIME_TARGET = 0.90
 """Goodput is counted at this share of requests within the TTFT SLO; below it the fleet is in trouble."""
-QUIET = "All quiet."
+QUIET = "No problems."
 RECOVERED_FOR_S = 60.0
 """Time after an engine's return during which the sentence still mentions it."""
 NAMED_ENGINES = 3
@@ -127,8 +127,8 @@ def _late(sample: FleetSample, recent: RecentState) -> FleetVerdict | None:
     if recent.lateness is None:
         return late
     lowest = min(recent.worst.get(worst.pool_id, 1.0), worst.on_time_share)
-    trend = " Getting better." if worst.on_time_share > lowest + BETTER_BY else ""
-    lead = "Requests are late." if sample.lateness is None else "The gateway is late, and so are requests."
+    trend = " Improving." if worst.on_time_share > lowest + BETTER_BY else ""
+    lead = "Requests are late." if sample.lateness is None else "The gateway and requests are late."
     text = f"{_stood_still(recent.lateness)}. {text[:-1]}; lowest {percent(lowest)}.{trend}"
     return msgspec.structs.replace(late, lead=lead, text=text)
 
@@ -146,7 +146,7 @@ def _decided_alone(sample: FleetSample) -> FleetVerdict | None:
     if not pools:
         return None
     which = some_names([pool.name for pool, _ in pools], NAMED_ENGINES)
-    about = f"About {which}: {named(pools[0][1])}. Each knows only its own requests."
+    about = f"{which}: {named(pools[0][1])}. Each gateway counts only its own requests."
     text = f"{about} {REMEDY} {_on_time(sample)}."
     return FleetVerdict("warn", "Gateways decide alone.", text, shape="degraded")
 
@@ -197,7 +197,9 @@ def _leaving(sample: FleetSample) -> FleetVerdict | None:
             lead = f"{count(len(engines), 'engine is', 'engines are')} {word}."
             return FleetVerdict("info", lead, f"{_names(engines)}. {rest}", "", state)
         left = first.running + first.bound
-        about = f"{count(left, 'request')} left; new requests go elsewhere. " if state == "draining" and left else ""
+        about = (
+            f"{count(left, 'request')} left; new requests go to other engines. " if state == "draining" and left else ""
+        )
         lead = f"{first.name} is drained." if state == "draining" and not left else f"{first.name} is {word}."
         return FleetVerdict("info", lead, f"{about}{rest}", first.engine_id, state)
     return None

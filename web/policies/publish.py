@@ -127,7 +127,7 @@ def go_back(request: HttpRequest, slug: str) -> HttpResponse:
     except StalePolicyError as error:
         state = opened(request, slug)
         who = f"{author_of(error.live)} published v{error.live.number}" if error.live else "Another version went live"
-        said = f"{who} while this dialog was open. Nothing was rolled back; review the live version and decide again."
+        said = f"{who} while this dialog was open. Nothing was rolled back; review the live version, then repeat."
         question = roll_back_question(state, version) if version.number != state.live_number else None
         form = form_of_version(state.live, None)
         return render_editor(request, state, form, question=question, said=said, status=PRECONDITION_FAILED)

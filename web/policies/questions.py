@@ -137,7 +137,7 @@ def wrong_word(word: str, typed: str, verb: str) -> str:
     """Return the problem of the typed word; empty where it is right, or none is required."""
     if not word or typed == word:
         return ""
-    mismatch = f'"{typed[:64]}" does not match.' if typed else "nothing was typed."
+    mismatch = f'"{typed[:64]}" does not match.' if typed else "the field is empty."
     return f"Type {word} to {verb}: {mismatch}"
 
 

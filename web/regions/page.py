@@ -20,7 +20,7 @@ PAGE = "Regions"
 
 
 @require_safe
-@needs_all_pools(PAGE, "Regions belong to no pool; seeing them")
+@needs_all_pools(PAGE, "Regions include all pools. Viewing them")
 def regions(request: HttpRequest) -> HttpResponse:
     """Show all regions to people with a role in all pools."""
     sample = fleet_samples().latest

@@ -64,8 +64,8 @@ _AWAY = (
     "DATABASE_URL, and run manage.py doctor. No restart is needed."
 )
 _BUSY = (
-    "Other writes held it for too long, so nothing was changed; try again. Requests are still routed: gateways need no "
-    "database. If it happens often, this machine is short of CPU or disk: use PostgreSQL (DATABASE_URL)."
+    "Other writes blocked it for too long. Nothing was changed; try again. Requests are still routed: gateways need "
+    "no database. If this happens often, the machine lacks CPU or disk throughput: use PostgreSQL (DATABASE_URL)."
 )
 
 
@@ -79,7 +79,7 @@ _SAID = {
     Cause.FULL: (
         "The database’s disk is full",
         f"{_SERVES_ON}Free space on its file system: the state directory’s, or the database server’s. manage.py doctor "
-        f"says how much is left and what takes it. {_REVOKE}",
+        f"reports the free space and what uses the rest. {_REVOKE}",
     ),
     Cause.READ_ONLY: (
         "The database is read-only",

@@ -57,7 +57,7 @@ def rejected(request: HttpRequest, page: str, why: str, template: str = "shell/r
 
 
 def needs_all_pools(page: str, why: str) -> Callable[[View], View]:
-    """Show a view to people with a role in all pools; others read `why` they need one."""
+    """Show a view to people with a role in all pools; others get a page with the reason `why`."""
 
     def guard(view: View) -> View:
         @wraps(view)

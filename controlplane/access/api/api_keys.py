@@ -73,7 +73,7 @@ class RevokedApiKeyShape(ApiKeyShape):
     stored = serializers.BooleanField(
         default=True,
         read_only=True,
-        help_text="False: gateways reject the key, but the database cannot be written.",
+        help_text="False: gateways reject the key, but the database is not writable.",
     )
 
     class Meta(ApiKeyShape.Meta):
@@ -207,7 +207,7 @@ class ApiKeyRevocation(_Keys, Verb):
 
 
 def _not_revoked(_error: Any, _view: Any) -> ProblemError:
-    sentence = "The key is not revoked: neither the database nor the bus can be reached. Retry."
+    sentence = "The key is not revoked: the database and the bus are unreachable. Retry."
     return ProblemError(503, sentence, headers={"Retry-After": "2"})
 
 

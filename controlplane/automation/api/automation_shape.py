@@ -75,7 +75,7 @@ class AutomationState(serializers.Serializer):
     job = serializers.CharField()
     mode = serializers.CharField(help_text="off, advise or act, from the live policy.")
     in_force = serializers.CharField(help_text="The same, or frozen or override.")
-    at = serializers.DateTimeField(allow_null=True, help_text="Time of its last round.")
+    at = serializers.DateTimeField(allow_null=True, help_text="Time of its last evaluation.")
     reason = serializers.CharField(help_text="Reasons for its action, or for none.")
     plan = serializers.DictField()
     advice = serializers.CharField(help_text="Its advice, to send to follow_advice; empty: none.")

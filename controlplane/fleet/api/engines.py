@@ -65,7 +65,7 @@ class EngineChangeBody(ChangeBody):
         max_length=64,
         allow_blank=True,
         default="",
-        help_text="Name of the node manager that keeps what it computes; empty: none does.",
+        help_text="Name of the node manager that stores its KV blocks; empty: none.",
     )
 
 
@@ -101,7 +101,7 @@ class BulkOperation(serializers.Serializer):
 class BulkChange(ChangeBody):
     """Operations on several engines: all of them, or none."""
 
-    dry_run = Truth(default=False, help_text="Dry run: only say what would happen.")
+    dry_run = Truth(default=False, help_text="Dry run: report the effects without applying them.")
     operations = serializers.ListField(child=BulkOperation(), min_length=1, max_length=200)
 
 

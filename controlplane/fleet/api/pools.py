@@ -118,7 +118,7 @@ class PoolChange(ChangeBody):
         min_value=0,
         max_value=1000,
         default=100,
-        help_text="Its part of the requests for the model, relative to other pools that serve it. 0: only if no other "
+        help_text="Its share of the requests for the model, relative to other pools that serve it. 0: only if no other "
         "pool has an engine.",
     )
     policy = Named(slug_field="slug", queryset=Policy.objects.all(), help_text="Slug of its policy.")

@@ -24,8 +24,8 @@ def _names(help_text: str) -> serializers.ListField:
 class RuleShape(Input):
     """One rule; the first that matches a hop decides about it."""
 
-    name = Text(max_length=80, help_text="What decision records quote.")
-    tenants = _names("Tenants whose requests it concerns; empty: all.")
+    name = Text(max_length=80, help_text="Name in decision records.")
+    tenants = _names("Tenants that the rule applies to; empty: all.")
     from_regions = _names("Regions of first contact; empty: all.")
     to_regions = _names("Regions that would serve the request; empty: all.")
     allow = Truth(help_text="Whether these hops are allowed.")

@@ -173,7 +173,8 @@ def _reject_known_process(url: str) -> None:
     whole = Engine.objects.filter(url=process).first() if of_rank else None
     if whole is not None:
         raise ConnectRejectedError(
-            f"Engine {whole.name} stands for all its ranks.", f"Drain and delete {whole.name}, then connect again."
+            f"Engine {whole.name} is registered for all its ranks.",
+            f"Drain and delete {whole.name}, then connect again.",
         )
 
 
@@ -195,7 +196,7 @@ def _reject_inexact(facts: ConnectedEngineFacts) -> None:
         raise ConnectRejectedError(sentence, f"{remedy}: {flag}", start_line=start_line(facts, flag), estimable=True)
     if not facts.tokenizes:
         raise ConnectRejectedError(
-            "It has no /tokenize, from which token blocks are cut.",
+            "It has no /tokenize endpoint, which token blocks require.",
             "Use a version that has it.",
             estimable=True,
         )

@@ -87,7 +87,7 @@ class Reconciliation:
             if engine is None:
                 self._register(listed)
             elif listed.presence == Presence.LEAVING:
-                _leave(engine, f"Told to end, says {self._source}")
+                _leave(engine, f"Terminating, as {self._source} reports")
             elif engine.url != listed.url:
                 _move(engine, listed.url)
             elif listed.presence == Presence.READY:
@@ -105,11 +105,11 @@ class Reconciliation:
         if waiting and not others.exclude(pk__in=[engine.pk for engine in waiting]).exists():
             # Where all of them fail their readiness probes, they may only be slow.
             kept = count(len(waiting), "engine serves", "engines serve")
-            self.done.problems.append(f"no engine is ready; {kept} until another one does")
+            self.done.problems.append(f"no engine is ready; {kept} until another one is")
             return
         for engine in waiting:
             try:
-                _drain(engine, f"Not ready, says {self._source}")
+                _drain(engine, f"Not ready, as {self._source} reports")
             except (StaleRevisionError, Engine.DoesNotExist):
                 continue
 

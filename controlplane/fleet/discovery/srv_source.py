@@ -28,6 +28,6 @@ def engines_of_service(source: DiscoverySource, resolver: dns.resolver.Resolver 
     # A target of "." states that the service is not offered (RFC 2782).
     records = [record for record in answer if record.target != dns.name.root]
     if not records:
-        raise DiscoveryOutageError(f"{source.location} says that there is no such service")
+        raise DiscoveryOutageError(f"{source.location} reports no such service")
     addresses = sorted({(record.target.to_text(omit_final_dot=True).lower(), record.port) for record in records})
     return [FoundEngine(plain_name(f"{host}-{port}"), f"http://{host}:{port}") for host, port in addresses]

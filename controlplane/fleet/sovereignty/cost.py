@@ -31,7 +31,7 @@ def sovereignty_cost(document: SovereigntyDocument) -> SovereigntyCost:
     )
     if not 2 <= len(engines) <= MOST_REGIONS:
         raise CostUnknownError(
-            f"The simulation takes 2 to {MOST_REGIONS} regions with engines; {len(engines)} have some."
+            f"The simulation takes 2 to {MOST_REGIONS} regions with engines; there are {len(engines)}."
         )
     if not _running.acquire(blocking=False):
         raise CostUnknownError("Another simulation of rules is running; try again in a minute.")

@@ -86,16 +86,16 @@ class Connecting:
 
     def _require_consent(self, address: CheckedUrl) -> None:
         """Ask whether the address may be sent prompts; raises ConnectRejectedError unless the answer is yes."""
-        what = f"Allow {', '.join(address.addresses)}? Prompts and the engine key are sent there."
+        what = f"Allow {', '.join(address.addresses)}? Headway sends prompts and the engine key there."
         if self._yes:
             self._out.write(f"  {what} Yes (--yes).")
             return
         if not sys.stdin.isatty():
-            raise ConnectRejectedError(f"{what} Nobody can be asked here.", "Repeat with --yes.")
+            raise ConnectRejectedError(f"{what} There is no terminal to confirm on.", "Repeat with --yes.")
         self._out.write(f"  {what} [y/N] ", ending="")
         self._out.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            raise ConnectRejectedError("The address is not allowed.", "Nothing was asked or stored.")
+            raise ConnectRejectedError("The address is not allowed.", "Nothing was sent or stored.")
 
     def _serves(self, engine: Engine, plan: EngineConnection) -> bool:
         seen = self._followed(engine)
@@ -232,7 +232,9 @@ class Command(BaseCommand):
     """Ends with 1 unless every engine is routed to. Connecting an engine a second time only checks it again."""
 
     requires_system_checks = OURS
-    help = "Connect running vLLM or SGLang engines: ask each what it is, create pool and engine, and check both."
+    help = (
+        "Connect running vLLM or SGLang engines: detect their settings, create pool and engines, and run the preflight."
+    )
 
     @override
     def add_arguments(self, parser: CommandParser) -> None:

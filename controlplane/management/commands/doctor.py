@@ -21,7 +21,7 @@ from controlplane.doctor.questions import examine
 class Command(BaseCommand):
     """Ends with 1 if a problem keeps the program from serving; warnings leave the exit status at 0."""
 
-    help = "Check this installation and say what to do; --json for machines. Secrets are never printed."
+    help = "Check this installation and print remedies; --json for machines. Secrets are never printed."
     requires_system_checks = ()
 
     @override

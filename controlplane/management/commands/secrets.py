@@ -54,7 +54,7 @@ next     Take step 1 or 2 if the secrets are in first_run.json; else say which s
 finish   Check that nothing needs the other secret, and sign open console sessions with the new key. If the secrets
          are in first_run.json, step 3 is then taken. Ends with 1 if something does; --force ignores that.
 
-Fingerprints name secrets and do not reveal them. Secrets are never printed.
+Fingerprints identify secrets without revealing them. Secrets are never printed.
 """
 
 
@@ -138,7 +138,7 @@ class Command(BaseCommand):
     def _finish(self, own: FirstRunSecrets | None, kinds: list[Rotation], forced: bool) -> str:
         under_way = [kind for kind in kinds if kind.also]
         if not under_way and (own is None or not own.rotation):
-            raise CommandError("No process accepts a second secret: no rotation is under way.")
+            raise CommandError("No process accepts a second secret: no rotation in progress.")
         if not forced:
             _reject_for(sentence for item in under_way for sentence in item.still_needed)
         # Before the old key is removed: sessions that were not used since step 2 would end with it.

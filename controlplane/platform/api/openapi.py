@@ -37,7 +37,7 @@ _STRUCTS = (
 _KEY: list[dict[str, list[str]]] = [{"apiKey": []}]
 _OBSERVES = "Report requests to an observe-only pool: one observation, or one per line."
 _HANDED_OVER = "Report that the prefill leg of a pair is done."
-_ADVISES = "Announce that a session will ask soon."
+_ADVISES = "Announce that a session will send a request soon."
 _TOKENS = "Get a token for one session's advisories."
 _EXPLAINS = "Explains a decision; 403 if tenants share caches and the key lacks the scope manage."
 
@@ -153,7 +153,7 @@ def _list(of: Any, at_most: int) -> dict[str, Any]:
 
 
 _ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "maxLength": 256}}
-_ROUTE = "Choose an engine for one request. The header X-Original-URI says of which endpoint the body is."
+_ROUTE = "Choose an engine for one request. The header X-Original-URI names the endpoint of the body."
 _NO_WAIT = {
     "name": "wait",
     "in": "query",

@@ -28,7 +28,7 @@ def advice(stored: StoredDecision) -> str:
         return "The engine failed, not the choice. Check its state on the Fleet page and its log."
     if regret is None or not regret.cause:
         if not stored.late:
-            return "Nothing. It was on time, and no other engine was faster as far as known."
+            return "Nothing. It was on time, and no other engine is known to have been faster."
         return "No other choice would have helped: the pool was out of capacity. Check its load at that time."
     if regret.cause == GATEWAY:
         return "The gateway was slow, not an engine. Check headway_loop_lag_seconds, and give the gateway its own core."

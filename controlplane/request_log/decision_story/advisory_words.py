@@ -19,9 +19,9 @@ def what_was_announced(stored: StoredDecision) -> str:
         way = _way(advisory.held_by, advisory.moved_to)
         words += f" Its session's KV ({blocks}) moved {strong(way)} in {duration(advisory.move_s)}."
     elif advisory.outcome == LATE:
-        words += f" Its session's KV was still on its way {_way(advisory.held_by, advisory.moved_to)}."
+        words += f" Its session's KV was still moving {_way(advisory.held_by, advisory.moved_to)}."
     if advisory.outcome == OVERRULED:
-        words += " By then the reserved engine took no work, or another one was clearly cheaper."
+        words += " By then the reserved engine was unavailable, or another one was clearly cheaper."
     return words
 
 

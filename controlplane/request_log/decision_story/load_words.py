@@ -10,7 +10,7 @@ from routing.values.decision import Candidate
 TIER_PHRASES = {"cpu": "in CPU memory", "disk": "on disk", "external": "in an external store"}
 """An engine's own tiers, in words."""
 _REASONS = {
-    "missing": "the node did not have all of it any more",
+    "missing": "the node no longer had all of it",
     "late": "it would have taken longer than computing",
     "failed": "the node could not be read",
 }
@@ -55,7 +55,7 @@ def what_was_loaded(stored: StoredDecision) -> str:
         return ""
     ordered = count(load.ordered_blocks, "block")
     if load.reason == "untold":
-        return f" It was to load {ordered} from node {load.node}; the engine does not report what came of that."
+        return f" It was to load {ordered} from node {load.node}; the engine does not report the result."
     if not load.blocks:
         why = _REASONS.get(load.reason, "the engine held it already" if stored.outcome == "completed" else "")
         return f" Nothing was loaded from node {load.node}{f': {why}' if why else ''}."
@@ -66,7 +66,7 @@ def what_was_loaded(stored: StoredDecision) -> str:
     if computed_s is not None:
         words += f"; computing them was expected to take {strong(duration(computed_s))}"
         if computed_s < load.seconds:
-            words += ", so that the load was not worth it"
+            words += ", so loading was slower"
     if load.reason:
         words += f"; {ordered} were ordered, but {_REASONS.get(load.reason, '')}"
     return f"{words}."

@@ -161,7 +161,7 @@ def _cached_words(stored: StoredDecision) -> str:
         return "; the engine does not report cached tokens."
     only = "only " if reported < stored.believed_tokens else ""
     figure, tokens = count(reported, "token").split()
-    return f", and found {only}{strong(figure)} {tokens} cached."
+    return f", and the engine reported {only}{strong(figure)} {tokens} cached."
 
 
 def _end(stored: StoredDecision) -> str:

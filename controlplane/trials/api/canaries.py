@@ -51,9 +51,9 @@ class CanaryShape(ModelShape):
     )
 
     evidence = serializers.SerializerMethodField(
-        help_text="What is known at its step: dwell_s and requests that are yet to come; guardrails, each with the "
-        "verdict holds, not_yet or broken and, of not_yet, wait_s, about how long until it can be known; missing, in "
-        "sentences; wait_s over all of it (null: no estimate). Empty: it has ended.",
+        help_text="Evidence of its step: dwell_s and requests still needed; guardrails with the verdict holds, not_yet "
+        "or broken, and for not_yet wait_s, the estimated time to a verdict; missing, as sentences; wait_s over all "
+        "(null: no estimate). Empty: it has ended.",
     )
 
     class Meta:

@@ -31,7 +31,7 @@ class ShadowShape(serializers.Serializer):
     base = serializers.IntegerField(
         source="base.number", help_text="Number of the version it is compared with: the live one."
     )
-    observed = serializers.BooleanField(help_text="Compared with where another router sent the requests.")
+    observed = serializers.BooleanField(help_text="Compared with another router's choices.")
     state = serializers.CharField(help_text="running, ended or failed.")
     reason = serializers.CharField(help_text="Why it ended.")
     max_per_s = serializers.IntegerField(help_text="Requests compared per second at each gateway.")

@@ -41,7 +41,7 @@ def abort(canary: Canary, *, actor: Actor, expected: int | None = None, why: str
     require_all_pools(actor, canary.policy)
     with transaction.atomic():
         stored = locked_running(canary, expected)
-        reason = why or "Aborted by hand"
+        reason = why or "Aborted manually"
         return end(stored, CanaryState.ABORTED, "canary.abort", actor=actor, reason=reason, pool=pool_of(stored))
 
 

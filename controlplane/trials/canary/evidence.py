@@ -70,9 +70,9 @@ def step_evidence(canary: Canary, now: datetime) -> StepEvidence:
     if dwell_s > 0:
         missing.append(f"This step has lasted {since_s:.0f} s of {canary.min_dwell_s:.0f} s.")
     if requests:
-        least = count(limits.min_requests, "request is", "requests are")
+        least = count(limits.min_requests, "request")
         unit = "version" if canary.pool_id is None else "side"
-        missing.append(f"{judged} of at least {least} judged for each {unit}.")
+        missing.append(f"{judged} of at least {least} evaluated per {unit}.")
     else:
         missing += [
             f"{GUARD_TITLES[guardrail.guard]}: {_LACKS[guardrail.verdict]}."
@@ -118,7 +118,7 @@ def require_evidence(canary: Canary, evidence: Evidence, why: str, now: datetime
     if evidence == Evidence.REQUIRED:
         raise EvidenceMissingError(" ".join(("Not enough evidence to continue.", *missing)))
     if not why.strip():
-        raise problem("why", "Say why the canary continues without evidence.")
+        raise problem("why", "Enter the reason for continuing without evidence.")
     return {"without_evidence": list(missing)}
 
 

@@ -39,11 +39,11 @@ def service_problem(pool: Pool) -> str:
     if pool.mode != PoolMode.ROUTE:
         return f"Pool {pool} only observes."
     if pool.weight:
-        return f"Pool {pool} has a weight of {pool.weight}. Set it to 0: a trial gives its share and takes it back."
+        return f"Pool {pool} has a weight of {pool.weight}. Set it to 0: the canary assigns its share."
     if not others:
         return f"No other pool of {pool.served_model} in region {pool.region.slug} has a weight above 0."
     if any(other.policy_id != pool.policy_id for other in others):
-        return "Another pool of the service follows another policy. Give all one policy: only engines may differ."
+        return "Another pool of the service follows another policy. Use one policy for all: only engines may differ."
     return ""
 
 

@@ -104,9 +104,9 @@ def end_due(now: datetime) -> int:
             ended += _end(shadow, ShadowState.ENDED, f"The pool {does} now.", actor=ACTOR)
         elif live is None or live.pk != shadow.base_id:
             went = f"v{live.number} went live" if live is not None else "No version is live any more"
-            ended += _end(shadow, ShadowState.ENDED, f"{went}, so its comparison is gone.", actor=ACTOR)
+            ended += _end(shadow, ShadowState.ENDED, f"{went}, so the comparison ended.", actor=ACTOR)
         elif now >= shadow.until:
-            ended += _end(shadow, ShadowState.ENDED, "Its time was up.", actor=ACTOR)
+            ended += _end(shadow, ShadowState.ENDED, "It reached its time limit.", actor=ACTOR)
     return ended
 
 

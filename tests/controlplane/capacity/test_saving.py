@@ -85,7 +85,7 @@ def test_a_long_log_is_sampled_and_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     assert whole is not None
     assert sampled is not None
     assert (whole.demand.every, sampled.demand.every > 1) == (1, True)
-    assert "stands for the others" in sampled.caveat
+    assert "the plan uses one of" in sampled.caveat
     assert sum(sampled.demand.regions["us"]) == pytest.approx(sum(whole.demand.regions["us"]), rel=0.3)
 
 

@@ -177,7 +177,7 @@ def test_a_database_that_cannot_be_written(here: Installation, message: str, sai
     with unwritable(message):
         findings = setup.database(here)
     assert [item.says for item in findings if item.state is State.PROBLEM] == (
-        [f"The database cannot be written: {said}."] if said else []
+        [f"The database is not writable: {said}."] if said else []
     )
     assert all("revoke_key" in item.do for item in findings if item.state is State.PROBLEM)
 

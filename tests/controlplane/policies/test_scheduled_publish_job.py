@@ -77,7 +77,7 @@ def test_a_publish_missed_beyond_the_grace_is_reported_and_not_done(due: Schedul
     scheduled_publish()
     due.refresh_from_db()
     assert (due.state, published()) == (ScheduleState.FAILED, 0)
-    assert "11 min later, beyond the 10 min of grace" in due.problem
+    assert "11 min later, after the grace period of 10 min" in due.problem
 
 
 def test_one_that_breaks_off_holds_up_no_other(

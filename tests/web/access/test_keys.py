@@ -56,7 +56,7 @@ def test_the_same_form_sent_twice_makes_one_key(admin: Client, tenant: Tenant) -
     assert admin.post("/access/keys", form).status_code == 200
     second = admin.post("/access/keys", form)
     assert second.status_code == 422
-    assert "already sent" in page_text(second)
+    assert "already submitted" in page_text(second)
     assert ApiKey.objects.count() == 1
 
 

@@ -39,7 +39,7 @@ def test_it_shows_each_process_by_fingerprint_and_what_still_needs_the_old_secre
         f"Do not use {new.fingerprint} yet: jobs b:7.",
         f"Gateway a:8000 accepted bus messages of gateways/b/&lt;script&gt; by {old.fingerprint}",
         "1 secret under rotation",
-        "2 processes answered",
+        "2 processes reported",
     ):
         assert text in shown, text
     assert OLD not in shown
@@ -50,5 +50,5 @@ def test_it_shows_each_process_by_fingerprint_and_what_still_needs_the_old_secre
 def test_where_no_rotation_is_under_way_it_says_so(admin: Client, settings: object) -> None:
     settings.FLEET_SECRET_ALSO = b""
     shown = page_text(admin.get("/access/secrets"))
-    assert "No rotation is under way." in shown
-    assert "No process has answered" in shown
+    assert "No rotation in progress." in shown
+    assert "No process has reported" in shown

@@ -149,11 +149,11 @@ def test_a_key_is_revoked_from_its_page_and_the_list_says_that_it_is_not_stored(
     with unwritable():
         answer = client.post(f"/access/keys/{key.key_id}/revoke", {"why": "leaked"})
         page = page_text(client.get(answer["Location"]))
-        assert "stored as soon as it can be" in page
+        assert "when it is writable again" in page
         assert "not stored yet" in page
         assert "0 keys active" in page
         drawer = page_text(client.get(f"/access/keys?key={key.key_id}&revoke"))
-        assert "Gateways reject it." in drawer
+        assert "Gateways reject this key." in drawer
         assert "Save changes" not in drawer
         assert "Revoke leaky?" not in drawer
     store_waiting(bus_revocations())
@@ -195,13 +195,13 @@ def banner(client: Client) -> str:
 
 def test_the_fleet_page_says_that_the_database_cannot_be_written_until_it_can(person: User) -> None:
     client = client_of(person)
-    assert "cannot be written" not in banner(client)
+    assert "not writable" not in banner(client)
     with unwritable():
         client.post("/login", RIGHT)
         Client().post("/login", RIGHT)
-        assert "The database cannot be written: its disk is full." in banner(client)
+        assert "The database is not writable: its disk is full." in banner(client)
     Client().post("/login", RIGHT)
-    assert "cannot be written" not in banner(client)
+    assert "not writable" not in banner(client)
 
 
 def test_a_failure_is_remembered_for_a_while_only() -> None:

@@ -105,7 +105,7 @@ def test_an_automation_that_never_ran_and_one_that_stopped_say_so(operator: Clie
     JobRun.objects.filter(pk=run.pk).update(plan={"at_s": timezone.now().timestamp() - 90})
     page = show(operator)
     assert "Not run yet" in card(page, "scaling")
-    assert "No round since" in card(page, "rebalance")
+    assert "No evaluation since" in card(page, "rebalance")
 
 
 def test_the_last_plan_that_changed_something_stays_with_its_reasons(operator: Client, pool: Pool) -> None:
@@ -215,7 +215,7 @@ def test_actions_of_a_manual_pool_ask_for_a_person(operator: Client, pool: Pool)
     Pool.objects.update(actuator="manual")
     action_of(pool, "sent", why="too many are late")
     page = show(operator)
-    assert "Waiting for you" in page
+    assert "Waiting for operator" in page
     assert "Start an engine: done?" in show(operator, "?do=confirm&action=action-1")
     assert send(operator, "actions/action-1/confirm", why="done").status_code == 303
     assert EngineAction.objects.get().actuator_state["confirmed_by"] == "operator"
@@ -229,7 +229,7 @@ def test_actions_show_errors_and_retries(operator: Client, pool: Pool) -> None:
     action_of(pool, "failed", key="action-2", says="gave up after 15 min", finished_at=now)
     page = show(operator)
     assert "The webhook answered 503." in page
-    assert "Tried 4 times, again in 2\u202fh" in page
+    assert "Tried 4 times, next try in 2\u202fh" in page
     assert "Gave up after 15 min." in page
 
 

@@ -45,7 +45,7 @@ def test_it_says_what_is_saved_and_how_sure_that_is(viewer: Client, monkeypatch:
     monkeypatch.setattr(time, "time", lambda: end)
     page = words(viewer.get("/capacity?reserved=2&on_demand=5").content)
     assert re.search(r"Sharing regions saves \d+\.\d% of the engines", page)
-    assert "nine of ten draws of 3 windows of two hours" in page
+    assert "with 90 % confidence, resampled from 3 windows of two hours" in page
     assert "less than a day" in page
     assert re.search(r"Cheapest mix [\d.]+ reserved, the rest on demand [\d.]+", page)
 

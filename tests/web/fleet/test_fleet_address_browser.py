@@ -69,7 +69,7 @@ def test_open_decision_has_an_address_and_back_closes_it(page: Page, console: Co
     expect(page.locator("#drawer")).to_be_visible()
     # A page that was opened by a link has no history to go back to.
     page.goto(f"{console.url}/?engine=engine-e-02&decision=gone")
-    expect(page.locator("#drawer-story-why")).to_contain_text("No gateway remembers this decision")
+    expect(page.locator("#drawer-story-why")).to_contain_text("Neither the gateways nor the request log")
     page.click("#drawer-story-close")
     expect(page.locator("#drawer-story")).to_be_hidden()
     assert page.url.endswith("/?engine=engine-e-02")

@@ -154,7 +154,7 @@ def test_operator_drains_an_engine_from_the_drawer_and_returns_it(
     page.goto(f"{console.url}/?engine=engine-e-01")
     page.click("#drawer-verbs >> text=Drain")
     expect(page.locator("#verb-title")).to_have_text("Drain e-01?")
-    expect(page.locator("#verb-effects")).to_contain_text("Return to service takes it back")
+    expect(page.locator("#verb-effects")).to_contain_text("Undo at any time: Return to service")
     page.fill("#verb-why", "kernel update")
     page.click("#verb-send")
     expect(page.locator("#toasts")).to_contain_text("e-01 is draining")

@@ -63,7 +63,7 @@ def test_the_title_names_the_most_notable_fact(viewer: Client, report: Report) -
     report()
     page = show(viewer)
     assert "45.0\u202f% of the requests share their first 144 tokens, which no engine holds." in page
-    assert "The index of e-0001 is blind, 10.0\u202f% of what was predicted: tokenizer." in page
+    assert "The index of e-0001 is blind, 10.0\u202f% of the prediction: tokenizer." in page
     assert "Over 100 requests of the last 1\u202fmin 2\u202fs, one in 2 sampled" in page
 
 
@@ -75,7 +75,7 @@ def test_shares_are_the_exact_ones_in_picture_and_table(viewer: Client, report: 
         for share in engine.by_ring:
             assert f'<td class="number muted">{100 * share:.1f}</td>' in rings
     assert rings.count("cache-locality-arc ") == 8
-    assert "Choose an engine" in rings
+    assert "Select an engine" in rings
 
 
 def test_choosing_an_engine_says_what_moves_where(viewer: Client, report: Report) -> None:
@@ -172,7 +172,7 @@ def test_a_pool_without_reports_says_so_and_draws_nothing(
 def test_an_idle_pool_has_empty_panels_with_what_must_happen_first(viewer: Client, report: Report) -> None:
     report(requests=0, sampled=0, span_s=0.0, prefixes=(), keys={}, engines=())
     page = show(viewer)
-    assert "No prefix is shared" in panel(page, "prefixes")
+    assert "No shared prefixes" in panel(page, "prefixes")
     assert "No first token in this span" in panel(page, "ttft")
     assert "Nothing to compare" in panel(page, "scatter")
 
@@ -182,7 +182,7 @@ def test_the_overview_lists_pools_with_their_ratio(viewer: Client, report: Repor
     page = re.sub(r"\s+", " ", page_text(viewer.get("/cache-locality")))
     assert '<a class="ledger-open" href="/cache-locality/chat">' in page
     assert "77.5" in page
-    assert "1 of 4 trusted less: tokenizer" in page
+    assert "1 of 4 with degraded trust: tokenizer" in page
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -62,6 +62,6 @@ def test_pictures_change_in_place_and_have_tables(
     assert serious_violations_in_both_themes(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.keyboard.press("Escape")
-    expect(page.locator("#cache-locality-rings .readout")).to_contain_text("Choose an engine")
+    expect(page.locator("#cache-locality-rings .readout")).to_contain_text("Select an engine")
     assert trouble == []
     context.close()

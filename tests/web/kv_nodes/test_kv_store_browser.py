@@ -80,7 +80,7 @@ def test_operator_unpins_after_a_confirmation(page: Page, request: pytest.Fixtur
         page.screenshot(path=Path(PICTURES) / f"unpin-{request.node.callspec.id}.png")
     dialog.get_by_label("Why").fill("room for others")
     dialog.get_by_role("button", name="Unpin").click()
-    page.get_by_text("The node hears of it").wait_for()
+    page.get_by_text("The node applies it").wait_for()
     page.get_by_text("Unpinning…").wait_for()
     if PICTURES:
         page.get_by_text("Unpinning…").scroll_into_view_if_needed()

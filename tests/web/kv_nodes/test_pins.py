@@ -34,7 +34,7 @@ def test_they_are_listed_by_hash_the_largest_first(pool: Pool) -> None:
     assert "c0ffee00 acme kv-1 33k 2.00 MiB 59 min" in page
     assert "39.1 % 2.50 MiB of 6.40 MiB" in page
     assert page.index("c0ffee00") < page.index("0ddba11a")
-    assert "3 more are smaller." in page
+    assert "3 smaller pins are not shown." in page
     assert "Unpin" not in page
 
 
@@ -59,7 +59,7 @@ def test_operators_end_one_after_a_question(pool: Pool) -> None:
     assert AuditEvent.objects.get(verb="kv_node.unpin").why == "room for others"
     page = text(operator, "?said=unpinned")
     assert "Unpinning…" in page
-    assert "The node hears of it" in page
+    assert "The node applies it" in page
 
 
 def test_a_pin_that_ended_meanwhile_is_said(pool: Pool) -> None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from web.live.steady_verdict import STAYS_S, SteadyVerdict
 from web.live.verdict import FleetVerdict
 
-ONE, OTHER = FleetVerdict("ok", "All quiet.", "One."), FleetVerdict("bad", "e-03 is lost.", "Other.")
+ONE, OTHER = FleetVerdict("ok", "No problems.", "One."), FleetVerdict("bad", "e-03 is lost.", "Other.")
 
 
 def test_it_changes_at_most_once_within_its_time_and_then_says_the_newest() -> None:

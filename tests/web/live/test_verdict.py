@@ -46,7 +46,7 @@ def test_without_engines_it_says_what_to_do() -> None:
 
 def test_pools_in_which_others_route_are_mentioned_whatever_the_finding() -> None:
     one = with_pool(quiet(), observes=True)
-    assert judge(one).lead == "All quiet."
+    assert judge(one).lead == "No problems."
     assert judge(one).text.endswith(f". {one.pools[0].name} is observe-only.")
     assert judge(with_engines(one, (0, LOST))).text.endswith("is observe-only.")
     both = msgspec.structs.replace(one, pools=tuple(msgspec.structs.replace(pool, observes=True) for pool in one.pools))
@@ -56,7 +56,7 @@ def test_pools_in_which_others_route_are_mentioned_whatever_the_finding() -> Non
 
 def test_a_healthy_fleet_is_quiet() -> None:
     verdict = judge(quiet())
-    assert (verdict.severity, verdict.lead) == ("ok", "All quiet.")
+    assert (verdict.severity, verdict.lead) == ("ok", "No problems.")
     assert "on time" in verdict.text
 
 
@@ -89,7 +89,7 @@ def test_rejections_are_reported_with_their_main_reason() -> None:
     late = judge(with_pool(quiet(), on_time_share=0.5, rejections_per_s=rejections))
     assert late.text.endswith(", 11\u202f/s rejected, mostly SLO-infeasible.")
     calm = judge(with_pool(quiet(), on_time_share=0.99, rejections_per_s={"queue_full": 0.2}))
-    assert calm.lead == "All quiet."
+    assert calm.lead == "No problems."
     assert calm.text.endswith(", 0.2\u202f/s rejected, queue full.")
 
 
@@ -112,7 +112,7 @@ def test_a_draining_engine_is_reported_without_alarm() -> None:
     drain = {"state": "draining", "running": 3, "bound": 0}
     verdict = judge(with_engines(quiet(), (0, drain)))
     assert (verdict.severity, verdict.lead) == ("info", "e-01 is draining.")
-    assert verdict.text.startswith("3 requests left; new requests go elsewhere. 3 of 4 engines serve")
+    assert verdict.text.startswith("3 requests left; new requests go to other engines. 3 of 4 engines serve")
 
 
 def test_an_engine_without_requests_has_drained() -> None:
@@ -123,7 +123,7 @@ def test_an_engine_without_requests_has_drained() -> None:
 def test_a_recent_return_is_a_recovery_and_an_old_one_is_not() -> None:
     sample = quiet()
     text = "e-01 serves again; it was lost"
-    for age, lead in ((10, "Recovered."), (100, "All quiet.")):
+    for age, lead in ((10, "Recovered."), (100, "No problems.")):
         marker = Annotation(1, sample.at - age, "back", "e-01", text, "pool-0", "engine-e-01")
         assert judge(sample, [marker]).lead == lead
 
@@ -154,14 +154,14 @@ def alone(for_s: float, gateway: str = "gw-1") -> PoolRole:
 def test_gateways_that_decide_alone_for_longer_than_an_election_are_reported() -> None:
     verdict = judge(with_pool(quiet(), roles=(alone(60),)))
     assert (verdict.severity, verdict.lead) == ("warn", "Gateways decide alone.")
-    assert verdict.text.startswith("About chat-70b: gw-1 (no gateway owns the pool yet). Each knows only its own")
+    assert verdict.text.startswith("chat-70b: gw-1 (no gateway owns the pool yet). Each gateway counts only its own")
     assert "HEADWAY_PEER_LISTEN" in verdict.text
     many = judge(with_pool(quiet(), roles=tuple(alone(60, f"gw-{number}") for number in range(9))))
-    assert many.text.startswith("About chat-70b: gw-0, gw-1, gw-2, gw-3 and 5 more (no gateway owns the pool yet). ")
-    assert judge(with_pool(quiet(), roles=(alone(2),))).lead == "All quiet."
+    assert many.text.startswith("chat-70b: gw-0, gw-1, gw-2, gw-3 and 5 more (no gateway owns the pool yet). ")
+    assert judge(with_pool(quiet(), roles=(alone(2),))).lead == "No problems."
     only = msgspec.structs.replace(alone(60), role="only")
     assert judge(with_pool(quiet(), roles=(only,))).lead == "Gateways decide alone.", "others are there, but unreached"
-    assert judge(with_pool(quiet(), roles=(msgspec.structs.replace(only, reason=""),))).lead == "All quiet."
+    assert judge(with_pool(quiet(), roles=(msgspec.structs.replace(only, reason=""),))).lead == "No problems."
     hot = judge(with_engines(with_pool(quiet(), roles=(alone(60),)), (1, HOT)))
     assert hot.lead == "e-02 is hot.", "what lasts hides nothing that happens now"
     late = judge(with_pool(quiet(), roles=(alone(60),), on_time_share=0.5, late=132))
@@ -175,11 +175,11 @@ LATENESS = Lateness(since=START + 3, lapses=4, away_s=8.0, rejects=True)
 def test_late_requests_of_a_late_gateway_are_its_own_fault_and_may_get_better() -> None:
     sample = msgspec.structs.replace(with_pool(quiet(), on_time_share=0.5, late=132), lateness=LATENESS)
     verdict = judge(sample, recent=RecentState(lateness=LATENESS, worst={"pool-0": 0.273}))
-    assert (verdict.severity, verdict.lead) == ("bad", "The gateway is late, and so are requests.")
+    assert (verdict.severity, verdict.lead) == ("bad", "The gateway and requests are late.")
     assert verdict.text.startswith(
         f"Since {SINCE} the gateway stalled 4 times, 8.00\u202fs in total. 50.0\u202f% of chat-70b"
     )
-    assert verdict.text.endswith("; lowest 27.3\u202f%. Getting better.")
+    assert verdict.text.endswith("; lowest 27.3\u202f%. Improving.")
     assert verdict.late_since == LATENESS.since
     falling = judge(sample, recent=RecentState(lateness=LATENESS, worst={"pool-0": 0.5}))
     assert falling.text.endswith("; lowest 50.0\u202f%.")

@@ -127,7 +127,7 @@ def test_another_person_approves_and_the_author_publishes(
     assert "needs approval</a>" in page(second, "?draft=3")
     assert "Approve v3" in page(second, "?draft=3&ask=publish")
     assert second.post(f"{URL}/approve", {"version": 3})["Location"] == f"{URL}?draft=3&ask=publish"
-    assert "Withdraw yours" in page(second, "?draft=3&ask=publish")
+    assert "Withdraw your approval" in page(second, "?draft=3&ask=publish")
     assert "Approved by operator." in page(author, "?draft=3&ask=publish")
     assert author.post(f"{URL}/publish", publish_form(mine)).status_code == 302
     assert live_number(policy) == 3
@@ -153,7 +153,7 @@ def test_the_rule_is_set_by_operators_and_given_up_by_admins(policy: Policy, poo
         return client.post(f"{URL}/approval-rule", {"needs_approval": wanted, "revision": revision}).status_code
 
     assert rule(second, "on") == 302
-    assert "Stop requiring it" not in page(second)
+    assert "Remove requirement" not in page(second)
     assert rule(second, "off") == 403
     assert rule(client_of(make_person("admin", pool)), "off") == 302
     stale = second.post(f"{URL}/approval-rule", {"needs_approval": "on", "revision": "1"})

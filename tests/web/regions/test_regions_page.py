@@ -53,7 +53,7 @@ def test_it_needs_a_role_in_all_pools(role: str, show_sample: Callable[[FleetSam
 
 def test_a_fleet_of_one_region_says_how_to_get_more(viewer: Client) -> None:
     page = text(viewer)
-    assert "No gateway knows other regions" in page
+    assert "No gateway has other regions configured" in page
     assert "HEADWAY_REGION_PEERS" in page
 
 

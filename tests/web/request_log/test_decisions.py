@@ -105,7 +105,7 @@ def test_an_unreadable_filter_counts_nothing(viewer: Client) -> None:
 
 
 def test_an_engine_that_does_not_exist_is_said(viewer: Client) -> None:
-    assert "No engine is named nope" in show(viewer, "/decisions?engine=nope")
+    assert "No engine named nope" in show(viewer, "/decisions?engine=nope")
 
 
 def test_late_has_the_shape_of_its_page_in_the_table(viewer: Client) -> None:
@@ -181,7 +181,7 @@ def test_one_decision_is_described_as_drawn(viewer: Client) -> None:
     assert page.count("block-missing") == 6
     assert "Cause: <b>late event</b>" in page
     assert "e-04 would have won if" in page
-    assert "kept because it was late" in page
+    assert "stored because it was late" in page
     assert "style=" not in page
 
 

@@ -18,7 +18,7 @@ def block(opening: str) -> dict[str, str]:
     return {name: value.strip() for name, value in re.findall(r"(--[\w-]+):\s*([^;]+);", body)}
 
 
-DARK = block("/* dark is the default: the room is dark when the pager rings */\n:root {")
+DARK = block("/* dark is the default */\n:root {")
 LIGHT = block(':root[data-theme="light"] {')
 THEMES = {"dark": DARK, "light": LIGHT}
 

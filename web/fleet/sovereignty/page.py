@@ -38,7 +38,7 @@ STALE = "Another person changed the rules while you edited. Compare with the rul
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@needs_all_pools(PAGE, "Sovereignty rules belong to no pool; seeing them")
+@needs_all_pools(PAGE, "Sovereignty rules apply to all pools. Viewing them")
 def sovereignty(request: HttpRequest) -> HttpResponse:
     """Show the rules; on POST preview a draft, compute its cost, or put it in force."""
     if request.method != "POST":

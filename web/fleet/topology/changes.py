@@ -155,7 +155,7 @@ def delete(request: HttpRequest, engine: Engine) -> HttpResponse:
         return _again(
             request,
             error.current,
-            note=f"{engine.name} was changed by another person. Review its state.",
+            note=f"Another person changed {engine.name}. Review its state.",
             status=412,
         )
     request.session[NOTE] = f"{engine.name} deleted."

@@ -74,7 +74,7 @@ def engine_drawer(
     preflight = preflight_of(engine)
     silent = never_answered(seen)
     failure = preflight.failure if preflight and engine.desired_state == DesiredState.MAINTENANCE else None
-    trouble = "It gets no work until its preflight passes." if failure else ""
+    trouble = "It receives no requests until its preflight passes." if failure else ""
     drawer: dict[str, Any] = {
         "kind": "engine",
         "engine": engine,
@@ -109,7 +109,11 @@ def flight_words(engine: Engine, seen: EngineSample | None) -> dict[str, Any]:
     if seen is None:
         return {"text": "Unknown: the gateway does not report this engine.", "left": None, "done": False}
     if never_answered(seen) and not seen.running + seen.bound:
-        return {"text": "Unknown: it never answered, and this gateway sent it nothing.", "left": 0, "done": True}
+        return {
+            "text": "Unknown: the engine never answered, and this gateway sent it no requests.",
+            "left": 0,
+            "done": True,
+        }
     left = seen.running + seen.bound
     if engine.desired_state == DesiredState.READY:
         words = f"{count(seen.running, 'request')} running, {_requests(seen.bound)} waiting for it."
@@ -119,7 +123,11 @@ def flight_words(engine: Engine, seen: EngineSample | None) -> dict[str, Any]:
         return {"text": f"{drained} is in flight. It can be stopped or deleted.", "left": 0, "done": True}
     progress = drain_watch().progress(engine.engine_id)
     if progress is None or not progress.left:
-        return {"text": f"{count(left, 'request')} left. New requests go elsewhere.", "left": left, "done": False}
+        return {
+            "text": f"{count(left, 'request')} left. New requests go to other engines.",
+            "left": left,
+            "done": False,
+        }
     longest = f"the longest has run for at least {span(progress.longest_s)}"
     rest = "no estimate yet" if progress.about_s is None else f"about {roughly(progress.about_s)} to go"
     return {"text": f"{count(left, 'request')} left, {longest}; {rest}.", "left": left, "done": False}
@@ -258,11 +266,11 @@ def flight_effect(state: DesiredState, seen: EngineSample | None) -> str:
     """Return what happens to the work in flight at this moment."""
     if seen is None:
         return "unknown; the gateway does not report it"
-    moved = "nothing queued for it"
+    moved = "none queued"
     if seen.bound:
         moved = f"{count(seen.bound, 'queued request moves', 'queued requests move')} to other engines"
     if not seen.running:
-        return f"nothing runs here, {moved}"
+        return f"none in flight, {moved}"
     goes_on = "finish here" if state == DesiredState.DRAINING else "continue while the engine runs"
     return f"{count(seen.running, 'request')} {goes_on}, {moved}"
 

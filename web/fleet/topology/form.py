@@ -167,7 +167,7 @@ _HELP = {
     "kv_replay_endpoint": "tcp://host:port, to replay missed events. Empty: detected from the engine.",
     "speed": "Prefill speed relative to the pool's cost profile: 1 is equal, 2 is twice as fast.",
     "role": "Prefill engines only compute prompts; decode engines only generate answers.",
-    "kv_node": "Name of the node manager that keeps what the engine computes. Empty: none does.",
+    "kv_node": "Name of the node manager that stores the engine's KV blocks. Empty: none.",
     "kind": "Accelerator or build, such as H100; engines of one kind share a learned cost. Empty: the pool's common "
     "kind.",
 }

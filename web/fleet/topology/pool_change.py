@@ -50,7 +50,7 @@ def observe(request: HttpRequest, slug: str) -> HttpResponse:
     if pool is None:
         return topology_page(request, actor, pools, note=POOL_GONE, status=404)
     if may(actor, Role.ADMIN) and sent(request, "typed") != pool.slug:
-        drawer = pool_drawer(pool, actor, observe_problem=f"Type {pool.slug} to confirm that it stops routing.")
+        drawer = pool_drawer(pool, actor, observe_problem=f"Type {pool.slug} to stop routing it.")
         return topology_page(request, actor, pools, drawer=drawer, status=422)
     changes = {"mode": PoolMode.OBSERVE}
     try:

@@ -1,22 +1,22 @@
-/* What the charts of a pool show: rows of series over one time axis, with their scales, colours and words. */
+/* Builds the chart rows of a pool: series over one time axis, with scales, colours and labels. */
 
 import { percentText, ratio, whole, UNKNOWN } from '../shell/format.js';
 import { highest, roundTop } from './series.js';
 /** @import { Points, Series } from './series.js' */
 
-/** Plans are kept once a minute when nothing changes; a missed one is no gap yet. */
+/** An unchanged plan is stored once a minute; one missing plan is not a gap. */
 const PLAN_HOLD_S = 150;
-/** A line at the very top would look cut off. */
+/** A line at the very top would appear cut off. */
 const HEAD_ROOM = 1.1;
 /** @param {number} value */
 const work = (value) => (Number.isFinite(value) ? value.toFixed(1) : UNKNOWN);
 
 /**
  * @param {(number | null)[][]} rows
- * @param {number} place
+ * @param {number} index
  * @returns {Points}
  */
-const column = (rows, place) => rows.map((row) => [row[0] ?? NaN, row[place]]);
+const column = (rows, index) => rows.map((row) => [row[0] ?? NaN, row[index]]);
 
 /**
  * The server's answer: series of [unix s, value], those of roles and engines with several values.
@@ -47,7 +47,7 @@ const column = (rows, place) => rows.map((row) => [row[0] ?? NaN, row[place]]);
  * @property {number[]} dash
  * @property {(value: number) => string} words
  * @property {boolean} [quiet] not drawn where it stays at 0
- * @property {boolean} [below] tinted where it is below the target
+ * @property {boolean} [below] tinted where below the target
  */
 
 /** @typedef {Series & SeriesLooks} ChartSeries */
@@ -57,7 +57,7 @@ const column = (rows, place) => rows.map((row) => [row[0] ?? NaN, row[place]]);
  * @property {string} key
  * @property {string} name
  * @property {ChartSeries[]} series
- * @property {number} [least] the scale ends there or above
+ * @property {number} [least] lowest upper end of the scale
  * @property {number} [top]
  * @property {number} [bottom]
  * @property {string} [range]
@@ -81,7 +81,7 @@ const column = (rows, place) => rows.map((row) => [row[0] ?? NaN, row[place]]);
  */
 
 /**
- * Rows from the server's answer; those of roles only where the pool has any.
+ * Return the rows of the server's answer; role rows only if the pool has roles.
  * @param {ChartData} data
  */
 export function chartRows(data) {
@@ -157,7 +157,7 @@ export function chartRows(data) {
 }
 
 /**
- * Mooncake Fig. 8: engines of each role, the loads of both stages, and the factor with the band it is kept in.
+ * Mooncake Fig. 8: engines of each role, the loads of both stages, and the factor with its target band.
  * @param {ChartData} data
  * @param {Draw} step
  * @param {Draw} line
@@ -194,14 +194,14 @@ function roleRows({ roles, band, from_s: from, to_s: to }, step, line, planned) 
       band,
       middle: 1,
       top: Math.max(2, Math.ceil(highest([factor], from, to, 1))),
-      note: `above 1: decode is busier; left alone from ${ratio(band[0])} to ${ratio(band[1])}`,
+      note: `above 1: decode is busier; no action from ${ratio(band[0])} to ${ratio(band[1])}`,
       series: [factor],
     },
   ];
 }
 
 /**
- * The printed lower end of the on-time scale: as little as holds the values.
+ * Return the lower end of the on-time scale: the highest that includes all values.
  * @param {Points} points
  */
 export function lowest(points) {
@@ -210,10 +210,10 @@ export function lowest(points) {
 }
 
 /**
- * One sentence about what a row shows at its right end, for who cannot see it.
+ * Return one sentence with the newest values of a row, for screen readers.
  * @param {ChartRow} row
  * @param {(series: ChartSeries) => number} worth
  */
 export function summary(row, worth) {
-  return `${row.name}: ${row.series.map((each) => `${each.name} ${each.words(worth(each))}`).join(', ')}`;
+  return `${row.name}: ${row.series.map((series) => `${series.name} ${series.words(worth(series))}`).join(', ')}`;
 }

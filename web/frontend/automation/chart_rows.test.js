@@ -28,7 +28,7 @@ const DATA = {
   roles: [],
 };
 
-test('a pool without roles has no rows of roles', () => {
+test('a pool without roles has no role rows', () => {
   assert.deepEqual(
     chartRows(DATA).map((row) => row.key),
     ['engines', 'on-time', 'work'],
@@ -42,7 +42,7 @@ test('a pool without roles has no rows of roles', () => {
   );
 });
 
-test('scales hold the data: engines up to a round number, the on-time share down to one', () => {
+test('scales cover the data and end at round numbers', () => {
   const [engines, onTime] = chartRows(DATA);
   assert.deepEqual([engines.bottom, engines.top], [0, 8]);
   assert.deepEqual([onTime.bottom, onTime.top, onTime.target], [0.5, 1, 0.9]);
@@ -59,14 +59,14 @@ test('scales hold the data: engines up to a round number, the on-time share down
   );
 });
 
-test('a picture says what it shows, and that something is unknown', () => {
+test('a summary names the values, and the unknown ones', () => {
   const [engines] = chartRows(DATA);
   const at = (moment) => summary(engines, (series) => valueAt(series, moment));
   assert.equal(at(300), 'Engines: desired 6, running 5, draining 1, failed 1, quarantined 0');
   assert.equal(at(10), 'Engines: desired —, running 4, draining 0, failed 0, quarantined —');
 });
 
-test('the imbalance is shown with its band, and its scale holds it', () => {
+test('the imbalance row has a band within its scale', () => {
   const rows = chartRows({ ...DATA, roles: [[280, 2, 2, 0.1, 2.6, 3.27]] });
   const { band, top, middle } = rows.at(-1);
   assert.deepEqual([band, top, middle], [[0.83, 1.2], 4, 1]);

@@ -1,4 +1,4 @@
-/* Entry of the Automation page of a pool. Words and verbs work without it.
+/* Entry of the Automation page of a pool. Texts and actions work without it.
    It draws the charts and keeps the page fresh. */
 
 import { byId, closest, find, findAll, isWithin, required } from '../shell/element.js';
@@ -15,7 +15,7 @@ const root = byId('automation');
 const timeline = new Timeline(byId('automation-charts'));
 
 timeline.load();
-// The charts between the words keep themselves fresh.
+// The charts refresh themselves.
 startRefresh(root, (_, fresh) => {
   for (const part of ['automation-top', 'automation-lists']) morph(byId(part), required(fresh, `#${part}`));
 });

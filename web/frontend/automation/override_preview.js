@@ -1,10 +1,10 @@
-/* Says before the click what a number of engines does: how many are started or drained, or that it is not allowed. */
+/* Previews an override: how many engines it starts or drains, or why it is not allowed. */
 
 import { find } from '../shell/element.js';
 import { count } from '../shell/format.js';
 
 /**
- * What fixing the pool at the typed number does; `now` engines there are, `least` to `most` are allowed.
+ * Describe the effect of the typed number of engines; `now` is the current number, `least` to `most` the allowed range.
  * @param {string} typed
  * @param {{ now: number, least: number, most: number }} bounds
  */
@@ -12,12 +12,12 @@ export function previewWords(typed, { now, least, most }) {
   if (!/^\d{1,9}$/.test(typed.trim())) return `Enter a number from ${least} to ${most}.`;
   const wanted = Number(typed);
   if (wanted < least || wanted > most) return `Not allowed: the live policy allows ${least} to ${most}.`;
-  if (wanted === now) return `Changes nothing now: there are ${count(now, 'engine')}.`;
+  if (wanted === now) return `No change: the pool has ${count(now, 'engine')}.`;
   const by = count(Math.abs(wanted - now), 'engine');
   return `${wanted > now ? 'Starts' : 'Drains'} ${by} (${now} → ${wanted}).`;
 }
 
-/** Keep the line under the form true while the person types. */
+/** Update the line under the form as the operator types. */
 export function startOverridePreview() {
   const line = find(document, '#automation-preview');
   const field = find(document, '#field-engines', HTMLInputElement);

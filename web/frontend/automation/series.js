@@ -1,16 +1,16 @@
-/* Points over time: what a series is worth at a moment, and which stretches of it are known. */
+/* Series of points: the value at a moment, and the stretches of known values. */
 
 /** @typedef {[at: number, value: number | null][]} Points oldest first, unix seconds */
 
 /**
  * @typedef {object} Series
  * @property {Points} points
- * @property {number} hold seconds that a point speaks for at most; after that nothing is known until the next one
+ * @property {number} hold seconds for which a point is valid; later values are unknown until the next point
  * @property {string} kind 'step' or 'line'
  */
 
 /**
- * What a series is worth at a moment, NaN where nothing is known.
+ * Return the value of a series at a moment, NaN for unknown.
  * @param {{ points: Points, hold: number }} series
  * @param {number} at
  */
@@ -27,27 +27,27 @@ export function valueAt({ points, hold }, at) {
 }
 
 /**
- * Stretches of neighbouring known points; the last point of a step lasts until the next or its hold.
+ * Return the stretches of adjacent known points; the last point of a step lasts until the next or its hold.
  * @param {Series} series
  * @param {number} from
  * @param {number} to
  */
 export function stretches({ points, hold, kind }, from, to) {
   /** @type {[x: number, y: number][][]} */
-  const found = [];
+  const pieces = [];
   /** @type {[x: number, y: number][] | null} */
   let open = null;
-  for (const [place, [x, y]] of points.entries()) {
-    // A line goes on to the first point beyond the end, which the picture cuts off.
-    if (y === null || (x > to && !(kind === 'line' && open && points[place - 1][0] <= to))) {
+  for (const [index, [x, y]] of points.entries()) {
+    // A line continues to the first point beyond the end; the canvas clips it.
+    if (y === null || (x > to && !(kind === 'line' && open && points[index - 1][0] <= to))) {
       open = null;
       continue;
     }
-    const next = points[place + 1]?.[0] ?? Infinity;
+    const next = points[index + 1]?.[0] ?? Infinity;
     if (kind === 'step' && Math.min(next, x + hold) < from) continue;
     if (!open) {
       open = [];
-      found.push(open);
+      pieces.push(open);
     }
     open.push([x, y]);
     const ends = next - x > hold;
@@ -57,11 +57,11 @@ export function stretches({ points, hold, kind }, from, to) {
     }
     if (ends) open = null;
   }
-  return found;
+  return pieces;
 }
 
 /**
- * The highest known value within [from, to]; `least` where none is higher.
+ * Return the highest known value within [from, to], at least `least`.
  * @param {{ points: Points }[]} series
  * @param {number} from
  * @param {number} to
@@ -77,11 +77,11 @@ export function highest(series, from, to, least) {
 const TOPS = [1, 2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 50, 64, 80, 100];
 
 /**
- * The next round number from which a scale reads well.
+ * Return the next round number for the top of a scale.
  * @param {number} value
  */
 export function roundTop(value) {
-  const top = TOPS.find((each) => value <= each);
+  const top = TOPS.find((limit) => value <= limit);
   if (top !== undefined) return top;
   const size = 10 ** Math.floor(Math.log10(value));
   return Math.ceil(value / size) * size;

@@ -4,7 +4,7 @@ import { highest, roundTop, stretches, valueAt } from './series.js';
 
 const steps = (points, hold = 10) => ({ points, hold, kind: 'step' });
 
-test('a value holds until the next point, and no longer than it may', () => {
+test('a value holds until the next point or its limit', () => {
   const series = steps([
     [100, 4],
     [105, 6],
@@ -18,8 +18,8 @@ test('a value holds until the next point, and no longer than it may', () => {
   assert.ok(Number.isNaN(valueAt(series, 131)));
 });
 
-test('steps go on until the next point or their hold, and a gap begins a new stretch', () => {
-  const found = stretches(
+test('a step lasts until the next point or its hold, and a gap begins a new stretch', () => {
+  const pieces = stretches(
     steps([
       [100, 4],
       [105, 6],
@@ -28,7 +28,7 @@ test('steps go on until the next point or their hold, and a gap begins a new str
     90,
     200,
   );
-  assert.deepEqual(found, [
+  assert.deepEqual(pieces, [
     [
       [100, 4],
       [105, 4],
@@ -42,8 +42,8 @@ test('steps go on until the next point or their hold, and a gap begins a new str
   ]);
 });
 
-test('what is unknown interrupts', () => {
-  const found = stretches(
+test('an unknown point ends a stretch', () => {
+  const pieces = stretches(
     {
       points: [
         [1, 1],
@@ -57,7 +57,7 @@ test('what is unknown interrupts', () => {
     0,
     10,
   );
-  assert.deepEqual(found, [
+  assert.deepEqual(pieces, [
     [[1, 1]],
     [
       [3, 2],
@@ -66,7 +66,7 @@ test('what is unknown interrupts', () => {
   ]);
 });
 
-test('a line goes on to the first point beyond the end, steps end there', () => {
+test('a line continues to the first point beyond the end, a step ends there', () => {
   const points = [
     [8, 1],
     [12, 2],
@@ -86,7 +86,7 @@ test('a line goes on to the first point beyond the end, steps end there', () => 
   ]);
 });
 
-test('the scale holds the highest value of the time shown and no other', () => {
+test('the scale covers the highest value in the range only', () => {
   assert.equal(
     highest(
       [

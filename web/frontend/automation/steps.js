@@ -1,4 +1,4 @@
-/* <hw-steps>: step lines and lines over one stretch of time, with grid, target, band, marks and a crosshair. */
+/* <hw-steps>: step lines and lines over one time range, with grid, target, band, marks and a crosshair. */
 
 import { Picture } from '../charts/picture.js';
 import { palette } from '../charts/palette.js';
@@ -73,8 +73,8 @@ export class Steps extends Picture {
     context.beginPath();
     for (const points of stretches(series, row.from, row.to)) {
       if (series.quiet && points.every(([, y]) => y === 0)) continue;
-      points.forEach(([x, y], place) =>
-        place ? context.lineTo(this.#x(x), this.#y(y)) : context.moveTo(this.#x(x), this.#y(y)),
+      points.forEach(([x, y], index) =>
+        index ? context.lineTo(this.#x(x), this.#y(y)) : context.moveTo(this.#x(x), this.#y(y)),
       );
     }
     context.stroke();
@@ -82,7 +82,7 @@ export class Steps extends Picture {
   }
 
   /**
-   * Tint what lies between a series and the target wherever it is below.
+   * Tint the area between a series and the target where the series is below it.
    * @param {ChartRow} row
    * @param {ChartSeries} series
    */
@@ -94,8 +94,8 @@ export class Steps extends Picture {
     context.fillStyle = palette().colour('--bad-tint');
     context.beginPath();
     for (const points of stretches(series, row.from, row.to)) {
-      for (let place = 1; place < points.length; place += 1) {
-        const [[x0, y0], [x1, y1]] = [points[place - 1], points[place]];
+      for (let index = 1; index < points.length; index += 1) {
+        const [[x0, y0], [x1, y1]] = [points[index - 1], points[index]];
         if (y0 >= target && y1 >= target) continue;
         const cross = x0 + ((x1 - x0) * (target - y0)) / (y1 - y0 || 1);
         const [left, right] = [y0 < target ? x0 : cross, y1 < target ? x1 : cross];

@@ -1,8 +1,8 @@
-/* The charts of a pool: fetched again while they reach until now, on one time axis with one cursor. */
+/* The charts of a pool on one time axis with one cursor; refetched while the range ends now. */
 
 import { ago, clock, count, dayClock } from '../shell/format.js';
 import { byId, find, findAll, icon, isWithin, make, setText } from '../shell/element.js';
-import { placeMarkers, timeTicks } from '../charts/time_axis.js';
+import { arrangeMarkers, timeTicks } from '../charts/time_axis.js';
 import { onPaletteChange, paletteChanged } from '../charts/palette.js';
 import { chartRows, summary } from './chart_rows.js';
 import { valueAt } from './series.js';
@@ -43,7 +43,7 @@ export class Timeline {
     /** @type {ChartRow[] | null} */
     this.shown = null;
     /** @type {ChartData['marks'] | null} The marks under the pointer. */
-    this.told = null;
+    this.pointed = null;
     this.failure = '';
     this.keys = '';
     /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -51,7 +51,7 @@ export class Timeline {
     this.lane = make('div', 'chart-lane');
     this.axis = make('div', 'chart-axis');
     onPaletteChange(() => this.#draw());
-    // The theme's button lives in another bundle, whose palette is its own.
+    // The theme button is in another bundle with its own palette.
     new MutationObserver(paletteChanged).observe(document.documentElement, { attributeFilter: ['data-theme'] });
     for (const query of ['(prefers-color-scheme: light)', '(prefers-contrast: more)', '(forced-colors: active)'])
       matchMedia(query).addEventListener('change', paletteChanged);
@@ -62,7 +62,7 @@ export class Timeline {
   }
 
   /**
-   * Show another range; the address keeps it.
+   * Show another range and store it in the address.
    * @param {string} range
    */
   setRange(range) {
@@ -77,7 +77,7 @@ export class Timeline {
   }
 
   /**
-   * Links of the page and its news keep the range.
+   * Put the range into the links of the page.
    * @param {string} range
    */
   #keep(range) {
@@ -112,19 +112,19 @@ export class Timeline {
         error instanceof Error && !(error instanceof TypeError) ? error.message : 'the server does not answer';
     }
     this.root.classList.toggle('stale', Boolean(this.failure));
-    this.#tell();
+    this.#writeReadout();
     if (!this.end && !document.hidden) this.timer = setTimeout(() => this.load(), EVERY_MS[this.range]);
   }
 
   /**
-   * Put the cursor on a moment, null for none.
+   * Set the cursor to a moment; null removes it.
    * @param {number | null} at
    */
   setCursor(at) {
     const { data } = this;
     this.cursor = at === null || !data ? null : Math.max(data.from_s, Math.min(data.to_s, at));
     this.#draw();
-    this.#tell();
+    this.#writeReadout();
   }
 
   /** @param {number} columns */
@@ -163,7 +163,7 @@ export class Timeline {
       const picture = document.createElement('hw-steps');
       picture.setAttribute('role', 'img');
       const name = make('div', 'chart-name', make('b', '', row.name), make('span'), make('span', '', row.note ?? ''));
-      const values = make('ul', 'chart-values', ...row.series.map((each) => this.#valueLine(each)));
+      const values = make('ul', 'chart-values', ...row.series.map((series) => this.#valueLine(series)));
       this.pictures.set(row.key, { picture, values, range: name.children[1] });
       const made = make('div', 'chart-row', name, picture, values);
       return row.heading ? [make('h3', 'chart-heading', row.heading), made] : [made];
@@ -194,7 +194,7 @@ export class Timeline {
       const words = summary(row, worth);
       if (picture.getAttribute('aria-label') !== words) picture.setAttribute('aria-label', words);
       const figures = findAll(values, 'li > b');
-      row.series.forEach((series, place) => setText(figures[place], series.words(worth(series))));
+      row.series.forEach((series, index) => setText(figures[index], series.words(worth(series))));
     }
   }
 
@@ -203,11 +203,11 @@ export class Timeline {
     if (!this.shown || !data || this.table) return;
     const width = this.lane.clientWidth;
     const { from_s: from, to_s: to, marks } = data;
-    const placed = placeMarkers(marks.map((mark) => ({ ...mark, x: ((mark.at - from) / (to - from)) * width })));
+    const placed = arrangeMarkers(marks.map((mark) => ({ ...mark, x: ((mark.at - from) / (to - from)) * width })));
     const focused = find(this.lane, ':focus')?.dataset.at;
     const capsules = placed.map((stack) => this.#capsule(stack, width));
     this.lane.replaceChildren(...capsules);
-    if (focused) capsules.find((each) => each.dataset.at === focused)?.focus();
+    if (focused) capsules.find((capsule) => capsule.dataset.at === focused)?.focus();
     const ticks = timeTicks(from, to - from, 92, width < NARROW_PX ? 2 : 1).map(([label, left]) => {
       const tick = make('span', '', label);
       tick.style.left = `${left}%`;
@@ -232,21 +232,21 @@ export class Timeline {
     button.type = 'button';
     button.dataset.at = String(first.at);
     button.style.left = `${x}px`;
-    // The name begins with what is written on it, so that people can say what they see.
-    const told = markers
+    // The accessible name begins with the visible label (WCAG 2.5.3).
+    const text = markers
       .map((mark) => `${clock(mark.at)} ${mark.text}`)
       .slice(0, 4)
       .join(' ');
-    button.setAttribute('aria-label', narrow ? told : `${label}: ${told}`);
-    const tell = () => {
-      this.told = markers;
+    button.setAttribute('aria-label', narrow ? text : `${label}: ${text}`);
+    const show = () => {
+      this.pointed = markers;
       this.setCursor(first.at);
     };
-    button.addEventListener('pointerenter', tell);
-    button.addEventListener('focus', tell);
+    button.addEventListener('pointerenter', show);
+    button.addEventListener('focus', show);
     for (const kind of ['pointerleave', 'blur'])
       button.addEventListener(kind, () => {
-        this.told = null;
+        this.pointed = null;
       });
     return button;
   }
@@ -260,8 +260,8 @@ export class Timeline {
     this.setCursor(share < 0 || share > 1 ? null : data.from_s + share * (data.to_s - data.from_s));
   }
 
-  /** The line above the pictures: the plan under the cursor, or the moment. */
-  #tell() {
+  /** Write the line above the charts: the plan under the cursor, or the moment. */
+  #writeReadout() {
     const readout = byId('chart-readout');
     if (this.failure) {
       readout.replaceChildren(
@@ -276,18 +276,18 @@ export class Timeline {
       make('b', '', clock(at)),
       make('span', '', this.cursor === null && this.data.live ? 'now' : ago(this.data.to_s - at)),
     ];
-    const plans = this.told ?? [];
-    const told = plans.slice(-3).map((mark) => make('span', '', make('i', '', mark.text)));
-    if (!told.length)
-      told.push(
+    const plans = this.pointed ?? [];
+    const notes = plans.slice(-3).map((mark) => make('span', '', make('i', '', mark.text)));
+    if (!notes.length)
+      notes.push(
         make(
           'span',
           '',
           this.data.marks.length
-            ? `${count(this.data.marks.length, 'mark')} for plans and changes by hand; point at one to read why`
-            : 'No plan changed anything in this time.',
+            ? `${count(this.data.marks.length, 'mark')} of plans and manual changes; hover over one for its reason`
+            : 'No plans or manual changes in this range.',
         ),
       );
-    readout.replaceChildren(...when, ...told);
+    readout.replaceChildren(...when, ...notes);
   }
 }

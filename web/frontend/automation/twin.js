@@ -1,4 +1,4 @@
-/* The charts as a table: one row per column of time, newest first, with what was planned in it. */
+/* The charts as a table: one row per time column, newest first, with its plans. */
 
 import { clock, dayClock } from '../shell/format.js';
 import { make } from '../shell/element.js';
@@ -8,14 +8,14 @@ import { valueAt } from './series.js';
 const MOST_ROWS = 240;
 
 /**
- * Moments for which the table has rows, newest first.
+ * Return the moments of the table rows, newest first.
  * @param {ChartData} data
  */
 export function moments({ from_s: from, to_s: to, column_s: step }) {
   const every = step * Math.max(1, Math.ceil((to - from) / step / MOST_ROWS));
-  const found = [];
-  for (let at = Math.floor(to / every) * every; at >= from; at -= every) found.push(at);
-  return found;
+  const times = [];
+  for (let at = Math.floor(to / every) * every; at >= from; at -= every) times.push(at);
+  return times;
 }
 
 /**
@@ -25,21 +25,21 @@ export function moments({ from_s: from, to_s: to, column_s: step }) {
  */
 export function showTwin(root, data, rows) {
   const series = rows.flatMap((row) =>
-    row.series.map((each) => ({ ...each, title: row.series.length > 1 ? `${row.name}, ${each.name}` : row.name })),
+    row.series.map((line) => ({ ...line, title: row.series.length > 1 ? `${row.name}, ${line.name}` : row.name })),
   );
   const head = make(
     'tr',
     '',
-    ...['Time', ...series.map((each) => each.title), 'Plans'].map((title, place) => {
-      const cell = make('th', place && place <= series.length ? 'number' : '', title);
+    ...['Time', ...series.map((line) => line.title), 'Plans'].map((title, index) => {
+      const cell = make('th', index && index <= series.length ? 'number' : '', title);
       cell.scope = 'col';
       return cell;
     }),
   );
   const times = moments(data);
   const words = times[0] - times[times.length - 1] > 86_000 ? dayClock : clock;
-  const body = times.map((at, place) => {
-    const next = times[place - 1] ?? Infinity;
+  const body = times.map((at, index) => {
+    const next = times[index - 1] ?? Infinity;
     const plans = data.marks
       .filter((mark) => mark.at >= at && mark.at < next)
       .map((mark) => mark.text)
@@ -48,11 +48,11 @@ export function showTwin(root, data, rows) {
       'tr',
       '',
       make('td', '', words(at)),
-      ...series.map((each) => make('td', 'number', each.words(valueAt(each, at)))),
+      ...series.map((line) => make('td', 'number', line.words(valueAt(line, at)))),
       make('td', 'wrap', plans),
     );
   });
-  const place = root.scrollTop;
+  const scrollTop = root.scrollTop;
   root.replaceChildren(make('table', '', make('thead', '', head), make('tbody', '', ...body)));
-  root.scrollTop = place;
+  root.scrollTop = scrollTop;
 }

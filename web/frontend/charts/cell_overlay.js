@@ -1,10 +1,10 @@
-/* Where an engine's cells are drawn over, because it did not serve as others do. */
+/* Overlays on the cells of an engine that was not serving. */
 
 import { UNKNOWN_BYTE } from '../live/fleet_state.js';
 /** @import { FleetState } from '../live/fleet_state.js' */
 
 /**
- * What to draw over a cell: 'lost', 'quarantined' or 'away' (hatch), 'leaving' (a line under it), '' (nothing).
+ * Return the overlay of a cell: 'lost', 'quarantined' or 'away' (hatch), 'leaving' (a line under it), '' (nothing).
  * @param {string} state
  * @param {number} tokens
  */
@@ -16,7 +16,7 @@ export function cellOverlay(state, tokens) {
 }
 
 /**
- * Runs of equal overlay of a row: [[kind, from, to]], `to` excluded.
+ * Return the runs of equal overlay of a row: [[kind, from, to]], `to` excluded.
  * @param {FleetState} state
  * @param {number} row
  */
@@ -31,7 +31,7 @@ export function overlayRuns(state, row) {
   let kind = '';
   let from = first;
   let slot = start + (first % columns);
-  // Nearly all cells are plain or unknown: a comparison each, as this runs for every cell of every frame.
+  // Runs for every cell of every frame: plain and unknown cells cost one comparison.
   for (let index = first; index <= last; index += 1) {
     const byte = ring[slot];
     slot = slot + 1 === end ? start : slot + 1;

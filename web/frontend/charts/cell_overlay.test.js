@@ -7,7 +7,7 @@ const STATES = ['serving', 'degraded', 'quarantined', 'lost', 'draining', 'maint
 const GAP = '';
 
 /**
- * A fleet whose engines had these states from column `first` on; GAP where nothing was heard.
+ * A fleet whose engines had these states from column `first` on; GAP for columns without a sample.
  * @param {number} first
  * @param {string[][]} rows
  * @param {number[][]} tokens
@@ -19,16 +19,16 @@ function fleet(first, rows, tokens = rows.map((row) => row.map(() => 0))) {
   state.engineByteRing = { state: new Uint8Array(rows.length * columns) };
   state.engineRing = { tokens: new Float32Array(rows.length * columns) };
   rows.forEach((row, engine) =>
-    row.forEach((word, place) => {
-      const slot = engine * columns + ((first + place) % columns);
+    row.forEach((word, index) => {
+      const slot = engine * columns + ((first + index) % columns);
       state.engineByteRing.state[slot] = word === GAP ? UNKNOWN_BYTE : STATES.indexOf(word);
-      state.engineRing.tokens[slot] = tokens[engine][place];
+      state.engineRing.tokens[slot] = tokens[engine][index];
     }),
   );
   return state;
 }
 
-test('an engine that takes no work has a hatch of its own kind', () => {
+test('each state that takes no work has its own hatch', () => {
   assert.equal(cellOverlay('lost', 500), 'lost');
   assert.equal(cellOverlay('quarantined', 500), 'quarantined');
   assert.equal(cellOverlay('quarantined', 0), 'quarantined');
@@ -40,11 +40,11 @@ test('a draining engine is underlined while it has work and hatched afterwards',
   assert.equal(cellOverlay('draining', 0), 'away');
 });
 
-test('an engine that takes work has its plain colour, however slow or loaded it is', () => {
+test('an engine that takes work has no overlay, whatever its load', () => {
   for (const word of ['serving', 'hot', 'degraded', 'unknown', 'starting']) assert.equal(cellOverlay(word, 9), '');
 });
 
-test('equal neighbours are one run, and each row has its own', () => {
+test('equal adjacent cells are one run per row', () => {
   const state = fleet(40, [
     ['serving', 'quarantined', 'quarantined', 'serving', 'lost'],
     ['maintenance', 'maintenance', 'serving', 'serving', 'serving'],
@@ -56,7 +56,7 @@ test('equal neighbours are one run, and each row has its own', () => {
   assert.deepEqual(overlayRuns(state, 1), [['away', 40, 42]]);
 });
 
-test('a run goes on over the place where the ring begins anew', () => {
+test('a run continues across the wrap of the ring', () => {
   const state = fleet(43, [['serving', 'lost', 'lost', 'lost', 'serving']]);
   assert.deepEqual(overlayRuns(state, 0), [['lost', 44, 47]]);
 });
@@ -70,7 +70,7 @@ test('one kind of hatch ends where another begins', () => {
   ]);
 });
 
-test('nothing is drawn over what nobody heard, nor over a band of many engines', () => {
+test('columns without samples and bands have no overlay', () => {
   const state = fleet(0, [['lost', GAP, 'lost']]);
   assert.deepEqual(overlayRuns(state, 0), [
     ['lost', 0, 1],

@@ -1,4 +1,4 @@
-/* One pixel per cell, off screen: a new column is a shift by one pixel and one column of look-ups. */
+/* One pixel per cell, off screen: a new column is a shift by one pixel and one column of lookups. */
 
 import { penOf } from './picture.js';
 import { KNEE_S, SLO_SPAN } from './log_scale.js';
@@ -46,7 +46,7 @@ export class ColumnStore {
   }
 
   /**
-   * Look up the cells of columns `from`..`to` (the one that was newest may still have grown).
+   * Fill columns `from`..`to`; the column that was newest may have changed since.
    * @param {FleetState} state
    * @param {number[]} rows
    * @param {number} sloS

@@ -1,4 +1,4 @@
-// Tag names of our pictures, so that the page's queries know what they find.
+// Tag names of our pictures, which give the page's queries their types.
 import type { Heat } from './heat.js';
 import type { Hour } from './hour.js';
 import type { Lines } from './lines.js';

@@ -43,28 +43,28 @@ export class Heat extends Picture {
     context.fillStyle = colour('--sunken');
     context.fillRect(0, 0, width, height);
     context.imageSmoothingEnabled = false;
-    if (this.bars) rows.forEach((row, place) => this.#bars(row, this.#edge(place), this.#edge(place + 1)));
+    if (this.bars) rows.forEach((row, index) => this.#bars(row, this.#edge(index), this.#edge(index + 1)));
     else if (Number.isInteger(this.pitch * this.ratio))
       context.drawImage(cells, 0, 0, state.columns, rows.length, 0, 0, width, this.#edge(rows.length));
     else
-      rows.forEach((_, place) =>
+      rows.forEach((_, index) =>
         context.drawImage(
           cells,
           0,
-          place,
+          index,
           state.columns,
           1,
           0,
-          this.#edge(place),
+          this.#edge(index),
           width,
-          this.#edge(place + 1) - this.#edge(place),
+          this.#edge(index + 1) - this.#edge(index),
         ),
       );
-    rows.forEach((row, place) =>
-      this.#overlays(row, this.#edge(place), this.#edge(place + 1) - this.#edge(place) - this.#gap),
+    rows.forEach((row, index) =>
+      this.#overlays(row, this.#edge(index), this.#edge(index + 1) - this.#edge(index) - this.#gap),
     );
     context.fillStyle = colour('--surface');
-    rows.forEach((_, place) => context.fillRect(0, this.#edge(place + 1) - this.#gap, width, this.#gap));
+    rows.forEach((_, index) => context.fillRect(0, this.#edge(index + 1) - this.#gap, width, this.#gap));
     this.dataset.index = String(state.index);
     this.dataset.painted = String(Number(this.dataset.painted ?? 0) + 1);
   }
@@ -73,9 +73,9 @@ export class Heat extends Picture {
     return Math.max(1, Math.round(this.ratio)) * (this.bars ? 4 : 1);
   }
 
-  /** @param {number} place */
-  #edge(place) {
-    return Math.round(place * this.pitch * this.ratio);
+  /** @param {number} index */
+  #edge(index) {
+    return Math.round(index * this.pitch * this.ratio);
   }
 
   /**
@@ -109,7 +109,7 @@ export class Heat extends Picture {
   }
 
   /**
-   * Bars on a ground line: the tallest of a few columns each, in the colour of their height.
+   * Draw bars: each is the peak of a few columns, coloured by its height.
    * @param {number} row
    * @param {number} top
    * @param {number} bottom
@@ -122,8 +122,8 @@ export class Heat extends Picture {
     const bars = Math.ceil(state.columns / span);
     for (let bar = 0; bar < bars; bar += 1) {
       let peak = NaN;
-      for (let place = bar * span; place < Math.min(state.columns, (bar + 1) * span); place += 1) {
-        const waitS = state.engineAt('seconds', row, state.first + place);
+      for (let column = bar * span; column < Math.min(state.columns, (bar + 1) * span); column += 1) {
+        const waitS = state.engineAt('seconds', row, state.first + column);
         if (!(peak >= waitS) && !Number.isNaN(waitS)) peak = waitS;
       }
       if (Number.isNaN(peak)) continue;

@@ -1,4 +1,4 @@
-/* <hw-hour>: a longer stretch in coarse columns, with a frame round what is shown above, to be dragged. */
+/* <hw-hour>: a longer range in coarse columns, with a draggable frame around the range shown above. */
 
 import { FleetState } from '../live/fleet_state.js';
 import { heatPosition } from './log_scale.js';
@@ -6,10 +6,10 @@ import { palette } from './palette.js';
 import { Picture, columnEdge } from './picture.js';
 
 /**
- * [left, right] edge of the stretch shown, in strip columns from the left (fractions, not clipped).
+ * [left, right] edge of the range shown, in strip columns from the left (fractions, not clipped).
  * @param {FleetState} state
  */
-export function windowPlaces(state) {
+export function windowColumns(state) {
   const from = (state.hourIndex - state.hourColumns + 1) * state.hourColumnS;
   return [state.timeOf(state.first), state.timeOf(state.last + 1)].map((at) => (at - from) / state.hourColumnS);
 }
@@ -36,7 +36,7 @@ export class Hour extends Picture {
   }
 
   /**
-   * Show the frame elsewhere while it is dragged: unix seconds of its right edge, null when it is let go.
+   * Move the frame while it is dragged: unix seconds of its right edge, null when released.
    * @param {number | null} end
    */
   drag(end) {
@@ -53,30 +53,30 @@ export class Hour extends Picture {
     context.fillRect(0, 0, width, height);
     context.fillStyle = colour('--sunken');
     context.fillRect(0, inset, width, height - 2 * inset);
-    for (let place = 0; place < state.hourColumns; place += 1) {
+    for (let column = 0; column < state.hourColumns; column += 1) {
       let peak = NaN;
       for (const pool of this.pools) {
-        const value = state.hour[pool * state.hourColumns + place];
+        const value = state.hour[pool * state.hourColumns + column];
         if (!(peak >= value) && !Number.isNaN(value)) peak = value;
       }
       if (Number.isNaN(peak)) continue;
       const entry = Math.round(heatPosition(peak, this.sloS) * 255) * 3;
-      const left = columnEdge(place, state.hourColumns, width);
+      const left = columnEdge(column, state.hourColumns, width);
       context.fillStyle = `rgb(${heat[entry]} ${heat[entry + 1]} ${heat[entry + 2]})`;
-      context.fillRect(left, inset, columnEdge(place + 1, state.hourColumns, width) - left, height - 2 * inset);
+      context.fillRect(left, inset, columnEdge(column + 1, state.hourColumns, width) - left, height - 2 * inset);
     }
     this.#frame();
   }
 
   #frame() {
     const { context, width, height, state, ratio } = this;
-    let [from, to] = windowPlaces(state);
+    let [from, to] = windowColumns(state);
     if (this.end !== null) {
       const shift = (this.end - state.timeOf(state.last + 1)) / state.hourColumnS;
       [from, to] = [from + shift, to + shift];
     }
-    /** @param {number} place */
-    const edge = (place) => Math.min(width, Math.max(0, Math.round((place * width) / state.hourColumns)));
+    /** @param {number} column */
+    const edge = (column) => Math.min(width, Math.max(0, Math.round((column * width) / state.hourColumns)));
     const line = 1.5 * ratio;
     const right = Math.max(edge(to), 6 * ratio);
     const left = Math.min(edge(from), right - 6 * ratio);

@@ -11,15 +11,15 @@ const sizes = new ResizeObserver((entries) => {
 });
 
 /**
- * Place, in fractions of a column, where the series crosses the target beside `place`; `by` −1 looks left, 1 right.
+ * Return the fractional column at which the series crosses the target next to `index`; `by` −1 searches left, 1 right.
  * @param {number[]} values
  * @param {number} target
- * @param {number} place
+ * @param {number} index
  * @param {number} by
  */
-export function crossing(values, target, place, by) {
-  const [here, beyond] = [values[place], values[place + by]];
-  return beyond === undefined || Number.isNaN(beyond) ? place : place + (by * (target - here)) / (beyond - here);
+export function crossing(values, target, index, by) {
+  const [here, beyond] = [values[index], values[index + by]];
+  return beyond === undefined || Number.isNaN(beyond) ? index : index + (by * (target - here)) / (beyond - here);
 }
 
 /**
@@ -31,7 +31,7 @@ export function crossing(values, target, place, by) {
  * @property {[low: number, high: number]} range
  * @property {number[]} grid
  * @property {number | null} target the area of the focused series beyond it is tinted
- * @property {boolean} above whether beyond is over the target
+ * @property {boolean} above true if "beyond" means over the target
  * @property {[from: number, to: number]} span
  */
 
@@ -130,10 +130,10 @@ export class Lines extends HTMLElement {
     const values = series[focus];
     const base = y(target);
     const step = x.length > 1 ? x[1] - x[0] : 0;
-    /** @param {number} place */
-    const xOf = (place) => plot.valToPos(x[0] + place * step, 'x', true);
-    /** @param {number} place */
-    const beyond = (place) => (above ? values[place] > target : values[place] < target);
+    /** @param {number} index */
+    const xOf = (index) => plot.valToPos(x[0] + index * step, 'x', true);
+    /** @param {number} index */
+    const beyond = (index) => (above ? values[index] > target : values[index] < target);
     context.fillStyle = palette().colour('--bad-tint');
     for (let from = 0; from < x.length; from += 1) {
       if (!beyond(from)) continue;
@@ -142,7 +142,7 @@ export class Lines extends HTMLElement {
       context.beginPath();
       // One path per run: neighbouring shapes would show their seams.
       context.moveTo(xOf(crossing(values, target, from, -1)), base);
-      for (let place = from; place <= to; place += 1) context.lineTo(xOf(place), y(values[place]));
+      for (let index = from; index <= to; index += 1) context.lineTo(xOf(index), y(values[index]));
       context.lineTo(xOf(crossing(values, target, to, 1)), base);
       context.fill();
       from = to;

@@ -3,11 +3,11 @@
 
 /** Below this the scale is about linear, seconds. */
 export const KNEE_S = 0.5;
-/** The scale ends at so many SLOs. */
+/** The scale ends at this multiple of the SLO. */
 export const SLO_SPAN = 4;
 
 /**
- * Place 0..1 of a wait on the scale: ln(1 + x/k) / ln(1 + X/k), k = KNEE_S, X = SLO_SPAN × SLO; NaN stays NaN.
+ * Return the position 0..1 of a wait on the scale: ln(1 + x/k) / ln(1 + X/k), k = KNEE_S, X = SLO_SPAN × SLO; NaN stays NaN.
  * @param {number} waitS
  * @param {number} sloS
  */

@@ -8,7 +8,7 @@ test('an idle engine is at the low end and four SLOs at the high end', () => {
   assert.equal(heatPosition(140, 3.5), 1);
 });
 
-test('the place grows with the wait and follows the stated formula', () => {
+test('the position grows with the wait by the stated formula', () => {
   assert.ok(heatPosition(0.5, 5) < heatPosition(1, 5));
   assert.ok(Math.abs(heatPosition(5, 5) - Math.log(11) / Math.log(41)) < 1e-12);
 });

@@ -1,18 +1,18 @@
-/* <hw-overlay>: what lies over all pictures of the shared time axis: gaps, marker lines, crosshair, cell cursor. */
+/* <hw-overlay>: drawn over all charts of the shared time axis: gaps, marker lines, crosshair, cell cursor. */
 
 import { palette } from './palette.js';
 import { hatchPattern } from './hatch.js';
 import { Picture, columnEdge } from './picture.js';
 
 /**
- * Places are columns, tops and heights CSS pixels.
+ * Tops and heights are CSS pixels.
  * @typedef {object} Scene
  * @property {number} columns
  * @property {[from: number, to: number][]} gaps
- * @property {{ place: number, lead: boolean }[]} lines
+ * @property {{ column: number, lead: boolean }[]} lines
  * @property {number | null} crosshair
  * @property {{ top: number, height: number } | null} row
- * @property {{ place: number, top: number, height: number } | null} cell
+ * @property {{ column: number, top: number, height: number } | null} cell
  */
 
 export class Overlay extends Picture {
@@ -30,15 +30,15 @@ export class Overlay extends Picture {
     context.clearRect(0, 0, width, height);
     const { colour } = palette();
     for (const [from, to] of scene.gaps) this.#gap(from, to);
-    for (const { place, lead } of scene.lines)
-      this.#line(place, colour(lead ? '--ink' : '--ink-3'), lead ? 0.85 : 0.6, lead ? [] : [ratio, 2 * ratio]);
+    for (const { column, lead } of scene.lines)
+      this.#line(column, colour(lead ? '--ink' : '--ink-3'), lead ? 0.85 : 0.6, lead ? [] : [ratio, 2 * ratio]);
     if (scene.crosshair !== null) this.#line(scene.crosshair, colour('--ink'), 0.35, []);
     if (scene.row) this.#frame(0, scene.row.top, width / ratio, scene.row.height);
     if (scene.cell) this.#cell(scene.cell);
   }
 
   /**
-   * Time in which the program did not run, or this view was lost: hairlines over everything, and nothing under them.
+   * Draw a gap: time in which Headway did not run or this view was disconnected.
    * @param {number} from
    * @param {number} to
    */
@@ -53,14 +53,14 @@ export class Overlay extends Picture {
   }
 
   /**
-   * @param {number} place
+   * @param {number} column
    * @param {string} colour
    * @param {number} opacity
    * @param {number[]} dash
    */
-  #line(place, colour, opacity, dash) {
+  #line(column, colour, opacity, dash) {
     const { context, height, ratio } = this;
-    const x = Math.floor(this.#middle(place)) + 0.5;
+    const x = Math.floor(this.#middle(column)) + 0.5;
     context.globalAlpha = opacity;
     context.strokeStyle = colour;
     context.lineWidth = Math.round(ratio);
@@ -73,10 +73,10 @@ export class Overlay extends Picture {
     context.globalAlpha = 1;
   }
 
-  /** @param {number} place */
-  #middle(place) {
+  /** @param {number} column */
+  #middle(column) {
     const { columns } = this.scene;
-    return (columnEdge(place, columns, this.width) + columnEdge(place + 1, columns, this.width)) / 2;
+    return (columnEdge(column, columns, this.width) + columnEdge(column + 1, columns, this.width)) / 2;
   }
 
   /**
@@ -98,11 +98,11 @@ export class Overlay extends Picture {
     );
   }
 
-  /** @param {{ place: number, top: number, height: number }} cell */
-  #cell({ place, top, height }) {
+  /** @param {{ column: number, top: number, height: number }} cell */
+  #cell({ column, top, height }) {
     const { context, ratio, scene } = this;
-    const left = columnEdge(place, scene.columns, this.width) - 2 * ratio;
-    const right = columnEdge(place + 1, scene.columns, this.width) + 2 * ratio;
+    const left = columnEdge(column, scene.columns, this.width) - 2 * ratio;
+    const right = columnEdge(column + 1, scene.columns, this.width) + 2 * ratio;
     for (const [name, line] of /** @type {[string, number][]} */ ([
       ['--bg', 5],
       ['--ink', 2],

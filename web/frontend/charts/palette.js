@@ -1,4 +1,4 @@
-/* The tokens as canvas code needs them: read once per theme change. */
+/* The colour tokens for canvas code, read once per theme change. */
 
 const HEAT_STEPS = 9;
 const TABLE = 256;
@@ -14,7 +14,7 @@ let current = null;
 /** @type {Set<() => void>} */
 const listeners = new Set();
 
-/** The palette of the theme active: colour(name) and `heat`, 256 RGB triples from low to high. */
+/** The palette of the active theme: colour(name) and `heat`, 256 RGB triples from low to high. */
 export function palette() {
   current ??= readPalette();
   return current;
@@ -64,11 +64,11 @@ export function rgb(hex) {
 export function heatTable(stops) {
   const table = new Uint8Array(TABLE * 3);
   for (let entry = 0; entry < TABLE; entry += 1) {
-    const place = (entry / (TABLE - 1)) * (stops.length - 1);
-    const low = Math.min(stops.length - 2, Math.floor(place));
+    const position = (entry / (TABLE - 1)) * (stops.length - 1);
+    const low = Math.min(stops.length - 2, Math.floor(position));
     for (let channel = 0; channel < 3; channel += 1) {
       const from = stops[low][channel];
-      table[entry * 3 + channel] = Math.round(from + (stops[low + 1][channel] - from) * (place - low));
+      table[entry * 3 + channel] = Math.round(from + (stops[low + 1][channel] - from) * (position - low));
     }
   }
   return table;

@@ -17,7 +17,7 @@ const sizes = new ResizeObserver((entries) => {
 });
 
 /**
- * What draws on a canvas; every browser that we support has it.
+ * Return the 2D context of a canvas; every supported browser has one.
  * @param {HTMLCanvasElement} canvas
  */
 export function penOf(canvas) {
@@ -40,7 +40,7 @@ export class Picture extends HTMLElement {
     try {
       sizes.observe(this, { box: 'device-pixel-content-box' });
     } catch {
-      // Safari knows only the content box; rounding it is at most half a pixel off.
+      // Safari reports only the content box; rounding it is at most half a pixel off.
       sizes.observe(this);
     }
   }
@@ -50,7 +50,7 @@ export class Picture extends HTMLElement {
   }
 
   /**
-   * Called by the observer; a picture that needs more than a new store overrides it.
+   * Handle a resize; subclasses that need more than a new store override it.
    * @param {number} width
    * @param {number} height
    * @param {number} ratio
@@ -72,11 +72,11 @@ export class Picture extends HTMLElement {
 }
 
 /**
- * Left edge of column `place` of `columns` on a picture `width` device pixels wide; whole pixels.
- * @param {number} place
+ * Return the left edge of a column of `columns` on a canvas `width` device pixels wide; whole pixels.
+ * @param {number} column
  * @param {number} columns
  * @param {number} width
  */
-export function columnEdge(place, columns, width) {
-  return Math.round((place * width) / columns);
+export function columnEdge(column, columns, width) {
+  return Math.round((column * width) / columns);
 }

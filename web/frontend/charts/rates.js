@@ -1,4 +1,4 @@
-/* <hw-rates>: a few series over the columns of the shared time axis: bars that stand on each other, and lines. */
+/* <hw-rates>: a few series over the columns of the shared time axis: stacked bars, and lines. */
 
 import { palette } from './palette.js';
 import { Picture, columnEdge } from './picture.js';
@@ -55,15 +55,15 @@ export class Rates extends Picture {
       context.globalAlpha = alpha;
       context.fillStyle = palette().colour(colour);
       context.beginPath();
-      for (let place = 0; place < columns; place += 1) {
-        const value = values[place];
+      for (let column = 0; column < columns; column += 1) {
+        const value = values[column];
         if (!(value > 0)) continue;
-        const left = columnEdge(place, columns, width);
-        const wide = columnEdge(place + 1, columns, width) - left;
-        const under = Math.round((base[place] / top) * height);
-        const over = Math.min(height, Math.max(under + 1, Math.round(((base[place] + value) / top) * height)));
+        const left = columnEdge(column, columns, width);
+        const wide = columnEdge(column + 1, columns, width) - left;
+        const under = Math.round((base[column] / top) * height);
+        const over = Math.min(height, Math.max(under + 1, Math.round(((base[column] + value) / top) * height)));
         context.rect(left, height - over, wide > 3 ? wide - 1 : wide, over - under);
-        base[place] += value;
+        base[column] += value;
       }
       context.fill();
     }
@@ -82,13 +82,13 @@ export class Rates extends Picture {
     context.setLineDash(dash.map((length) => length * ratio));
     context.beginPath();
     let open = false;
-    for (let place = 0; place < columns; place += 1) {
-      const value = values[place];
-      if (Number.isNaN(value) || (quiet && value === 0 && !(values[place - 1] > 0) && !(values[place + 1] > 0))) {
+    for (let column = 0; column < columns; column += 1) {
+      const value = values[column];
+      if (Number.isNaN(value) || (quiet && value === 0 && !(values[column - 1] > 0) && !(values[column + 1] > 0))) {
         open = false;
         continue;
       }
-      const x = (columnEdge(place, columns, this.width) + columnEdge(place + 1, columns, this.width)) / 2;
+      const x = (columnEdge(column, columns, this.width) + columnEdge(column + 1, columns, this.width)) / 2;
       const y = inset + (1 - Math.min(1, value / top)) * (this.height - 2 * inset);
       if (open) context.lineTo(x, y);
       else context.moveTo(x, y);

@@ -1,6 +1,6 @@
 /* One requestAnimationFrame loop draws every picture of the page, and only those that changed. */
 
-/** Who wants no motion sees data move in whole steps of this length; what they do themselves shows at once. */
+/** With reduced motion, data moves in steps of this length; user actions draw at once. */
 const STEP_MS = 1000;
 
 /** @type {Set<{ isConnected: boolean, paint: () => void }>} */
@@ -13,14 +13,14 @@ let drawnAt = -STEP_MS;
 let actedAt = -STEP_MS;
 
 /**
- * What the last frames cost, milliseconds; a test holds the budget against it.
+ * Durations of the last frames, milliseconds; a test checks their budget.
  * @type {number[]}
  */
 export const frameTimes = [];
 const KEPT_FRAMES = 64;
 
 /**
- * Have `picture.paint()` called in the next frame; asking twice draws once.
+ * Call `picture.paint()` in the next frame, once for any number of calls.
  * @param {{ isConnected: boolean, paint: () => void }} picture
  */
 export function redraw(picture) {
@@ -44,7 +44,7 @@ function drawAll() {
   if (frameTimes.length > KEPT_FRAMES) frameTimes.shift();
 }
 
-/** The operator did something: what follows is drawn without waiting for the next step. */
+/** Draw the effects of a user action without waiting for the next step. */
 function acted() {
   actedAt = performance.now();
   if (!timer) return;

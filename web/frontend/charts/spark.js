@@ -34,8 +34,8 @@ export class Spark extends Picture {
     const range = sparkRange(series);
     if (!range) return;
     const inset = 2.5 * ratio;
-    /** @param {number} place */
-    const x = (place) => (place / (series.length - 1)) * (width - inset * (this.hasAttribute('dot') ? 1 : 0));
+    /** @param {number} index */
+    const x = (index) => (index / (series.length - 1)) * (width - inset * (this.hasAttribute('dot') ? 1 : 0));
     /** @param {number} value */
     const y = (value) => inset + (1 - (value - range[0]) / (range[1] - range[0])) * (height - 2 * inset);
     context.strokeStyle = palette().colour(this.hasAttribute('dot') ? '--ink-2' : '--ink-3');
@@ -43,11 +43,11 @@ export class Spark extends Picture {
     context.lineJoin = context.lineCap = 'round';
     context.beginPath();
     let open = false;
-    series.forEach((value, place) => {
+    series.forEach((value, index) => {
       if (Number.isNaN(value)) open = false;
-      else if (open) context.lineTo(x(place), y(value));
+      else if (open) context.lineTo(x(index), y(value));
       else {
-        context.moveTo(x(place), y(value));
+        context.moveTo(x(index), y(value));
         open = true;
       }
     });

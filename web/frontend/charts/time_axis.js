@@ -14,7 +14,7 @@ const LETTER = 6.3;
 const PADDING = 7;
 
 /**
- * Round moments, as [label, percent from the left]; those too near an end are left out.
+ * Return round moments as [label, percent from the left], without those too near an end.
  * @param {number} from unix seconds
  * @param {number} span seconds
  * @param {number} most percent
@@ -39,18 +39,18 @@ const wordyWidth = (label) => CAPSULE + label.length * LETTER + PADDING;
 
 /**
  * @template {Placeable} M
- * @typedef {{ x: number, label: string, wordy: boolean, markers: M[] }} Capsule markers that stand for one another
+ * @typedef {{ x: number, label: string, wordy: boolean, markers: M[] }} Capsule stacked markers
  */
 
 /** @typedef {{ x: number, label: string }} Placeable x in CSS pixels */
 
 /**
- * Place markers, ascending in x, without overlap: crowding drops words first, then stacks.
+ * Arrange markers, ascending in x, without overlap: crowding drops labels first, then stacks markers.
  * @template {Placeable} M
  * @param {M[]} markers
  * @returns {Capsule<M>[]}
  */
-export function placeMarkers(markers) {
+export function arrangeMarkers(markers) {
   /** @type {{ x: number, markers: M[] }[]} */
   const stacks = [];
   for (const marker of markers) {
@@ -58,9 +58,9 @@ export function placeMarkers(markers) {
     if (last && marker.x - last.x < CAPSULE + GAP) last.markers.push(marker);
     else stacks.push({ x: marker.x, markers: [marker] });
   }
-  return stacks.map((stack, place) => {
+  return stacks.map((stack, index) => {
     const label = stack.markers.length > 1 ? count(stack.markers.length, 'event') : stack.markers[0].label;
-    const next = stacks[place + 1];
+    const next = stacks[index + 1];
     return { ...stack, label, wordy: !next || stack.x + wordyWidth(label) + GAP <= next.x };
   });
 }

@@ -1,4 +1,4 @@
-/* <hw-unbound>: queued requests of one pool that wait at the gateway for no engine yet, a bar per column. */
+/* <hw-unbound>: queued requests of one pool that have no engine yet, a bar per column. */
 
 import { FleetState } from '../live/fleet_state.js';
 import { palette } from './palette.js';
@@ -36,11 +36,11 @@ export class Unbound extends Picture {
     context.fillStyle = colour('--sunken');
     context.fillRect(0, 0, width, height);
     context.fillStyle = colour('--term-queue');
-    for (let place = 0; place < state.columns; place += 1) {
-      const tall = barHeight(state.poolAt('unbound', this.pool, state.first + place)) * height;
+    for (let column = 0; column < state.columns; column += 1) {
+      const tall = barHeight(state.poolAt('unbound', this.pool, state.first + column)) * height;
       if (!tall) continue;
-      const left = columnEdge(place, state.columns, width);
-      const wide = columnEdge(place + 1, state.columns, width) - left;
+      const left = columnEdge(column, state.columns, width);
+      const wide = columnEdge(column + 1, state.columns, width) - left;
       const bar = Math.max(1, Math.round(tall));
       context.fillRect(left, height - bar, wide > 3 ? wide - 1 : wide, bar);
     }

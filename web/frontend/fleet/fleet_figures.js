@@ -1,4 +1,4 @@
-/* The six tiles: what the pools in scope say together. Percentiles of several pools cannot be added up,
+/* The six tiles: totals of the pools in scope. Percentiles of several pools cannot be added up,
    so those and the CV are of the focused pool, named in the label. */
 
 import {
@@ -22,17 +22,17 @@ import { queueFigures, rejectionText } from './queue/queue_figures.js';
 export const ON_TIME_TARGET = 0.9;
 
 /**
- * Mean of `values` weighted by `weights`; unknown values and weights are left out, NaN when nothing is left.
+ * Return the mean of `values` weighted by `weights` without unknown ones; NaN if none is left.
  * @param {number[]} values
  * @param {number[]} weights
  */
 export function weightedMean(values, weights) {
   let sum = 0;
   let weight = 0;
-  values.forEach((value, place) => {
-    if (Number.isNaN(value) || !(weights[place] > 0)) return;
-    sum += value * weights[place];
-    weight += weights[place];
+  values.forEach((value, index) => {
+    if (Number.isNaN(value) || !(weights[index] > 0)) return;
+    sum += value * weights[index];
+    weight += weights[index];
   });
   return weight ? sum / weight : NaN;
 }
@@ -43,21 +43,21 @@ export function weightedMean(values, weights) {
 const total = (values) => values.reduce((sum, value) => (Number.isNaN(value) ? sum : (sum || 0) + value), NaN);
 
 /**
- * Extreme of a series with its place: {value, place}, null when all is unknown; `sign` 1 highest, −1 lowest.
+ * Return the extreme of a series, {value, index}, null if all values are unknown; `sign` 1 highest, −1 lowest.
  * @param {number[]} series
  * @param {1 | -1} sign
  */
 export function extreme(series, sign) {
-  /** @type {{ value: number, place: number } | null} */
+  /** @type {{ value: number, index: number } | null} */
   let best = null;
-  for (const [place, value] of series.entries()) {
-    if (!Number.isNaN(value) && (best === null || sign * value > sign * best.value)) best = { value, place };
+  for (const [index, value] of series.entries()) {
+    if (!Number.isNaN(value) && (best === null || sign * value > sign * best.value)) best = { value, index };
   }
   return best;
 }
 
 /**
- * Requests per second that were dispatched or rejected; those that ended, where the gateway says no more
+ * Return dispatched plus rejected requests per second; ended requests where the gateway reports only those
  * (web/live/verdict.py).
  * @param {(name: string, pool: number) => number} value
  * @param {number} pool
@@ -65,12 +65,12 @@ export function extreme(series, sign) {
 function handledPerS(value, pool) {
   const dispatched = value('dispatched_at_once_per_s', pool) + value('dispatched_waited_per_s', pool);
   const handled = dispatched + (value('rejections_per_s', pool) || 0);
-  // Where others route nothing is dispatched.
+  // Nothing is dispatched here where another router routes.
   return Number.isNaN(dispatched) || handled === 0 ? value('requests_per_s', pool) : handled;
 }
 
 /**
- * Figures over the pools in scope from `value(name, pool)`; `pools` are rows of the state, `focus` the focused one.
+ * Return figures over the pools in scope from `value(name, pool)`; `pools` are rows of the state, `focus` the focused one.
  * @param {(name: string, pool: number) => number} value
  * @param {number[]} pools
  * @param {number} focus
@@ -100,7 +100,7 @@ export function scopeFigures(value, pools, focus) {
 /** @typedef {keyof ReturnType<typeof scopeFigures>} ScopeFigure */
 
 /**
- * Series of the same figures, oldest first.
+ * Return the series of the same figures, oldest first.
  * @param {FleetState} state
  * @param {number[]} pools
  * @param {number} focus
@@ -138,7 +138,7 @@ function stretchFigures(state, pools, series) {
 }
 
 /**
- * What the tile of the queue says below: why requests are rejected, else how long the oldest has waited.
+ * Return the note of the queue tile: why requests are rejected, else the wait of the oldest.
  * @param {FleetState} state
  * @param {number[]} pools
  * @param {Record<ScopeFigure, number>} now
@@ -148,9 +148,9 @@ function queueNote(state, pools, { waiting, bound, unbound, oldest, rejected }) 
   if (!(waiting > 0)) return Number.isNaN(waiting) ? 'no data' : 'none queued';
   const ids = new Set(pools.map((pool) => state.pools[pool].id));
   const waits = state.engines.map((engine, row) => (ids.has(engine.pool) ? state.nowOf('oldest_s', row) : NaN));
-  // The past keeps no ages of bound requests.
+  // The past stores no ages of bound requests.
   if (bound > 0 && waits.every(Number.isNaN))
-    return unbound > 0 ? `oldest unbound ${duration(oldest)}` : 'ages not kept';
+    return unbound > 0 ? `oldest unbound ${duration(oldest)}` : 'ages not stored';
   return `oldest ${duration(waits.reduce((most, wait) => (wait > most ? wait : most), oldest))}`;
 }
 
@@ -167,13 +167,13 @@ export function tileFigures(state, pools, focus, past = false) {
   if (past) Object.assign(now, stretchFigures(state, pools, series));
   /** @param {ScopeFigure} name */
   const last = (name) => now[name];
-  /** @param {{ place: number }} found */
-  const when = (found) => clock(state.timeOf(state.first + found.place));
+  /** @param {{ index: number }} point */
+  const when = (point) => clock(state.timeOf(state.first + point.index));
   const slos = new Set(pools.map((pool) => state.pools[pool].ttft_slo_s));
   const named = pools.length > 1 ? `, ${state.pools[focus].name}` : '';
   const low = extreme(series.onTime, -1);
   const peak = extreme(series.cv, 1);
-  // Longer columns hold means, whose peak is lower.
+  // Longer columns hold means, which have a lower peak.
   const perStep = state.columnS > 1 ? ` per ${stepWords(state.columnS)}` : '';
   const [p50, p90] = durationPair(last('p50'), last('p90'));
   const lately = state.windowS > 0 ? `${whole(state.windowS)}${NARROW}s` : stepWords(state.columnS);
@@ -234,14 +234,14 @@ export function tileFigures(state, pools, focus, past = false) {
   const windows = past
     ? [stretch, end, stretch, end, stretch, end]
     : [lasts(lately), lasts(lately), lasts(lately), lasts(`4${NARROW}s`), lasts(lately), { window: 'now', title: '' }];
-  return tiles.map((tile, place) => ({ ...tile, ...windows[place] }));
+  return tiles.map((tile, index) => ({ ...tile, ...windows[index] }));
 }
 
-/** The picture of an incident ends at most so long after its begin: five minutes hold the one before it too. */
+/** Maximum end of an incident view after its onset, such that five minutes also show the minute before. */
 const INCIDENT_S = 240;
 
 /**
- * Where the late requests are found, and the minutes around the moment from which on they are late.
+ * Return the address of the late requests, and of the minutes around the onset.
  * @param {number} now unix seconds of the newest sample
  * @param {string} poolId
  * @param {number} since unix seconds

@@ -2,15 +2,15 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { extreme, incidentLinks, tileFigures, weightedMean } from './fleet_figures.js';
 
-test('a mean is weighted and leaves the unknown out', () => {
+test('a mean is weighted and omits unknown values', () => {
   assert.equal(weightedMean([1, 0], [3, 1]), 0.75);
   assert.equal(weightedMean([1, NaN], [3, 100]), 1);
   assert.ok(Number.isNaN(weightedMean([NaN], [1])));
   assert.ok(Number.isNaN(weightedMean([0.5], [0])));
 });
 
-test('extremes carry their place and skip the unknown', () => {
-  assert.deepEqual(extreme([NaN, 0.9, 0.4, 0.7], -1), { value: 0.4, place: 2 });
+test('extremes have their index and skip unknown values', () => {
+  assert.deepEqual(extreme([NaN, 0.9, 0.4, 0.7], -1), { value: 0.4, index: 2 });
   assert.equal(extreme([NaN, NaN], 1), null);
 });
 
@@ -49,7 +49,7 @@ const state = {
   series: (read) => [read(0), read(1)],
 };
 
-test('tiles add up what can be added and name the pool of what cannot', () => {
+test('tiles add up sums and name the pool of percentiles', () => {
   const [onTime, ttft, hit, cv, requests, queue] = tileFigures(state, [0, 1], 0);
   assert.equal(onTime.figure, '85.0');
   assert.equal(onTime.mark, 'lost');
@@ -66,7 +66,7 @@ test('tiles add up what can be added and name the pool of what cannot', () => {
   assert.equal(queue.note, 'oldest 2.50\u202fs');
 });
 
-test('the tile of the queue says why requests are rejected while any are', () => {
+test('the queue tile shows why requests are rejected', () => {
   values.rejections_per_s = [0.5, 0];
   const queue = tileFigures(state, [0], 0)[5];
   values.rejections_per_s = [0, 0];
@@ -74,7 +74,7 @@ test('the tile of the queue says why requests are rejected while any are', () =>
   assert.equal(queue.note, 'rejected: queue full 0.5\u202f/s');
 });
 
-test('requests are those dispatched or rejected, and those that ended where nothing is dispatched here', () => {
+test('requests are dispatched plus rejected, or ended where another router routes', () => {
   const figure = (changes) => {
     const changed = { ...values, ...changes };
     const read = (name, pool) => changed[name][pool];
@@ -85,7 +85,7 @@ test('requests are those dispatched or rejected, and those that ended where noth
   assert.equal(figure({ dispatched_at_once_per_s: [0, 1], dispatched_waited_per_s: [0, 1] }), '30');
 });
 
-test('the tiles of a past stretch say what it was as a whole, and what was at its end', () => {
+test('the tiles of a past range have totals of the range and figures of its end', () => {
   const [first, last] = [{ ...values, on_time: [1, 1], dispatched_at_once_per_s: [5, 1] }, values];
   const past = {
     ...state,
@@ -103,7 +103,7 @@ test('the tiles of a past stretch say what it was as a whole, and what was at it
   );
   assert.equal(queue.note, 'oldest unbound 1.50\u202fs');
   const bound = (name, pool) => (name.startsWith('unbound') || name === 'oldest_wait_s' ? 0 : values[name][pool]);
-  assert.equal(tileFigures({ ...past, poolAt: bound, poolNow: bound }, [0], 0, true)[5].note, 'ages not kept');
+  assert.equal(tileFigures({ ...past, poolAt: bound, poolNow: bound }, [0], 0, true)[5].note, 'ages not stored');
 });
 
 test('one pool in scope needs no name in the labels', () => {
@@ -111,13 +111,13 @@ test('one pool in scope needs no name in the labels', () => {
   assert.equal(tileFigures(state, [1], 1)[0].mark, '');
 });
 
-test('the peak of the CV names the columns that it is a mean of', () => {
+test('the CV peak names its column width', () => {
   const note = (columnS) => tileFigures({ ...state, columnS }, [0, 1], 0)[3].note;
   assert.match(note(1), /^peak 0\.58, /);
   assert.match(note(30), /^peak 0\.58 per 30\u202fs, /);
 });
 
-test('late requests and the incident are found from when it began, one minute before it included', () => {
+test('links to late requests and the incident begin at the onset, minus one minute for the incident', () => {
   const links = incidentLinks(10_000, 'pool a', 1_000.7);
   assert.equal(links.late, '/decisions?late=1&pool=pool+a&since=1000');
   assert.equal(links.incident, '?pool=pool+a&end=1240');

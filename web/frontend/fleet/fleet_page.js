@@ -1,4 +1,4 @@
-/* The Fleet page: puts timeline, view and parts together, and says which of them a change concerns. */
+/* The Fleet page: connects timeline, view and parts, and updates the parts that a change affects. */
 
 import { frameTimes } from '../charts/redraw_loop.js';
 import { onPaletteChange } from '../charts/palette.js';
@@ -35,7 +35,7 @@ const NARROW_PAGE = matchMedia('(max-width: 719px)');
 
 class FleetPage {
   constructor() {
-    // Measured at once: the first picture may be drawn before the observer below has reported the height.
+    // Measure at once: the first draw may precede the report of the observer below.
     this.height = byId('work-area').getBoundingClientRect().height;
     /** @type {Layout | null} */
     this.layout = null;
@@ -101,10 +101,10 @@ class FleetPage {
 
   #status() {
     this.live?.update();
-    this.drawer?.tellVerbs();
-    // A paused view has an address, too: what it shows can be shared.
+    this.drawer?.updateVerbs();
+    // A paused view has an address, so that it can be shared.
     const { timeline } = this;
-    const pausedAt = timeline && timeline.stands && !timeline.end ? Math.ceil(timeline.state.at ?? 0) : '';
+    const pausedAt = timeline && timeline.fixed && !timeline.end ? Math.ceil(timeline.state.at ?? 0) : '';
     if (this.view && this.view.pausedAt !== pausedAt) {
       this.view.pausedAt = pausedAt;
       this.view.remember();
@@ -162,7 +162,7 @@ class FleetPage {
     else this.#draw();
   }
 
-  /** Everything that depends on which rows there are. */
+  /** Update everything that depends on the rows. */
   #rebuild() {
     const { view, state } = this;
     this.rows.build();
@@ -208,7 +208,7 @@ class FleetPage {
     byId('rows').classList.toggle('roomy', this.layout.pitch >= 20);
     const area = byId('work-area');
     const { total } = this.layout;
-    // Once it has grown to what it needs, its height is that: it must not shrink again because of it.
+    // After the body has grown, keep its height: it must not shrink again.
     const grown = total === Math.round(this.height) && area.style.minHeight;
     const least = this.height && (total > this.height || grown) ? `${total}px` : '';
     if (area.style.minHeight !== least) area.style.minHeight = least;
@@ -229,7 +229,7 @@ class FleetPage {
     this.#cursor();
   }
 
-  /** What follows the cursor: readout, overlay, table. */
+  /** Update what depends on the cursor: readout, overlay, table. */
   #cursor() {
     const { view, state, layout } = this;
     if (state.index === null || !layout) return;
@@ -241,10 +241,10 @@ class FleetPage {
     /** @type {Overlay} */ (byId('overlay')).show({
       columns: state.columns,
       gaps: this.gaps,
-      lines: this.lane.markers.map(({ place, kind }) => ({ place, lead: kind === 'policy' })),
+      lines: this.lane.markers.map(({ column, kind }) => ({ column, lead: kind === 'policy' })),
       crosshair: moment === null ? null : moment - state.first,
       row: view.engineRow >= 0 ? this.#box(view.engineRow) : null,
-      cell: cell && cellBox && { place: cell.index - state.first, ...cellBox },
+      cell: cell && cellBox && { column: cell.index - state.first, ...cellBox },
     });
   }
 
@@ -253,8 +253,8 @@ class FleetPage {
     const { view, layout } = this;
     if (!layout) return null;
     for (const group of view.plan) {
-      const place = group.rows.indexOf(row);
-      if (place >= 0) return { top: rowTop(layout, view.plan, group.pool, place), height: layout.pitch };
+      const index = group.rows.indexOf(row);
+      if (index >= 0) return { top: rowTop(layout, view.plan, group.pool, index), height: layout.pitch };
     }
     return null;
   }
@@ -266,14 +266,14 @@ class FleetPage {
     byId('table-button').setAttribute('aria-pressed', String(table));
   }
 
-  /** Say what will be here while there is nothing to draw. */
+  /** Show why there is nothing to draw. */
   #empty() {
     const none = !this.view.rows.length;
     const empty = byId('empty');
     empty.hidden = !none;
     byId('picture-grid').hidden = none || this.view.table;
     if (!none) return;
-    // The figures of another picture must not stay.
+    // Remove figures of an earlier view.
     Object.assign(byId('readout'), { textContent: '\u00a0' }).dataset.text = '';
     const { failure } = this.timeline;
     const words = failure

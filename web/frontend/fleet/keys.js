@@ -1,11 +1,11 @@
-/* Keys of the Fleet page. None acts inside a field or an open dialog, and nothing dangerous has one. */
+/* Keys of the Fleet page. They are off in fields and open dialogs. No destructive action has one. */
 
 import { onKeys } from '../shell/keys.js';
 /** @import { Range } from '../live/timeline.js' */
 /** @import { View } from './view.js' */
 
 /**
- * What the keys do.
+ * Actions of the keys.
  * @typedef {object} FleetKeys
  * @property {View} view
  * @property {() => void} toggleLive

@@ -8,12 +8,12 @@ import { timeTicks } from '../charts/time_axis.js';
 /** @import { FleetState } from '../live/fleet_state.js' */
 /** @import { View } from './view.js' */
 
-/** Pools that a picture's name speaks of. */
+/** Maximum pools in a chart's accessible name. */
 const NAMED_POOLS = 4;
 const CV_TOPS = [1, 2, 3, 5, 8, 16];
 const ON_TIME_BOTTOMS = [0.8, 0.5, 0];
 /**
- * The smallest printed range that holds the values: CV grows upward from 0.
+ * Return the smallest range from 0 that includes the CV values.
  * @param {number[]} values
  */
 export function cvTop(values) {
@@ -22,7 +22,7 @@ export function cvTop(values) {
 }
 
 /**
- * The on-time share hangs down from 100 %; the lowest value decides how far.
+ * Return the range of the on-time share: from 100 % down to include the lowest value.
  * @param {number[]} values
  */
 export function onTimeBottom(values) {
@@ -31,10 +31,10 @@ export function onTimeBottom(values) {
 }
 
 /**
- * A picture's name with what it shows at this moment, so that its values are known without seeing it.
+ * Return a chart's accessible name with its current values.
  * @param {string} title
- * @param {string[]} values A pool's name and value each.
- * @param {string} line The meaning of the line across the picture; '' where there is none.
+ * @param {string[]} values One "pool value" text per pool.
+ * @param {string} line The meaning of the horizontal line; '' for none.
  */
 export function chartName(title, values, line) {
   const left = values.length - NAMED_POOLS;
@@ -50,7 +50,7 @@ export class LineCharts {
       cv: /** @type {Lines} */ (byId('cv-lines')),
       on_time: /** @type {Lines} */ (byId('on-time-lines')),
     };
-    /** @type {Record<string, number>} Pool id → the CV from which its policy calls the load uneven. */
+    /** @type {Record<string, number>} Pool id → CV threshold of uneven load in its policy. */
     this.limits = JSON.parse(byId('cv-lines').dataset.limits || '{}');
   }
 
@@ -89,7 +89,7 @@ export class LineCharts {
     this.#axis();
   }
 
-  /** Where the focused pool's policy begins to call its load uneven; null where that is not known. */
+  /** CV threshold of uneven load in the focused pool's policy; null if unknown. */
   #cvLimit() {
     return this.limits[this.view.state.pools[this.view.focus]?.id] ?? null;
   }
@@ -110,7 +110,7 @@ export class LineCharts {
   }
 
   /**
-   * Let the picture's name say what it shows at this moment.
+   * Put the current values into the chart's accessible name.
    * @param {'cv' | 'on_time'} chart
    * @param {string} title
    * @param {(pool: number) => string} format
@@ -124,7 +124,7 @@ export class LineCharts {
   }
 
   /**
-   * The newest values at the right, the focused pool first; names of the others on focus.
+   * Write the newest values at the right, the focused pool first; names of the others on focus.
    * @param {string} id
    * @param {(pool: number) => string} format
    */
@@ -148,7 +148,7 @@ export class LineCharts {
   #axis() {
     const { state } = this.view;
     const axis = byId('axis');
-    const end = this.view.stands ? clock(state.timeOf(state.last + 1)).slice(0, state.spanS > 600 ? 5 : 8) : 'now';
+    const end = this.view.fixed ? clock(state.timeOf(state.last + 1)).slice(0, state.spanS > 600 ? 5 : 8) : 'now';
     const ticks = timeTicks(state.timeOf(state.first), state.columns * state.columnS, end === 'now' ? 92 : 84);
     const key = `${state.first} ${ticks.length} ${end}`;
     if (axis.dataset.key === key) return;

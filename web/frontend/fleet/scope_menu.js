@@ -1,4 +1,4 @@
-/* The breadcrumb of the top bar, which is also the switch of the scope. */
+/* The breadcrumb of the top bar, which also selects the scope. */
 
 import { count } from '../shell/format.js';
 import { byId, make, required, setText } from '../shell/element.js';
@@ -11,7 +11,7 @@ export class ScopeMenu {
     this.menu = byId('scope-menu', HTMLDetailsElement);
   }
 
-  /** Name the scope and list what may be chosen. */
+  /** Show the scope and its choices. */
   update() {
     const { state, poolId } = this.view;
     const regions = [...new Set(state.pools.map((pool) => pool.region))];

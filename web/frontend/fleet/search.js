@@ -1,4 +1,4 @@
-/* Search over engines in the top bar: `/` goes there, arrows choose, Enter opens the drawer. */
+/* Search over engines in the top bar: `/` focuses it, arrows select, Enter opens the drawer. */
 
 import { NARROW, short } from '../shell/format.js';
 import { byId, closest, findAll, make, stateShape } from '../shell/element.js';
@@ -8,7 +8,7 @@ import { byId, closest, findAll, make, stateShape } from '../shell/element.js';
 const MOST = 8;
 
 /**
- * Engine rows whose name (or id) holds the words, best first: begins with it, holds it, by id.
+ * Return engine rows whose name or id contains the words: prefix matches first, then others, then by id.
  * @param {EngineFacts[]} engines
  * @param {string} words
  */
@@ -25,13 +25,13 @@ export function findEngines(engines, words) {
   };
   return engines
     .map((engine, row) => [rank(engine), row])
-    .filter(([place]) => place < 4)
+    .filter(([score]) => score < 4)
     .sort((one, other) => one[0] - other[0] || one[1] - other[1])
     .map(([, row]) => row);
 }
 
 /**
- * The id of a decision, as the header x-headway-decision gives it; '' for other words.
+ * Return the decision id (header x-headway-decision) in the words; '' for none.
  * @param {string} words
  */
 export const decisionId = (words) =>
@@ -45,7 +45,7 @@ export class EngineSearch {
     this.list = byId('search-list');
     this.chosen = 0;
     /** @type {number[]} Engine rows that match, best first. */
-    this.found = [];
+    this.matches = [];
     this.field.addEventListener('input', () => this.#show());
     this.field.addEventListener('focus', () => this.#show());
     this.field.addEventListener('blur', () => this.#close());
@@ -64,14 +64,14 @@ export class EngineSearch {
 
   #show() {
     const { engines } = this.view.state;
-    this.found = findEngines(engines, this.field.value);
+    this.matches = findEngines(engines, this.field.value);
     this.chosen = 0;
-    const items = this.found.slice(0, MOST).map((row) => this.#item(row));
-    const rest = this.found.length - items.length;
+    const items = this.matches.slice(0, MOST).map((row) => this.#item(row));
+    const rest = this.matches.length - items.length;
     const words = this.field.value.trim();
     if (words && !items.length && decisionId(words)) items.push(make('p', 'search-none', 'Enter opens this decision.'));
     else if (words && !items.length) items.push(make('p', 'search-none', `No engine matches “${words}”.`));
-    if (rest > 0) items.push(make('p', 'search-none', `${rest} more; type on`));
+    if (rest > 0) items.push(make('p', 'search-none', `${rest} more; refine the search`));
     this.list.replaceChildren(...items);
     this.list.hidden = !items.length;
     this.field.setAttribute('aria-expanded', String(!this.list.hidden));
@@ -98,7 +98,7 @@ export class EngineSearch {
 
   #mark() {
     const options = findAll(this.list, '[role=option]');
-    options.forEach((item, place) => item.setAttribute('aria-selected', String(place === this.chosen)));
+    options.forEach((item, index) => item.setAttribute('aria-selected', String(index === this.chosen)));
     if (options[this.chosen]) this.field.setAttribute('aria-activedescendant', options[this.chosen].id);
     else this.field.removeAttribute('aria-activedescendant');
   }
@@ -110,7 +110,7 @@ export class EngineSearch {
       event.preventDefault();
       this.chosen = count ? (this.chosen + (event.key === 'ArrowDown' ? 1 : count - 1)) % count : 0;
       this.#mark();
-    } else if (event.key === 'Enter' && count) this.#open(this.found[this.chosen]);
+    } else if (event.key === 'Enter' && count) this.#open(this.matches[this.chosen]);
     else if (event.key === 'Enter' && decisionId(this.field.value))
       location.assign(`/decisions?id=${decisionId(this.field.value)}`);
     else if (event.key === 'Escape') {

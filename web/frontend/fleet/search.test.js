@@ -9,10 +9,10 @@ const engines = [
   { id: 'x-e-1', name: 'other' },
 ];
 
-test('the best match stands first', () => assert.deepEqual(findEngines(engines, ' e-1 '), [1, 2, 0, 3]));
-test('no words find nothing', () => assert.deepEqual(findEngines(engines, '  '), []));
+test('the best match is first', () => assert.deepEqual(findEngines(engines, ' e-1 '), [1, 2, 0, 3]));
+test('an empty search has no matches', () => assert.deepEqual(findEngines(engines, '  '), []));
 
-test('an id of a decision is told from the name of an engine', () => {
+test('a decision id is distinguished from an engine name', () => {
   assert.equal(decisionId(' 01A1F9E4-df78-77e0-85da-84316064982b '), '01a1f9e4-df78-77e0-85da-84316064982b');
   assert.equal(decisionId('01a1f9e4-df78'), '01a1f9e4-df78');
   for (const words of ['e-17', 'chat-70b', '', '01a1f9e4']) assert.equal(decisionId(words), '');

@@ -1,4 +1,4 @@
-/* The bottom line and the clock of the range: versions active, how fresh the engines' reports are. */
+/* The bottom line and the clock of the range: active versions, age of the engines' reports. */
 
 import { whole } from '../shell/format.js';
 import { byId, setText } from '../shell/element.js';
@@ -7,7 +7,7 @@ import { byId, setText } from '../shell/element.js';
 const FRESH_S = 3;
 
 /**
- * "7 fresh, 1 old" over the ages of reports in seconds; NaN means without a report.
+ * Return "7 fresh, 1 old" for report ages in seconds; NaN is no report.
  * @param {number[]} ages
  */
 export function reportWords(ages) {
@@ -20,7 +20,7 @@ export function reportWords(ages) {
 }
 
 /**
- * Write both parts; `past` is true where the view is in the past, which had other versions and reports.
+ * Write both parts; `past` views have no versions and reports.
  * @param {FleetState} state
  * @param {boolean} past
  */

@@ -11,7 +11,7 @@ import { stepWords } from '../shell/span_words.js';
 const TIME = ['Time, UTC', ''];
 /** Rows of one page of a table. */
 const PAGE = 200;
-/** Rows at most of the tables over time; where there are more columns, every second, third … is shown. */
+/** Maximum rows of the tables over time; with more columns, every second, third … is shown. */
 const MOMENTS = 180;
 
 /**
@@ -21,7 +21,7 @@ const MOMENTS = 180;
  */
 
 /**
- * What an engine had in a column, or has now.
+ * Return the value of an engine in a column, or now.
  * @param {FleetState} state
  * @param {string} name
  * @param {number} row
@@ -136,16 +136,16 @@ export const tableRow = (state, row, index) => texts(ENGINES, state, row, index)
 export const lineRow = (state, pool, index) => texts(LINES, state, pool, index);
 
 /**
- * Places of the columns shown in a table over time, newest first: of `total` columns from number `first` on those whose
- * number is a multiple of `step`, so that rows stay the same while time goes on; at most about `most` are left.
+ * Return the columns of a table over time, newest first: of `total` columns from number `first`, those whose number is a
+ * multiple of `step`, so that rows stay the same as time advances; about `most` at most.
  * @param {number} first
  * @param {number} total
  */
 export function everyFew(first, total, most = MOMENTS) {
   const step = Math.ceil(total / most);
-  const places = [];
-  for (let place = total - 1; place >= 0; place -= 1) if ((first + place) % step === 0) places.push(place);
-  return { step, places };
+  const columns = [];
+  for (let column = total - 1; column >= 0; column -= 1) if ((first + column) % step === 0) columns.push(column);
+  return { step, columns };
 }
 
 const VIEWS = { engines: 'Engines', lines: 'Lines', queue: 'Queue', strip: 'Strip', moments: 'Moments' };
@@ -178,7 +178,7 @@ export class TableTwin {
     byId('twin-more').addEventListener('click', () => this.#turn());
   }
 
-  /** Write the rows that changed; called at the rate of the frames and only while it is shown. */
+  /** Write the rows that changed; called per frame while the table is shown. */
   update() {
     const { view } = this;
     const { state } = view;
@@ -224,7 +224,7 @@ export class TableTwin {
 
   #engines() {
     const { state, cell, cursor, engineRows, scopeRows } = this.view;
-    // In a large fleet most engines are folded away in the picture; the table has them all, page by page.
+    // The table lists all engines in pages, including those folded in the heatmap.
     const all = engineRows.length === scopeRows.length ? engineRows : scopeRows;
     const pages = Math.max(1, Math.ceil(all.length / PAGE));
     this.page = Math.min(this.page, pages - 1);
@@ -244,7 +244,7 @@ export class TableTwin {
     byId('twin-more').hidden = pages < 2;
     if (this.body.children.length !== rows.length) this.body.replaceChildren(...rows.map(() => this.#row()));
     const lines = findAll(this.body, 'tr');
-    rows.forEach((row, place) => this.#fill(lines[place], row, index));
+    rows.forEach((row, index) => this.#fill(lines[index], row, index));
   }
 
   #row() {
@@ -264,20 +264,20 @@ export class TableTwin {
     line.dataset.engine = engine.id;
     line.classList.toggle('selected', engine.id === engineId);
     const cells = findAll(line, 'td');
-    tableRow(state, row, index).forEach((text, place) => {
-      const cell = cells[place];
+    tableRow(state, row, index).forEach((text, index) => {
+      const cell = cells[index];
       if (cell.dataset.text === text) return;
       cell.dataset.text = text;
-      if (place === 0) {
+      if (index === 0) {
         const button = make('button', 'row-button', text);
         button.type = 'button';
         cell.replaceChildren(button);
-      } else if (place === 1) cell.replaceChildren(make('span', 'state-cell', stateShape(text), text));
+      } else if (index === 1) cell.replaceChildren(make('span', 'state-cell', stateShape(text), text));
       else cell.textContent = text;
     });
   }
 
-  /** Lines, strip and moments change with a column, not with every frame. */
+  /** Write lines, strip, and moments, which change per column, not per frame. */
   #overTime() {
     const { state, pools } = this.view;
     const key = [this.shown, state.generation, state.index, state.hourIndex, pools.join(), state.markers.length].join(
@@ -301,7 +301,7 @@ export class TableTwin {
     this.#columns(heads);
     setText(this.caption, caption);
     this.body.replaceChildren(
-      ...rows.map((row) => make('tr', '', ...row.map((text, place) => make('td', heads[place][1], text)))),
+      ...rows.map((row) => make('tr', '', ...row.map((text, column) => make('td', heads[column][1], text)))),
     );
   }
 
@@ -311,18 +311,18 @@ export class TableTwin {
    * @param {Column<[FleetState, number, number]>[]} columns
    */
   #figures(state, pools, columns) {
-    const { step, places } = everyFew(state.first, state.columns, Math.ceil(MOMENTS / pools.length));
+    const { step, columns: shown } = everyFew(state.first, state.columns, Math.ceil(MOMENTS / pools.length));
     const width = stepWords(state.columnS);
     const every = step > 1 ? `every ${stepWords(step * state.columnS)}` : '';
     const words = state.spanS > 43_200 ? dayClock : clock;
     this.#show(
       columns === LINES
         ? `Lines, newest first; ${every || `columns of ${width}`}`
-        : `Queue at the gateway, newest first; queued requests are peaks within ${width}, ` +
-            `rates those of its end${every && `; ${every}`}`,
+        : `Queue at the gateway, newest first; queued requests: peak per ${width}; ` +
+            `rates: at the end of each${every && `; ${every}`}`,
       [TIME, ['Pool', ''], ...columns.map(([title, kind]) => /** @type {[string, string]} */ ([title, kind]))],
-      places.flatMap((place) => {
-        const index = state.first + place;
+      shown.flatMap((column) => {
+        const index = state.first + column;
         return pools.map((pool) => [
           words(state.timeOf(index)),
           state.pools[pool].name,
@@ -338,27 +338,27 @@ export class TableTwin {
    */
   #strip(state, pools) {
     const from = state.hourIndex - state.hourColumns + 1;
-    const { step, places } = everyFew(from, state.hourColumns);
+    const { step, columns } = everyFew(from, state.hourColumns);
     const words = state.hourColumns * state.hourColumnS > 43_200 ? dayClock : clock;
     /**
      * @param {number} pool
-     * @param {number} place
+     * @param {number} column
      */
-    const peak = (pool, place) => {
-      const first = pool * state.hourColumns + place;
-      const known = [...state.hour.slice(first, first + Math.min(step, state.hourColumns - place))];
+    const peak = (pool, column) => {
+      const first = pool * state.hourColumns + column;
+      const known = [...state.hour.slice(first, first + Math.min(step, state.hourColumns - column))];
       return known.reduce((most, value) => (most >= value || Number.isNaN(value) ? most : value), NaN);
     };
     this.#show(
-      `Strip, newest first; tallest queue of any engine, within ${stepWords(state.hourColumnS)}` +
-        (step > 1 ? `, highest of ${step}` : ''),
+      `Strip, newest first; longest wait of any engine per ${stepWords(state.hourColumnS)}` +
+        (step > 1 ? `, maximum of ${step} columns` : ''),
       [
         TIME,
         ...pools.map((pool) => /** @type {[string, string]} */ ([`${state.pools[pool].name}, peak wait`, 'number'])),
       ],
-      places.map((place) => [
-        words((from + place) * state.hourColumnS),
-        ...pools.map((pool) => duration(peak(pool, place))),
+      columns.map((column) => [
+        words((from + column) * state.hourColumnS),
+        ...pools.map((pool) => duration(peak(pool, column))),
       ]),
     );
   }

@@ -2,10 +2,11 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { everyFew, lineRow, tableRow } from './table_twin.js';
 
-test('few columns are all shown, newest first', () => assert.deepEqual(everyFew(7, 3), { step: 1, places: [2, 1, 0] }));
+test('few columns are all shown, newest first', () =>
+  assert.deepEqual(everyFew(7, 3), { step: 1, columns: [2, 1, 0] }));
 
-test('of many columns the same ones are shown while time goes on', () => {
-  const at = (first) => everyFew(first, 10, 4).places.map((place) => first + place);
+test('of many columns the same ones stay shown as time advances', () => {
+  const at = (first) => everyFew(first, 10, 4).columns.map((column) => first + column);
   assert.deepEqual(at(100), [108, 105, 102]);
   assert.deepEqual(at(101), [108, 105, 102]);
 });
@@ -22,7 +23,7 @@ const state = {
   poolAt: (name) => (name === 'unbound' ? 4 : NaN),
 };
 
-test('the table says now, or what was at the cursor', () => {
+test('the table shows the present or the moment of the cursor', () => {
   assert.deepEqual(tableRow(state, 0, null).slice(0, 5), ['e-1', 'hot', 'chat', '2', '2.00\u202fs']);
   assert.deepEqual(tableRow(state, 0, 4).slice(0, 5), ['e-1', 'lost', 'chat', '3', '3.00\u202fs']);
   assert.equal(tableRow(state, 0, 4).at(-1), '—');
@@ -38,7 +39,7 @@ const cells = (changes, index) => {
   return { mean: row[5], oldest: row[8] };
 };
 
-test('the mean to go is that of the column, and a dash where nobody knows it', () => {
+test('the mean to go is that of the column, and a dash if unknown', () => {
   const engineAt = (name, row, index) => (name === 'mean_s' ? (index === 9 ? 0.5 : NaN) : 3);
   assert.equal(cells({ engineAt }, null).mean, '500\u202fms');
   assert.equal(cells({ engineAt }, 4).mean, '—');

@@ -21,7 +21,7 @@ export class Tiles {
     }));
   }
 
-  /** Without a picture there are no figures: none must stay from another one. */
+  /** Clear the figures of an earlier view. */
   #clear() {
     for (const tile of this.tiles) {
       for (const part of [tile.window, tile.unit]) setText(part, '');
@@ -39,8 +39,8 @@ export class Tiles {
       this.#clear();
       return;
     }
-    tileFigures(view.state, view.pools, view.focus, Boolean(view.end)).forEach((figures, place) => {
-      const tile = this.tiles[place];
+    tileFigures(view.state, view.pools, view.focus, Boolean(view.end)).forEach((figures, index) => {
+      const tile = this.tiles[index];
       setText(tile.label, figures.label);
       setText(tile.window, figures.window);
       if (tile.window.title !== figures.title) tile.window.title = figures.title;
@@ -60,7 +60,7 @@ export class Tiles {
 const SHAPES = { ok: 'serving', info: 'draining', warn: 'hot', bad: 'lost', quiet: 'unknown' };
 
 /**
- * Show the server's sentence, or why there is none; it is a live region, so it changes only when the words do.
+ * Show the server's sentence, or why there is none; a live region, so it changes only with its text.
  * @param {FleetState} state
  */
 export function updateVerdict(state, failure = '') {

@@ -6,7 +6,7 @@ import { isRange } from '../live/timeline.js';
 /** @import { End, Range } from '../live/timeline.js' */
 
 /**
- * What an address says.
+ * The state in an address.
  * @typedef {object} Address
  * @property {string} poolId '' for all pools
  * @property {string} engineId '' for none
@@ -19,13 +19,13 @@ import { isRange } from '../live/timeline.js';
  * @property {Set<string>} folds
  */
 
-/** The chosen state of the rows of the queue; without a choice the height decides. */
+/** Choices for the queue rows; without one, the height decides. */
 const QUEUES = ['open', 'folded'];
 /** @type {Range} */
 const LIVE_RANGE = '5m';
 
 /**
- * Read a query string; what is not understood is left out.
+ * Parse a query string; invalid parts are ignored.
  * @param {string} search
  * @returns {Address}
  */
@@ -49,7 +49,7 @@ export function readUrl(search) {
 }
 
 /**
- * The query string of a state; defaults are not written.
+ * Return the query string of a state, without defaults.
  * @param {Address} address
  */
 export function writeUrl({ poolId, engineId, decisionId, sort, table, queue, range, end, folds }) {

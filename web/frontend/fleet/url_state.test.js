@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { readUrl, writeUrl } from './url_state.js';
 
-test('an address survives reading and writing', () => {
+test('an address is the same after parsing and writing', () => {
   for (const search of [
     '',
     '?pool=p1',
@@ -20,9 +20,9 @@ test('an address survives reading and writing', () => {
 test('a decision is shown over its engine, and not without one', () =>
   assert.equal(writeUrl(readUrl('?decision=d-1')), ''));
 
-test('an unknown sort falls back to the usual one', () => assert.equal(readUrl('?sort=colour').sort, 'name'));
+test('an unknown sort falls back to the default', () => assert.equal(readUrl('?sort=colour').sort, 'name'));
 
-test('a range or an end that is none is left out', () => {
+test('an invalid range or end is ignored', () => {
   for (const search of ['?range=2h', '?range=toString', '?end=soon', '?end=-5', '?end=Infinity'])
     assert.equal(writeUrl(readUrl(search)), '');
 });

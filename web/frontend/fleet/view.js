@@ -1,4 +1,4 @@
-/* What the operator views: scope, range, sort, open engine and decision, cursor. One object, one listener. */
+/* The view state: scope, range, sort, open engine and decision, cursor. One object, one listener. */
 
 import { FleetState } from '../live/fleet_state.js';
 import { readUrl, writeUrl } from './url_state.js';
@@ -8,8 +8,8 @@ import { rowPlan } from './heatmap/row_plan.js';
 
 /** @typedef {{ row: number, index: number, engineId: string }} Cell a row and a column; engineId is '' for a band */
 /**
- * Tells the parts of the readout; `live` where a screen reader hears them.
- * @typedef {(() => string[][]) & { live?: boolean }} Told
+ * Returns the parts of the readout; `live` if screen readers announce them.
+ * @typedef {(() => string[][]) & { live?: boolean }} Readout
  */
 
 /**
@@ -26,9 +26,9 @@ export class View {
   plan = [];
   /** @type {End} The end of a paused view. */
   pausedAt = '';
-  /** @type {Told | null} What the readout says in place of the cell, while a marker or the queue is pointed at. */
-  told = null;
-  /** @type {number | null} Column under the pointer in a picture without rows. */
+  /** @type {Readout | null} Readout of the marker or queue under the pointer, instead of the cell. */
+  readout = null;
+  /** @type {number | null} Column under the pointer in a chart without rows. */
   moment = null;
 
   /** @param {(what: string) => void} changed */
@@ -70,7 +70,7 @@ export class View {
   }
 
   /** Whether the view is fixed, in the past or paused. */
-  get stands() {
+  get fixed() {
     return Boolean(this.end || this.pausedAt);
   }
 
@@ -97,7 +97,7 @@ export class View {
     return pool >= 0 ? pool : (this.pools[0] ?? -1);
   }
 
-  /** The cell described in the readout: {row, index}, null for none; one that left the window counts as none. */
+  /** The cell of the readout: {row, index}; null for none, or if it left the window. */
   get cell() {
     const cell = this.hover ?? this.cursor;
     if (!cell) return null;
@@ -107,7 +107,7 @@ export class View {
   }
 
   /**
-   * A cell as the cursor keeps it: engines by id, so that a new topology does not move it; bands by row.
+   * Return a cell for the cursor: engines by id, so that a new topology does not move it; bands by row.
    * @param {number} row
    * @param {number} index
    */
@@ -143,7 +143,7 @@ export class View {
   }
 
   /**
-   * Choose a stretch: range '5m', '1h' or '24h', end '' (now) or unix seconds.
+   * Select a range: '5m', '1h' or '24h', end '' (now) or unix seconds.
    * @param {Range} range
    * @param {End} end
    */
@@ -168,7 +168,7 @@ export class View {
   }
 
   /**
-   * Open a decision over its engine, as a place of its own: Back closes it.
+   * Open a decision over its engine in a new history entry: Back closes it.
    * @param {string} decisionId
    */
   openDecision(decisionId) {
@@ -186,7 +186,7 @@ export class View {
     this.#remember('decision');
   }
 
-  /** Show what the address states, after a step back or forth in the history. */
+  /** Show the state of the address, after a history navigation. */
   comeBack() {
     const asked = readUrl(location.search);
     if (asked.end === this.pausedAt) asked.end = '';
@@ -216,8 +216,8 @@ export class View {
     const { state, rows } = this;
     if (!rows.length || state.index === null) return;
     const cell = this.cell;
-    const place = rows.indexOf(cell?.row ?? this.engineRow);
-    const from = Math.max(0, place);
+    const position = rows.indexOf(cell?.row ?? this.engineRow);
+    const from = Math.max(0, position);
     const next = cell ? Math.min(rows.length - 1, Math.max(0, from + byRows)) : from;
     const index = cell ? Math.min(state.index, Math.max(state.first, cell.index + byColumns)) : state.index;
     this.hover = null;
@@ -242,17 +242,17 @@ export class View {
   stepEngine(by) {
     const rows = this.engineRows;
     if (!rows.length) return;
-    const place = rows.indexOf(this.engineRow);
-    const next = place < 0 ? 0 : (place + by + rows.length) % rows.length;
+    const position = rows.indexOf(this.engineRow);
+    const next = position < 0 ? 0 : (position + by + rows.length) % rows.length;
     this.openEngine(this.state.engines[rows[next]].id);
   }
 
-  /** Write the address of what is shown. */
+  /** Write the state into the address. */
   remember() {
     history.replaceState(history.state, '', this.#address);
   }
 
-  /** A paused view is named by its end. */
+  /** A paused view is identified by its end. */
   get #address() {
     return location.pathname + writeUrl({ ...this, end: this.end || this.pausedAt });
   }

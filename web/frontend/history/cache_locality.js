@@ -1,24 +1,24 @@
-/* Entry of a pool's Cache locality page: keeps it fresh, changes pictures in place, and listens to its keys.
-   The page can be read and every state of it reached without this script. */
+/* Entry of a pool's Cache locality page: refreshes it, updates charts in place, and handles its keys.
+   The page works without this script. */
 
 import { byId, closest, find, findAll } from '../shell/element.js';
 import { onKeys } from '../shell/keys.js';
 import { startRefresh } from '../shell/refresh.js';
 
 const root = byId('cache-locality');
-const look = startRefresh(root);
+const refresh = startRefresh(root);
 
 /** @param {string} address */
 function visit(address) {
   const [path, query = ''] = address.split('?');
   root.dataset.refresh = `${path}?${query}${query ? '&' : ''}fragment=1`;
   history.replaceState(null, '', address);
-  look();
+  refresh();
 }
 
 const twins = () => findAll(root, 'details.cache-locality-twin', HTMLDetailsElement);
 root.addEventListener('click', (event) => {
-  // Links inside pictures are SVG's.
+  // Links inside charts are SVG elements.
   const link = closest(event, 'a[data-in-page]', Element);
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
   event.preventDefault();

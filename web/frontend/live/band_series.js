@@ -1,4 +1,4 @@
-/* A large pool in five rows: at each moment the highest of its engines, the lowest, and three in between. */
+/* A large pool in five rows: per column the maximum, the minimum, and three quantiles of its engines. */
 
 /** @import { FleetState } from './fleet_state.js' */
 
@@ -11,12 +11,12 @@ export const BANDS = [
   [0.1, '10 %'],
   [0, 'Lowest'],
 ];
-/** @typedef {{ known: Float64Array, values: Float32Array }} Ring number of the column in each slot, and its values */
+/** @typedef {{ known: Float64Array, values: Float32Array }} Ring column number and value of each slot */
 
 const SERIES = ['tokens', 'seconds', 'running', 'bound', 'mean_s'];
 
 /**
- * Value at share `share` of ascending `sorted[0..count-1]`: the smallest that this share does not exceed.
+ * Return the value at share `share` of ascending `sorted[0..count-1]`.
  * @param {Float32Array} sorted
  * @param {number} count
  * @param {number} share
@@ -26,7 +26,7 @@ export function quantile(sorted, count, share) {
 }
 
 /**
- * Quantiles over the engines of each pool, column by column, worked out when they are asked for. Row
+ * Quantiles over the engines of each pool, computed per column on demand. Row
  * `engines.length + pool × BANDS.length + band` of the state is band `band` of a pool.
  */
 export class BandSeries {
@@ -42,7 +42,7 @@ export class BandSeries {
     this.reset();
   }
 
-  /** Forget everything; the topology may be another one. */
+  /** Clear everything, for a new topology. */
   reset() {
     this.rings = new Map();
     this.members = new Map();
@@ -50,7 +50,7 @@ export class BandSeries {
   }
 
   /**
-   * The row of a pool's band.
+   * Return the row of a pool's band.
    * @param {number} pool
    * @param {number} band
    */
@@ -59,17 +59,17 @@ export class BandSeries {
   }
 
   /**
-   * {pool, band, name, share} of a band's row.
+   * Return {pool, band, name, share} of a band's row.
    * @param {number} row
    */
   factsOf(row) {
-    const place = row - this.state.engines.length;
-    const band = place % BANDS.length;
-    return { pool: Math.floor(place / BANDS.length), band, share: BANDS[band][0], name: BANDS[band][1] };
+    const offset = row - this.state.engines.length;
+    const band = offset % BANDS.length;
+    return { pool: Math.floor(offset / BANDS.length), band, share: BANDS[band][0], name: BANDS[band][1] };
   }
 
   /**
-   * Engine rows of a pool.
+   * Return the engine rows of a pool.
    * @param {number} pool
    */
   engineRows(pool) {
@@ -82,7 +82,7 @@ export class BandSeries {
   }
 
   /**
-   * Note that a column's values are others.
+   * Invalidate a column.
    * @param {number} index
    */
   changed(index) {
@@ -91,7 +91,7 @@ export class BandSeries {
   }
 
   /**
-   * One value of a band in a column, NaN for unknown.
+   * Return one value of a band in a column, NaN for unknown.
    * @param {string} name
    * @param {number} row
    * @param {number} index

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { BANDS, BandSeries, quantile } from './band_series.js';
 
-test('a quantile is a value that occurs', () => {
+test('a quantile is one of the values', () => {
   const sorted = Float32Array.from([1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
   assert.deepEqual(
     [0, 0.1, 0.5, 0.9, 1].map((share) => quantile(sorted, 10, share)),
@@ -23,7 +23,7 @@ const make = () => {
   return state;
 };
 
-test('bands are over the engines of their own pool that were heard', () => {
+test('bands are over the sampled engines of their own pool', () => {
   const { bands } = make();
   const of = (pool, index) => BANDS.map((_, band) => bands.at('seconds', bands.rowOf(pool, band), index));
   assert.deepEqual(of(0, 0), [3, 3, 1, 1, 1]);
@@ -31,7 +31,7 @@ test('bands are over the engines of their own pool that were heard', () => {
   assert.deepEqual(of(1, 0), [99, 99, 99, 99, 99]);
 });
 
-test('a column that changed is worked out anew, one of another lap as well', () => {
+test('a changed column is recomputed, also one of another lap', () => {
   const state = make();
   const row = state.bands.rowOf(0, 0);
   assert.equal(state.bands.at('seconds', row, 0), 3);

@@ -1,11 +1,11 @@
-/* What the page knows of the fleet: rings of columns in preallocated typed arrays, and the newest words. */
+/* Fleet state of the page: rings of columns in preallocated typed arrays, and the newest texts. */
 
 import { BandSeries } from './band_series.js';
 import { ENGINE_BYTES, ENGINE_FLOATS, NOW_FLOATS, POOL_FLOATS } from './frame_reader.js';
 /** @import { ColumnFrame, Frame, Head, Keyframe, MoreFrame } from './frame_types.js' */
 /** @import { EngineFacts, Annotation, PoolFacts, Verdict } from './frame_types.js' */
 
-/** What a byte ring holds where nothing is known. */
+/** The byte for unknown in a byte ring. */
 export const UNKNOWN_BYTE = 255;
 const MAX_MARKERS = 64;
 
@@ -18,7 +18,7 @@ const MAX_MARKERS = 64;
 const rings = (names, make) => Object.fromEntries(names.map((name) => [name, make()]));
 
 /**
- * A stretch of the fleet: five minutes live, or any of the past. Columns have absolute numbers; `index` is the
+ * A time range of the fleet: five minutes live, or any past range. Columns have absolute numbers; `index` is the
  * newest, `first` the oldest. Rows below `engines.length` are engines, those above are bands (BandSeries).
  */
 export class FleetState {
@@ -54,7 +54,7 @@ export class FleetState {
   engineByteRing = {};
   /** @type {Record<string, Float32Array>} */
   poolRing = {};
-  heardRing = new Uint8Array(0);
+  sampledRing = new Uint8Array(0);
   /** @type {(Map<number, Record<string, number>> | null)[]} */
   rejectionRing = [];
   /** @type {Map<string, (name: string) => number> | null} */
@@ -83,7 +83,7 @@ export class FleetState {
     return this.last - this.columns + 1;
   }
 
-  /** Seconds that the picture shows. */
+  /** Seconds shown. */
   get spanS() {
     return this.columns * this.columnS;
   }
@@ -97,7 +97,7 @@ export class FleetState {
   }
 
   /**
-   * Replace everything by a keyframe.
+   * Replace everything with a keyframe.
    * @param {Keyframe} frame
    */
   applyKeyframe(frame) {
@@ -118,18 +118,18 @@ export class FleetState {
     this.engineRing = rings(ENGINE_FLOATS, () => new Float32Array(this.engines.length * this.columns));
     this.engineByteRing = rings(ENGINE_BYTES, () => new Uint8Array(this.engines.length * this.columns));
     this.poolRing = rings(POOL_FLOATS, () => new Float32Array(this.pools.length * this.columns));
-    this.heardRing = new Uint8Array(this.columns);
+    this.sampledRing = new Uint8Array(this.columns);
     this.rejectionRing = new Array(this.columns).fill(null);
     this.hour = frame.hour.slice();
     this.bands.reset();
     this.#takeHead(head, frame);
     if (this.index === null) return;
-    for (let place = 0; place < this.columns; place += 1)
-      this.#takeColumn(this.first + place, frame, place, this.columns);
+    for (let column = 0; column < this.columns; column += 1)
+      this.#takeColumn(this.first + column, frame, column, this.columns);
   }
 
   /**
-   * Take over a column frame; false when one was missed and only a keyframe can help.
+   * Apply a column frame; return false if one was missed and a keyframe is needed.
    * @param {ColumnFrame} frame
    */
   applyColumn(frame) {
@@ -148,7 +148,7 @@ export class FleetState {
   }
 
   /**
-   * Take over the columns that follow a picture of the past; false when they are those of another topology.
+   * Apply the columns that follow a past range; return false if they have another topology.
    * @param {MoreFrame} frame
    */
   applyMore(frame) {
@@ -157,10 +157,10 @@ export class FleetState {
     const from = head.index - head.columns + 1;
     if (from > this.index + 1) return false;
     this.advance(head.index);
-    for (let place = 0; place < head.columns; place += 1) {
-      if (from + place >= this.first) this.#takeColumn(from + place, frame, place, head.columns);
+    for (let column = 0; column < head.columns; column += 1) {
+      if (from + column >= this.first) this.#takeColumn(from + column, frame, column, head.columns);
     }
-    // The last columns may have changed, not only grown.
+    // The last columns may have changed as well.
     this.generation += 1;
     this.hour = frame.hour.slice();
     this.markers = head.markers;
@@ -169,7 +169,7 @@ export class FleetState {
   }
 
   /**
-   * Move the right edge to column `index`; what lies between is unknown.
+   * Move the right edge to column `index`; the columns between are unknown.
    * @param {number} index
    */
   advance(index) {
@@ -179,7 +179,7 @@ export class FleetState {
   }
 
   /**
-   * Take over the words and newest values of another state's engines, by their ids: a past that reaches until now.
+   * Copy texts and newest values of another state's engines by id, for a range that ends now.
    * @param {FleetState} live
    */
   takeNow(live) {
@@ -243,7 +243,7 @@ export class FleetState {
   }
 
   /**
-   * The newest value of a pool: the live one where this state reaches until now, else that of the last column.
+   * Return the newest value of a pool: the live one if this range ends now, else that of the last column.
    * @param {string} name
    * @param {number} pool
    */
@@ -253,7 +253,7 @@ export class FleetState {
   }
 
   /**
-   * Rejections of a pool per second by code in a column; {} where there was none, or nothing is known.
+   * Rejections of a pool per second by code in a column; {} for none or unknown.
    * @param {number} pool
    * @param {number | null} index
    * @returns {Record<string, number>}
@@ -275,8 +275,8 @@ export class FleetState {
    * Whether any sample was received in a column.
    * @param {number} index
    */
-  heardAt(index) {
-    return index >= this.first && index <= this.last && this.heardRing[index % this.columns] === 1;
+  hasSample(index) {
+    return index >= this.first && index <= this.last && this.sampledRing[index % this.columns] === 1;
   }
 
   /**
@@ -295,7 +295,7 @@ export class FleetState {
    * @param {(index: number) => T} read
    */
   series(read) {
-    return Array.from({ length: this.columns }, (_, place) => read(this.first + place));
+    return Array.from({ length: this.columns }, (_, column) => read(this.first + column));
   }
 
   /** @param {string} poolId */
@@ -325,30 +325,30 @@ export class FleetState {
   /**
    * @param {number} index
    * @param {Frame} frame
-   * @param {number} place
+   * @param {number} column
    * @param {number} width
    */
-  #takeColumn(index, frame, place, width) {
+  #takeColumn(index, frame, column, width) {
     const { columns } = this;
     const slot = index % columns;
     const states = frame.engineBytes.state;
-    let heard = 0;
+    let sampled = 0;
     for (const name of ENGINE_FLOATS) {
       const [ring, values] = [this.engineRing[name], frame.engineFloats[name]];
-      for (let row = 0; row < this.engines.length; row += 1) ring[row * columns + slot] = values[row * width + place];
+      for (let row = 0; row < this.engines.length; row += 1) ring[row * columns + slot] = values[row * width + column];
     }
     for (const name of ENGINE_BYTES) {
       const [ring, values] = [this.engineByteRing[name], frame.engineBytes[name]];
-      for (let row = 0; row < this.engines.length; row += 1) ring[row * columns + slot] = values[row * width + place];
+      for (let row = 0; row < this.engines.length; row += 1) ring[row * columns + slot] = values[row * width + column];
     }
-    for (let row = 0; row < this.engines.length && !heard; row += 1)
-      heard = states[row * width + place] === UNKNOWN_BYTE ? 0 : 1;
+    for (let row = 0; row < this.engines.length && !sampled; row += 1)
+      sampled = states[row * width + column] === UNKNOWN_BYTE ? 0 : 1;
     for (let pool = 0; pool < this.pools.length; pool += 1) {
       for (const name of POOL_FLOATS)
-        this.poolRing[name][pool * columns + slot] = frame.poolFloats[name][pool * width + place];
+        this.poolRing[name][pool * columns + slot] = frame.poolFloats[name][pool * width + column];
     }
-    this.heardRing[slot] = heard;
-    const rejected = frame.head.rejections.filter(([, at]) => at === place);
+    this.sampledRing[slot] = sampled;
+    const rejected = frame.head.rejections.filter(([, at]) => at === column);
     this.rejectionRing[slot] = rejected.length ? new Map(rejected.map(([pool, , codes]) => [pool, codes])) : null;
     this.bands.changed(index);
   }
@@ -363,7 +363,7 @@ export class FleetState {
     for (let pool = 0; pool < this.pools.length; pool += 1) {
       for (const name of POOL_FLOATS) this.poolRing[name][pool * this.columns + slot] = NaN;
     }
-    this.heardRing[slot] = 0;
+    this.sampledRing[slot] = 0;
     this.rejectionRing[slot] = null;
     this.bands.changed(index);
   }

@@ -29,7 +29,7 @@ export const POOL_FLOATS = [
 ];
 export const PROTOCOL = 3;
 
-/** The bytes are no frame of this protocol, or of another topology than the one we hold. */
+/** The bytes are no frame of this protocol, or belong to another topology. */
 export class FrameError extends Error {}
 
 /**

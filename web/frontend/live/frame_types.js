@@ -1,7 +1,7 @@
-/* What the binary frames of web/live/frames.py say, as types; nothing here is code. */
+/* Types of the binary frames of web/live/frames.py; no code. */
 
 /**
- * Words about an engine that change seldom.
+ * Texts of an engine, which change rarely.
  * @typedef {object} EngineFacts
  * @property {string} id
  * @property {string} name
@@ -17,7 +17,7 @@
  */
 
 /**
- * Words about a pool, which change with topology and policy.
+ * Texts of a pool, which change with topology and policy.
  * @typedef {object} PoolFacts
  * @property {string} id
  * @property {string} name
@@ -29,11 +29,11 @@
  * @property {number} policy_version
  * @property {number} ttft_slo_s
  * @property {number} tokens_per_s
- * @property {boolean} observes others route here; Headway watches
+ * @property {boolean} observes another router routes; Headway observes
  */
 
 /**
- * A moment worth a mark on the time axis.
+ * A marked moment on the time axis.
  * @typedef {object} Annotation
  * @property {number} number
  * @property {number} at unix seconds
@@ -42,7 +42,7 @@
  * @property {string} text
  * @property {string} pool_id
  * @property {string} engine_id
- * @property {number} replaces number of the marker that this one takes the place of
+ * @property {number} replaces number of the marker that this one replaces
  */
 
 /**
@@ -53,12 +53,12 @@
  * @property {string} text
  * @property {string} engine_id
  * @property {string} [shape]
- * @property {string} [late_pool_id] the pool whose requests are late; '' where it is not about late requests
+ * @property {string} [late_pool_id] the pool with late requests; '' for other subjects
  * @property {number} [late_since] unix seconds
  */
 
 /**
- * What every head says.
+ * Fields of every head.
  * @typedef {object} CommonHead
  * @property {number} seq
  * @property {number | null} at unix seconds of the newest sample

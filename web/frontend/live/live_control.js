@@ -1,4 +1,4 @@
-/* Live, paused, past, reconnecting: the time control in the top bar and the words in the bottom line. */
+/* Live, paused, past, reconnecting: the time control in the top bar and the text in the bottom line. */
 
 import { NARROW, ago, clock, dayClock, longAgo } from '../shell/format.js';
 import { RANGES, isRange } from './timeline.js';
@@ -11,7 +11,7 @@ const whole = (value) => `${Math.floor(value)}${NARROW}s`;
 const DAY_S = 86_400;
 
 /**
- * What the control says for a status.
+ * Return the label of a status.
  * @param {string} status
  * @param {{ at: number | null, silenceS: number, behindS: number }} facts
  */
@@ -39,7 +39,7 @@ export function liveWords(status, { at, silenceS, behindS }) {
 }
 
 /**
- * The range shown, as "03:10:30 – 03:15:30 UTC", with days where it is longer than a few hours or not of today.
+ * Return the range shown, as "03:10:30 – 03:15:30 UTC", with days where it is longer than a few hours or not of today.
  * @param {number} from
  * @param {number} to
  * @param {number} now
@@ -79,9 +79,9 @@ export class LiveControl {
     this.#end();
   }
 
-  /** Pause, or go on live. */
+  /** Pause, or resume live. */
   toggle() {
-    if (this.timeline.stands) this.choose(this.timeline.range, '');
+    if (this.timeline.fixed) this.choose(this.timeline.range, '');
     else this.timeline.pause();
   }
 
@@ -95,9 +95,9 @@ export class LiveControl {
     setText(byId('live-words'), liveWords(status, facts));
     byId('live-button').setAttribute('aria-pressed', String(status === 'live'));
     byId('live-button').title = status === 'live' ? '' : ['Back to live', timeline.failure].filter(Boolean).join('; ');
-    byId('pause-button').setAttribute('aria-pressed', String(timeline.stands));
-    byId('pause-button').setAttribute('aria-label', timeline.stands ? 'Go on live' : 'Pause the view');
-    required(byId('pause-button'), 'use', SVGElement).setAttribute('href', timeline.stands ? '#i-play' : '#i-pause');
+    byId('pause-button').setAttribute('aria-pressed', String(timeline.fixed));
+    byId('pause-button').setAttribute('aria-label', timeline.fixed ? 'Resume live' : 'Pause the view');
+    required(byId('pause-button'), 'use', SVGElement).setAttribute('href', timeline.fixed ? '#i-play' : '#i-pause');
     for (const button of findAll(byId('range-control'), 'button'))
       button.setAttribute('aria-pressed', String(button.dataset.range === timeline.range));
     setText(
@@ -113,10 +113,10 @@ export class LiveControl {
         'signed-out': 'Signed out',
       }[status] ?? 'Connecting',
     );
-    // How fresh the live feed is says nothing about a paused picture.
+    // The age of the live feed does not apply to a paused view.
     setText(
       byId('status-age'),
-      timeline.stands || timeline.failure || timeline.live.state.at === null
+      timeline.fixed || timeline.failure || timeline.live.state.at === null
         ? ''
         : ` · last sample ${ago(timeline.silenceS)}`,
     );
@@ -136,7 +136,7 @@ export class LiveControl {
     setText(byId('tiles-range'), `of ${RANGES[this.timeline.range].words}`);
   }
 
-  /** The end may be chosen to the second. */
+  /** The end can be set to the second. */
   #end() {
     const menu = byId('range-menu', HTMLDetailsElement);
     const field = byId('range-end', HTMLInputElement);

@@ -1,4 +1,4 @@
-/* Joins socket and state: applies frames, notices gaps and silence, and holds the view still while paused. */
+/* Connects socket and state: applies frames, detects gaps and silence, and freezes the view while paused. */
 
 import { isColumn, isKeyframe, readFrame } from './frame_reader.js';
 import { FleetState } from './fleet_state.js';
@@ -19,7 +19,7 @@ export class LiveFeed {
     this.waiting = false;
     /** @type {number | null} Unix seconds of the newest sample received while paused. */
     this.newestAt = null;
-    this.heardAt = performance.now();
+    this.lastFrameMs = performance.now();
     const scheme = location.protocol === 'https:' ? 'wss' : 'ws';
     this.socket = new LiveSocket(`${scheme}://${location.host}/ws/fleet`, {
       onFrame: (buffer) => this.#take(buffer),
@@ -38,10 +38,10 @@ export class LiveFeed {
 
   /** Seconds since the last frame was received. */
   get silenceS() {
-    return (performance.now() - this.heardAt) / 1000;
+    return (performance.now() - this.lastFrameMs) / 1000;
   }
 
-  /** Hold the view still; the server keeps the history. */
+  /** Pause the view; the server keeps the history. */
   pause() {
     if (this.paused || this.state.index === null) return;
     this.paused = true;
@@ -49,7 +49,7 @@ export class LiveFeed {
     this.onStatus();
   }
 
-  /** Go on live, from a keyframe: nothing that happened meanwhile is missing. */
+  /** Resume live from a keyframe, which has the missed columns. */
   resume() {
     this.paused = false;
     this.#askKeyframe();
@@ -61,7 +61,7 @@ export class LiveFeed {
     return this.paused ? Math.max(0, (this.newestAt ?? 0) - (this.state.at ?? 0)) + this.silenceS : 0;
   }
 
-  /** A view that was lost goes on in time: a time without samples shows as a gap, and is no longer "now". */
+  /** A disconnected view advances in time: time without samples is a gap, and no longer "now". */
   #tick() {
     const { state } = this;
     if (
@@ -87,12 +87,12 @@ export class LiveFeed {
 
   /** @param {ArrayBuffer} buffer */
   #take(buffer) {
-    this.heardAt = performance.now();
+    this.lastFrameMs = performance.now();
     let frame;
     try {
       frame = readFrame(buffer, this.state.shape);
     } catch (error) {
-      // A topology that changed while we waited, or a newer server: only a keyframe helps.
+      // The topology changed, or the server is newer: request a keyframe.
       console.warn('an unreadable frame:', error instanceof Error ? error.message : error);
       this.#askKeyframe();
       return;

@@ -1,4 +1,4 @@
-/* The websocket of the live feed: reconnects with back-off, asks for keyframes, sleeps with the tab. */
+/* The websocket of the live feed: reconnects with backoff, requests keyframes, pauses in a hidden tab. */
 
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 8000;
@@ -7,7 +7,7 @@ const NO_ROLE = 4403;
 const ROLES_CHANGED = 4409;
 
 /**
- * How long to wait before attempt `attempt` (from 0), ms; `random` in 0..1 spreads a crowd of viewers.
+ * Return the wait before attempt `attempt` (from 0), ms; `random` in 0..1 adds jitter.
  * @param {number} attempt
  * @param {number} random
  */
@@ -33,7 +33,7 @@ export class LiveSocket {
     addEventListener('online', () => this.#connectNow());
   }
 
-  /** Ask the server to send its whole state next. */
+  /** Request a keyframe. */
   askKeyframe() {
     this.#say('keyframe');
   }
@@ -67,7 +67,7 @@ export class LiveSocket {
       return;
     }
     if (code === NO_ROLE || code === ROLES_CHANGED) {
-      // The page around the pictures changes with the role, too: its verbs, its scope, or all of it.
+      // A role change also changes the page: its actions, its scope, or all of it.
       location.reload();
       return;
     }

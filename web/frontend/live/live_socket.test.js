@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { backoff, LiveSocket } from './live_socket.js';
 
-test('the wait doubles and stays under ten seconds', () => {
+test('the backoff doubles up to ten seconds', () => {
   assert.deepEqual(
     [0, 1, 2, 3].map((attempt) => backoff(attempt, 0.5)),
     [500, 1000, 2000, 4000],
@@ -10,11 +10,11 @@ test('the wait doubles and stays under ten seconds', () => {
   assert.ok(backoff(30, 1) <= 10000);
 });
 
-test('viewers of one server do not come back at the same moment', () => {
+test('viewers of one server reconnect with jitter', () => {
   assert.notEqual(backoff(2, 0.1), backoff(2, 0.9));
 });
 
-test('a connection that is lost is opened again, and one that was signed out is not', (context) => {
+test('a lost connection is reopened, a signed-out one is not', (context) => {
   /** @type {any[]} */
   const opened = [];
   class FakeWebSocket {
@@ -29,8 +29,8 @@ test('a connection that is lost is opened again, and one that was signed out is 
   }
   context.mock.timers.enable({ apis: ['setTimeout'] });
   /** @type {string[]} */
-  const told = [];
-  new LiveSocket('ws://here', { onFrame: () => {}, onStatus: (status) => told.push(status) });
+  const statuses = [];
+  new LiveSocket('ws://here', { onFrame: () => {}, onStatus: (status) => statuses.push(status) });
   opened[0].onclose({ code: 1006 });
   assert.equal(opened.length, 1);
   context.mock.timers.tick(10_000);
@@ -39,5 +39,5 @@ test('a connection that is lost is opened again, and one that was signed out is 
   opened[1].onclose({ code: 4401 });
   context.mock.timers.tick(10_000);
   assert.equal(opened.length, 2);
-  assert.deepEqual(told, ['reconnecting', 'live', 'signed-out']);
+  assert.deepEqual(statuses, ['reconnecting', 'live', 'signed-out']);
 });

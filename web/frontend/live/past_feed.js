@@ -1,14 +1,14 @@
-/* The stored past: fetches a stretch, and while it reaches until now the columns that follow. */
+/* The stored past: fetches a range, and the columns that follow if it ends now. */
 
 import { FleetState } from './fleet_state.js';
 import { isKeyframe, isMore, readFrame } from './frame_reader.js';
 /** @import { End, Range } from './timeline.js' */
 
 const FOLLOW_MS = 10_000;
-/** The newest columns may still change when they are stored, so they are asked for again. */
+/** The newest columns may still change when stored, so they are fetched again. */
 const OVERLAP = 3;
 
-/** Calls onFrame(isKeyframe) after the state changed, onFailure(words) when a stretch cannot be had. */
+/** Calls onFrame(isKeyframe) after the state changed, onFailure(words) if a range is unavailable. */
 export class PastFeed {
   /** @param {{ onFrame: (keyframe: boolean) => void, onFailure: (words: string) => void }} listener */
   constructor({ onFrame, onFailure }) {
@@ -34,7 +34,7 @@ export class PastFeed {
     this.#fetch(false, true);
   }
 
-  /** Stop following; the last picture stays. */
+  /** Stop following; keep the last range. */
   stop() {
     this.asked = null;
     clearTimeout(this.timer);
@@ -46,7 +46,7 @@ export class PastFeed {
   }
 
   /**
-   * `fresh`: another stretch than the one that is held, which must not replace it.
+   * `fresh`: a new range that replaces the one held.
    * @param {boolean} more
    */
   async #fetch(more, fresh = false) {
@@ -93,8 +93,7 @@ export class PastFeed {
 
 /** @param {Response} answer */
 async function rejection(answer) {
-  if (answer.redirected || answer.status === 401 || answer.status === 403)
-    return 'you are signed out; load this page again';
+  if (answer.redirected || answer.status === 401 || answer.status === 403) return 'you are signed out; reload the page';
   const words = await answer.json().catch(() => ({}));
   return words.error ?? `the server answered ${answer.status}`;
 }

@@ -7,11 +7,11 @@ import { RANGES } from './timeline.js';
 /** @import { End, Timeline } from './timeline.js' */
 
 const DAY_S = 86_400;
-/** While dragging, the picture follows so often at most, ms. */
+/** Minimum time between updates while dragging, ms. */
 const FOLLOW_MS = 180;
 
 /**
- * Right edge (unix seconds) of a window of `spanS` centred on `at`, within the strip; '' where it reaches until now.
+ * Return the right edge (unix seconds) of a window of `spanS` centred on `at` within the strip; '' if it ends now.
  * @param {number} at
  * @param {number} spanS
  * @param {number} from
@@ -22,7 +22,7 @@ export function endAround(at, spanS, from, now) {
 }
 
 /**
- * The right edge `end`, kept within the strip's beginning `from` and now; '' where it reaches until now.
+ * Return the right edge `end`, clamped between the strip's beginning `from` and now; '' if it ends now.
  * @param {number} end
  * @param {number} spanS
  * @param {number} from
@@ -44,13 +44,13 @@ export class Scrubber {
     this.timeline = timeline;
     this.choose = choose;
     this.strip = /** @type {Hour} */ (byId('hour'));
-    /** @type {{ from: number, to: number, spanS: number } | null} The strip that is drawn. */
+    /** @type {{ from: number, to: number, spanS: number } | null} The strip drawn. */
     this.shown = null;
     this.strip.addEventListener('pointerdown', (event) => this.#down(event));
     this.strip.addEventListener('keydown', (event) => this.#key(event));
   }
 
-  /** State the position of the window. */
+  /** Write the position of the window. */
   update() {
     const { state } = this.timeline;
     if (state.index === null) return;
@@ -74,7 +74,7 @@ export class Scrubber {
     return { from: to - spanS, to, spanS };
   }
 
-  /** Seconds of the window that is moved. */
+  /** Seconds of the moved window. */
   get spanS() {
     return RANGES[this.timeline.range].spanS;
   }
@@ -115,7 +115,7 @@ export class Scrubber {
   }
 
   /**
-   * Steps start from the end asked for, whose picture may still be on its way.
+   * Step from the requested end, which may still be loading.
    * @param {KeyboardEvent} event
    */
   #key(event) {

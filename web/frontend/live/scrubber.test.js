@@ -4,9 +4,9 @@ import { endAround, endAt } from './scrubber.js';
 
 const now = 10_000;
 
-test('a window is centred where the strip was touched', () => assert.equal(endAround(8000, 300, 6400, now), 8150));
+test('a window is centred on the click', () => assert.equal(endAround(8000, 300, 6400, now), 8150));
 
-test('a window that reaches until now follows the present', () => {
+test('a window that ends now follows the present', () => {
   assert.equal(endAround(9900, 300, 6400, now), '');
   assert.equal(endAt(now - 3, 300, 6400, now), '');
   assert.equal(endAt(now - 30, 300, 6400, now), now - 30);

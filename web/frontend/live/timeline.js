@@ -1,4 +1,4 @@
-/* Which stretch the page shows: five minutes live, or a stored stretch that follows the present or is fixed. */
+/* The range shown: five minutes live, or a stored range that follows the present or is fixed. */
 
 import { PastFeed } from './past_feed.js';
 import { LiveFeed } from './live_feed.js';
@@ -17,14 +17,14 @@ export const RANGES = {
 };
 
 /**
- * Whether a word names a range.
+ * Return whether a word names a range.
  * @param {string | null | undefined} word
  * @returns {word is Range}
  */
 export const isRange = (word) => Object.hasOwn(RANGES, word ?? '');
 
 /**
- * Calls onFrame(isKeyframe) after the shown state changed and onStatus() when its status may have.
+ * Calls onFrame(isKeyframe) after the shown state changed and onStatus() when its status may have changed.
  * `end` '' follows the present, else unix seconds.
  */
 export class Timeline {
@@ -46,7 +46,7 @@ export class Timeline {
     if (!this.fromLive) this.past.show(range, end);
   }
 
-  /** Whether the picture is the live one, made of the socket's frames. */
+  /** Whether the view is the live one, from the socket's frames. */
   get fromLive() {
     return this.range === '5m' && !this.end;
   }
@@ -65,8 +65,8 @@ export class Timeline {
     return this.held ? 'paused' : this.live.status;
   }
 
-  /** Whether the view is fixed while time goes on. */
-  get stands() {
+  /** Whether the view is fixed while time advances. */
+  get fixed() {
     return Boolean(this.end) || this.held || this.live.paused;
   }
 
@@ -74,7 +74,7 @@ export class Timeline {
     return this.live.silenceS;
   }
 
-  /** Seconds between the right edge of the view and now, as far as the live feed knows. */
+  /** Seconds between the right edge of the view and the newest sample. */
   get behindS() {
     const now = (this.live.paused ? this.live.newestAt : this.live.state.at) ?? Date.now() / 1000;
     if (this.end) return Math.max(0, now - this.end);
@@ -83,7 +83,7 @@ export class Timeline {
   }
 
   /**
-   * Show another stretch; the picture changes when it has come.
+   * Show another range; the view changes after it has loaded.
    * @param {Range} range
    * @param {End} end
    */
@@ -100,9 +100,9 @@ export class Timeline {
     this.onStatus();
   }
 
-  /** Hold the view still. */
+  /** Pause the view. */
   pause() {
-    if (this.stands || this.state.index === null) return;
+    if (this.fixed || this.state.index === null) return;
     if (this.fromLive) this.live.pause();
     else {
       this.held = true;
@@ -111,7 +111,7 @@ export class Timeline {
     this.onStatus();
   }
 
-  /** Go on live, in the same range. */
+  /** Resume live in the same range. */
   resume() {
     this.show(this.range, '');
   }
@@ -119,7 +119,7 @@ export class Timeline {
   /** @param {boolean} keyframe */
   #liveFrame(keyframe) {
     if (this.fromLive) this.onFrame(keyframe);
-    else if (!this.stands && this.past.state.index !== null) {
+    else if (!this.fixed && this.past.state.index !== null) {
       this.past.state.takeNow(this.live.state);
       this.onFrame(false);
     }

@@ -5,7 +5,7 @@ import { required, setText } from '../shell/element.js';
 const SAID_MS = 1500;
 
 /**
- * Show the button and return what copies the text; the button says for a moment how it went.
+ * Show the button and return the copy function; the button briefly shows the result.
  * @param {HTMLButtonElement} button
  * @param {HTMLTextAreaElement} area
  */

@@ -1,4 +1,4 @@
-/* Entry of the policy pages: the editor, its question, the comparison and the three-way view. */
+/* Entry of the policy pages: the editor, its confirmation, the comparison and the three-way merge. */
 
 import { byId, find, required } from '../shell/element.js';
 import { startCopy } from './copy.js';
@@ -27,11 +27,10 @@ if (scheduled) startCountdown(scheduled, byId('schedule-until'));
 if (page && banner) followReach(banner, page.dataset.state ?? '');
 if (page) {
   watchLive(page.dataset.state ?? '', page.dataset.live ?? '', ({ live, author, ago }) => {
-    const told = byId('overtaken');
-    required(told, 'span').textContent =
-      `${author} published v${live} ${ago}. ` +
-      'What you type is kept; on publishing you merge both, and nothing is overwritten.';
-    told.hidden = false;
+    const notice = byId('overtaken');
+    required(notice, 'span').textContent =
+      `${author} published v${live} ${ago}. ` + 'Your text is kept. When you publish, you merge both versions.';
+    notice.hidden = false;
   });
 }
 const merge = find(document, '#merge');

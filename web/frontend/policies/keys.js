@@ -4,7 +4,7 @@ import { find } from '../shell/element.js';
 import { onKeys } from '../shell/keys.js';
 
 /**
- * What the keys do; a page may lack some.
+ * Actions of the keys; a page may lack some.
  * @typedef {object} KeyActions
  * @property {() => void} [validate]
  * @property {() => void} [toggleDiff]

@@ -1,4 +1,4 @@
-/* Follows which version is live: reports when another person published, and when our own publish has arrived. */
+/* Watches the live version: reports a publish by another person, and when our own publish has reached the gateways. */
 
 import { required, setText } from '../shell/element.js';
 
@@ -18,7 +18,7 @@ async function ask(address, version) {
 }
 
 /**
- * Poll until the version just published runs on every gateway, and say so.
+ * Poll until the version just published runs on every gateway, and show it.
  * @param {HTMLElement} banner
  * @param {string} address
  */
@@ -36,17 +36,17 @@ export async function followReach(banner, address) {
 }
 
 /**
- * Check every few seconds, while the page is in view, whether another version went live; `told` gets the state once.
+ * Check every few seconds, while the page is visible, for another live version; call `onChange` once with the state.
  * @param {string} address
  * @param {string} live
- * @param {(state: { live: number, author: string, ago: string }) => void} told
+ * @param {(state: { live: number, author: string, ago: string }) => void} onChange
  */
-export function watchLive(address, live, told) {
+export function watchLive(address, live, onChange) {
   const timer = setInterval(async () => {
     if (document.hidden) return;
     const state = await ask(address).catch(() => null);
     if (!state || String(state.live ?? '') === live) return;
     clearInterval(timer);
-    told(state);
+    onChange(state);
   }, WATCH_MS);
 }

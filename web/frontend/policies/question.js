@@ -1,4 +1,4 @@
-/* The question before a publish or a roll-back, as a modal dialog; without this script it is open on the page. */
+/* The confirmation of a publish or rollback as a modal dialog; without this script it is open on the page. */
 
 import { byId, find, required, setText } from '../shell/element.js';
 import { startWhen } from './when.js';
@@ -20,11 +20,11 @@ export function startQuestion(dialog) {
   if (!typed) return;
   typed.focus();
   required(dialog, 'form').addEventListener('submit', (event) => {
-    // Approving and withdrawing change nothing that is live, and need no word.
+    // Approve and withdraw change nothing live and need no typed word.
     if (event.submitter?.hasAttribute('formaction') || typed.value.trim() === typed.dataset.word) return;
     event.preventDefault();
-    const found = typed.value.trim() ? `"${typed.value.trim()}" does not match.` : 'nothing was typed.';
-    setText(byId('typed-error'), `Type ${typed.dataset.word} to ${typed.dataset.verb}: ${found}`);
+    const problem = typed.value.trim() ? `"${typed.value.trim()}" does not match.` : 'the field is empty.';
+    setText(byId('typed-error'), `Type ${typed.dataset.word} to ${typed.dataset.verb}: ${problem}`);
     typed.setAttribute('aria-invalid', 'true');
     typed.focus();
   });

@@ -1,4 +1,4 @@
-/* The moment of a publish: what the button says, what a UTC time is on this clock, and how long until then. */
+/* The time of a publish: button label, local time, and countdown. */
 
 import { byId, find, required, setText } from '../shell/element.js';
 
@@ -48,7 +48,7 @@ export function localWords(at, zone) {
 const ownZone = () => Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 /**
- * Keep the button and the note beside the field in step with what is chosen.
+ * Update the button and the note from the selected time.
  * @param {HTMLDialogElement} dialog
  */
 export function startWhen(dialog) {

@@ -1,24 +1,24 @@
-/* Brushing the strip: drag over a stretch of time, and the filter asks for it. */
+/* Brushing the strip: drag over a time range to filter by it. */
 
 import { closest, required } from '../shell/element.js';
 
 /**
- * Where the stretch between two places (0..1) begins and ends, unix seconds; null for a mere click.
+ * Return the range between two shares (0..1) of the strip, unix seconds; null for a click.
  * @param {number} begin
  * @param {number} end
  * @param {number} one
  * @param {number} other
  */
 export function brushed(begin, end, one, other) {
-  const [from, to] = [Math.min(one, other), Math.max(one, other)].map((place) => Math.min(1, Math.max(0, place)));
+  const [from, to] = [Math.min(one, other), Math.max(one, other)].map((share) => Math.min(1, Math.max(0, share)));
   if (to - from < 0.005) return null;
-  /** @param {number} place */
-  const at = (place) => Math.round((begin + place * (end - begin)) / 1000);
+  /** @param {number} share */
+  const at = (share) => Math.round((begin + share * (end - begin)) / 1000);
   return at(to) > at(from) ? { since: at(from), until: at(to) } : null;
 }
 
 /**
- * A moment as the filter's fields show it: 2026-11-20 03:13:07.
+ * Format a moment for the filter's fields: 2026-11-20 03:13:07.
  * @param {number} seconds
  */
 export const fieldTime = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 19).replace('T', ' ');
@@ -34,7 +34,7 @@ export function startBrush(strip, form) {
    * @param {PointerEvent} event
    * @param {SVGElement} picture
    */
-  const place = (event, picture) => {
+  const shareAt = (event, picture) => {
     const { left, width } = picture.getBoundingClientRect();
     return (event.clientX - left) / width;
   };
@@ -45,23 +45,28 @@ export function startBrush(strip, form) {
     mark.setAttribute('class', 'strip-brush');
     mark.setAttribute('height', '100%');
     picture.append(mark);
-    from = { picture, mark, at: place(event, picture) };
+    from = { picture, mark, at: shareAt(event, picture) };
     picture.setPointerCapture(event.pointerId);
   });
   strip.addEventListener('pointermove', (event) => {
     if (!from) return;
-    const to = place(event, from.picture);
+    const to = shareAt(event, from.picture);
     from.mark.setAttribute('x', `${100 * Math.max(0, Math.min(from.at, to))}%`);
     from.mark.setAttribute('width', `${100 * Math.abs(to - from.at)}%`);
   });
   strip.addEventListener('pointerup', (event) => {
     if (!from) return;
-    const found = brushed(Number(strip.dataset.begin), Number(strip.dataset.end), from.at, place(event, from.picture));
+    const range = brushed(
+      Number(strip.dataset.begin),
+      Number(strip.dataset.end),
+      from.at,
+      shareAt(event, from.picture),
+    );
     from.mark.remove();
     from = null;
-    if (!found) return;
-    required(form, '[name=since]', HTMLInputElement).value = fieldTime(found.since);
-    required(form, '[name=until]', HTMLInputElement).value = fieldTime(found.until);
+    if (!range) return;
+    required(form, '[name=since]', HTMLInputElement).value = fieldTime(range.since);
+    required(form, '[name=until]', HTMLInputElement).value = fieldTime(range.until);
     form.requestSubmit();
   });
   strip.addEventListener('pointercancel', () => {

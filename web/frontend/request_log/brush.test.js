@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 import { brushed, fieldTime } from './brush.js';
 
-test('a drag in either direction asks for the time between', () => {
+test('a drag in either direction selects the time between', () => {
   assert.deepEqual(brushed(1000_000, 1900_000, 0.5, 0.1), { since: 1090, until: 1450 });
   assert.deepEqual(brushed(1000_000, 1900_000, 0.1, 0.5), { since: 1090, until: 1450 });
 });
@@ -11,7 +11,7 @@ test('a drag beyond the edge ends at the edge', () => {
   assert.deepEqual(brushed(1000_000, 1900_000, 0.9, 1.7), { since: 1810, until: 1900 });
 });
 
-test('a click asks for nothing', () => {
+test('a click selects nothing', () => {
   assert.equal(brushed(1000_000, 1900_000, 0.5, 0.501), null);
 });
 

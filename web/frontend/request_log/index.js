@@ -1,4 +1,4 @@
-/* Entry of Decisions and of one decision. Both can be read without it. */
+/* Entry of Decisions and of one decision. Both work without it. */
 
 import { byId, closest, find, findAll, isWithin, required } from '../shell/element.js';
 import { onKeys } from '../shell/keys.js';

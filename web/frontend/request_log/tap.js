@@ -1,4 +1,4 @@
-/* The live tap: asks each second for what was stored since, and puts it on top unless the person is reading. */
+/* The live tap: polls every second for new records, and inserts them unless the operator is reading. */
 
 import { byId, find } from '../shell/element.js';
 
@@ -7,10 +7,10 @@ const STRIP_EVERY = 5;
 const MOST_ROWS = 300;
 
 /**
- * What the button says of rows that wait: "41 new", or "300 new and more".
+ * Return the button label for waiting rows: "41 new", or "300+ new".
  * @param {number} count
  */
-export const newsWords = (count) => (count >= MOST_ROWS ? `${MOST_ROWS} new and more` : `${count} new`);
+export const newsWords = (count) => (count >= MOST_ROWS ? `${MOST_ROWS}+ new` : `${count} new`);
 
 export class Tap {
   /** @param {HTMLElement} root */
@@ -18,7 +18,7 @@ export class Tap {
     this.root = root;
     this.address = new URL(root.dataset.tap ?? '', location.href);
     this.after = root.dataset.after ?? '';
-    /** @type {((open: boolean) => void) | null} Called after the strip was drawn again. */
+    /** @type {((open: boolean) => void) | null} Called after the strip is redrawn. */
     this.onStrip = null;
     this.body = byId('decision-rows');
     this.news = byId('tap-news');
@@ -45,7 +45,7 @@ export class Tap {
     this.#tick();
   }
 
-  /** Pause or go on, as Space does. */
+  /** Pause or resume, as Space does. */
   hold(paused = !this.paused) {
     this.paused = paused;
     this.live.setAttribute('aria-pressed', String(!paused));
@@ -107,9 +107,9 @@ export class Tap {
       const rows = [...this.body.children];
       for (const row of [...holder.content.children]) {
         row.classList.add('fresh');
-        const place = placeOf(arrivalOf(row), rows.map(arrivalOf));
-        this.body.insertBefore(row, rows[place] ?? null);
-        rows.splice(place, 0, row);
+        const index = rowIndex(arrivalOf(row), rows.map(arrivalOf));
+        this.body.insertBefore(row, rows[index] ?? null);
+        rows.splice(index, 0, row);
       }
       while (this.body.children.length > MOST_ROWS) this.body.lastElementChild?.remove();
       document.getElementById('decision-none')?.remove();
@@ -121,13 +121,13 @@ export class Tap {
 }
 
 /**
- * Place of a row in a table that is ordered by arrival, newest first: what is stored later may have arrived earlier.
+ * Return the index of a row in a table sorted by arrival, newest first: a later record may have arrived earlier.
  * @param {string} arrival ISO 8601, all in one form
  * @param {string[]} others
  */
-export function placeOf(arrival, others) {
-  const place = others.findIndex((other) => other <= arrival);
-  return place < 0 ? others.length : place;
+export function rowIndex(arrival, others) {
+  const index = others.findIndex((other) => other <= arrival);
+  return index < 0 ? others.length : index;
 }
 
 /** @param {Element} row */

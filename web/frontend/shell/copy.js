@@ -1,4 +1,4 @@
-/* Buttons with data-copy put the text of the field they name on the clipboard, and say so. */
+/* Buttons with data-copy put the text of the field they name on the clipboard, and confirm it. */
 
 import { byId, closest } from './element.js';
 
@@ -8,7 +8,7 @@ async function copied(field) {
     await navigator.clipboard.writeText(field.value);
     return true;
   } catch {
-    // Without TLS browsers offer no clipboard to scripts; the old command still copies what is selected.
+    // Without TLS, browsers offer no clipboard API; the old command still copies the selection.
     field.focus();
     field.select();
     return document.execCommand('copy');

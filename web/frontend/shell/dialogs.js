@@ -1,5 +1,5 @@
-/* Dialogs come open from the server, since their address is a link. Here they become modal, and close to where they
-   came from. */
+/* The server renders dialogs open, since they have an address. This script makes them modal; closing returns to the
+   previous page. */
 
 import { findAll, required } from './element.js';
 

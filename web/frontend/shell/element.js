@@ -1,4 +1,4 @@
-/* Building and changing the page's elements. */
+/* Builds and changes the page's elements. */
 
 /**
  * @template {Element} E
@@ -7,26 +7,26 @@
 
 /**
  * @template {Element} [E=HTMLElement]
- * @param {unknown} found
+ * @param {unknown} element
  * @param {Kind<E>} [kind]
  * @returns {E | null}
  */
-const ofKind = (found, kind) => (found instanceof (kind ?? HTMLElement) ? /** @type {E} */ (found) : null);
+const ofKind = (element, kind) => (element instanceof (kind ?? HTMLElement) ? /** @type {E} */ (element) : null);
 
 /**
- * The element with this id; it is part of the template, so a missing one is a bug worth an exception.
+ * Return the element with this id; a missing one is a bug in the template and throws.
  * @template {Element} [E=HTMLElement]
  * @param {string} id
  * @param {Kind<E>} [kind]
  */
 export function byId(id, kind) {
-  const found = ofKind(document.getElementById(id), kind);
-  if (!found) throw new Error(`the page has no #${id}`);
-  return found;
+  const element = ofKind(document.getElementById(id), kind);
+  if (!element) throw new Error(`the page has no #${id}`);
+  return element;
 }
 
 /**
- * The first element that the template has there; a missing one is a bug.
+ * Return the first match; a missing one is a bug in the template and throws.
  * @template {Element} [E=HTMLElement]
  * @param {ParentNode} root
  * @param {string} selector
@@ -34,13 +34,13 @@ export function byId(id, kind) {
  * @returns {E}
  */
 export function required(root, selector, kind) {
-  const found = find(root, selector, kind);
-  if (!found) throw new Error(`the page has no ${selector}`);
-  return found;
+  const element = find(root, selector, kind);
+  if (!element) throw new Error(`the page has no ${selector}`);
+  return element;
 }
 
 /**
- * The first element that matches, null where there is none, or one of another kind.
+ * Return the first match; null for none, or for one of another kind.
  * @template {Element} [E=HTMLElement]
  * @param {ParentNode} root
  * @param {string} selector
@@ -51,18 +51,18 @@ export function find(root, selector, kind) {
 }
 
 /**
- * All elements of a kind that match, in the order of the page.
+ * Return all matches of a kind, in page order.
  * @template {Element} [E=HTMLElement]
  * @param {ParentNode} root
  * @param {string} selector
  * @param {Kind<E>} [kind]
  */
 export function findAll(root, selector, kind) {
-  return [...root.querySelectorAll(selector)].flatMap((found) => ofKind(found, kind) ?? []);
+  return [...root.querySelectorAll(selector)].flatMap((element) => ofKind(element, kind) ?? []);
 }
 
 /**
- * The element that an event is about, or the one around it that matches.
+ * Return the target of an event or its closest ancestor that matches.
  * @template {Element} [E=HTMLElement]
  * @param {Event} event
  * @param {string} selector
@@ -73,7 +73,7 @@ export function closest({ target }, selector, kind) {
 }
 
 /**
- * Whether the element that an event is about, or one around it, matches.
+ * Return whether the target of an event or an ancestor matches.
  * @param {Event} event
  * @param {string} selector
  */
@@ -105,7 +105,7 @@ export function setText(target, text) {
 }
 
 /**
- * Words as a sentence: a capital at its beginning, a full stop at its end.
+ * Return words as a sentence: a capital at its beginning, a full stop at its end.
  * @param {string} words
  */
 export const sentence = (words) => (words ? words[0].toUpperCase() + words.slice(1).replace(/[^.]$/, '$&.') : '');

@@ -1,4 +1,4 @@
-/* Numbers and times as the console writes them. Unknown is a dash, never a zero. */
+/* Formats numbers and times. Unknown is a dash, never a zero. */
 
 export const NARROW = '\u202f';
 export const UNKNOWN = '—';
@@ -137,7 +137,7 @@ export function ratio(value) {
 }
 
 /**
- * How many times: 25×, 1.8×.
+ * A multiple: 25×, 1.8×.
  * @param {number | null | undefined} value
  */
 export function times(value) {
@@ -163,7 +163,7 @@ export function dayClock(at) {
 }
 
 /**
- * How long ago for stretches of the past: 41 s, 12 min, 3 h 20 min, 5 d ago.
+ * Age in past ranges: 41 s, 12 min, 3 h 20 min, 5 d ago.
  * @param {number | null | undefined} elapsed
  */
 export function longAgo(elapsed) {
@@ -172,7 +172,7 @@ export function longAgo(elapsed) {
 }
 
 /**
- * How long ago, in whole seconds and then minutes; never negative.
+ * Age in whole seconds and then minutes; never negative.
  * @param {number | null | undefined} elapsed
  */
 export function ago(elapsed) {

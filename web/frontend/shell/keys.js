@@ -1,4 +1,4 @@
-/* Keys of every page: the list of keys, and the way to another page. */
+/* Keys of every page: the list of keys, and navigation. */
 
 import { byId, find, isWithin } from './element.js';
 
@@ -7,7 +7,7 @@ const PAGES = { f: '/', d: '/decisions', p: '/policies', e: '/trials', t: '/topo
 const GO_MS = 1500;
 
 /**
- * Whether a key press belongs to the control under the focus rather than to the page.
+ * Return whether a key press belongs to the focused control, not to the page.
  * @param {KeyboardEvent} event
  */
 export function keyIsTaken(event) {
@@ -17,7 +17,7 @@ export function keyIsTaken(event) {
 }
 
 /**
- * Call what belongs to a key of the page; letters are named in lower case.
+ * Call the action of a key; letters are lower case.
  * @param {Record<string, ((event: KeyboardEvent) => void) | undefined>} actions
  */
 export function onKeys(actions) {
@@ -29,7 +29,7 @@ export function onKeys(actions) {
   });
 }
 
-/** `?` and the button in the bottom line open the list of keys; `G` and a letter go to a page. */
+/** `?` and the button in the bottom line open the list of keys; `G` and a letter open a page. */
 export function listenToShellKeys() {
   const dialog = find(document, '#keys-dialog', HTMLDialogElement);
   if (dialog) byId('keys-button').addEventListener('click', () => dialog.showModal());

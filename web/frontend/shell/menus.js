@@ -1,4 +1,4 @@
-/* Menus are <details>: they open without us; we close them on Escape and on a click elsewhere. */
+/* Menus are <details>: they open without scripts; this one closes them on Escape and on a click outside. */
 
 import { findAll, required } from './element.js';
 

@@ -1,7 +1,7 @@
-/* Makes one element's content equal to another's with as few changes as it takes. */
+/* Makes one element's content equal to another's with few changes. */
 
 /**
- * Change the children of `from` into those of `to`, which is used up. Elements with an id keep their identity.
+ * Change the children of `from` into those of `to`, which is consumed. Elements with an id keep their identity.
  * @param {Element} from
  * @param {Element} to
  */
@@ -9,36 +9,36 @@ export function morph(from, to) {
   const byId = new Map([...from.children].filter((child) => child.id).map((child) => [child.id, child]));
   const coming = new Set([...to.children].map((child) => child.id).filter(Boolean));
   /** @type {ChildNode | null} */
-  let place = from.firstChild;
+  let cursor = from.firstChild;
   for (const wanted of [...to.childNodes]) {
     const id = idOf(wanted);
     const known = id ? byId.get(id) : undefined;
     byId.delete(id);
-    // Moving `known` itself would take its focus, and a click under way: what stands before it leaves or waits.
-    while (known && place && place !== known) {
-      const next = place.nextSibling;
-      if (coming.has(idOf(place))) from.append(place);
-      else place.remove();
-      place = next;
+    // Moving `known` would lose its focus and a click in progress: remove or postpone the nodes before it.
+    while (known && cursor && cursor !== known) {
+      const next = cursor.nextSibling;
+      if (coming.has(idOf(cursor))) from.append(cursor);
+      else cursor.remove();
+      cursor = next;
     }
     // A page has white space at its start that the parser drops from a fragment.
-    while (place && isBlank(place) && !isBlank(wanted)) {
-      const next = place.nextSibling;
-      place.remove();
-      place = next;
+    while (cursor && isBlank(cursor) && !isBlank(wanted)) {
+      const next = cursor.nextSibling;
+      cursor.remove();
+      cursor = next;
     }
-    const current = known ?? place;
+    const current = known ?? cursor;
     if (current && alike(current, wanted)) {
       change(current, wanted);
-      place = current.nextSibling;
+      cursor = current.nextSibling;
     } else {
-      from.insertBefore(wanted, place);
+      from.insertBefore(wanted, cursor);
     }
   }
-  while (place) {
-    const next = place.nextSibling;
-    place.remove();
-    place = next;
+  while (cursor) {
+    const next = cursor.nextSibling;
+    cursor.remove();
+    cursor = next;
   }
 }
 
@@ -67,7 +67,7 @@ function change(current, wanted) {
     if (current.nodeValue !== wanted.nodeValue) current.nodeValue = wanted.nodeValue;
     return;
   }
-  // An unfolded part stays unfolded.
+  // An open <details> stays open.
   const kept = current.nodeName === 'DETAILS' ? 'open' : '';
   for (const { name } of [...current.attributes])
     if (!wanted.hasAttribute(name) && name !== kept) current.removeAttribute(name);

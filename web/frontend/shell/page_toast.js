@@ -1,4 +1,4 @@
-/* What a page says after a change goes away by itself, and is not said again when the page is loaded again. */
+/* The message after a change disappears by itself, and does not return on reload. */
 
 const SHOWN_MS = 6000;
 

@@ -1,4 +1,4 @@
-/* Entry of the pages that are lists of records: Access, Audit, Jobs. All of them work without it, with more clicks. */
+/* Entry of the pages that are lists of records: Access, Audit, Jobs. They work without it, with more clicks. */
 
 import { find } from './element.js';
 import { startRowKeys } from './row_keys.js';

@@ -1,4 +1,4 @@
-/* Fetches a part of the page again and again and changes what differs, so that focus, selection and typed text stay. */
+/* Refreshes a part of the page and changes only differences, so that focus, selection and typed text stay. */
 
 import { find, required } from './element.js';
 import { morph } from './morph.js';
@@ -6,7 +6,7 @@ import { morph } from './morph.js';
 const EVERY_MS = 2000;
 
 /**
- * Keep `part` fresh from its data-refresh address; a hidden page asks nothing. Returns what asks at once.
+ * Refresh `part` from its data-refresh address while the page is visible. Return the function that refreshes now.
  * @param {HTMLElement} part
  * @param {(part: HTMLElement, fresh: HTMLElement) => void} show
  */
@@ -15,18 +15,18 @@ export function startRefresh(part, show = morph) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
   let lost = 0;
-  const look = async () => {
+  const refresh = async () => {
     const asked = part.dataset.refresh ?? '';
     if (!document.hidden) {
       try {
         const answer = await fetch(asked, { redirect: 'manual' });
-        // Whoever is signed out is sent to the login, which is no part of this page.
+        // A signed-out user is redirected to the login page.
         if (answer.type === 'opaqueredirect') return location.reload();
         if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
         const fresh = new DOMParser().parseFromString(await answer.text(), 'text/html').body;
-        // Somebody may have asked for another state meanwhile.
+        // The address may have changed in the meantime.
         if (asked === part.dataset.refresh) show(part, fresh);
-        // What is over will not change any more.
+        // A finished part does not change again.
         const settled = find(fresh, '[data-settled]');
         if (settled) {
           words.textContent = settled.dataset.settled ?? '';
@@ -41,9 +41,9 @@ export function startRefresh(part, show = morph) {
       part.classList.toggle('lost', Boolean(lost));
     }
     clearTimeout(timer);
-    timer = setTimeout(look, EVERY_MS);
+    timer = setTimeout(refresh, EVERY_MS);
     return undefined;
   };
-  timer = setTimeout(look, EVERY_MS);
-  return look;
+  timer = setTimeout(refresh, EVERY_MS);
+  return refresh;
 }

@@ -1,10 +1,10 @@
-/* Rows by keyboard and mouse: J and K, Enter, Esc, / and what single pages add by attributes. */
+/* Rows by keyboard and mouse: J and K, Enter, Esc, /, and keys that pages add by attributes. */
 
 import { closest, find, findAll, isWithin } from './element.js';
 import { onKeys } from './keys.js';
 
 /**
- * Which row comes next: `at` -1 is none yet; stays inside the list.
+ * Return the next row, within the list; `at` -1 is none yet.
  * @param {number} at
  * @param {number} by
  * @param {number} count

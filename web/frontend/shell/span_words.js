@@ -1,4 +1,4 @@
-/* Lengths of time as the page's labels say them. */
+/* Durations in the page's labels. */
 
 /** @type {[seconds: number, noun: string][]} */
 const WORDS = [
@@ -9,7 +9,7 @@ const WORDS = [
 ];
 
 /**
- * A length in words: 'five minutes' is '5 minutes', an hour 'one hour'.
+ * Return a duration in words: '5 minutes', 'one hour'.
  * @param {number} seconds
  */
 export function spanWords(seconds) {
@@ -19,7 +19,7 @@ export function spanWords(seconds) {
 }
 
 /**
- * A length as a short label: 2 s, 10 s, 2 min, 1 h.
+ * Return a duration as a short label: 2 s, 10 s, 2 min, 1 h.
  * @param {number} seconds
  */
 export function stepWords(seconds) {

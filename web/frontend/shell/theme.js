@@ -1,11 +1,11 @@
-/* Dark and light: a cookie keeps the choice, so that the server can render the first paint in it. */
+/* Dark and light: a cookie stores the choice for the first paint by the server. */
 
 import { paletteChanged } from '../charts/palette.js';
 
 const YEAR_S = 31_536_000;
 
 /**
- * Let the button switch, and have pictures follow both the button and the system.
+ * Switch by the button, and redraw charts on changes by the button or the system.
  * @param {HTMLElement | null} button
  */
 export function startTheme(button) {

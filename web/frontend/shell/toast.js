@@ -1,23 +1,23 @@
-/* One sentence at the bottom right about what was just done; it leaves by itself. */
+/* A message at the bottom right after an action; it disappears by itself. */
 
 const SHOWN_MS = 6000;
 
 /**
- * Show a sentence.
+ * Show a message.
  * @param {string} words
  */
 export function toast(words) {
-  let place = document.getElementById('toasts');
-  if (!place) {
-    place = document.createElement('div');
-    place.id = 'toasts';
-    place.className = 'toasts';
-    place.setAttribute('role', 'status');
-    document.body.append(place);
+  let region = document.getElementById('toasts');
+  if (!region) {
+    region = document.createElement('div');
+    region.id = 'toasts';
+    region.className = 'toasts';
+    region.setAttribute('role', 'status');
+    document.body.append(region);
   }
   const made = document.createElement('p');
   made.className = 'fleet-toast';
   made.textContent = words;
-  place.append(made);
+  region.append(made);
   setTimeout(() => made.remove(), SHOWN_MS);
 }

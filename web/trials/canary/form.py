@@ -36,21 +36,23 @@ def canary_fields(policy: Policy, version: str = "") -> list[FormField]:
     return [
         _candidate(policy, version),
         FormField(
-            "steps", "Share of sessions", help="Increasing percentages; a session keeps its side.", unit="%",
+            "steps", "Share of sessions", help="Increasing percentages; a session keeps its version.", unit="%",
             chosen=(", ".join(f"{item * 100:g}" for item in DEFAULT_STEPS),), limit=80,
         ),
         FormField(
             "min_dwell_s", "Min step duration", NUMBER, unit="s", chosen=(f"{DEFAULT_DWELL_S:g}",), limit=8,
-            help="A step also lasts until there are enough requests to judge.",
+            help="A step also lasts until there are enough requests for a verdict.",
         ),
-        FormField("advance", "Advance", SELECT, options=ADVANCES, chosen=("by_hand",), help="It stops itself when "
-            "a guardrail breaks."),
+        FormField(
+            "advance", "Advance", SELECT, options=ADVANCES, chosen=("by_hand",),
+            help="The canary stops automatically when a guardrail is violated.",
+        ),
         _more("late_more", "late requests", _GUARDS.late_more),
         _more("failed_more", "failed requests", _GUARDS.failed_more),
         FormField("ttft_ratio", "Max mean TTFT", unit="× live", chosen=(f"{_GUARDS.ttft_ratio:g}",), limit=8),
         FormField(
             "tail_ratio", "Max slowest 10 %", unit="× live p90", chosen=(f"{_GUARDS.tail_ratio:g}",), limit=8,
-            help="The canary stops within a minute once a guardrail is certainly broken.",
+            help="The canary stops within a minute when an interval is entirely beyond its threshold.",
         ),
         FormField("why", "Why", help="Recorded in the audit.", limit=200),
     ]  # fmt: skip
@@ -90,7 +92,7 @@ def asked_from(posted: QueryDict, policy: Policy) -> tuple[PolicyVersion | Pool,
 
 def _candidate(policy: Policy, chosen: str) -> FormField:
     """Return the field that chooses a version, or one of the pools on which a share can be tried."""
-    only = "Only its placement is tested; other settings take effect on promotion."
+    only = "The canary tests only the placement; other settings take effect on promotion."
     field = version_field("version", "Version", only, drafts_of(policy), chosen, _words)
     waiting = [pool for pool in policy.pools.filter(weight=0).order_by("slug")[:_POOLS] if not service_problem(pool)]
     if not waiting:
@@ -99,7 +101,11 @@ def _candidate(policy: Policy, chosen: str) -> FormField:
     options = (*field.options, *(FieldOption(POOL + pool.slug, words.format(pool.slug)) for pool in waiting))
     known = chosen if chosen in [option.value for option in options] else options[0].value
     return replace(
-        field, label="Version or pool", help=f"Of a version: {only.lower()}", options=options, chosen=(known,)
+        field,
+        label="Version or pool",
+        help=f"With a version: {only[0].lower()}{only[1:]}",
+        options=options,
+        chosen=(known,),
     )
 
 

@@ -108,8 +108,8 @@ def figure_lines(evaluation: CanaryEvaluation) -> list[tuple[str, str, str]]:
     arms = evaluation.base, evaluation.tried
     judged = sum(item.requests for item in arms)
     figures: tuple[tuple[str, Callable[[ArmFigures], str]], ...] = (
-        ("Requests judged", lambda arm: f"{arm.requests:,}"),
-        ("Share of them", lambda arm: percent(arm.requests / judged if judged else None)),
+        ("Requests evaluated", lambda arm: f"{arm.requests:,}"),
+        ("Share of requests", lambda arm: percent(arm.requests / judged if judged else None)),
         ("Late", lambda arm: percent(arm.late_share)),
         ("Failed", lambda arm: percent(arm.failed_share)),
         ("TTFT p50, upper bound", lambda arm: duration(arm.p50_s)),

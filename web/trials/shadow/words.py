@@ -38,10 +38,10 @@ def finding(shadow: Shadow, figures: ShadowFigures) -> TrialFinding:
         return TrialFinding("", "Too few requests yet", words)
     share, gain_s = figures.disagreed / tally.compared, figures.mean_gain_s or 0.0
     if share < _LEAST_SHARE:
-        other = "that another router chose" if shadow.observed else f"of v{base}"
-        words = f"v{draft} chose the engine {other} for {count(tally.agreed, 'request')} of {tally.compared:,}."
+        other = "the other router" if shadow.observed else f"v{base}"
+        words = f"v{draft} chose the same engine as {other} for {count(tally.agreed, 'request')} of {tally.compared:,}."
         return TrialFinding(EVEN, "Same choices on this traffic", words)
-    where = f"v{draft} would have sent {percent(share)} of requests elsewhere; their predicted TTFT is "
+    where = f"v{draft} would have sent {percent(share)} of requests to other engines; their predicted TTFT is "
     mean_s = tally.gain_s / figures.disagreed
     if abs(gain_s) < _LEAST_S:
         return TrialFinding(EVEN, "Different engines, the same TTFT", f"{where}the same within {duration(_LEAST_S)}.")
@@ -57,7 +57,7 @@ def tiles(figures: ShadowFigures) -> list[dict[str, str]]:
     low, middle, high = (figures.gain_quantile_s(number) for number in (0.1, 0.5, 0.9))
     spread = f"p10 {_gain(low)}, p90 {_gain(high)}" if low is not None and high is not None else "no disagreement yet"
     cpu_s = figures.cpu_s
-    longest = f"longest {duration(tally.cpu_max_s)}" if cpu_s is not None else "of the shadow only"
+    longest = f"longest {duration(tally.cpu_max_s)}" if cpu_s is not None else "shadow only"
     return [
         _tile("Agreement", percent(figures.agreement), f"{tally.agreed:,} of {tally.compared:,} requests"),
         _tile("Gain per request", _gain(figures.mean_gain_s), "mean over all, in predicted TTFT"),
@@ -98,14 +98,16 @@ def _gain(value_s: float | None) -> str:
 
 def _nothing(shadow: Shadow, figures: ShadowFigures) -> tuple[str, str]:
     if figures.tally.unbound:
-        words = f"{count(figures.tally.unbound, 'request')} queued without an engine, so there is no choice to compare."
+        words = (
+            f"{count(figures.tally.unbound, 'request')} were queued without an engine; there is no choice to compare."
+        )
         return "Nothing to compare", words
     if shadow.state == ShadowState.RUNNING:
         if shadow.observed:
-            words = "Report requests with POST /api/v1/observe; they are compared about a minute later."
+            words = "Report requests with POST /api/v1/observe; the comparison follows about a minute later."
             return "Waiting for observations", words
-        return "Waiting for requests", f"v{shadow.draft.number} is compared with v{shadow.base.number} from now on."
-    return "No requests", "It ended before any request could be compared."
+        return "Waiting for requests", f"v{shadow.draft.number} will be compared with v{shadow.base.number}."
+    return "No requests", "The shadow ended before it compared a request."
 
 
 def _tokens_words(figures: ShadowFigures) -> str:

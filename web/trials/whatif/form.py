@@ -61,7 +61,7 @@ def whatif_fields(actor: Actor, pool: Pool, draft: str = "", recording: str = ""
         ),
         FormField("engine_model", "Engine model", SELECT, options=_MODELS, chosen=(AUTO,)),
         FormField(
-            "engines", "Engines", NUMBER, help="Empty: as many as served then.", limit=3
+            "engines", "Engines", NUMBER, help="Empty: as many as in the recording.", limit=3
         ),
         FormField(
             "goodput", "More", CHECKS, chosen=(),

@@ -58,8 +58,8 @@ def coarse_words(result: WhatIfResult) -> str:
     if not result.coarse_starts:
         return ""
     return (
-        "A policy here routes by prefix. This recording distinguishes prefixes in blocks of 512 tokens, the pool in "
-        "blocks of its own size, so placements may differ. Make a new recording for a closer result."
+        "One of the policies routes by prefix. This recording distinguishes prefixes in blocks of 512 tokens, the pool "
+        "in blocks of its own size, so placements may differ. Make a new recording for a closer result."
     )
 
 
@@ -124,7 +124,7 @@ def _sentence(main: Difference, draft: int, base: str, seeds: int) -> str:
         return f"Draft v{draft} and {base} have {one} and {other} {about}; no difference across all seeds."
     said = {
         ON_TIME: f"Draft v{draft} would have had {one} on time instead of {other}",
-        HIT_RATE: f"Draft v{draft} would have found {one} of prompt tokens in caches instead of {other}",
+        HIT_RATE: f"Draft v{draft} would have had a token hit rate of {one} instead of {other}",
         REJECTED: f"Draft v{draft} would have rejected {one} instead of {other}",
     }
     name = "a mean" if main.figure == TTFT_MEAN else "a p90"

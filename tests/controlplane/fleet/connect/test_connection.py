@@ -181,7 +181,7 @@ def test_an_engine_that_only_prefills_is_registered_as_such() -> None:
 
 def test_a_rank_of_an_engine_registered_with_all_its_ranks_is_rejected() -> None:
     connected(URL)
-    with pytest.raises(ConnectRejectedError, match="stands for all its ranks"):
+    with pytest.raises(ConnectRejectedError, match="is registered for all its ranks"):
         plan_connection(*targets(RANKED, at(URL))[0], Wishes())
 
 

@@ -165,7 +165,7 @@ def test_one_that_is_not_ready_gets_no_new_work_is_never_deleted_and_is_checked_
         scan(waiting(ONE), TWO)
         assert states() == {"e-1": "draining", "e-2": "ready"}
     one = Engine.objects.get(name="e-1")
-    assert audited(one.engine_id)[-1] == ("engine.drain", "Not ready, says dns://vllm.internal:8000")
+    assert audited(one.engine_id)[-1] == ("engine.drain", "Not ready, as dns://vllm.internal:8000 reports")
     scan(ONE, TWO)
     serve()
     assert states() == {"e-1": "ready", "e-2": "ready"}
@@ -177,7 +177,7 @@ def test_the_last_engines_of_a_pool_serve_although_none_is_ready(pool: Pool) -> 
     scan(waiting(ONE), waiting(TWO))
     assert states() == {"e-1": "ready", "e-2": "ready"}
     (problem,) = discovery_problems({"chat"})
-    assert "no engine is ready; 2 engines serve until another one does" in problem
+    assert "no engine is ready; 2 engines serve until another one is" in problem
     register_engine(pool, "by-hand", "http://10.1.0.9:8000", actor=PERSON)
     serve()
     set_desired_state(Engine.objects.get(name="by-hand"), DesiredState.READY, actor=PERSON)

@@ -51,12 +51,12 @@ def test_going_on_without_evidence_takes_force_and_a_reason(world: World) -> Non
         path = f"canaries/{made['key']}/{verb}"
         rejected = api.post(path, {})
         assert rejected.status_code == 409
-        assert "0 of at least 40 requests are judged for each version." in rejected.json()["detail"]
+        assert "0 of at least 40 requests evaluated per version." in rejected.json()["detail"]
         assert api.post(path, {"force": True}).json()["errors"][0]["path"] == "why"
         assert api.post(path, {"force": True, "why": "urgent"}).status_code == 200
         event = AuditEvent.objects.get(verb=f"canary.{verb}")
         assert event.why == "urgent"
-        assert "0 of at least 40 requests are judged for each version." in event.after["without_evidence"]
+        assert "0 of at least 40 requests evaluated per version." in event.after["without_evidence"]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_pool_gets_a_share_of_its_service_and_gives_it_back(world: World) -> N
     assert made.status_code == 201, made.content
     shown = made.json()
     assert (shown["pool"], shown["share"], shown["version"], shown["against"]) == ("pool-new", 0.2, 1, 1)
-    assert "0 of at least 40 requests are judged for each side." in shown["evidence"]["missing"]
+    assert "0 of at least 40 requests evaluated per side." in shown["evidence"]["missing"]
     aborted = api.post(f"canaries/{shown['key']}/abort", {"why": "late"}, If_Match=made["ETag"])
     assert (aborted.json()["state"], aborted.json()["reason"]) == ("aborted", "late")
 

@@ -66,7 +66,7 @@ def test_requests_are_waited_for(canary: Canary) -> None:
     assert evidence.requests > 0
     assert evidence.wait_s is not None
     assert evidence.wait_s > 0
-    assert [item.split(" of ")[1] for item in evidence.missing] == ["at least 40 requests are judged for each version."]
+    assert [item.split(" of ")[1] for item in evidence.missing] == ["at least 40 requests evaluated per version."]
 
 
 def test_a_guard_that_is_not_known_to_hold_keeps_it(canary: Canary) -> None:

@@ -149,7 +149,7 @@ def test_what_is_no_share_of_a_service_is_rejected(fresh: Pool, pool: Pool, poli
     rejected(fresh, "no integer weight", steps=(0.3,))
     other = Policy.objects.create(slug="q", name="Q")
     Pool.objects.filter(slug="chat").update(policy=other)
-    rejected(fresh, "Give all one policy")
+    rejected(fresh, "Use one policy for all")
     assert not Canary.objects.exists()
 
 

@@ -139,14 +139,14 @@ def test_it_ends_when_its_time_is_over(shadow: Shadow) -> None:
     assert end_due(shadow.until - timedelta(seconds=1)) == 0
     assert end_due(shadow.until) == 1
     shadow.refresh_from_db()
-    assert shadow.reason == "Its time was up."
+    assert shadow.reason == "It reached its time limit."
 
 
 def test_it_ends_when_another_version_goes_live(pool: Pool, shadow: Shadow) -> None:
     publish_version(shadow.draft, instead_of=1, actor=ACTOR)
     assert end_due(timezone.now()) == 1
     shadow.refresh_from_db()
-    assert shadow.reason == "v2 went live, so its comparison is gone."
+    assert shadow.reason == "v2 went live, so the comparison ended."
 
 
 def test_a_pool_that_only_observes_is_always_compared(pool: Pool) -> None:

@@ -352,7 +352,7 @@ def test_shared_caches_are_named_and_kept_apart_by_a_click(pool: Pool, feed: Fle
     assert "tenants share caches" not in text_of(admin.get("/topology"))
     Tenant.objects.create(slug="b", name="B")
     assert "tenants share caches" in text_of(admin.get("/topology"))
-    assert "Tenants share cached prompts here" in text_of(admin.get("/topology?settings=chat"))
+    assert "Tenants share cached prompts in this pool" in text_of(admin.get("/topology?settings=chat"))
     assert admin.post("/topology/pools/chat/change", settings_form(pool, isolated="on")).status_code == 302
     pool.refresh_from_db()
     assert pool.isolated

@@ -179,7 +179,7 @@ def test_filters_and_orders(operator: Client, pool: Pool, feed: FleetFeed, query
 def test_a_filter_that_leaves_nothing_says_which(operator: Client, pool: Pool, feed: FleetFeed) -> None:
     make_engines(pool, 3)
     text = page(operator, "?q=nothing&state=lost")
-    assert "The filter is: text is nothing, state is lost. Without it there are 3." in text
+    assert "Filter: text is nothing, state is lost. Engines without the filter: 3." in text
 
 
 def test_an_empty_installation_says_what_to_do(operator: Client, pool: Pool, feed: FleetFeed) -> None:

@@ -161,11 +161,11 @@ def test_its_buttons_say_when_there_is_evidence_and_without_it_they_ask(operator
     for verb in ("step", "promote"):
         rejected = operator.post(f"{path}/{verb}", {"revision": "1"})
         assert rejected.status_code == 409
-        assert "0 of at least 40 requests are judged for each version." in page_text(rejected)
+        assert "0 of at least 40 requests evaluated per version." in page_text(rejected)
         assert f'id="{verb}-menu" open' in page_text(rejected)
         unreasoned = operator.post(f"{path}/{verb}", {"revision": "1", "force": "1"})
         assert unreasoned.status_code == 422
-        assert "Say why the canary continues without evidence." in page_text(unreasoned)
+        assert "Enter the reason for continuing without evidence." in page_text(unreasoned)
     canary.refresh_from_db()
     assert (canary.step, canary.running) == (0, True)
 
@@ -204,7 +204,7 @@ def test_promoting_asks_for_the_pools_name_as_publishing_does(operator: Client, 
     Engine.objects.create(engine_id="e", pool=pool, name="e", url=url, connect_url=url, desired_state="ready")
     path = f"/trials/canaries/{canary.key}"
     assert "Type chat to publish v2" in show(operator, path)
-    for typed, words in (("", "nothing was typed."), ("other", "&quot;other&quot; does not match.")):
+    for typed, words in (("", "the field is empty."), ("other", "&quot;other&quot; does not match.")):
         answer = operator.post(f"{path}/promote", {"revision": "1", "confirm": typed})
         assert answer.status_code == 422
         assert f"Type chat to promote it: {words}" in page_text(answer)
@@ -271,10 +271,10 @@ def test_a_pool_is_tried_on_a_share_and_its_page_compares_it_with_the_others(ope
     seen = [(1000.0 + 2 * number, item) for number, item in enumerate(slices(1, 20, 60, 20))]
     Canary.objects.filter(pk=made.pk).update(evaluation=plain(evaluated(seen)))
     page = show(operator, path)
-    for words in ("Pool fresh serves 20\u202f% of sessions", "Other pools, raw", "Canary, fresh", "Share of them"):
+    for words in ("Pool fresh serves 20\u202f% of sessions", "Other pools, raw", "Canary, fresh", "Share of requests"):
         assert words in page
     assert f"keep 20\u202f% of sessions in pool {fresh.slug}" in page.lower()
     assert "pool fresh" in show(operator, "/trials/canaries")
-    assert "A pool is on trial." in " ".join(show(operator, f"/policies/{slug}").split())
+    assert "A pool is in a canary." in " ".join(show(operator, f"/policies/{slug}").split())
     assert operator.post(f"{path}/abort", {"revision": "1", "why": "late"}).status_code == 302
     assert "Pool fresh was aborted" in show(operator, path)

@@ -114,7 +114,7 @@ def test_figures_pictures_and_examples_are_shown(operator: Client, shadow: Shado
         'aria-label="Predicted gain in TTFT where the policies differ: 80.0\u202f% faster, 20.0\u202f% slower."' in page
     )
     assert "200 ms to 500 ms sooner".replace(" ms", "\u202fms") in page
-    assert page.count("record not kept") == 24
+    assert page.count("no record stored") == 24
     assert "<b>20</b><small>µs</small>" in page
     assert " style=" not in page
     assert title[1] in show(operator, "/trials/shadows")
@@ -169,7 +169,7 @@ def test_an_admin_lets_a_pool_observe_in_its_settings_by_typing_its_name(pool: P
     where, form = "/topology/pools/chat/observe", {"typed": "chat", "revision": str(pool.revision)}
     answer = admin.post(where, {**form, "typed": "chta"})
     assert answer.status_code == 422
-    assert "Type chat to confirm that it stops routing." in page_text(answer)
+    assert "Type chat to stop routing it." in page_text(answer)
     assert operator.post(where, form).status_code == 403
     assert admin.post(where, {**form, "revision": "99"}).status_code == 412
     assert admin.post(where, form).status_code == 302

@@ -1,4 +1,4 @@
-/* The engine's last decisions, where their time went, and the whole story of one of them. */
+/* The last decisions of an engine, their mean times, and one decision in full. */
 
 import { fetchDecision } from './engine_card.js';
 import { NARROW, clock, count, duration, percent, whole } from '../../shell/format.js';
@@ -15,22 +15,22 @@ const SHOWN = 6;
 export const clockTenths = (at) => `${clock(at)}.${Math.floor((at % 1) * 10)}`;
 
 /**
- * Mean seconds of the first token's way: {queue, engine, count}, null while no first token is known.
+ * Return the mean TTFT in parts: {queue, engine, count}; null without a first token.
  * @param {DecisionLine[]} decisions
  */
 export function timeSpent(decisions) {
-  const known = decisions.flatMap((each) =>
-    each.ttft_s === null ? [] : [{ queued: each.queued_s, ttft: each.ttft_s }],
+  const known = decisions.flatMap((decision) =>
+    decision.ttft_s === null ? [] : [{ queued: decision.queued_s, ttft: decision.ttft_s }],
   );
   if (!known.length) return null;
-  /** @param {(each: { queued: number, ttft: number }) => number} read */
-  const mean = (read) => known.reduce((sum, each) => sum + read(each), 0) / known.length;
-  const queue = mean((each) => Math.min(each.queued, each.ttft));
-  return { queue, engine: mean((each) => each.ttft) - queue, count: known.length };
+  /** @param {(time: { queued: number, ttft: number }) => number} read */
+  const mean = (read) => known.reduce((sum, time) => sum + read(time), 0) / known.length;
+  const queue = mean((time) => Math.min(time.queued, time.ttft));
+  return { queue, engine: mean((time) => time.ttft) - queue, count: known.length };
 }
 
 /**
- * Parts of a decision's page: title, sentences, candidates [{name, chosen, hit, wait, compute, cost}].
+ * Return the parts of a decision's panel: title, sentences, candidates [{name, chosen, hit, wait, compute, cost}].
  * @param {Explained} explained
  * @param {(engineId: string) => string} nameOf
  */
@@ -53,19 +53,19 @@ export function decisionStory(explained, nameOf) {
     title: `Sent to ${explained.engine_name || 'no engine'}: ${explained.reason_words}.`,
     why: `${hit}.${beside}${pairWords(explained)}`,
     happened: `${waited} ${outcomeWords(outcome)}`,
-    candidates: decision.candidates.map((each, place) => ({
-      name: nameOf(each.engine_id),
-      chosen: place === 0,
-      hit: whole(each.hit_tokens),
-      wait: duration(each.wait_s),
-      compute: duration(each.compute_s),
-      cost: each.cost.toFixed(2),
+    candidates: decision.candidates.map((candidate, index) => ({
+      name: nameOf(candidate.engine_id),
+      chosen: index === 0,
+      hit: whole(candidate.hit_tokens),
+      wait: duration(candidate.wait_s),
+      compute: duration(candidate.compute_s),
+      cost: candidate.cost.toFixed(2),
     })),
   };
 }
 
 /**
- * Who answers, where the chosen engine only computes the prompt; '' where it does both.
+ * Return the decode engine and its reason; '' if one engine prefills and decodes.
  * @param {Explained} explained
  */
 function pairWords({ decision: { pair }, decode_engine_name: name, pair_reason_words: words }) {
@@ -74,8 +74,8 @@ function pairWords({ decision: { pair }, decode_engine_name: name, pair_reason_w
 }
 
 /**
- * Why it was dispatched when it was: "; it overtook 2 older queued requests, because it was the shortest …".
- * '' where nothing is known.
+ * Return the dispatch reason: "; it overtook 2 older queued requests, because it was the shortest …".
+ * '' if unknown.
  * @param {Explained} explained
  */
 function queueWords({ decision, queue_reason_words: words }) {
@@ -98,7 +98,7 @@ function outcomeWords(outcome) {
     completed: '',
     failed: `It failed (${outcome.error}).`,
     rejected: `It was rejected (${outcome.error}).`,
-    cancelled: 'The client went away.',
+    cancelled: 'The client disconnected.',
     client_error: `The engine rejected it (${outcome.error}).`,
   };
   return `${first}${cached}${end[outcome.state] ?? outcome.state}`.trim();
@@ -114,12 +114,12 @@ export class DrawerDecisions {
     this.names = new Map();
     this.key = '';
     this.asked = '';
-    /** @type {Element | null} What had the focus when the story was opened. */
+    /** @type {Element | null} Element focused before the panel opened. */
     this.from = null;
     byId('drawer-story-close').addEventListener('click', () => view.closeDecision());
   }
 
-  /** Nothing is known yet of the engine just opened. */
+  /** Reset for an engine just opened. */
   clear() {
     this.key = '';
     this.#close();
@@ -130,55 +130,56 @@ export class DrawerDecisions {
    * @param {EngineCard | null} card
    * @param {string} failure
    */
-  show(card, failure, none = 'No decision has chosen it since Headway started.') {
+  show(card, failure, none = 'No requests were routed to this engine since Headway started.') {
     const decisions = card?.decisions ?? [];
     const key = JSON.stringify([decisions.slice(0, SHOWN), failure, card === null, card?.decisions === null, none]);
     if (key === this.key) return;
     this.key = key;
     this.#spent(decisions);
     const words =
-      failure || (card?.decisions === null ? 'No gateway answers. Recent decisions appear once one does.' : none);
+      failure ||
+      (card?.decisions === null ? 'No gateway is reachable. Recent decisions appear when one reconnects.' : none);
     byId('drawer-decisions').hidden = !decisions.length;
     setText(byId('drawer-decisions-none'), decisions.length && !failure ? '' : words);
-    this.body.replaceChildren(...decisions.slice(0, SHOWN).map((each) => this.#line(each)));
+    this.body.replaceChildren(...decisions.slice(0, SHOWN).map((decision) => this.#line(decision)));
   }
 
-  /** @param {DecisionLine} each */
-  #line(each) {
-    const open = make('button', 'row-button', clockTenths(each.at));
+  /** @param {DecisionLine} decision */
+  #line(decision) {
+    const open = make('button', 'row-button', clockTenths(decision.at));
     open.type = 'button';
-    open.setAttribute('aria-label', `Decision at ${clockTenths(each.at)}: reason`);
+    open.setAttribute('aria-label', `Decision at ${clockTenths(decision.at)}: reason`);
     const ttft = make(
       'td',
       'number',
-      ...(each.ttft_s === null ? [each.outcome === '' ? '…' : '—'] : [duration(each.ttft_s)]),
+      ...(decision.ttft_s === null ? [decision.outcome === '' ? '…' : '—'] : [duration(decision.ttft_s)]),
     );
-    if (each.on_time === false) {
+    if (decision.on_time === false) {
       ttft.prepend(icon('s-lost', 'shape shape-lost'));
       ttft.classList.add('late');
       ttft.title = 'late';
     }
-    const hit = make('td', 'number', whole(each.predicted_tokens));
+    const hit = make('td', 'number', whole(decision.predicted_tokens));
     hit.title =
-      each.cached_tokens === null
+      decision.cached_tokens === null
         ? 'expected; the engine has not reported yet'
-        : `expected; the engine reported ${whole(each.cached_tokens)}`;
-    const reason = make('td', 'reason', each.reason);
-    if (each.queue_reason) {
-      reason.append(make('span', 'sub', each.queue_reason));
-      const overtook = each.overtook ? `; overtook ${count(each.overtook, 'older request')}` : '';
-      reason.title = `Dispatched after ${duration(each.queued_s)} because ${each.queue_words}${overtook}`;
+        : `expected; the engine reported ${whole(decision.cached_tokens)}`;
+    const reason = make('td', 'reason', decision.reason);
+    if (decision.queue_reason) {
+      reason.append(make('span', 'sub', decision.queue_reason));
+      const overtook = decision.overtook ? `; overtook ${count(decision.overtook, 'older request')}` : '';
+      reason.title = `Dispatched after ${duration(decision.queued_s)} because ${decision.queue_words}${overtook}`;
     }
     const line = make(
       'tr',
       '',
       make('td', '', open),
       reason,
-      make('td', 'number', whole(each.prompt_tokens)),
+      make('td', 'number', whole(decision.prompt_tokens)),
       hit,
       ttft,
     );
-    line.addEventListener('click', () => this.view.openDecision(each.decision_id));
+    line.addEventListener('click', () => this.view.openDecision(decision.decision_id));
     return line;
   }
 
@@ -215,17 +216,17 @@ export class DrawerDecisions {
   }
 
   /**
-   * Show the story of this decision over the engine; '' closes it.
+   * Show this decision over the engine; '' closes it.
    * @param {string} decisionId
    */
   open(decisionId) {
     if (decisionId === this.asked) return;
-    if (decisionId) this.#tell(decisionId);
+    if (decisionId) this.#explain(decisionId);
     else this.#close();
   }
 
   /** @param {string} decisionId */
-  async #tell(decisionId) {
+  async #explain(decisionId) {
     this.asked = decisionId;
     const link = byId('drawer-story-json', HTMLAnchorElement);
     link.href = `/fleet/decisions/${encodeURIComponent(decisionId)}`;
@@ -262,12 +263,14 @@ export class DrawerDecisions {
     const table = byId('drawer-story-table');
     table.hidden = !story.candidates.length;
     required(table, 'tbody').replaceChildren(
-      ...story.candidates.map((each) => {
+      ...story.candidates.map((candidate) => {
         const line = make(
           'tr',
-          each.chosen ? 'selected' : '',
-          make('td', '', each.name),
-          ...[each.hit, each.wait, each.compute, each.cost].map((words) => make('td', 'number', words)),
+          candidate.chosen ? 'selected' : '',
+          make('td', '', candidate.name),
+          ...[candidate.hit, candidate.wait, candidate.compute, candidate.cost].map((words) =>
+            make('td', 'number', words),
+          ),
         );
         return line;
       }),

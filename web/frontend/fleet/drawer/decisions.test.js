@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { clockTenths, decisionStory, timeSpent } from './decisions.js';
 
-test('the time to the first token is split where it was spent', () => {
+test('TTFT is split into queue and engine time', () => {
   const spent = timeSpent([
     { ttft_s: 1, queued_s: 0.4 },
     { ttft_s: 3, queued_s: 0.6 },
@@ -13,7 +13,7 @@ test('the time to the first token is split where it was spent', () => {
   assert.equal(timeSpent([{ ttft_s: null, queued_s: 1 }]), null);
 });
 
-test('a decision is told in sentences', () => {
+test('a decision is described in sentences', () => {
   const explained = {
     engine_name: 'e-1',
     reason_words: 'it was next',
@@ -49,7 +49,7 @@ test('a decision is told in sentences', () => {
   );
 });
 
-test('a decision for two engines says who answers and why', () => {
+test('a decision for two engines names the decode engine and its reason', () => {
   const { why } = decisionStory(
     {
       engine_name: 'p-1',
@@ -71,7 +71,7 @@ test('a decision for two engines says who answers and why', () => {
   assert.match(why, /cached\. d-1 answers: its time between tokens was least; 30\u202fms per token expected\.$/);
 });
 
-test('a request says why it was dispatched before others', () => {
+test('an overtaking request shows its reason', () => {
   const story = (overtook) =>
     decisionStory(
       {

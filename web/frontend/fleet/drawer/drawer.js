@@ -1,9 +1,9 @@
-/* The engine drawer: who, what may be done, why, the figures now with their past, decisions, what happened since. */
+/* The engine drawer: identity, actions, reason, current figures with history, decisions, and events. */
 
 import { NARROW, ago, clock, duration, percent, setting, short, times, whole } from '../../shell/format.js';
 import { EngineCardFeed } from './engine_card.js';
 import { DrawerDecisions } from './decisions.js';
-import { DrawerVerbs, UNHEARD } from './verbs.js';
+import { DrawerVerbs, UNKNOWN_WORK } from './verbs.js';
 import { byId, findAll, make, sentence, setText, stateShape } from '../../shell/element.js';
 import { median } from '../heatmap/readout.js';
 import { healthWord, showHealth } from './health.js';
@@ -36,7 +36,7 @@ const WHY = {
   lost: 'Why it is lost',
   draining: 'Why it is draining',
   maintenance: 'Why it is out of service',
-  unknown: 'Why no action is known',
+  unknown: 'Why the state is unknown',
 };
 /** @type {Record<string, string>} */
 const TRUST = { exact: 'Exact', degraded: 'Degraded', blind: 'Blind' };
@@ -44,7 +44,7 @@ const TRUST = { exact: 'Exact', degraded: 'Degraded', blind: 'Blind' };
 /** @typedef {[name: string, value: string, unit: string, series: number[] | null]} Measure */
 
 /**
- * Words of the state pill, with the one figure that matters in that state.
+ * Return the text of the state pill, with the key figure of that state.
  * @param {EngineFacts} engine
  * @param {{ at: number, seconds: number, left: number }} facts
  */
@@ -66,7 +66,7 @@ export function pillWords(engine, { at, seconds, left }) {
 }
 
 /**
- * The measures of an engine: [name, value, unit or remark, series].
+ * Return the measures of an engine: [name, value, unit or remark, series].
  * @param {FleetState} state
  * @param {number} row
  * @returns {Measure[]}
@@ -106,20 +106,20 @@ export function engineMeasures(state, row) {
 }
 
 /**
- * The engine beside the other engines of its pool.
+ * Return the measures of an engine relative to its pool.
  * @param {FleetState} state
  * @param {number} row
  * @returns {Measure[]}
  */
 export function poolMeasures(state, row) {
-  const peers = state.engines.flatMap((peer, place) => (peer.pool === state.engines[row].pool ? [place] : []));
+  const peers = state.engines.flatMap((peer, index) => (peer.pool === state.engines[row].pool ? [index] : []));
   const tokens = state.nowOf('tokens', row);
   const all = peers.map((peer) => state.nowOf('tokens', peer));
   const middle = median(all);
   const total = all.reduce((sum, value) => sum + (Number.isNaN(value) ? 0 : value), 0);
   return [
     ['Pool median', `${short(middle)} tok`, '', null],
-    ['Times the median', middle > 0 ? times(tokens / middle) : '—', '', null],
+    ['Ratio to median', middle > 0 ? times(tokens / middle) : '—', '', null],
     ['Share of load', total ? percent(tokens / total) : '—', total ? '%' : '', null],
   ];
 }
@@ -133,10 +133,10 @@ export class Drawer {
     this.view = view;
     this.timeline = timeline;
     this.root = byId('drawer');
-    /** @type {Element | null} What had the focus when the drawer was opened. */
+    /** @type {Element | null} Element focused before the drawer opened. */
     this.from = null;
     this.shown = '';
-    /** @type {EngineFacts[] | null} The engines whose names are known. */
+    /** @type {EngineFacts[] | null} The engines that `known` was built from. */
     this.namesOf = null;
     /** @type {Map<string, string>} */
     this.known = new Map();
@@ -146,10 +146,10 @@ export class Drawer {
     byId('drawer-close').addEventListener('click', () => view.openEngine(''));
   }
 
-  /** Open or close it as the view says; its own observer lays out the picture again. */
+  /** Open or close the drawer to match the view; an observer updates the layout. */
   toggle() {
     const { view } = this;
-    // Until the first picture the engines are unknown.
+    // The engines are unknown before the first frame.
     const open = Boolean(view.engineId) && view.state.index !== null;
     const missing = open && view.engineRow < 0;
     const opened = open && this.root.hidden;
@@ -170,12 +170,12 @@ export class Drawer {
       if (removed) this.#card(null, 'This engine was removed from the fleet.');
     }
     this.decisions.open(engineId && view.decisionId);
-    // Focus comes back to where the drawer was opened from.
+    // Return the focus to the element that opened the drawer.
     if (closed && this.root.contains(document.activeElement))
       (this.from instanceof HTMLElement && this.from.isConnected ? this.from : byId('main')).focus();
   }
 
-  /** Say that the address names an engine that the picture does not have. */
+  /** Show that the engine in the address is not in the fleet. */
   #missing() {
     const { engineId } = this.view;
     this.root.setAttribute('aria-label', `Engine ${engineId}`);
@@ -205,7 +205,7 @@ export class Drawer {
     const age = state.nowOf('report_age_s', row);
     const past = Boolean(this.timeline.end);
     setText(byId('drawer-now'), past ? `At ${clock(state.timeOf(state.last + 1))}` : 'Now');
-    setText(byId('drawer-decisions-when'), past ? 'of the present' : '');
+    setText(byId('drawer-decisions-when'), past ? 'current' : '');
     setText(
       byId('drawer-age'),
       past || engine.removed ? '' : Number.isNaN(age) ? 'no report yet' : `report ${duration(age)} old`,
@@ -220,25 +220,27 @@ export class Drawer {
       `/cache-locality/${encodeURIComponent(pool.id)}?without=${encodeURIComponent(engine.name)}#cache-locality-hits`;
     setText(byId('drawer-pool'), `${pool.name}, policy v${pool.policy_version}`);
     this.#events(engine);
-    this.tellVerbs();
+    this.updateVerbs();
     this.decisions.names = this.#names(state);
   }
 
-  /** A verb acts on the present, whatever past the drawer shows: its question has the live figures. */
-  tellVerbs() {
+  /** Pass the live figures to the actions, which act on the present even if the drawer shows the past. */
+  updateVerbs() {
     const { state } = this.timeline.live;
     const row = state.engineRow(this.view.engineId);
-    this.verbs.tell(row < 0 ? UNHEARD : { running: state.nowOf('running', row), bound: state.nowOf('bound', row) });
+    this.verbs.update(
+      row < 0 ? UNKNOWN_WORK : { running: state.nowOf('running', row), bound: state.nowOf('bound', row) },
+    );
   }
 
   /**
-   * Names by engine id, for the candidates of a decision.
+   * Return names by engine id, for the candidates of a decision.
    * @param {FleetState} state
    */
   #names(state) {
     if (this.namesOf !== state.engines) {
       this.namesOf = state.engines;
-      this.known = new Map(state.engines.map((each) => [each.id, each.name]));
+      this.known = new Map(state.engines.map((engine) => [engine.id, engine.name]));
     }
     return this.known;
   }
@@ -275,7 +277,7 @@ export class Drawer {
   }
 
   /**
-   * Rows are built once and then only their words change.
+   * Update the rows, which are built once.
    * @param {HTMLElement} root
    * @param {Measure[]} measures
    */
@@ -289,8 +291,8 @@ export class Drawer {
         ]),
       );
     }
-    measures.forEach(([name, value, unit, series], place) => {
-      const [title, picture, cell] = findAll(root, ':scope > *').slice(place * 3, place * 3 + 3);
+    measures.forEach(([name, value, unit, series], index) => {
+      const [title, picture, cell] = findAll(root, ':scope > *').slice(index * 3, index * 3 + 3);
       setText(title, name);
       if (series) /** @type {Spark} */ (picture).show(series);
       if (cell.dataset.text === value + unit) return;
@@ -321,13 +323,13 @@ export class Drawer {
       time.title = ago(state.atS - event.at);
       return make('li', '', time, make('span', '', event.text));
     });
-    root.replaceChildren(...(items.length ? items : [make('li', '', 'No change of state or policy.')]));
+    root.replaceChildren(...(items.length ? items : [make('li', '', 'No state or policy changes.')]));
     root.classList.toggle('none', !items.length);
   }
 }
 
 /**
- * The line under the name: pool, region, incarnation, since when; what is not known of the past is left out.
+ * Return the line under the name: pool, region, incarnation, and start; without what the past does not store.
  * @param {EngineFacts} engine
  * @param {PoolFacts} pool
  */

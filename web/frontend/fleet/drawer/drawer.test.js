@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { pillWords, poolMeasures } from './drawer.js';
 
-test('the pill carries the figure that matters in its state', () => {
+test('the pill has the key figure of its state', () => {
   const facts = { at: 112, seconds: 10.6, left: 3 };
   assert.equal(pillWords({ state: 'serving', since: 0 }, facts), 'Serving');
   assert.equal(pillWords({ state: 'hot', since: 0 }, facts), 'Hot, 10.6\u202fs of work');
@@ -21,7 +21,7 @@ const state = {
   series: (read) => [read(0)],
 };
 
-test('an engine is compared with its own pool alone', () => {
+test('an engine is compared with its own pool only', () => {
   const [middle, ratio, share] = poolMeasures(state, 0);
   assert.equal(middle[1], '300 tok');
   assert.equal(ratio[1], '3.0×');

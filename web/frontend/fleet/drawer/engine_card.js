@@ -1,4 +1,4 @@
-/* What the server knows of the engine in the drawer beside the live feed: last decisions, and what may be done. */
+/* Server data of the open engine that the live feed lacks: last decisions and allowed actions. */
 
 /**
  * One decision as a row of the drawer (web/live/engine_card.py).
@@ -19,7 +19,7 @@
  */
 
 /**
- * What is held of an engine.
+ * Health verdict of an engine.
  * @typedef {object} Health
  * @property {string} state
  * @property {string} word
@@ -40,8 +40,8 @@
  * @property {boolean} may_operate
  * @property {string} pool
  * @property {Health} health
- * @property {string} below lower tiers and what loading costs, as sentences; '' for none
- * @property {DecisionLine[] | null} decisions null where no gateway answers
+ * @property {string} below lower tiers and their load costs, as sentences; '' for none
+ * @property {DecisionLine[] | null} decisions null if no gateway is reachable
  */
 
 /**
@@ -106,7 +106,7 @@ export class EngineCardFeed {
   }
 
   /**
-   * Follow another engine; '' none.
+   * Follow another engine; '' for none.
    * @param {string} engineId
    */
   follow(engineId) {
@@ -116,7 +116,7 @@ export class EngineCardFeed {
     this.refresh();
   }
 
-  /** Ask now. */
+  /** Fetch the card now. */
   async refresh() {
     clearTimeout(this.timer);
     this.request?.abort();
@@ -129,13 +129,13 @@ export class EngineCardFeed {
         headers: { Accept: 'application/json' },
       });
       if (engineId !== this.engineId) return;
-      if (answer.status === 404) this.#tell(null, 'This engine is not registered here, or not in a pool you may see.');
+      if (answer.status === 404) this.#report(null, 'This engine does not exist, or you have no access to its pool.');
       else if (!answer.ok || answer.redirected)
-        this.#tell(null, `The server answered ${answer.redirected ? 'with its login page' : answer.status}.`);
-      else this.#tell(await answer.json(), '');
+        this.#report(null, `The server answered ${answer.redirected ? 'with its login page' : answer.status}.`);
+      else this.#report(await answer.json(), '');
     } catch {
       if (request.signal.aborted) return;
-      this.#tell(this.card, 'The server does not answer; showing the last known state.');
+      this.#report(this.card, 'The server does not answer; showing the last known state.');
     }
     if (engineId === this.engineId && !document.hidden) this.timer = setTimeout(() => this.refresh(), FOLLOW_MS);
   }
@@ -144,29 +144,28 @@ export class EngineCardFeed {
    * @param {EngineCard | null} card
    * @param {string} failure
    */
-  #tell(card, failure) {
+  #report(card, failure) {
     this.card = card;
     this.onCard(card, failure);
   }
 }
 
 /**
- * The whole story of one decision; rejects with words that say what happened.
+ * Fetch one decision in full; rejects with an error for the operator.
  * @param {string} decisionId
  */
 export async function fetchDecision(decisionId) {
   const answer = await fetch(`/fleet/decisions/${encodeURIComponent(decisionId)}`, {
     headers: { Accept: 'application/json' },
   });
-  if (answer.status === 404)
-    throw new Error('No gateway remembers this decision, and the request log does not have it.');
+  if (answer.status === 404) throw new Error('Neither the gateways nor the request log have this decision.');
   if (!answer.ok || answer.redirected)
     throw new Error(`The server answered ${answer.redirected ? 'with its login page' : answer.status}.`);
   return answer.json();
 }
 
 /**
- * Ask for another state of an engine; resolves to {message} or {error}.
+ * Request another state of an engine; resolves to {message} or {error}.
  * @param {string} engineId
  * @param {FormData} form
  */
@@ -180,8 +179,7 @@ export async function askState(engineId, form) {
     return await answer.json();
   } catch {
     return {
-      error:
-        answer.status === 403 ? 'The form has expired; load this page again.' : `The server answered ${answer.status}.`,
+      error: answer.status === 403 ? 'The form has expired. Reload the page.' : `The server answered ${answer.status}.`,
     };
   }
 }

@@ -1,4 +1,4 @@
-/* What engine health holds of the engine in the drawer: verdict, reason, evidence, and the verb that answers it. */
+/* Engine health in the drawer: verdict, reason, evidence, and the action for it. */
 
 import { NARROW } from '../../shell/format.js';
 import { byId, setText } from '../../shell/element.js';
@@ -9,7 +9,7 @@ import { byId, setText } from '../../shell/element.js';
 const VERDICTS = { probation: 'Returning', suspect: 'Suspect' };
 
 /**
- * The verdict that made a gateway call the engine degraded; '' for none.
+ * Return the verdict behind the degraded state; '' for none.
  * @param {EngineFacts} engine
  */
 export function healthWord(engine) {
@@ -18,7 +18,7 @@ export function healthWord(engine) {
 }
 
 /**
- * Word, end and share as one sentence.
+ * Return verdict, end, and share as one sentence.
  * @param {{ word: string, ends: string, share: string }} health
  */
 export function healthSentence({ word, ends, share }) {
@@ -26,7 +26,7 @@ export function healthSentence({ word, ends, share }) {
 }
 
 /**
- * Show the card's verdict; healthy engines show only the verb.
+ * Show the card's verdict; healthy engines show only the action.
  * @param {EngineCard | null} card
  */
 export function showHealth(card) {

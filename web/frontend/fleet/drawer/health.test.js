@@ -10,7 +10,7 @@ test('a verdict names a degraded engine, and no other state', () => {
   assert.equal(healthWord({ state: 'degraded', reason: undefined }), '');
 });
 
-test('the sentence leaves out what is not known', () => {
+test('the sentence omits unknown parts', () => {
   assert.equal(healthSentence({ word: 'Healthy', ends: '', share: '' }), 'Healthy.');
   assert.equal(
     healthSentence({ word: 'Returning', ends: 'all of its load in 12 s', share: '40 %' }),

@@ -1,4 +1,4 @@
-/* Drain, Maintenance, Return to service: each asks once, says what it does and how to take it back, and notes why. */
+/* Drain, Maintenance, Return to service: each confirms once with its effects, its undo, and a reason. */
 
 import { askState } from './engine_card.js';
 import { count } from '../../shell/format.js';
@@ -7,7 +7,7 @@ import { byId, make, required, setText } from '../../shell/element.js';
 /** @import { EngineCard } from './engine_card.js' */
 
 /**
- * The verbs that make sense in a wished-for state, in order: state asked for and its button.
+ * Return the actions for a desired state, in order: target state and button label.
  * @param {string} desired
  */
 export function verbsFor(desired) {
@@ -30,24 +30,23 @@ export function verbsFor(desired) {
 /** @typedef {{ running: number, bound: number }} Work requests on an engine; NaN where unknown */
 
 /** The work on an engine without a report. */
-export const UNHEARD = { running: NaN, bound: NaN };
+export const UNKNOWN_WORK = { running: NaN, bound: NaN };
 
 /**
- * What is on the engine, in the drawer's figures, and what a verb makes of it.
+ * Return the work on the engine and the effect of an action on it.
  * @param {Work} work
  * @param {(running: number) => string} goesOn
  * @param {(bound: number) => string} moves
  */
 function workWords({ running, bound }, goesOn, moves) {
-  if (Number.isNaN(running)) return 'In-flight requests are unknown: the gateway does not report it.';
-  const runs =
-    running > 0 ? `${count(running, 'request')} running there ${goesOn(running)}` : 'Nothing is running there';
-  const waits = bound > 0 ? `${count(bound, 'queued request')} ${moves(bound)}` : 'nothing is queued for it';
+  if (Number.isNaN(running)) return 'In-flight requests are unknown: the gateway has no report from this engine.';
+  const runs = running > 0 ? `${count(running, 'in-flight request')} ${goesOn(running)}` : 'No in-flight requests';
+  const waits = bound > 0 ? `${count(bound, 'queued request')} ${moves(bound)}` : 'no queued requests';
   return `${runs}; ${waits}.`;
 }
 
 /**
- * What the dialog says before a verb, of the work on the engine at this moment: {title, verb, effects}.
+ * Return the confirmation of an action with the current work: {title, verb, effects}.
  * @param {string} state
  * @param {string} name
  * @param {Work} work
@@ -61,9 +60,9 @@ export function question(state, name, work) {
         title: `Drain ${name}?`,
         verb: `Drain ${name}`,
         effects: [
-          'New requests go elsewhere within 2 s.',
+          'New requests go to other engines within 2 s.',
           workWords(work, (running) => (running === 1 ? 'finishes' : 'finish'), moves),
-          'Return to service takes it back at any time.',
+          'Undo at any time: Return to service.',
         ],
       };
     case 'maintenance':
@@ -71,13 +70,13 @@ export function question(state, name, work) {
         title: `Put ${name} into maintenance?`,
         verb: 'Start maintenance',
         effects: [
-          'It gets no work, probes or alerts.',
+          'The engine receives no requests or probes and raises no alerts.',
           workWords(
             work,
-            (running) => (running === 1 ? 'goes on as long as the engine lives' : 'go on as long as the engine lives'),
+            (running) => (running === 1 ? 'continues while the engine runs' : 'continue while the engine runs'),
             moves,
           ),
-          'Return to service takes it back at any time.',
+          'Undo at any time: Return to service.',
         ],
       };
     default:
@@ -85,8 +84,8 @@ export function question(state, name, work) {
         title: `Return ${name} to service?`,
         verb: `Return ${name}`,
         effects: [
-          'It is probed, and takes new work once it answers.',
-          'Its cache starts with what its events say it holds.',
+          'Headway probes the engine and routes requests to it after it answers.',
+          'Its cache index is rebuilt from its KV events.',
         ],
       };
   }
@@ -99,7 +98,7 @@ export class DrawerVerbs {
     this.root = byId('drawer-verbs');
     this.dialog = byId('verb-dialog', HTMLDialogElement);
     this.form = byId('verb-form', HTMLFormElement);
-    this.work = UNHEARD;
+    this.work = UNKNOWN_WORK;
     /** @type {EngineCard | null} */
     this.card = null;
     this.asked = '';
@@ -111,7 +110,7 @@ export class DrawerVerbs {
     });
   }
 
-  /** Nothing is known yet of the engine just opened. */
+  /** Reset for an engine just opened. */
   clear() {
     this.card = null;
     this.key = '';
@@ -119,7 +118,7 @@ export class DrawerVerbs {
   }
 
   /**
-   * Offer the allowed actions; viewers are offered none.
+   * Show the allowed actions; none for viewers.
    * @param {EngineCard | null} card
    * @param {string} failure
    */
@@ -140,14 +139,14 @@ export class DrawerVerbs {
   }
 
   /**
-   * Take the drawer's figures; an open question follows them.
+   * Take the drawer's figures and update an open confirmation.
    * @param {Work} work
    */
-  tell(work) {
+  update(work) {
     this.work = work;
     if (!this.dialog.open || this.card?.engine_id !== this.asked) return;
-    question(this.#field('state').value, this.card.name, work).effects.forEach((words, place) =>
-      setText(byId('verb-effects').children[place], words),
+    question(this.#field('state').value, this.card.name, work).effects.forEach((words, index) =>
+      setText(byId('verb-effects').children[index], words),
     );
   }
 

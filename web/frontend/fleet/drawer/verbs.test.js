@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { question, verbsFor } from './verbs.js';
 
-test('an engine that serves can be drained, one that does not can return', () => {
+test('a serving engine can be drained, a drained one can return', () => {
   assert.deepEqual(
     verbsFor('ready').map(([state]) => state),
     ['draining', 'maintenance'],
@@ -17,14 +17,14 @@ test('an engine that serves can be drained, one that does not can return', () =>
   );
 });
 
-test('the question says what happens to the work, and how to take it back', () => {
+test('the confirmation names the effects on the work, and the undo', () => {
   const drain = question('draining', 'e-08', { running: 19, bound: 4 });
   assert.equal(drain.title, 'Drain e-08?');
   assert.equal(drain.verb, 'Drain e-08');
-  assert.equal(drain.effects[1], '19 requests running there finish; 4 queued requests move to other engines.');
+  assert.equal(drain.effects[1], '19 in-flight requests finish; 4 queued requests move to other engines.');
   const effect = (running, bound) => question('draining', 'e-08', { running, bound }).effects[1];
-  assert.equal(effect(1, 1), '1 request running there finishes; 1 queued request moves to another engine.');
-  assert.equal(effect(0, 0), 'Nothing is running there; nothing is queued for it.');
+  assert.equal(effect(1, 1), '1 in-flight request finishes; 1 queued request moves to another engine.');
+  assert.equal(effect(0, 0), 'No in-flight requests; no queued requests.');
   assert.match(effect(NaN, NaN), /^In-flight requests are unknown/);
   for (const state of ['draining', 'maintenance'])
     assert.match(question(state, 'e-08', { running: 1, bound: 0 }).effects.at(-1), /Return to service/);

@@ -1,33 +1,33 @@
-/* Columns without any sample, between others: the program was down, or this view was lost. */
+/* Columns without a sample between sampled ones: Headway was down, or this view was disconnected. */
 
 /** @import { FleetState } from '../../live/fleet_state.js' */
 
 /**
- * Place of the oldest column in which any engine reported; the number of columns when there is none.
+ * Return the oldest column with a sample; the number of columns if there is none.
  * @param {FleetState} state
  */
-export function firstHeard(state) {
-  for (let place = 0; place < state.columns; place += 1) if (state.heardAt(state.first + place)) return place;
+export function firstSampled(state) {
+  for (let column = 0; column < state.columns; column += 1) if (state.hasSample(state.first + column)) return column;
   return state.columns;
 }
 
 /**
- * Gaps as [[from, to]], places of columns, `to` excluded; what lies before the first received column is no gap.
+ * Return gaps as [[from, to]] in columns, `to` excluded; columns before the first sample are no gap.
  * @param {FleetState} state
  */
 export function gapsOf(state) {
   /** @type {[from: number, to: number][]} */
   const gaps = [];
   let from = null;
-  for (let place = firstHeard(state); place < state.columns; place += 1) {
-    const heard = state.heardAt(state.first + place);
-    if (!heard && from === null) from = place;
-    if (heard && from !== null) {
-      gaps.push([from, place]);
+  for (let column = firstSampled(state); column < state.columns; column += 1) {
+    const sampled = state.hasSample(state.first + column);
+    if (!sampled && from === null) from = column;
+    if (sampled && from !== null) {
+      gaps.push([from, column]);
       from = null;
     }
   }
-  // The column that is still filling may be empty for a moment.
+  // The newest column may still be empty.
   if (from !== null && state.columns - from > 1) gaps.push([from, state.columns]);
   return gaps;
 }

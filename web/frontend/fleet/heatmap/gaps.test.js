@@ -1,24 +1,24 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { firstHeard, gapsOf } from './gaps.js';
+import { firstSampled, gapsOf } from './gaps.js';
 
-const heard = (columns) => ({ columns: columns.length, first: 10, heardAt: (index) => columns[index - 10] === 1 });
+const sampled = (columns) => ({ columns: columns.length, first: 10, hasSample: (index) => columns[index - 10] === 1 });
 
-test('the beginning of the record is the first column in which anyone was heard', () => {
-  assert.equal(firstHeard(heard([0, 0, 1, 1])), 2);
-  assert.equal(firstHeard(heard([1, 1])), 0);
-  assert.equal(firstHeard(heard([0, 0])), 2);
+test('the record begins at the first column with a sample', () => {
+  assert.equal(firstSampled(sampled([0, 0, 1, 1])), 2);
+  assert.equal(firstSampled(sampled([1, 1])), 0);
+  assert.equal(firstSampled(sampled([0, 0])), 2);
 });
 
-test('a gap lies between what was heard; before the first column there is none', () => {
-  assert.deepEqual(gapsOf(heard([0, 1, 0, 0, 1, 0, 1])), [
+test('a gap is between samples, not before the first one', () => {
+  assert.deepEqual(gapsOf(sampled([0, 1, 0, 0, 1, 0, 1])), [
     [2, 4],
     [5, 6],
   ]);
-  assert.deepEqual(gapsOf(heard([0, 0, 0])), []);
+  assert.deepEqual(gapsOf(sampled([0, 0, 0])), []);
 });
 
-test('a view that was lost has a gap at its right end, an unfinished column is none', () => {
-  assert.deepEqual(gapsOf(heard([1, 1, 0, 0, 0])), [[2, 5]]);
-  assert.deepEqual(gapsOf(heard([1, 1, 1, 0])), []);
+test('a disconnected view has a gap at its right end, an unfinished column is none', () => {
+  assert.deepEqual(gapsOf(sampled([1, 1, 0, 0, 0])), [[2, 5]]);
+  assert.deepEqual(gapsOf(sampled([1, 1, 1, 0])), []);
 });

@@ -1,4 +1,4 @@
-/* The scale of the heat pictures: 0, half a second, the SLO, the top. */
+/* The legend of the heatmap scale: 0, half a second, the SLO, the maximum. */
 
 import { KNEE_S, SLO_SPAN, heatPosition } from '../../charts/log_scale.js';
 import { byId, make } from '../../shell/element.js';

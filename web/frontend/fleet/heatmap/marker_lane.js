@@ -2,12 +2,12 @@
 
 import { ago, clock } from '../../shell/format.js';
 import { byId, findAll, icon, make } from '../../shell/element.js';
-import { CAPSULE, placeMarkers } from '../../charts/time_axis.js';
-import { firstHeard } from './gaps.js';
+import { CAPSULE, arrangeMarkers } from '../../charts/time_axis.js';
+import { firstSampled } from './gaps.js';
 /** @import { Capsule } from '../../charts/time_axis.js' */
 /** @import { FleetState } from '../../live/fleet_state.js' */
 /** @import { Annotation } from '../../live/frame_types.js' */
-/** @import { Told, View } from '../view.js' */
+/** @import { Readout, View } from '../view.js' */
 
 /** @type {Record<string, string>} */
 const ICONS = {
@@ -19,14 +19,14 @@ const ICONS = {
   left: 'i-left',
   events: 'i-events',
 };
-/** Width left of the first data below which there is nothing to explain, CSS pixels. */
+/** Minimum width left of the first data for a note, CSS pixels. */
 const NOTE_ROOM = 180;
 
-/** The kinds that give a stack their shape, worst first. */
+/** Kinds that determine the shape of a stack, worst first. */
 const WORST_FIRST = ['lost', 'quarantined', 'hot', 'degraded', 'policy', 'unknown'];
 
 /**
- * What a capsule shows for its markers: the one kind, the worst of several, or 'events'.
+ * Return the kind of a capsule: the one kind, the worst of several, or 'events'.
  * @param {Annotation[]} markers
  */
 export function capsuleKind(markers) {
@@ -35,7 +35,7 @@ export function capsuleKind(markers) {
 }
 
 /**
- * Parts of the readout about the markers of one capsule, the first being the moment.
+ * Return the readout of the markers of one capsule; the first part is the moment.
  * @param {FleetState} state
  * @param {Annotation[]} markers
  */
@@ -58,30 +58,30 @@ export class MarkerLane {
     /** @type {Map<string, HTMLElement>} */
     this.capsules = new Map();
     this.key = '';
-    /** @type {Told | null} */
-    this.told = null;
+    /** @type {Readout | null} */
+    this.readout = null;
     new ResizeObserver(([entry]) => {
       this.width = entry.contentRect.width;
       this.update();
     }).observe(this.root);
   }
 
-  /** Markers in scope with their column places. */
+  /** Markers in scope with their columns. */
   get markers() {
     const { state, pools } = this.view;
     if (!state || state.index === null) return [];
     const ids = pools.map((pool) => state.pools[pool].id);
     return state.markers
       .filter((marker) => ids.includes(marker.pool_id))
-      .map((marker) => ({ ...marker, place: Math.floor(marker.at / state.columnS) - state.first }))
-      .filter((marker) => marker.place >= 0 && marker.place < state.columns);
+      .map((marker) => ({ ...marker, column: Math.floor(marker.at / state.columnS) - state.first }))
+      .filter((marker) => marker.column >= 0 && marker.column < state.columns);
   }
 
   update() {
     const { state } = this.view;
     if (!state || state.index === null || !this.width) return;
-    const placed = placeMarkers(
-      this.markers.map((marker) => ({ ...marker, x: ((marker.place + 0.5) * this.width) / state.columns })),
+    const placed = arrangeMarkers(
+      this.markers.map((marker) => ({ ...marker, x: ((marker.column + 0.5) * this.width) / state.columns })),
     );
     const key = JSON.stringify([
       this.width,
@@ -90,7 +90,7 @@ export class MarkerLane {
     ]);
     if (key === this.key) return;
     this.key = key;
-    // A capsule that stays keeps its element: focus and pointer stay on it while it moves.
+    // Reuse the element of an unchanged capsule, so that focus and hover stay while it moves.
     const before = this.capsules;
     this.capsules = new Map();
     const shown = placed.map((item) => {
@@ -103,20 +103,21 @@ export class MarkerLane {
     const wanted = [...this.#beginning(), ...shown];
     for (const child of findAll(this.root, ':scope > *')) if (!wanted.includes(child)) child.remove();
     wanted.forEach(
-      (child, place) =>
-        this.root.children[place] !== child && this.root.insertBefore(child, this.root.children[place] ?? null),
+      (child, index) =>
+        this.root.children[index] !== child && this.root.insertBefore(child, this.root.children[index] ?? null),
     );
-    if (this.told && this.view.told === this.told && !this.root.querySelector(':hover, :focus')) this.view.told = null;
+    if (this.readout && this.view.readout === this.readout && !this.root.querySelector(':hover, :focus'))
+      this.view.readout = null;
   }
 
-  /** Say since when there is data while the window is not full: empty is not idle. */
+  /** Note the start of the record while the window is not full: empty is not idle. */
   #beginning() {
     const { state } = this.view;
-    const place = firstHeard(state);
-    const x = (place * this.width) / state.columns;
+    const column = firstSampled(state);
+    const x = (column * this.width) / state.columns;
     if (x < NOTE_ROOM) return [];
-    if (place === state.columns) return [];
-    const note = make('span', 'lane-note', `recorded since ${clock(state.timeOf(state.first + place))}`);
+    if (column === state.columns) return [];
+    const note = make('span', 'lane-note', `recorded since ${clock(state.timeOf(state.first + column))}`);
     note.style.right = `${Math.round(this.width - x + CAPSULE)}px`;
     return [note];
   }
@@ -135,26 +136,26 @@ export class MarkerLane {
     capsule.type = 'button';
     const words = markers.map((marker) => `${clock(marker.at)} ${marker.text}`).join('\n');
     capsule.setAttribute('aria-label', wordy ? `${label}: ${words}` : words);
-    this.#tell(capsule, markers);
+    this.#followPointer(capsule, markers);
     const about = markers.findLast((marker) => marker.engine_id);
     if (about) capsule.addEventListener('click', () => this.view.openEngine(about.engine_id));
     return capsule;
   }
 
   /**
-   * On hover and focus the fixed line above the picture says what happened: nothing floats over the data.
+   * Show the markers in the readout on hover and focus; nothing covers the data.
    * @param {HTMLElement} capsule
    * @param {Annotation[]} markers
    */
-  #tell(capsule, markers) {
-    /** @param {Told | null} told */
-    const tell = (told) => {
-      this.told = told;
-      this.view.told = told;
+  #followPointer(capsule, markers) {
+    /** @param {Readout | null} readout */
+    const show = (readout) => {
+      this.readout = readout;
+      this.view.readout = readout;
       this.view.changed('cursor');
     };
-    const told = () => markersParts(this.view.state, markers);
-    for (const kind of ['pointerenter', 'focus']) capsule.addEventListener(kind, () => tell(told));
-    for (const kind of ['pointerleave', 'blur']) capsule.addEventListener(kind, () => this.view.told && tell(null));
+    const readout = () => markersParts(this.view.state, markers);
+    for (const kind of ['pointerenter', 'focus']) capsule.addEventListener(kind, () => show(readout));
+    for (const kind of ['pointerleave', 'blur']) capsule.addEventListener(kind, () => this.view.readout && show(null));
   }
 }

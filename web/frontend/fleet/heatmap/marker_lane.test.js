@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { placeMarkers } from '../../charts/time_axis.js';
+import { arrangeMarkers } from '../../charts/time_axis.js';
 import { capsuleKind, markersParts } from './marker_lane.js';
 
-test('markers with room keep their words', () => {
-  const placed = placeMarkers([
+test('markers with enough room keep their labels', () => {
+  const placed = arrangeMarkers([
     { x: 100, label: 'e-17' },
     { x: 300, label: 'e-23' },
   ]);
@@ -17,8 +17,8 @@ test('markers with room keep their words', () => {
   );
 });
 
-test('crowding drops the words of the earlier marker', () => {
-  const placed = placeMarkers([
+test('crowding drops the label of the earlier marker', () => {
+  const placed = arrangeMarkers([
     { x: 100, label: 'v42 live' },
     { x: 130, label: 'e-23' },
   ]);
@@ -28,8 +28,8 @@ test('crowding drops the words of the earlier marker', () => {
   );
 });
 
-test('markers of one moment become a stack', () => {
-  const placed = placeMarkers([
+test('markers of one moment are stacked', () => {
+  const placed = arrangeMarkers([
     { x: 100, label: 'a' },
     { x: 105, label: 'b' },
     { x: 122, label: 'c' },
@@ -39,14 +39,14 @@ test('markers of one moment become a stack', () => {
   assert.equal(placed[0].markers.length, 3);
 });
 
-test('a stack carries the shape of its worst event', () => {
+test('a stack has the shape of its worst event', () => {
   assert.equal(capsuleKind([{ kind: 'back' }]), 'back');
   assert.equal(capsuleKind([{ kind: 'degraded' }, { kind: 'lost' }, { kind: 'back' }]), 'lost');
   assert.equal(capsuleKind([{ kind: 'back' }, { kind: 'policy' }]), 'policy');
   assert.equal(capsuleKind([{ kind: 'back' }, { kind: 'joined' }]), 'events');
 });
 
-test('the readout tells every marker of a stack, the first four in full', () => {
+test('the readout lists the markers of a stack, the first four in full', () => {
   const markers = [1, 2, 3, 4, 5, 6].map((at) => ({ at, text: `event ${at}` }));
   assert.deepEqual(markersParts({ atS: 61 }, markers.slice(0, 1)), [
     ['00:00:01', '60\u202fs ago'],

@@ -1,4 +1,4 @@
-/* How the height of the panel is shared out: rows first, then the lines, then the strips. CSS pixels. */
+/* Layout of the panel height: rows first, then lines, then strips. CSS pixels. */
 
 /** @import { RowGroup } from './row_plan.js' */
 
@@ -15,12 +15,12 @@ const MIN = { pitch: 11, strip: 12, gap: 4, line: 40, queue: 34, hour: 16 };
 const MAX = { strip: 24, gap: 8, line: 168, hour: 20 };
 
 /**
- * Rows grow to 18 px in a large fleet and further in a small one, where the height would else lie idle.
+ * Rows grow to 18 px in a large fleet, and further in a small one to use the height.
  * @param {number} rows
  */
 const maxPitch = (rows) => (rows > 24 ? 18 : rows > 12 ? 24 : 32);
 
-/** Rows of the list that the heat becomes on a narrow page. */
+/** Row height of the list on a narrow page. */
 const NARROW_PITCH = 36;
 
 /**
@@ -40,7 +40,7 @@ const NARROW_PITCH = 36;
 
 /**
  * Share `height` between `rows` rows in `pools` pools: {pitch, strip, gap, line, queue, hour, total, overlay, narrow};
- * on a narrow page rows have a fixed height and the page scrolls. Folded, the queue has its heading alone.
+ * on a narrow page rows have a fixed height and the page scrolls. A folded queue has only its heading.
  * @param {number} height
  * @param {number} rows
  * @param {number} pools
@@ -88,8 +88,8 @@ export function panelLayout(height, rows, pools, narrow = false, folded = false)
 }
 
 /**
- * The layout for a queue that somebody opened ('open') or folded away ('folded'), or that nobody touched (''): then it
- * is folded only where that makes the panel fit its height; a narrow page scrolls anyway.
+ * Return the layout for an opened ('open'), a folded ('folded'), or an untouched ('') queue. An untouched queue
+ * is folded only if the panel then fits its height; a narrow page scrolls anyway.
  * @param {number} height
  * @param {number} rows
  * @param {number} pools
@@ -106,7 +106,7 @@ export function fittingLayout(height, rows, pools, narrow, queue) {
 }
 
 /**
- * Width of the names' column for the longest names of engines and pools, CSS pixels; longer ones end in an ellipsis.
+ * Return the width of the name column for the longest names of engines and pools, CSS pixels; longer ones end in an ellipsis.
  * @param {string[]} engineNames
  * @param {string[]} poolNames
  */
@@ -119,17 +119,17 @@ export function labelWidth(engineNames, poolNames) {
 }
 
 /**
- * Top of a row below the lane: the pools before it, its own strip, the rows above it.
+ * Return the top of a row below the lane: the pools before it, its strip, the rows above it.
  * @param {Layout} layout
  * @param {RowGroup[]} plan
  * @param {number} pool
- * @param {number} place
+ * @param {number} index
  */
-export function rowTop(layout, plan, pool, place) {
+export function rowTop(layout, plan, pool, index) {
   let top = 0;
   for (const group of plan) {
     top += layout.strip + 2 * layout.gap;
-    if (group.pool === pool) return top + place * layout.pitch;
+    if (group.pool === pool) return top + index * layout.pitch;
     top += group.rows.length * layout.pitch;
   }
   return top;

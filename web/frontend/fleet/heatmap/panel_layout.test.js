@@ -8,7 +8,7 @@ test('thirty-two engines in two pools keep rows of at least 11 px and fill the h
   assert.ok(layout.total <= 690 && layout.total >= 686);
 });
 
-test('a small fleet has roomy rows and tall lines, and leaves no void', () => {
+test('a small fleet has tall rows and lines that fill the height', () => {
   const layout = panelLayout(690, 8, 2);
   assert.ok(layout.pitch >= 18);
   assert.ok(layout.line > 60);
@@ -22,7 +22,7 @@ test('a folded queue gives its height to the others', () => {
   assert.ok(folded.total <= 690 && folded.total >= 686);
 });
 
-test('a queue that nobody touched is folded only where the panel fits then', () => {
+test('an untouched queue is folded only if the panel then fits', () => {
   assert.equal(fittingLayout(690, 12, 2, false, '').folded, false);
   assert.equal(fittingLayout(690, 32, 2, false, '').folded, true);
   assert.equal(fittingLayout(690, 32, 2, false, 'open').folded, false);
@@ -43,7 +43,7 @@ test('the column of names follows the longest name within limits', () => {
   assert.equal(labelWidth(['x'.repeat(200)], ['chat']), 152);
 });
 
-test('the first row of the second pool lies below the first pool and its own strip', () => {
+test('the first row of the second pool is below the first pool and its own strip', () => {
   const layout = panelLayout(690, 3, 2);
   const plan = [
     { pool: 0, rows: [0, 1] },

@@ -6,7 +6,7 @@ import { byId, make } from '../../shell/element.js';
 /** @import { View } from '../view.js' */
 
 /**
- * Median of the known values, NaN without any.
+ * Return the median of the known values, NaN without any.
  * @param {number[]} values
  */
 export function median(values) {
@@ -17,7 +17,7 @@ export function median(values) {
 }
 
 /**
- * Parts of the line about one cell of a band: its values, and how many engines they are of.
+ * Return the line of a band cell: its values, and its number of engines.
  * @param {FleetState} state
  * @param {{ row: number, index: number }} cell
  */
@@ -39,14 +39,14 @@ function bandParts(state, { row, index }) {
 }
 
 /**
- * Parts of the line about one cell: [label, value] pairs, the first being name and moment.
+ * Return the line of one cell as [label, value] pairs; the first has name and moment.
  * @param {FleetState} state
  * @param {{ row: number, index: number }} cell
  */
 export function cellParts(state, { row, index }) {
   const engine = state.engines[row];
   if (!engine) return bandParts(state, { row, index });
-  const peers = state.engines.flatMap((peer, place) => (peer.pool === engine.pool ? [place] : []));
+  const peers = state.engines.flatMap((peer, peerRow) => (peer.pool === engine.pool ? [peerRow] : []));
   const tokens = state.engineAt('tokens', row, index);
   const middle = median(peers.map((peer) => state.engineAt('tokens', peer, index)));
   const compared = middle > 0 && !Number.isNaN(tokens) ? `, ${times(tokens / middle)}` : '';
@@ -68,11 +68,11 @@ export function cellParts(state, { row, index }) {
   ];
 }
 
-/** The server judges engines by their mean work over so long, too (web/live/recent_state.py). */
+/** The server rates engines by their mean work over the same time (web/live/recent_state.py). */
 export const MEAN_S = 15;
 
 /**
- * Mean in-flight seconds of an engine over the last MEAN_S, NaN when nothing is known.
+ * Return the mean in-flight seconds of an engine over the last MEAN_S, NaN if unknown.
  * @param {FleetState} state
  * @param {number} row
  */
@@ -85,14 +85,14 @@ export function meanSeconds(state, row) {
 }
 
 /**
- * Parts of the line when no cell is chosen: the fleet now, or at the end of the past shown.
+ * Return the line without a selected cell: the fleet now, or at the end of the past shown.
  * @param {FleetState} state
  * @param {number[]} rows
  */
 export function fleetParts(state, rows, past = false) {
   const tokens = rows.map((row) => state.nowOf('tokens', row));
   const means = rows.map((row) => meanSeconds(state, row));
-  const busiest = rows.reduce((best, row, place) => (means[place] > best.mean ? { row, mean: means[place] } : best), {
+  const busiest = rows.reduce((best, row, index) => (means[index] > best.mean ? { row, mean: means[index] } : best), {
     row: rows[0],
     mean: 0,
   });
@@ -118,13 +118,13 @@ export function updateReadout(view) {
   const rows = view.scopeRows.filter((row) => state.engines[row].state !== 'removed');
   const line = byId('readout');
   if (state.index === null || !rows.length) return;
-  const told = view.told?.();
-  const parts = told ?? (cell ? cellParts(state, cell) : fleetParts(state, rows, view.stands));
+  const pointed = view.readout?.();
+  const parts = pointed ?? (cell ? cellParts(state, cell) : fleetParts(state, rows, view.fixed));
   const text = JSON.stringify(parts);
   if (line.dataset.text === text) return;
   line.dataset.text = text;
   // A screen reader reads the cursor, not the fleet twice a second.
-  const byKeyboard = told ? view.told?.live : cell && !view.hover;
+  const byKeyboard = pointed ? view.readout?.live : cell && !view.hover;
   line.setAttribute('aria-live', byKeyboard ? 'polite' : 'off');
   const [[name, moment], ...rest] = parts;
   line.replaceChildren(

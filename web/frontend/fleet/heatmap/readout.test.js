@@ -2,14 +2,14 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { cellParts, fleetParts, meanSeconds, median } from './readout.js';
 
-test('the median leaves the unknown out', () => {
+test('the median omits unknown values', () => {
   assert.equal(median([3, NaN, 1, 2]), 2);
   assert.equal(median([4, 1]), 2.5);
   assert.ok(Number.isNaN(median([NaN])));
 });
 
 const tokens = [128000, 5000, 5200];
-/** Before the last fifteen seconds and within them. */
+/** Before and within the last fifteen seconds. */
 const means = [
   [0.9, 0.5],
   [0.1, 3.2],
@@ -34,22 +34,23 @@ const state = {
   nowOf: (name, row) => (name === 'tokens' ? tokens[row] : 0.4),
 };
 
-test('a cell is described with its pool beside it', () => {
+test('a cell is compared with its pool', () => {
   const parts = cellParts(state, { row: 0, index: 40 });
   assert.equal(parts[0][0], 'e-1, hot');
   assert.match(parts[3][1], /^5.2k tok, 25×$/);
   assert.deepEqual(parts[4], ['Hit', '—']);
 });
 
-test('a column nobody heard of says so', () => assert.match(cellParts(state, { row: 0, index: 3 })[0][1], /no data/));
+test('a column without a sample has no data', () =>
+  assert.match(cellParts(state, { row: 0, index: 3 })[0][1], /no data/));
 
-test('a column after an engine was removed says that', () => {
+test('a column after the removal of an engine names the removal', () => {
   const gone = { ...state, engines: [{ name: 'e-1', pool: 'a', state: 'removed', since: 80 }], stateAt: () => '' };
   assert.match(cellParts(gone, { row: 0, index: 40 })[0][1], /removed from the fleet$/);
   assert.match(cellParts(gone, { row: 0, index: 39 })[0][1], /no data$/);
 });
 
-test('without a cursor the engine with the most work over the last fifteen seconds is named, as in the verdict', () => {
+test('without a cursor the readout names the busiest engine of the last 15 s, as the verdict does', () => {
   const parts = fleetParts(state, [0, 1, 2]);
   assert.ok(Math.abs(meanSeconds(state, 1) - (6 * 3.2 + 2 * 0.1) / 8) < 1e-9);
   assert.match(parts[1][1], /^e-2, 2\.4\d/);

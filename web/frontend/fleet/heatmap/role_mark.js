@@ -1,4 +1,4 @@
-/* What of prefill and decode an engine does, where it does not do both. */
+/* The role of an engine that only prefills or only decodes. */
 
 /** @import { EngineFacts } from '../../live/frame_types.js' */
 
@@ -6,13 +6,13 @@
 const MARKS = { prefill: 'P', decode: 'D' };
 
 /**
- * A letter for an engine that only prefills or only decodes; empty for all others.
+ * Return a letter for an engine that only prefills or only decodes; empty for others.
  * @param {EngineFacts | undefined} engine
  */
 export const roleMark = (engine) => MARKS[engine?.role ?? ''] ?? '';
 
 /**
- * The engine's name as wide as it is shown; undefined without an engine.
+ * Return the engine's name padded for its mark; undefined without an engine.
  * @param {EngineFacts | undefined} engine
  */
 export const labelled = (engine) => (engine && roleMark(engine) ? `${engine.name} ${roleMark(engine)}` : engine?.name);

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { labelled, roleMark } from './role_mark.js';
 
-test('only engines of one role carry a mark', () => {
+test('only engines of one role have a mark', () => {
   assert.deepEqual(
     ['prefill', 'decode', 'mixed', '', undefined].map((role) => roleMark({ role })),
     ['P', 'D', '', '', ''],

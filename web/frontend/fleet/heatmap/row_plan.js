@@ -1,22 +1,22 @@
-/* Which rows are shown, in which order: engines; in a large fleet bands of a pool, which open. */
+/* Rows and their order: engines, or bands of a pool in a large fleet. */
 
 import { BANDS } from '../../live/band_series.js';
 /** @import { FleetState } from '../../live/fleet_state.js' */
 
 export const SORTS = ['name', 'load'];
-/** Above so many engines pools may be folded into bands. */
+/** Above this number of engines, pools can be folded into bands. */
 export const FOLD_ABOVE = 64;
-/** Above so many engines pools are folded unless a person opens them. */
+/** Above this number of engines, pools are folded until opened. */
 export const BANDS_ABOVE = 256;
-/** Engines shown of an opened band, those nearest to it. */
+/** Engines shown for an open band: the nearest ones. */
 export const BAND_ENGINES = 24;
-/** Engines shown of a whole pool at most; search finds the others. */
+/** Maximum engines shown for a whole pool; search lists the others. */
 export const POOL_ENGINES = 512;
-/** Engines that do not serve are listed above the bands, at most this many. */
+/** Maximum engines not serving that are listed above the bands. */
 const ODD_ENGINES = 12;
 
 /**
- * Peak in-flight seconds of an engine over the columns kept; −1 when nothing is known.
+ * Return the peak in-flight seconds of an engine; −1 if unknown.
  * @param {FleetState} state
  * @param {number} row
  */
@@ -30,7 +30,7 @@ export function peakSeconds(state, row) {
 }
 
 /**
- * Whether a pool shows bands: `folds` holds the pools (and bands) for which a person chose the other way.
+ * Return whether a pool shows bands; `folds` has the pools (and bands) that a person toggled.
  * @param {string} poolId
  * @param {number} total
  * @param {Set<string>} folds
@@ -42,16 +42,16 @@ export function isFolded(poolId, total, folds) {
 /**
  * The rows of one pool.
  * @typedef {object} RowGroup
- * @property {number} pool place in state.pools
+ * @property {number} pool row in state.pools
  * @property {number[]} rows rows of the state: engines and bands
- * @property {number} total engines there are
+ * @property {number} total number of engines
  * @property {boolean} folded
  * @property {boolean} foldable
  */
 
 /**
- * Groups of rows: [{pool, rows, total, folded, foldable}], `pool` and `rows` being places in state.pools and rows of
- * the state. `poolId` '' shows all pools; `sort` is one of SORTS, load meaning the highest peak first; the engine
+ * Return groups of rows: [{pool, rows, total, folded, foldable}]; `pool` and `rows` are rows of state.pools and
+ * of the state. `poolId` '' shows all pools; `sort` is one of SORTS, load meaning the highest peak first; the engine
  * `engineId` always has a row.
  * @param {FleetState} state
  * @param {{ poolId?: string, sort?: string, folds?: Set<string>, engineId?: string }} choice
@@ -60,17 +60,17 @@ export function isFolded(poolId, total, folds) {
 export function rowPlan(state, { poolId = '', sort = SORTS[0], folds = new Set(), engineId = '' }) {
   /** @param {{ id: string }} pool */
   const members = (pool) => state.engines.flatMap((engine, row) => (engine.pool === pool.id ? [row] : []));
-  const shown = state.pools.map((pool, place) => ({ pool, place })).filter(({ pool }) => !poolId || pool.id === poolId);
+  const shown = state.pools.map((pool, row) => ({ pool, row })).filter(({ pool }) => !poolId || pool.id === poolId);
   /** @param {number} row */
   const there = (row) => state.engines[row].state !== 'removed';
   const total = shown.reduce((sum, { pool }) => sum + members(pool).filter(there).length, 0);
-  return shown.map(({ pool, place }) => {
+  return shown.map(({ pool, row }) => {
     const engines = members(pool);
     const folded = isFolded(pool.id, total, folds);
     const rows = folded
-      ? foldedRows(state, place, engines, folds, engineId)
+      ? foldedRows(state, row, engines, folds, engineId)
       : sorted(state, engines, sort).slice(0, POOL_ENGINES);
-    return { pool: place, rows, total: engines.filter(there).length, folded, foldable: total > FOLD_ABOVE };
+    return { pool: row, rows, total: engines.filter(there).length, folded, foldable: total > FOLD_ABOVE };
   });
 }
 
@@ -106,7 +106,7 @@ function foldedRows(state, pool, engines, folds, engineId) {
 }
 
 /**
- * The engines about share `share` of `ranked`, which runs from the highest peak to the lowest.
+ * Return the engines around share `share` of `ranked`, sorted from the highest peak to the lowest.
  * @param {number[]} ranked
  * @param {number} share
  */

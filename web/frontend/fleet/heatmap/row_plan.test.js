@@ -19,14 +19,14 @@ const state = {
 };
 const rows = (plan) => plan.map(({ pool, rows: shown }) => ({ pool, rows: shown }));
 
-test('engines stand under their pool in the order of the topology', () => {
+test('engines are below their pool in topology order', () => {
   assert.deepEqual(rows(rowPlan(state, {})), [
     { pool: 0, rows: [0, 1, 3] },
     { pool: 1, rows: [2] },
   ]);
 });
 
-test('by load the highest peak of the stretch shown stands first', () => {
+test('sorted by load, the highest peak is first', () => {
   assert.deepEqual(rowPlan(state, { sort: 'load' })[0].rows, [1, 0, 3]);
 });
 
@@ -58,7 +58,7 @@ const many = {
   bands: { rowOf: (pool, band) => 300 + band },
 };
 
-test('a large pool is its bands, below what is odd and what is open', () => {
+test('a large pool shows its bands below odd and open engines', () => {
   const bands = BANDS.map((_, band) => 300 + band);
   const [group] = rowPlan(many, {});
   assert.deepEqual(group.rows, [7, ...bands]);
@@ -74,8 +74,8 @@ test('an opened band lists the engines nearest to it', () => {
   assert.equal(unfolded.rows.length, 300);
 });
 
-test('the engines about a share are found also at the ends', () => {
-  const ranked = Array.from({ length: 100 }, (_, place) => place);
+test('engines around a share exist at both ends', () => {
+  const ranked = Array.from({ length: 100 }, (_, index) => index);
   assert.deepEqual(nearest(ranked, 1, 3), [0, 1, 2]);
   assert.deepEqual(nearest(ranked, 0, 3), [97, 98, 99]);
   assert.deepEqual(nearest(ranked, 0.5, 2), [49, 50]);

@@ -13,7 +13,7 @@ import { spanWords } from '../../shell/span_words.js';
 /** @import { RowGroup } from './row_plan.js' */
 
 /**
- * Words in place of figures for an engine that takes no work, '' otherwise.
+ * Return the label of an engine that takes no work, '' otherwise.
  * @param {string} state
  * @param {number} tokens
  * @param {number} requests
@@ -27,7 +27,7 @@ export function rowWords(state, tokens, requests) {
 }
 
 /**
- * The right end of a row: words, or the figures of the newest cell beside it, which holds the peak of its
+ * Return the right end of a row: a label, or the figures of the newest cell, which holds the peak of its
  * interval.
  * @param {FleetState} state
  * @param {number} row
@@ -66,7 +66,7 @@ export class Rows {
     this.key = '';
   }
 
-  /** Build the rows of the view's plan; the same rows as before keep their elements. */
+  /** Build the rows of the view's plan; unchanged rows keep their elements. */
   build() {
     const { view } = this;
     const { state } = view;
@@ -92,7 +92,7 @@ export class Rows {
         unbound,
         state.pools[pool].observes ? 'observe-only' : `${Number.isNaN(waiting) ? '—' : whole(waiting)} unbound`,
       );
-      rows.forEach((row, place) => this.#row(row, names[place], values[place]));
+      rows.forEach((row, index) => this.#row(row, names[index], values[index]));
       const summary = this.#summary(pool, rows);
       if (heat.getAttribute('aria-label') !== summary) heat.setAttribute('aria-label', summary);
     });
@@ -205,14 +205,14 @@ export class Rows {
     const key = `${state.pools[pool].id}.${band}`;
     const root = make('button', 'row-name row-band', icon('i-caret', 'small'), make('span', '', name));
     root.type = 'button';
-    root.title = `${name} of the engines of ${state.pools[pool].name}; opens the engines nearest to it`;
+    root.title = `${name} of the engines of ${state.pools[pool].name}; open to list the nearest engines`;
     root.setAttribute('aria-expanded', String(folds.has(key)));
     root.addEventListener('click', () => this.view.toggleFold(key));
     return { root };
   }
 
   /**
-   * Let the pointer choose cells.
+   * Select cells with the pointer.
    * @param {Heat} heat
    * @param {number[]} rows
    */
@@ -220,7 +220,7 @@ export class Rows {
     const { view } = this;
     /** @param {PointerEvent | MouseEvent} event */
     const cellAt = (event) => {
-      const place = Math.min(
+      const index = Math.min(
         rows.length - 1,
         Math.max(0, Math.floor((event.offsetY / heat.clientHeight) * rows.length)),
       );
@@ -228,7 +228,7 @@ export class Rows {
         view.state.columns - 1,
         Math.max(0, Math.floor((event.offsetX / heat.clientWidth) * view.state.columns)),
       );
-      return view.cellOf(rows[place], view.state.first + column);
+      return view.cellOf(rows[index], view.state.first + column);
     };
     heat.addEventListener('pointermove', (event) => view.state.index !== null && view.setHover(cellAt(event)));
     heat.addEventListener('pointerleave', () => view.setHover(null));

@@ -8,14 +8,14 @@ test('an engine is idle only without any request', () => {
   assert.equal(rowWords('serving', 500, 1), '');
 });
 
-test('an engine that takes no work is described in a word', () => {
+test('an engine that takes no work has a label', () => {
   assert.equal(rowWords('lost', 500, 3), 'lost');
   assert.equal(rowWords('draining', 0, 2), 'draining');
   assert.equal(rowWords('draining', 0, 0), 'drained');
   assert.equal(rowWords('maintenance', 0, 0), 'maintenance');
 });
 
-/** What the newest cell has as its peak, and what there is at this instant. */
+/** The peak of the newest cell, and the current value. */
 const fleet = (peak, now, state = 'serving') => ({
   index: 9,
   engines: [{ state }],
@@ -28,10 +28,10 @@ test('the figures of a row are the peak of its newest cell, not those of the ins
   assert.deepEqual(rowFigures(state, 0), { words: '', tokens: '20k', seconds: '1.9\u202fs' });
 });
 
-test('a row without work is a word and no figure', () =>
+test('a row without work has a label and no figure', () =>
   assert.deepEqual(rowFigures(fleet({ tokens: 0, seconds: 0 }, {}), 0), { words: 'idle', tokens: '', seconds: '' }));
 
-test('a band of many engines has figures and no word', () => {
+test('a band has figures and no label', () => {
   const state = { ...fleet({ tokens: 0, seconds: 0 }, {}), engines: [] };
   assert.deepEqual(rowFigures(state, 0), { words: '', tokens: '0', seconds: '0.0\u202fs' });
 });

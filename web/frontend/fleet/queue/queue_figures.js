@@ -1,9 +1,9 @@
-/* What the queue of some pools together does: queued requests, dispatches, migrations, rejections; its wording. */
+/* Queue figures summed over pools: queued requests, dispatches, migrations, rejections; and their labels. */
 
 import { NARROW, duration, rate, whole } from '../../shell/format.js';
 /** @import { FleetState } from '../../live/fleet_state.js' */
 
-/** Why a request got no engine, by the code the gateway counts it under; an unknown code says itself. */
+/** Rejection reasons by code; an unknown code is shown as it is. */
 export const REJECTIONS = {
   no_engine: 'no engine available',
   queue_full: 'queue full',
@@ -16,14 +16,14 @@ export const REJECTIONS = {
 };
 
 /**
- * A code in words.
+ * Return the label of a code.
  * @param {string} code
  */
 export const rejectionWord = (code) =>
   (Object.hasOwn(REJECTIONS, code) && REJECTIONS[/** @type {keyof typeof REJECTIONS} */ (code)]) ||
   code.replaceAll('_', ' ');
 
-/** Series of a pool that are added up over pools, by their names here. */
+/** Series that are summed over pools, by their names here. */
 const SUMS = {
   bound: 'bound',
   unbound: 'unbound',
@@ -39,7 +39,7 @@ const SUMS = {
 export const QUEUE_SERIES = /** @type {QueueSeries[]} */ (Object.keys(SUMS));
 
 /**
- * Sum of what is known, NaN where nothing is.
+ * Return the sum of the known values, NaN without any.
  * @param {number[]} pools
  * @param {(pool: number) => number} read
  */
@@ -65,7 +65,7 @@ function byName(read) {
 /** @typedef {Record<QueueSeries, number> & { codes: [code: string, perS: number][] }} QueueFigures */
 
 /**
- * The series of QUEUE_SERIES over the pools, oldest first, as typed arrays.
+ * Return the series of QUEUE_SERIES over the pools, oldest first, as typed arrays.
  * @param {FleetState} state
  * @param {number[]} pools
  * @returns {Record<QueueSeries, Float32Array>}
@@ -73,15 +73,15 @@ function byName(read) {
 export function queueSeries(state, pools) {
   return byName((name) => {
     const series = new Float32Array(state.columns);
-    for (let place = 0; place < state.columns; place += 1) {
-      series[place] = sum(pools, (pool) => state.poolAt(SUMS[name], pool, state.first + place));
+    for (let column = 0; column < state.columns; column += 1) {
+      series[column] = sum(pools, (pool) => state.poolAt(SUMS[name], pool, state.first + column));
     }
     return series;
   });
 }
 
 /**
- * The same figures at one moment: `index` of a column, null for now; `codes` are [code, per second], most first.
+ * Return the same figures at one moment: `index` of a column, null for now; `codes` are [code, per second], most first.
  * @param {FleetState} state
  * @param {number[]} pools
  * @param {number | null} index
@@ -105,13 +105,13 @@ export function queueFigures(state, pools, index = null) {
 }
 
 /**
- * Requests per second as the queue writes them: none is 0, not 0.0.
+ * Format requests per second: none is 0, not 0.0.
  * @param {number} value
  */
 export const perSecond = (value) => (value === 0 ? '0' : rate(value));
 
 /**
- * Why requests are rejected, the most frequent reason first: "queue full 0.3 /s, waited too long 0.1 /s"; '' for none.
+ * Return rejection reasons, the most frequent first: "queue full 0.3 /s, waited too long 0.1 /s"; '' for none.
  * @param {[code: string, perS: number][]} codes
  */
 export function rejectionText(codes, most = 3) {
@@ -120,7 +120,7 @@ export function rejectionText(codes, most = 3) {
 }
 
 /**
- * Parts of the readout about the queue at a moment: [label, value] pairs without the first one.
+ * Return the readout of the queue at a moment: [label, value] pairs after the first.
  * @param {FleetState} state
  * @param {number[]} pools
  * @param {number} focus
@@ -148,7 +148,7 @@ export function queueParts(state, pools, focus, index) {
 }
 
 /**
- * The smallest of 1, 2 and 5 times a power of ten that holds the values, at least `least`.
+ * Return the smallest of 1, 2, 5 × 10ⁿ that is at least every value and `least`.
  * @param {number} least
  * @param {Float32Array[]} series
  */
@@ -160,10 +160,10 @@ export function scaleTop(least, ...series) {
 }
 
 /**
- * Two series one on the other; unknown only where both are.
+ * Stack two series; unknown only where both are.
  * @param {Float32Array} lower
  * @param {Float32Array} upper
  */
 export function stacked(lower, upper) {
-  return lower.map((value, place) => (Number.isNaN(value) ? upper[place] : value + (upper[place] || 0)));
+  return lower.map((value, column) => (Number.isNaN(value) ? upper[column] : value + (upper[column] || 0)));
 }

@@ -32,7 +32,7 @@ const state = {
   rejectionsNow: (pool) => rejections[pool],
 };
 
-test('pools add up, and what one of them does not know is left out', () => {
+test('pools are summed without unknown values', () => {
   const figures = queueFigures(state, [0, 1]);
   assert.equal(figures.bound, 3);
   assert.equal(figures.unbound, 3);
@@ -44,14 +44,14 @@ test('pools add up, and what one of them does not know is left out', () => {
   );
 });
 
-test('a series is unknown where no pool knows it, and zero stays zero', () => {
+test('a series is unknown where all pools are, and zero stays zero', () => {
   const series = queueSeries(state, [0]);
   assert.ok(Number.isNaN(series.bound[0]));
   assert.equal(series.bound[1], 3);
   assert.equal(series.migrated[1], 0);
 });
 
-test('rejections say why, the most frequent first, and an unknown code says itself', () => {
+test('rejection reasons are sorted by frequency, and an unknown code is shown as it is', () => {
   assert.equal(
     rejectionText([
       ['infeasible', 0.3],
@@ -72,7 +72,7 @@ test('rejections say why, the most frequent first, and an unknown code says itse
   assert.equal(rejectionText([]), '');
 });
 
-test('the readout tells the queue of a moment, and what is unknown is no zero', () => {
+test('the readout shows the queue of a moment, and unknown is no zero', () => {
   const parts = new Map(queueParts(state, [0, 1], 0, 1));
   assert.equal(parts.get('Wait p90, chat'), '1.50\u202fs');
   assert.match(parts.get('Rejected'), /^0\.5\u202f\/s: SLO-infeasible 0\.3/);
@@ -87,6 +87,6 @@ test('a scale ends at 1, 2 or 5 times a power of ten and does not shrink below i
   assert.equal(scaleTop(1, [5001]), 10000);
 });
 
-test('one series stands on the other', () => {
+test('two series are stacked', () => {
   assert.deepEqual([...stacked(new Float32Array([1, NaN, 2]), new Float32Array([2, 3, NaN]))], [3, 3, 2]);
 });

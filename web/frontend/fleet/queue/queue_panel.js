@@ -5,7 +5,7 @@ import { perSecond, queueFigures, queueParts, queueSeries, rejectionText, scaleT
 import { palette } from '../../charts/palette.js';
 import { byId, make, required, setText } from '../../shell/element.js';
 /** @import { Rates } from '../../charts/rates.js' */
-/** @import { Told, View } from '../view.js' */
+/** @import { Readout, View } from '../view.js' */
 /** @import { QueueFigures, QueueSeries } from './queue_figures.js' */
 
 const QUEUE = '--term-queue';
@@ -31,13 +31,13 @@ const QUEUE = '--term-queue';
  * @typedef {object} QueueRow
  * @property {BarPlan[]} bars
  * @property {LinePlan[]} lines
- * @property {number} least the axis ends there or above
+ * @property {number} least minimum upper end of the axis
  * @property {string} unit
  * @property {(value: number) => string} figure
  */
 
 /**
- * Rows: what each series is called, how it is drawn, and how its newest value reads; bars from the bottom up.
+ * Rows: label, style, and number format of each series; bars from the bottom up.
  * @type {Record<string, QueueRow>}
  */
 const ROWS = {
@@ -71,18 +71,18 @@ const ROWS = {
 };
 
 /**
- * Where the axis ends, so that all series of a row fit.
+ * Return the upper end of the axis that fits all series of a row.
  * @param {Pick<QueueRow, 'bars' | 'lines' | 'least'>} row
  * @param {Record<QueueSeries, Float32Array>} series
  */
 export function rowTop({ bars, lines, least }, series) {
-  const standing = bars.map(({ name }) => series[name]);
-  const together = standing.length ? [standing.reduce(stacked)] : [];
+  const stacks = bars.map(({ name }) => series[name]);
+  const together = stacks.length ? [stacks.reduce(stacked)] : [];
   return scaleTop(least, ...together, ...lines.map(({ name }) => series[name]));
 }
 
 /**
- * One sentence about a row: what it shows now, and the highest it was.
+ * Return one sentence about a row: current and highest values.
  * @param {QueueRow} row
  * @param {QueueFigures} now
  * @param {Record<QueueSeries, Float32Array>} series
@@ -101,19 +101,19 @@ export class QueuePanel {
     this.view = view;
     this.folded = false;
     this.key = '';
-    /** @type {Told | null} What this panel shows in the readout. */
-    this.told = null;
+    /** @type {Readout | null} What this panel shows in the readout. */
+    this.readout = null;
     this.rows = Object.entries(ROWS).map(([name, plan]) => this.#row(name, plan));
     byId('queue-legend').replaceChildren(
       ...Object.values(ROWS).flatMap(({ bars, lines }) =>
-        [...bars, ...lines].map((each) => make('span', '', key(each), each.words)),
+        [...bars, ...lines].map((series) => make('span', '', key(series), series.words)),
       ),
     );
     byId('queue-fold').addEventListener('click', () => view.setQueue(this.folded ? 'open' : 'folded'));
   }
 
   /**
-   * Fold the rows away, or show them.
+   * Fold or show the rows.
    * @param {boolean} folded
    */
   fold(folded) {
@@ -133,11 +133,11 @@ export class QueuePanel {
       return;
     }
     for (const { plan, values } of this.rows) {
-      for (const { name, cell } of values) setText(cell, plan.figure(now[name]));
+      for (const { series, cell } of values) setText(cell, plan.figure(now[series.name]));
     }
     const why = rejectionText(now.codes);
     byId('queue-rejected').title = why ? `Rejected: ${why}` : '';
-    // A stretch of the past gets new words twice a second, and new columns seldom.
+    // A past range has new texts twice a second, and new columns rarely.
     const key = [state.generation, state.seq, state.index, pools.join(), palette().colour('--bg')].join('|');
     if (key === this.key) return;
     this.key = key;
@@ -171,11 +171,11 @@ export class QueuePanel {
   #row(name, plan) {
     const root = byId(`queue-${name}`);
     const picture = /** @type {Rates} */ (required(root, 'hw-rates'));
-    const values = [...plan.bars, ...plan.lines].map((each) => ({ name: each.name, cell: make('b'), each }));
+    const values = [...plan.bars, ...plan.lines].map((series) => ({ series, cell: make('b') }));
     required(root, '.line-values').replaceChildren(
-      ...values.map(({ cell, each }) => {
-        const line = make('span', 'line-value', key(each), make('span', 'hidden', each.words), cell);
-        line.title = each.words;
+      ...values.map(({ cell, series }) => {
+        const line = make('span', 'line-value', key(series), make('span', 'hidden', series.words), cell);
+        line.title = series.words;
         return line;
       }),
     );
@@ -184,7 +184,7 @@ export class QueuePanel {
   }
 
   /**
-   * Under the pointer, or with the keyboard's focus, the line above the picture shows the queue of that moment.
+   * Show the queue at the pointer, or on keyboard focus, in the readout.
    * @param {Rates} picture
    */
   #follow(picture) {
@@ -193,29 +193,29 @@ export class QueuePanel {
      * @param {number | null} moment
      * @param {boolean} live
      */
-    const tell = (moment, live) => {
-      const told = Object.assign(() => this.#told(), { live });
+    const show = (moment, live) => {
+      const readout = Object.assign(() => this.#momentParts(), { live });
       view.moment = moment;
-      view.told = told;
-      this.told = told;
+      view.readout = readout;
+      this.readout = readout;
       view.changed('cursor');
     };
     const end = () => {
-      if (view.told === this.told) view.told = null;
+      if (view.readout === this.readout) view.readout = null;
       view.moment = null;
       view.changed('cursor');
     };
     picture.addEventListener('pointermove', (event) => {
-      const place = Math.floor((event.offsetX / picture.clientWidth) * view.state.columns);
+      const column = Math.floor((event.offsetX / picture.clientWidth) * view.state.columns);
       if (view.state.index !== null)
-        tell(view.state.first + Math.min(view.state.columns - 1, Math.max(0, place)), false);
+        show(view.state.first + Math.min(view.state.columns - 1, Math.max(0, column)), false);
     });
     picture.addEventListener('pointerleave', end);
-    picture.addEventListener('focus', () => tell(null, true));
+    picture.addEventListener('focus', () => show(null, true));
     picture.addEventListener('blur', end);
   }
 
-  #told() {
+  #momentParts() {
     const { state, pools, focus, moment, cell } = this.view;
     const index = Math.min(state.last, Math.max(state.first, moment ?? cell?.index ?? state.last));
     return [['Queue', clock(state.timeOf(index))], ...queueParts(state, pools, focus, index)];
@@ -223,7 +223,7 @@ export class QueuePanel {
 }
 
 /**
- * The queue in one line, where its rows are folded away.
+ * Return the queue in one line, for folded rows.
  * @param {QueueFigures} now
  */
 export function foldedWords({ bound, unbound, rejected, codes }) {
@@ -234,10 +234,10 @@ export function foldedWords({ bound, unbound, rejected, codes }) {
 }
 
 /**
- * The mark of a series in a legend: a block for bars, a line for lines.
- * @param {BarPlan | LinePlan} each
+ * Return the legend mark of a series: a block for bars, a line for lines.
+ * @param {BarPlan | LinePlan} series
  */
-function key(each) {
-  const { name } = each;
-  return make('i', 'dash' in each ? `queue-key queue-line-${name}` : `queue-key queue-bar-${name}`);
+function key(series) {
+  const { name } = series;
+  return make('i', 'dash' in series ? `queue-key queue-line-${name}` : `queue-key queue-bar-${name}`);
 }

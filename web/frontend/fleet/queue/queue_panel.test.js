@@ -10,13 +10,13 @@ const series = {
 const whole = (value) => (Number.isNaN(value) ? '—' : String(value));
 const bar = (name) => ({ name, words: name });
 
-test('bars that stand on each other must fit together', () => {
+test('stacked bars fit on the axis', () => {
   assert.equal(rowTop({ bars: [bar('bound'), bar('unbound')], lines: [], least: 5 }, series), 20);
   assert.equal(rowTop({ bars: [], lines: [bar('bound'), bar('unbound')], least: 5 }, series), 10);
   assert.equal(rowTop({ bars: [bar('rejected')], lines: [], least: 1 }, series), 1);
 });
 
-test('a summary says what is now and what was most', () => {
+test('a summary has the current and the highest value', () => {
   const plan = { bars: [bar('bound'), bar('rejected')], lines: [], figure: whole, unit: 'requests' };
   assert.equal(
     rowSummary(plan, { bound: 4, rejected: NaN }, series),
@@ -24,7 +24,7 @@ test('a summary says what is now and what was most', () => {
   );
 });
 
-test('folded, the queue still says who waits and why requests are rejected', () => {
+test('a folded queue shows queued requests and rejection reasons', () => {
   assert.equal(
     foldedWords({ bound: 3, unbound: 0, rejected: 0, codes: [] }),
     '3 bound and 0 unbound requests queued; none rejected',

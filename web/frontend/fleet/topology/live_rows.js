@@ -1,19 +1,19 @@
-/* Writes the server's words into the rows of the topology table; only what differs is touched. */
+/* Writes the server's texts into the rows of the topology table where they differ. */
 
 import { find, required, setText } from '../../shell/element.js';
 
 /**
- * The server's words about one engine.
+ * The server's texts of one engine.
  * @typedef {Record<string, string>} RowNews
  */
 
 /**
- * What the server says of the page.
+ * The server's update of the page.
  * @typedef {object} TopologyNews
  * @property {string} finding
  * @property {string} summary
- * @property {string} stale '' where the words are fresh
- * @property {string} list changes with the rows that there are
+ * @property {string} stale '' if fresh
+ * @property {string} list changes with the set of rows
  * @property {Record<string, RowNews>} rows by engine
  * @property {{ flight: string, effect: string, report: string } | null} drawer
  */
@@ -33,7 +33,7 @@ function showState(shape, state) {
 }
 
 /**
- * Bring one row up to date; `line` is the server's description of it.
+ * Update one row from `line`, the server's texts of it.
  * @param {HTMLElement} row
  * @param {RowNews} line
  */

@@ -9,14 +9,14 @@ const POLL_MS = 1000;
 const FILTER_MS = 250;
 const FIELDS = 'input, textarea, select, [contenteditable]';
 
-/** The address of what is shown; after a form that was rejected it is not the document's own. */
+/** The address of the content shown; after a rejected form it differs from the document's. */
 const here = () => byId('topology').dataset.address || location.href;
 const rows = () => findAll(document, 'tr[data-engine]');
 
-/** Whether the person is typing in the drawer, which then must not be replaced. */
+/** Whether the operator is typing in the drawer, which must then not be replaced. */
 const busy = () => holdsInput(document) || Boolean(document.activeElement?.closest('.drawer form'));
 
-/** Ask for what changed and show it; called again and again. */
+/** Polls for changes and shows them. */
 class LiveView {
   constructor() {
     this.list = '';
@@ -39,10 +39,10 @@ class LiveView {
     } catch {
       this.lostAt ||= performance.now();
     }
-    this.#tell();
+    this.#showConnection();
   }
 
-  #tell() {
+  #showConnection() {
     const words = this.lostAt ? `Reconnecting, ${Math.round((performance.now() - this.lostAt) / 1000)}\u202fs` : 'Live';
     setText(byId('live-words'), words);
     byId('topology').classList.toggle('lost', Boolean(this.lostAt));
@@ -76,7 +76,7 @@ class LiveView {
     setText(byId('drawer-report'), drawer.report);
     const pill = byId('drawer-pill');
     const line = lines[pill.dataset.engine ?? ''];
-    // Another state has other verbs and reasons; the drawer is drawn again unless the person is typing.
+    // A new state has other actions and reasons: redraw the drawer unless the operator is typing.
     if (line && pill.dataset.state !== line.state && !busy()) {
       await visit(here(), { push: false });
       return;
@@ -86,7 +86,7 @@ class LiveView {
   }
 
   /**
-   * Show the next steps; when there are no more, the whole drawer, whose verbs may have changed.
+   * Show the next steps, or redraw the drawer after the last one.
    * @param {HTMLElement} checklist
    */
   async #fillIn(checklist) {
@@ -100,7 +100,7 @@ class LiveView {
 }
 
 /**
- * Put the focus where a person goes on reading after the drawer changed.
+ * Move the focus into the changed drawer.
  * @param {boolean} opened
  */
 function focusDrawer(opened) {
@@ -132,7 +132,7 @@ function listenToClicks() {
   addEventListener('popstate', () => visit(location.href, { push: false }));
 }
 
-/** Filters act as they are typed; the address keeps them. */
+/** Apply filters while typing and store them in the address. */
 function listenToFilters() {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
@@ -189,7 +189,7 @@ function listenToKeys() {
   });
 }
 
-/** Take the page over. */
+/** Start the page. */
 export function startTopology() {
   const live = new LiveView();
   document.body.classList.add('scripted');

@@ -1,11 +1,11 @@
-/* Replaces the page's content by that of another address of the same page, without losing the place in it. */
+/* Replaces the page's content by that of another address of the same page, and keeps the scroll position. */
 
 import { find, findAll, required } from '../../shell/element.js';
 
 const ROOT = 'topology';
 
 /**
- * Whether a form of the page holds something that the server does not know.
+ * Return whether a form of the page has unsaved input.
  * @param {ParentNode} root
  */
 export function holdsInput(root) {
@@ -22,7 +22,7 @@ export function holdsInput(root) {
 }
 
 /**
- * Fetch an address and put its topology in the place of the shown one; false when that was not possible.
+ * Fetch an address and replace the topology shown; return false on failure.
  * @param {string} address
  */
 export async function visit(address, { push = true, only = '' } = {}) {
@@ -39,13 +39,13 @@ export async function visit(address, { push = true, only = '' } = {}) {
     if (push) location.assign(address);
     return false;
   }
-  const places = ['.topology-body', '.drawer'].map((name) => find(document, name)?.scrollTop ?? 0);
-  // A drawer that only changes its content does not slide in again.
+  const scrolled = ['.topology-body', '.drawer'].map((name) => find(document, name)?.scrollTop ?? 0);
+  // A drawer that stays open does not slide in again.
   if (document.querySelector('.drawer')) next.classList.add('still');
   old.replaceWith(document.adoptNode(next));
-  required(document, '.topology-body').scrollTop = places[0];
+  required(document, '.topology-body').scrollTop = scrolled[0];
   const drawer = document.querySelector('.drawer');
-  if (drawer && !push) drawer.scrollTop = places[1];
+  if (drawer && !push) drawer.scrollTop = scrolled[1];
   if (push) history.pushState(null, '', address);
   document.title = fetched.title;
   return true;

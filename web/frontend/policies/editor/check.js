@@ -1,10 +1,10 @@
-/* Asks the server what is wrong, and puts its answer into the page: summary first, each error at its field. */
+/* Validates the draft on the server and shows the result: summary first, errors at their fields. */
 
 import { byId, find, findAll, required, setText, stateShape } from '../../shell/element.js';
 import { controlOf, settings } from './settings_form.js';
 
 /**
- * Send the form in its present state; returns the page that answers. The server stores nothing.
+ * Send the form as it is; return the response page. The server stores nothing.
  * @param {HTMLFormElement} form
  * @param {string} address
  * @param {AbortSignal} signal
@@ -29,7 +29,7 @@ export function showDiff(answer) {
 }
 
 /**
- * Put summary and verdict into the page, tie each error to its field, and focus the summary where there is one.
+ * Put summary and verdict into the page, link errors to their fields, and focus a summary.
  * @param {Document} answer
  */
 export function showVerdict(answer) {
@@ -38,7 +38,7 @@ export function showVerdict(answer) {
   clearErrors();
   for (const item of findAll(document, '#error-summary li')) {
     const { path = '', message = '' } = item.dataset;
-    const setting = settings().find((each) => each.dataset.path === path);
+    const setting = settings().find((candidate) => candidate.dataset.path === path);
     if (!setting) continue;
     setting.classList.add('wrong');
     controlOf(setting).setAttribute('aria-invalid', 'true');
@@ -47,13 +47,16 @@ export function showVerdict(answer) {
   document.getElementById('error-summary')?.focus();
 }
 
-/** Report that the text has changed since the check. */
+/** Show that the text has changed since the check. */
 export function forgetVerdict() {
   const verdict = byId('check-verdict');
   if (verdict.dataset.valid !== 'true') return;
   verdict.dataset.valid = 'false';
   required(verdict, '.icon', SVGElement).replaceWith(stateShape('unknown'));
-  setText(required(verdict, 'p'), 'Changed since it was checked. Validate again, or publish: that checks too.');
+  setText(
+    required(verdict, 'p'),
+    'Changed since the last check. Validate again, or publish: publishing also validates.',
+  );
 }
 
 function clearErrors() {

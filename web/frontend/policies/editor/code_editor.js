@@ -1,10 +1,10 @@
 /* A text area with line numbers; errors mark their line. */
 
 import { byId, findAll, make, setText } from '../../shell/element.js';
-/** @import { JsonError } from './json_places.js' */
+/** @import { JsonError } from './json_spans.js' */
 
 /**
- * Keep the gutter beside the text; returns {markError} for the line that cannot be read.
+ * Keep the gutter in step with the text; return {markError} for the line with a syntax error.
  * @param {HTMLTextAreaElement} area
  */
 export function startCodeEditor(area) {

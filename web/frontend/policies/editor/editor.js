@@ -1,11 +1,11 @@
-/* The editor's page: form and JSON follow each other, the server checks, and nothing typed is lost. */
+/* The editor's page: form and JSON stay in sync, the server validates, and typed text is kept. */
 
 import { find, byId, closest, findAll, required, setText } from '../../shell/element.js';
 import { fetchCheck, forgetVerdict, showDiff, showVerdict } from './check.js';
 import { startCodeEditor } from './code_editor.js';
 import { pieceOfText } from './field_values.js';
 import { pieceOf, withoutValue, withValue } from './json_edits.js';
-import { readPlaces } from './json_places.js';
+import { readSpans } from './json_spans.js';
 import { dropText, keepText, keptText, markSubmitted, settleSubmitted } from './kept_text.js';
 import {
   chooseRule,
@@ -77,7 +77,7 @@ export function startEditor(page) {
     }, REST_MS);
   };
   const fromJson = () => {
-    const { value, error } = readPlaces(area.value);
+    const { value, error } = readSpans(area.value);
     code.markError(error);
     if (!error) fillFrom(value);
     edited();
@@ -85,7 +85,7 @@ export function startEditor(page) {
   /** @param {HTMLElement} setting */
   const fromForm = (setting) => {
     area.value = textWith(area.value, setting);
-    code.markError(readPlaces(area.value).error);
+    code.markError(readSpans(area.value).error);
     edited();
   };
   /** @param {boolean} asked */
@@ -157,7 +157,7 @@ export function startEditor(page) {
 }
 
 /**
- * The JSON text with what one setting says; a rule brings its parameters along.
+ * Return the JSON text with the value of one setting; a rule includes its parameters.
  * @param {string} text
  * @param {HTMLElement} setting
  */
@@ -184,7 +184,7 @@ function textWith(text, setting) {
  */
 
 /**
- * Bring back what was typed here before a reload, unless it is what the page shows anyway; returns whether it did.
+ * Restore text typed before a reload if it differs from the page; return whether it did.
  * @param {Restoring} parts
  */
 function restore({ page, area, message, who, opened, fromJson }) {
@@ -203,7 +203,7 @@ function restore({ page, area, message, who, opened, fromJson }) {
   const at = new Date(kept.at ?? Date.now()).toISOString().slice(11, 19);
   setText(
     required(notice, 'span'),
-    `This is what you typed until ${at} UTC. It is kept in this browser and not stored as a draft.`,
+    `Restored the text that you typed until ${at} UTC. It is stored in this browser, not as a draft.`,
   );
   notice.hidden = false;
   byId('drop-kept').addEventListener('click', () => {
@@ -219,16 +219,16 @@ function restore({ page, area, message, who, opened, fromJson }) {
 }
 
 /**
- * Go to the next or previous change: in the diff where that is open, else in the form.
+ * Go to the next or previous change: in the diff if open, else in the form.
  * @param {number} by
  */
 function step(by) {
   const inDiff = !byId('diff-pane').hidden;
   const stops = inDiff
     ? findAll(document, '#diff .diff-line.added, #diff .diff-line.removed')
-    : settings().filter((each) => each.matches('.changed'));
+    : settings().filter((setting) => setting.matches('.changed'));
   if (!stops.length) return;
-  const now = stops.findIndex((each) => each.classList.contains('stop'));
+  const now = stops.findIndex((stop) => stop.classList.contains('stop'));
   const next = stops[now < 0 && by < 0 ? stops.length - 1 : (now + by + stops.length) % stops.length];
   stops[now]?.classList.remove('stop');
   next.classList.add('stop');

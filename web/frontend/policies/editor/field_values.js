@@ -1,10 +1,10 @@
-/* What a control says, as a value of the document, and back. The server reads the form by the same rules. */
+/* Converts between control texts and document values. The server parses the form by the same rules. */
 
 const NUMBER = /^\s*-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d{1,3})?\s*$/;
 export const ON = 'on';
 
 /**
- * A control's text as a piece of JSON; null for an empty one, which is left out of the document.
+ * Return a control's text as JSON; null for an empty one, which is omitted from the document.
  * @param {string} text
  * @param {string} kind
  */
@@ -16,7 +16,7 @@ export function pieceOfText(text, kind) {
 }
 
 /**
- * A value of the document as the text of its control; empty where the document has none.
+ * Return a document value as the text of its control; empty for none.
  * @param {unknown} value
  * @param {string} kind
  */
@@ -27,7 +27,7 @@ export function textOfValue(value, kind) {
 }
 
 /**
- * Whether a control says what the live version says: 8 and 8.0 are the same number.
+ * Return whether a control equals the live version: 8 and 8.0 are the same number.
  * @param {string} text
  * @param {string} live
  * @param {string} kind
@@ -39,15 +39,15 @@ export function sameText(text, live, kind) {
 }
 
 /**
- * The value at a dotted path of a document; undefined where it has none.
+ * Return the value at a dotted path of a document; undefined for none.
  * @param {unknown} value
  * @param {string} path
  */
 export function valueAt(value, path) {
-  let found = value;
+  let current = value;
   for (const name of path.split('.')) {
-    if (found === null || typeof found !== 'object' || !Object.hasOwn(found, name)) return undefined;
-    found = /** @type {Record<string, unknown>} */ (found)[name];
+    if (current === null || typeof current !== 'object' || !Object.hasOwn(current, name)) return undefined;
+    current = /** @type {Record<string, unknown>} */ (current)[name];
   }
-  return found;
+  return current;
 }

@@ -2,26 +2,26 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { pieceOfText, sameText, textOfValue, valueAt } from './field_values.js';
 
-test('numbers go into the document as they were typed', () => {
+test('numbers enter the document as typed', () => {
   assert.deepEqual(
     ['8', ' 8.0 ', '2e-9', '-1'].map((text) => pieceOfText(text, 'number')),
     ['8', '8.0', '2e-9', '-1'],
   );
 });
 
-test('what is no number goes in as text, for the server to reject it by its path', () => {
+test('other texts enter as strings, which the server rejects by path', () => {
   assert.deepEqual(
     ['abc', '1,000', '01', 'NaN', '+1', '1.'].map((text) => pieceOfText(text, 'whole')),
     ['"abc"', '"1,000"', '"01"', '"NaN"', '"+1"', '"1."'],
   );
 });
 
-test('an empty control is left out, a switch is never', () => {
+test('an empty control is omitted, a switch never', () => {
   assert.equal(pieceOfText('  ', 'number'), null);
   assert.deepEqual([pieceOfText('on', 'switch'), pieceOfText('', 'switch')], ['true', 'false']);
 });
 
-test('values come back as the text of their control', () => {
+test('values convert back to the text of their control', () => {
   assert.deepEqual(
     [
       textOfValue(8, 'number'),
@@ -41,7 +41,7 @@ test('equal numbers are the same however they are written; texts are not', () =>
   assert.ok(!sameText('', '0', 'number'));
 });
 
-test('a path leads through own members alone', () => {
+test('a path uses own members only', () => {
   assert.equal(valueAt({ a: { b: 1 } }, 'a.b'), 1);
   for (const path of ['a.c', 'toString', 'a.b.c', '__proto__']) assert.equal(valueAt({ a: { b: 1 } }, path), undefined);
 });

@@ -6,7 +6,7 @@ const TEXT =
   '{\n  "placement": {\n    "name": "least_cost",\n    "params": {"beta": 8}\n  },\n  "ttft_slo_s":   5.0\n}';
 const parsed = (text) => JSON.parse(text);
 
-test('one value changes and the rest stays as it was written', () => {
+test('one value changes and the rest is kept', () => {
   assert.equal(withValue(TEXT, ['placement', 'params', 'beta'], '5'), TEXT.replace('8', '5'));
   assert.equal(withValue(TEXT, ['ttft_slo_s'], '3'), TEXT.replace('5.0', '3'));
 });
@@ -19,19 +19,19 @@ test('a missing value is added to its object', () => {
   assert.deepEqual(parsed(withValue('{"order": {}}', ['order', 'params', 'x'], '1')), { order: { params: { x: 1 } } });
 });
 
-test('a removed value takes its name and one comma along', () => {
+test('a value is removed with its name and one comma', () => {
   assert.deepEqual(parsed(withoutValue(TEXT, ['ttft_slo_s'])), { placement: parsed(TEXT).placement });
   assert.deepEqual(parsed(withoutValue(TEXT, ['placement'])), { ttft_slo_s: 5 });
   assert.deepEqual(parsed(withoutValue(TEXT, ['placement', 'params', 'beta'])).placement.params, {});
   assert.equal(withoutValue(TEXT, ['nothing']), TEXT);
 });
 
-test('text that cannot be read is left alone', () => {
+test('invalid JSON is left unchanged', () => {
   assert.equal(withValue('{oops', ['a'], '1'), '{oops');
   assert.equal(withoutValue('{oops', ['a']), '{oops');
 });
 
-test('taking away and adding at random always leaves JSON that says what it should', () => {
+test('random removals and additions leave valid JSON with the expected values', () => {
   let text = '{}';
   const wanted = {};
   let seed = 3;
@@ -52,7 +52,7 @@ test('taking away and adding at random always leaves JSON that says what it shou
   }
 });
 
-test('pieces are indented to where they stand', () => {
+test('values are indented to their depth', () => {
   assert.equal(pieceOf({ beta: 8 }, 2), '{\n      "beta": 8\n    }');
   assert.equal(pieceOf({}, 2), '{}');
 });

@@ -1,13 +1,13 @@
-/* Keeps what is being typed in this browser until it is stored, so that a reload or a crash loses nothing. */
+/* Keeps typed text in this browser until the server stores it, so that a reload or a crash loses nothing. */
 
-/** @typedef {{ user: string, slug: string, draft: string }} Who whose text it is, of which policy and draft */
+/** @typedef {{ user: string, slug: string, draft: string }} Who the author, policy, and draft of a text */
 
 const PREFIX = 'headway.policy.';
 const MAX_TEXT = 64 * 1024;
 const SUBMITTED = 'submitted';
 
 /**
- * Each person's text per policy and opened draft is a text of its own.
+ * Return the storage key: one text per user, policy, and opened draft.
  * @param {Who} who
  */
 const keyOf = ({ user, slug, draft }) => `${PREFIX}${user}.${slug}.${draft || 'live'}`;
@@ -15,7 +15,7 @@ const keyOf = ({ user, slug, draft }) => `${PREFIX}${user}.${slug}.${draft || 'l
 const pointerOf = ({ user, slug }) => `${PREFIX}${user}.${slug}.${SUBMITTED}`;
 
 /**
- * Remember {text, message, base} with the time; texts too long for a policy are not kept.
+ * Store {text, message, base} with the time; texts too long for a policy are not kept.
  * @param {Storage} storage
  * @param {Who} who
  * @param {{ text: string, message: string, base?: string, at?: number }} kept
@@ -26,7 +26,7 @@ export function keepText(storage, who, kept, at) {
 }
 
 /**
- * What was remembered, or null; unreadable remains are skipped.
+ * Return the stored text, or null; invalid entries are skipped.
  * @param {Storage} storage
  * @param {Who} who
  */
@@ -40,7 +40,7 @@ export function keptText(storage, who) {
 }
 
 /**
- * Forget it: it is stored, or not wanted.
+ * Delete the text: the server has it, or the user discarded it.
  * @param {Storage} storage
  * @param {Who} who
  */
@@ -49,7 +49,7 @@ export function dropText(storage, who) {
 }
 
 /**
- * Note that the text was sent to be stored; whether it was shows on the page that answers.
+ * Mark the text as submitted; the response page shows whether it was stored.
  * @param {Storage} storage
  * @param {Who} who
  */
@@ -58,7 +58,7 @@ export function markSubmitted(storage, who) {
 }
 
 /**
- * On the page that answers: a text that led to another place than its own is stored, so it is forgotten.
+ * On the response page: delete the text if the response is a page other than its own.
  * @param {Storage} storage
  * @param {Who} who
  */
@@ -72,7 +72,7 @@ export function settleSubmitted(storage, who) {
   remove(storage, pointerOf(who));
 }
 
-// A full or forbidden storage costs the safety net, not the edit.
+// Full or forbidden storage disables the backup, not the edit.
 /**
  * @param {Storage} storage
  * @param {string} key

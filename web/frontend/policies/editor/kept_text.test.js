@@ -30,7 +30,7 @@ test('a text is kept per person, policy and draft', () => {
   assert.equal(keptText(store, LIVE), null);
 });
 
-test('what was sent is forgotten only when the answer is another place', () => {
+test('a submitted text is deleted only if the response is another page', () => {
   const store = storage();
   keepText(store, LIVE, kept, 1);
   markSubmitted(store, LIVE);
@@ -42,7 +42,7 @@ test('what was sent is forgotten only when the answer is another place', () => {
   assert.equal(store.size(), 0);
 });
 
-test('a storage that is full, forbidden or spoiled breaks nothing', () => {
+test('full, forbidden or invalid storage causes no error', () => {
   const full = {
     ...storage(),
     setItem: () => {

@@ -1,16 +1,16 @@
-/* The form's controls: what they say, what was there before, and which of them are in view. */
+/* The form's controls: values, live values, and visibility. */
 
 import { count } from '../../shell/format.js';
 import { byId, find, findAll, required, setText } from '../../shell/element.js';
 import { ON, pieceOfText, sameText, textOfValue, valueAt } from './field_values.js';
 
-/** Every setting active: those of rules that are not chosen are out of it. */
+/** Return the active settings, without those of rules that are not selected. */
 export function settings() {
-  return findAll(document, '#settings .setting').filter((each) => !each.closest('.rule[hidden]'));
+  return findAll(document, '#settings .setting').filter((setting) => !setting.closest('.rule[hidden]'));
 }
 
 /**
- * The setting's control.
+ * Return the setting's control.
  * @param {ParentNode} setting
  * @returns {HTMLInputElement | HTMLSelectElement}
  */
@@ -22,7 +22,7 @@ export function controlOf(setting) {
 }
 
 /**
- * What the control says.
+ * Return the value of the control.
  * @param {HTMLElement} setting
  */
 export function textOf(setting) {
@@ -48,13 +48,13 @@ function setControl(setting, text) {
 }
 
 /**
- * Show the values of a document that was typed as JSON.
+ * Show the values of a document typed as JSON.
  * @param {unknown} value
  */
 export function fillFrom(value) {
   for (const stage of findAll(document, '[data-stage]')) {
     const rule = required(stage, '.setting');
-    // A stage that is left out means its default rule; one without a name means none.
+    // A missing stage has its default rule; one without a name has none.
     const absent = valueAt(value, stage.dataset.stage ?? '') === undefined;
     const name = absent ? rule.dataset.default : valueAt(value, `${stage.dataset.stage}.name`);
     setControl(rule, typeof name === 'string' ? name : '');
@@ -63,16 +63,17 @@ export function fillFrom(value) {
   for (const setting of settings()) {
     if (setting.dataset.kind === 'choice') continue;
     const { path = '', kind = '' } = setting.dataset;
-    const found = valueAt(value, path);
-    // A switch cannot be empty, so it shows the default that applies where the JSON says nothing.
-    const text = found === undefined && kind === 'switch' ? (setting.dataset.default ?? '') : textOfValue(found, kind);
-    // A control that already means this keeps its own spelling: no 5.0 turns into 5 under the cursor.
+    const stored = valueAt(value, path);
+    // A switch cannot be empty, so it shows the default that applies.
+    const text =
+      stored === undefined && kind === 'switch' ? (setting.dataset.default ?? '') : textOfValue(stored, kind);
+    // A control with an equal value keeps its text: 5.0 does not become 5 while typing.
     if (!sameText(textOf(setting), text, kind)) setControl(setting, text);
   }
 }
 
 /**
- * Bring the parameters of the chosen rule into force, those of the others out of it.
+ * Enable the parameters of the selected rule and disable those of the others.
  * @param {HTMLElement} stage
  */
 export function chooseRule(stage) {
@@ -84,7 +85,7 @@ export function chooseRule(stage) {
 }
 
 /**
- * The parameters that the chosen rule's controls say, as values; for a name no rule has, none.
+ * Return the parameters of the selected rule from its controls; none for an unknown rule.
  * @param {HTMLElement} stage
  */
 export function parametersOf(stage) {
@@ -98,14 +99,14 @@ export function parametersOf(stage) {
 }
 
 /**
- * Set a control back to the live version, or to its default where that has none.
+ * Set a control back to the live version, or to its default if that has none.
  * @param {HTMLElement} setting
  */
 export function reset(setting) {
   setControl(setting, setting.dataset.live || setting.dataset.default || '');
 }
 
-/** Mark what differs from the live version and return how many places do. */
+/** Mark the settings that differ from the live version and return their number. */
 export function markChanges() {
   let changed = 0;
   for (const setting of settings()) {

@@ -1,4 +1,4 @@
-/* The stepper and the one filled button: how far the draft is on its way to live. */
+/* The stepper and the primary button: the progress of the draft to live. */
 
 import { byId, setText } from '../../shell/element.js';
 

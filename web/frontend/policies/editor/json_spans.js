@@ -1,4 +1,4 @@
-/* Reads JSON text and remembers the position of every value, so that an edit can leave the rest as it was written. */
+/* Parses JSON text and records the span of every value, so that an edit can keep the rest of the text. */
 
 const MAX_DEPTH = 32;
 const SPACE = /[\x20\t\r\n]*/y;
@@ -20,32 +20,32 @@ class Unreadable extends Error {
 }
 
 /** @typedef {{ line: number, column: number, message: string }} JsonError */
-/** @typedef {{ start: number, end: number, keyStart?: number }} Place offsets of a value, and of its name */
-/** @typedef {Map<string, Place>} Places by dotted path */
-/** @typedef {{ text: string, at: number, places: Places }} Reader */
+/** @typedef {{ start: number, end: number, keyStart?: number }} Span offsets of a value, and of its name */
+/** @typedef {Map<string, Span>} Spans by dotted path */
+/** @typedef {{ text: string, at: number, spans: Spans }} Reader */
 
 /**
- * {value, places, error}: the value, a map from dotted paths to {start, end} of each value and {keyStart} of its
- * name, and, where the text is no JSON, {line, column, message} instead of a value.
+ * Return {value, spans, error}: the value, a map from dotted paths to {start, end} of each value and {keyStart} of its
+ * name, and, for invalid JSON, {line, column, message} instead of a value.
  * @param {string} text
  */
-export function readPlaces(text) {
-  const places = new Map();
-  const reader = { text, at: 0, places };
+export function readSpans(text) {
+  const spans = new Map();
+  const reader = { text, at: 0, spans };
   try {
     skip(reader);
     const value = readValue(reader, [], 0);
     skip(reader);
-    if (reader.at < text.length) throw new Unreadable(reader.at, 'more follows after the end of the document');
-    return { value, places, error: null };
+    if (reader.at < text.length) throw new Unreadable(reader.at, 'extra text after the end of the document');
+    return { value, spans, error: null };
   } catch (error) {
     if (!(error instanceof Unreadable)) throw error;
-    return { value: undefined, places, error: { ...position(text, error.at), message: error.message } };
+    return { value: undefined, spans, error: { ...position(text, error.at), message: error.message } };
   }
 }
 
 /**
- * Line and column of an offset, both from 1.
+ * Return line and column of an offset, both from 1.
  * @param {string} text
  * @param {number} at
  */
@@ -64,8 +64,8 @@ function readValue(reader, path, depth) {
   if (depth > MAX_DEPTH) throw new Unreadable(reader.at, 'nested too deeply');
   const start = reader.at;
   const value = readAny(reader, path, depth);
-  const place = reader.places.get(path.join('.')) ?? {};
-  reader.places.set(path.join('.'), { ...place, start, end: reader.at });
+  const span = reader.spans.get(path.join('.')) ?? {};
+  reader.spans.set(path.join('.'), { ...span, start, end: reader.at });
   return value;
 }
 
@@ -88,7 +88,7 @@ function readAny(reader, path, depth) {
     reader.at += word.length;
     return value;
   }
-  throw new Unreadable(reader.at, `a value is expected, not ${JSON.stringify(sign)}`);
+  throw new Unreadable(reader.at, `expected a value, not ${JSON.stringify(sign)}`);
 }
 
 /**
@@ -110,7 +110,7 @@ function readObject(reader, path, depth) {
     if (!took(reader, ':')) throw new Unreadable(reader.at, expected(reader, 'a colon'));
     skip(reader);
     const inner = [...path, name];
-    reader.places.set(inner.join('.'), { keyStart, start: keyStart, end: keyStart });
+    reader.spans.set(inner.join('.'), { keyStart, start: keyStart, end: keyStart });
     Object.defineProperty(object, name, {
       value: readValue(reader, inner, depth + 1),
       enumerable: true,
@@ -147,10 +147,9 @@ function readList(reader, path, depth) {
 /** @param {Reader} reader */
 function readString(reader) {
   const start = reader.at;
-  const found = match(reader, STRING);
-  if (!found)
-    throw new Unreadable(start, 'the text in quotes does not end, or holds a character that needs a backslash');
-  return JSON.parse(found);
+  const text = match(reader, STRING);
+  if (!text) throw new Unreadable(start, 'unterminated string, or a character that needs a backslash');
+  return JSON.parse(text);
 }
 
 /**
@@ -159,7 +158,7 @@ function readString(reader) {
  */
 function expected(reader, what) {
   const sign = reader.text[reader.at];
-  return sign === undefined ? 'the document ends too early' : `${what} is expected, not ${JSON.stringify(sign)}`;
+  return sign === undefined ? 'the document ends too early' : `expected ${what}, not ${JSON.stringify(sign)}`;
 }
 
 /** @param {Reader} reader */
@@ -183,7 +182,7 @@ function took(reader, sign) {
  */
 function match(reader, pattern) {
   pattern.lastIndex = reader.at;
-  const found = pattern.exec(reader.text)?.[0] ?? '';
-  reader.at += found.length;
-  return found;
+  const text = pattern.exec(reader.text)?.[0] ?? '';
+  reader.at += text.length;
+  return text;
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { readPlaces } from './json_places.js';
+import { readSpans } from './json_spans.js';
 
 const TEXTS = [
   '{}',
@@ -11,23 +11,23 @@ const TEXTS = [
   '{"__proto__": 1, "a.b": 2}',
 ];
 
-test('it reads what JSON.parse reads', () => {
+test('it parses what JSON.parse parses', () => {
   for (const text of TEXTS) {
-    const { value, error } = readPlaces(text);
+    const { value, error } = readSpans(text);
     assert.equal(error, null);
     assert.equal(JSON.stringify(value), JSON.stringify(JSON.parse(text)));
   }
 });
 
-test('every value stands where its place says', () => {
+test('every value is at its span', () => {
   const text = ' {"a" : [1, -2.5e3, {"b": null}], "c": {"d": true}} ';
-  const { places } = readPlaces(text);
-  const at = (path) => text.slice(places.get(path).start, places.get(path).end);
+  const { spans } = readSpans(text);
+  const at = (path) => text.slice(spans.get(path).start, spans.get(path).end);
   assert.deepEqual(['a', 'a.1', 'a.2.b', 'c.d'].map(at), ['[1, -2.5e3, {"b": null}]', '-2.5e3', 'null', 'true']);
-  assert.equal(text.slice(places.get('c').keyStart, places.get('c').keyStart + 3), '"c"');
+  assert.equal(text.slice(spans.get('c').keyStart, spans.get('c').keyStart + 3), '"c"');
 });
 
-test('it rejects what JSON.parse rejects, with the place', () => {
+test('it rejects what JSON.parse rejects, with the position', () => {
   const wrong = [
     '',
     '{',
@@ -48,20 +48,20 @@ test('it rejects what JSON.parse rejects, with the place', () => {
   ];
   for (const text of wrong) {
     assert.throws(() => JSON.parse(text), text);
-    const { value, error } = readPlaces(text);
+    const { value, error } = readSpans(text);
     assert.equal(value, undefined);
     assert.ok(error.line >= 1 && error.column >= 1 && error.message, text);
   }
-  const { error } = readPlaces('{\n  "a": 1,\n  b: 2\n}');
-  assert.deepEqual(error, { line: 3, column: 3, message: 'a name in quotes is expected, not "b"' });
+  const { error } = readSpans('{\n  "a": 1,\n  b: 2\n}');
+  assert.deepEqual(error, { line: 3, column: 3, message: 'expected a name in quotes, not "b"' });
 });
 
-test('it rejects a name that occurs twice and a document without a bottom', () => {
-  assert.match(readPlaces('{"a": 1, "a": 2}').error.message, /"a" appears twice/);
-  assert.match(readPlaces('['.repeat(5000)).error.message, /nested too deeply/);
+test('it rejects a duplicate name and excessive nesting', () => {
+  assert.match(readSpans('{"a": 1, "a": 2}').error.message, /"a" appears twice/);
+  assert.match(readSpans('['.repeat(5000)).error.message, /nested too deeply/);
 });
 
-test('texts at random are read exactly when JSON.parse reads them', () => {
+test('random texts are accepted if JSON.parse accepts them', () => {
   let seed = 7;
   const next = (below) => {
     seed = (seed * 1103515245 + 12345) % 2147483648;
@@ -76,7 +76,7 @@ test('texts at random are read exactly when JSON.parse reads them', () => {
     } catch {
       wanted = undefined;
     }
-    const { value, error } = readPlaces(text);
+    const { value, error } = readSpans(text);
     if (error?.message.includes('twice')) continue;
     assert.equal(error ? undefined : JSON.stringify(value), wanted, text);
   }
