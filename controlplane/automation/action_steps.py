@@ -129,7 +129,7 @@ def _stop_or_change_role(action: EngineAction, context: StepContext, now: dateti
         _finish(action, f"{action.engine_name} is already gone", now)
     elif action.state == ActionState.WANTED:
         _drain(action, engine, now)
-    # A person returned it to service, which wins over the plan. A flip that is done sets the state, too.
+    # A person returned it to service, which wins over the plan. A change of role that is done sets the state, too.
     elif engine.desired_state == DesiredState.READY and ROLE_CHANGED_AT not in action.actuator_state:
         _finish(action, "the engine was returned to service", now, state=ActionState.CANCELLED)
     elif action.state == ActionState.DRAINING:

@@ -45,14 +45,14 @@ def request_role_changes(
 
     Where the actuator cannot change a role, one of the other role starts and this one stops.
     """
-    in_place = actuator_of(pool).can_change_role
+    changes_roles = actuator_of(pool).can_change_role
     engines = engines_by_id(pool, [engine_id for engine_id, _ in role_changes])
     created: list[EngineAction | None] = []
     for engine_id, role in role_changes:
         engine = engines.get(engine_id)
         if engine is None:
             continue
-        if in_place:
+        if changes_roles:
             created.append(request_role_change(engine, role, actor=actor, why=why, at=at))
         # Without the stop there is no start, or the pool would grow.
         elif (stop := request_stop(engine, actor=actor, why=why, at=at)) is not None:

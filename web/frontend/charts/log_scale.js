@@ -7,7 +7,8 @@ export const KNEE_S = 0.5;
 export const SLO_SPAN = 4;
 
 /**
- * Return the position 0..1 of a wait on the scale: ln(1 + x/k) / ln(1 + X/k), k = KNEE_S, X = SLO_SPAN × SLO; NaN stays NaN.
+ * Return the position 0..1 of a wait on the scale: ln(1 + x/k) / ln(1 + X/k), k = KNEE_S, X = SLO_SPAN × SLO.
+ * NaN stays NaN.
  * @param {number} waitS
  * @param {number} sloS
  */

@@ -70,7 +70,8 @@ function handledPerS(value, pool) {
 }
 
 /**
- * Return figures over the pools in scope from `value(name, pool)`; `pools` are rows of the state, `focus` the focused one.
+ * Return figures over the pools in scope from `value(name, pool)`.
+ * `pools` are rows of the state, `focus` is the focused one.
  * @param {(name: string, pool: number) => number} value
  * @param {number[]} pools
  * @param {number} focus

@@ -136,8 +136,9 @@ export const tableRow = (state, row, index) => texts(ENGINES, state, row, index)
 export const lineRow = (state, pool, index) => texts(LINES, state, pool, index);
 
 /**
- * Return the columns of a table over time, newest first: of `total` columns from number `first`, those whose number is a
- * multiple of `step`, so that rows stay the same as time advances; about `most` at most.
+ * Return the columns of a table over time, newest first; about `most` at most.
+ * Of `total` columns from number `first`, they are those whose number is a multiple of `step`, so that rows stay the
+ * same as time advances.
  * @param {number} first
  * @param {number} total
  */

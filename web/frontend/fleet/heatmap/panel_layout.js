@@ -106,7 +106,8 @@ export function fittingLayout(height, rows, pools, narrow, queue) {
 }
 
 /**
- * Return the width of the name column for the longest names of engines and pools, CSS pixels; longer ones end in an ellipsis.
+ * Return the width of the name column for the longest names of engines and pools, in CSS pixels.
+ * A longer name ends in an ellipsis.
  * @param {string[]} engineNames
  * @param {string[]} poolNames
  */
