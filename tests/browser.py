@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -39,16 +40,31 @@ def chromium_path() -> str:
     return chromium
 
 
+_running: list[tuple[Browser, ExitStack]] = []
+
+
 @pytest.fixture(scope="module")
 def browser(chromium_path: str) -> Iterator[Browser]:
-    """A browser of the module's own: Playwright keeps its thread's event loop, which asynchronous tests need."""
-    with sync_playwright() as playwright:
+    """A browser without any context, kept for the next module if its tests use one, too."""
+    if not _running:
+        stack = ExitStack()
+        playwright = stack.enter_context(sync_playwright())
         arguments = ["--no-sandbox", "--disable-background-networking"]
         browser = playwright.chromium.launch(executable_path=chromium_path, args=arguments)
-        expect.set_options(timeout=PATIENCE_MS)
-        yield browser
-        expect.set_options(timeout=None)
-        browser.close()
+        stack.callback(browser.close)
+        _running.append((browser, stack))
+    browser = _running[0][0]
+    expect.set_options(timeout=PATIENCE_MS)
+    yield browser
+    expect.set_options(timeout=None)
+    for context in browser.contexts:
+        context.close()
+
+
+def end_browser(next_item: pytest.Item | None) -> None:
+    """End the browser unless the next test uses it: asynchronous tests need the event loop that Playwright keeps."""
+    if _running and (next_item is None or next_item.get_closest_marker("browser") is None):
+        _running.pop()[1].close()
 
 
 @pytest.fixture

@@ -7,11 +7,16 @@ import os
 from collections.abc import Iterator
 from ipaddress import ip_network
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 from django.conf import settings
 from django.test import override_settings
+from xdist.scheduler import LoadFileScheduling
+
+from tests.browser import end_browser
+from tests.program import SHARING, end_shared_program, file_of
 
 # How long an example takes says something about the machine, nothing about the code.
 hypothesis.settings.register_profile(
@@ -39,6 +44,25 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
+class SharedProgramScheduling(LoadFileScheduling):  # type: ignore[misc]
+    """Give a worker one file after the other, and those that share a program as if they were one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return "shared program" if file in SHARING else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    return SharedProgramScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """End what the next test does not use, after the fixtures that used it."""
+    end_browser(nextitem)
+    end_shared_program(nextitem)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start the long files first; within a file the order stays."""
     items.sort(key=_start_order)
@@ -49,6 +73,8 @@ def _starts_processes(item: pytest.Item) -> bool:
 
 
 def _start_order(item: pytest.Item) -> int:
+    if (file := file_of(item)) in SHARING:
+        return SHARING.index(file) - len(SHARING)
     room = item.path.relative_to(item.config.rootpath / "tests").parts[0]
     if not (_starts_processes(item) or item.get_closest_marker("long")):
         return len(LONGEST_FIRST) + 1

@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from email.message import Message
 from pathlib import Path
@@ -112,11 +112,41 @@ def _running() -> Iterator[tuple[int, list[str]]]:
             yield int(folder.name), (folder / "cmdline").read_text().split("\0")
 
 
+SHARING = (
+    "tests/end_to_end/test_console.py",
+    "tests/end_to_end/test_access.py",
+    "tests/web/fleet/topology/test_topology_browser.py",
+    "tests/web/policies/test_policy_browser.py",
+    "tests/web/policies/test_policy_stages_browser.py",
+    "tests/end_to_end/test_separate_processes.py",
+)
+"""Files whose tests run one after the other on one program: its start costs half a minute of CPU time."""
+_shared: list[tuple[Program, ExitStack]] = []
+
+
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
-    """The program on a free port with a state directory of its own; ends with the module."""
-    with running_program(tmp_path_factory.mktemp("program") / "var") as running:
-        yield running
+def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+    """The program on a free port with its own state directory; ends with the module, or with the last of SHARING."""
+    state_dir = tmp_path_factory.mktemp("program") / "var"
+    if file_of(request.node) not in SHARING:
+        with running_program(state_dir) as running:
+            yield running
+        return
+    if not _shared:
+        stack = ExitStack()
+        _shared.append((stack.enter_context(running_program(state_dir)), stack))
+    yield _shared[0][0]
+
+
+def file_of(node: pytest.Item | pytest.Collector) -> str:
+    """Return the node's file, relative to the root."""
+    return node.nodeid.partition("::")[0]
+
+
+def end_shared_program(next_item: pytest.Item | None) -> None:
+    """End the shared program unless the next test is one of its files'."""
+    if _shared and (next_item is None or file_of(next_item) not in SHARING):
+        _shared.pop()[1].close()
 
 
 def _ports_from() -> str:
@@ -147,7 +177,7 @@ def running_program(state_dir: Path, *options: str) -> Iterator[Program]:
         pytest.fail("the console is not built: run npm ci and npm run build")
     port = free_ports(1)[0]
     environment = {**os.environ, "HEADWAY_STATE_DIR": str(state_dir), "HEADWAY_DEMO_PORTS_FROM": _ports_from()}
-    command = [sys.executable, "manage.py", "up", "--demo", "--port", str(port), *options]
+    command = [sys.executable, "manage.py", "up", "--demo", "--with-parent", "--port", str(port), *options]
     # A session of its own, as at a terminal of its own: in that of the tests its lower priorities would starve it.
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
     try:

@@ -10,7 +10,7 @@ import random
 import re
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -26,12 +26,6 @@ pytestmark = pytest.mark.processes
 CALLERS = 4
 SEEDS = tuple(map(int, os.environ.get("KILL_SEEDS", "1,2").split(",")))
 """Each kills every process at other moments."""
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
-    with running_program(tmp_path_factory.mktemp("program") / "var") as running:
-        yield running
 
 
 @asynccontextmanager
