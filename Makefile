@@ -16,6 +16,9 @@ FUZZED := tests/fuzz tests/gateway/http/test_json_body.py tests/gateway/http/tes
 # Tests sometimes wait for browsers and processes, so use one worker more than there are cores.
 TEST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
+# Rules that `make check` tests; empty where `make test` follows, which runs them, too.
+HOUSE ?= tests/house
+
 # Files with such tests; to collect all others takes half a minute.
 marked = $$(grep -rl "mark\.$(1)" tests --include="test_*.py")
 
@@ -23,7 +26,7 @@ marked = $$(grep -rl "mark\.$(1)" tests --include="test_*.py")
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up test test-thorough test-proxies test-packages test-vllm test-mooncake fuzz check format bench bench-peers evidence removals soak soak-kv soak-regions soak-slow soak-sessions clean
+.PHONY: help setup run up test test-thorough test-proxies test-packages test-vllm test-mooncake fuzz check check-types check-rest format bench bench-peers evidence removals soak soak-kv soak-regions soak-slow soak-sessions clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -65,11 +68,19 @@ fuzz: setup ## run FUZZ_EXAMPLES inputs through each parser test (make test: 100
 check: setup ## run linters, type checks, import contracts, and house rules
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target check-types check-rest
+	@$(if $(HOUSE),HEADWAY_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest -q $(HOUSE))
+
+check-types:
 	@$(PYTHON) -m mypy
+
+check-rest:
 	@.ci/check-frontend
 	@.venv/bin/lint-imports
-	@HEADWAY_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest -q tests/house
 	@HEADWAY_STATE_DIR="$$(mktemp -d)" $(PYTHON) manage.py makemigrations --check --dry-run
+# One process compiles all tests here, or each worker of `make test` would on a fresh clone.
+	@HEADWAY_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest --collect-only -qq >/dev/null || \
+	  { echo "some tests cannot be collected: see pytest --collect-only" >&2; exit 1; }
 
 format: setup ## format all Python files and console scripts
 	@$(PYTHON) -m ruff check --fix . && $(PYTHON) -m ruff format .
