@@ -22,7 +22,7 @@ def _names(help_text: str) -> serializers.ListField:
 
 
 class RuleShape(Input):
-    """One rule; the first that matches a hop decides about it."""
+    """One rule. The first rule that matches a hop decides."""
 
     name = Text(max_length=80, help_text="Name in decision records.")
     tenants = _names("Tenants that the rule applies to; empty: all.")
@@ -48,7 +48,7 @@ class SovereigntyChange(ChangeBody):
 
 
 class SovereigntyRules(Changeable):
-    """The rules of which tenants' requests may leave which region for which other one."""
+    """Rules on which tenants' requests may be forwarded from one region to another."""
 
     noun = "regions"
     shape = SovereigntyShape
