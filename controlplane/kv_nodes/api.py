@@ -58,12 +58,12 @@ class KvNodeShape(ModelShape):
         )
 
     def get_metrics_url(self, node: KvNode) -> str:
-        """Return the address; empty if it was stored under other rules and is no longer allowed."""
+        """Return the address; empty if it is not allowed under the current rules."""
         return node.metrics_url if is_allowed_metrics_url(node.metrics_url, engine_url_rules()) else ""
 
 
 class KvNodeWord(Input):
-    """A node manager's report on itself, sent every few seconds."""
+    """A node manager's report about itself, sent every few seconds."""
 
     name = Text(max_length=64, help_text="Its id; never changes.")
     incarnation = WholeNumber(min_value=0, max_value=_MAX, help_text="Rises with each start.")
@@ -108,7 +108,7 @@ class KvNodesView(_Nodes, Listed):
     )
 
     def post(self, request: Request) -> Response:
-        """Register a node manager, or report that it is alive; repeat it every few seconds."""
+        """Register a node manager, or report that it is alive. Repeat the request every few seconds."""
         body = self.body()
         name, report = body.pop("name"), body.pop("report")
         return self.show(report_node(name, body, report, now=timezone.now(), actor=self.actor))
@@ -121,14 +121,14 @@ class OneKvNode(_Nodes, Deletable):
 
 
 class KvNodeUnpin(_Nodes, Verb):
-    """End a pin: the prefix is kept no longer than others; the node learns of it with its next report."""
+    """End a pin, so that the prefix can be evicted like any other. The node receives this with its next report."""
 
     verb = staticmethod(unpin)
     bodies = by_method(POST=KvPinName)
 
 
 class KvMoveShape(ModelShape):
-    """One order: what it moved, and what that was worth."""
+    """One order: the blocks that it moved, and the benefit."""
 
     class Meta:
         model = KvMoveRecord

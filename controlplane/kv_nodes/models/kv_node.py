@@ -25,7 +25,7 @@ LIVE = (KvNodeState.SERVING, KvNodeState.DRAINING)
 
 
 class KvNode(models.Model):
-    """One node manager; it registers itself, and `name` is its id everywhere."""
+    """One node manager, which registers itself. `name` is its id everywhere."""
 
     public_id_field = "name"
     in_snapshot = True
@@ -34,7 +34,7 @@ class KvNode(models.Model):
         max_length=64, unique=True, validators=[RegexValidator(KV_NODE, "Use A-Z, a-z, 0-9, . _ -")]
     )
     incarnation = models.BigIntegerField(default=0, validators=[MinValueValidator(0)])
-    """Nanoseconds since the epoch at its last start; reports of an earlier start no longer count."""
+    """Nanoseconds since the epoch at its last start. Reports of an earlier start are ignored."""
     address = models.CharField(max_length=200, validators=[RegexValidator(_ADDRESS, "Write host:port.")])
     """Address for engines and gateways, checked as engines' addresses are."""
     events_endpoint = models.CharField(max_length=200, blank=True)
