@@ -1,5 +1,4 @@
-"""Regions, pools, and engines that an actor may see: all with a role everywhere, otherwise those of the actor's pools.
-"""
+"""Regions, pools, and engines that an actor may see: all with a role everywhere, otherwise only the actor's pools."""
 
 from __future__ import annotations
 

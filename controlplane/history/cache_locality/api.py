@@ -1,5 +1,4 @@
-"""`/api/v1/pools/…/rings`, `/api/v1/pools/…/cache_locality`, and `/api/v1/engines/…/hits`: cache locality of prompts.
-"""
+"""`/api/v1/pools/…/rings`, `/api/v1/pools/…/cache_locality`, and `/api/v1/engines/…/hits`: cache locality."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manage.py explain ID`: one recorded decision in words and tables."""
+"""`manage.py explain ID`: explains one recorded decision in sentences and tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ACTOR = program("explain")
 
 
 class Command(BaseCommand):
-    """Explains one decision: its reasons, its outcome, its cost, and what to do."""
+    """Explains one decision: its reasons, outcome, cost, and possible actions."""
 
     help = (
         "Explain one recorded decision: manage.py explain ID (the header x-headway-decision of an answer, or the "

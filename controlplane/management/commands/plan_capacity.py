@@ -1,4 +1,4 @@
-"""`manage.py plan_capacity`: the saving from sharing engines over regions, from the request log."""
+"""`manage.py plan_capacity`: the savings from sharing engines across regions, computed from the request log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from controlplane.capacity.saving import (
 
 
 class Command(BaseCommand):
-    """Prints the plan."""
+    """Prints the capacity plan."""
 
     help = "Compare engines for every region's own peak with engines for the shared peak (docs/capacity.md)."
     requires_system_checks = ()
@@ -42,7 +42,7 @@ class Command(BaseCommand):
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
-        """Read the log and print the plan."""
+        """Compute the plan from the log and print it."""
         if not 0 < options["days"] <= MAX_DAYS:
             raise CommandError(f"--days must be above 0 and at most {MAX_DAYS}.")
         asked = Prices(options["reserved"], options["on_demand"], options["utilization"], options["days"])

@@ -1,4 +1,4 @@
-"""`manage.py revoke_key`: revoke an API key over the bus, without the database."""
+"""`manage.py revoke_key`: revokes an API key over the bus, without the database."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from routing.values.counted import count
 
 
 class Command(BaseCommand):
-    """Needs the bus and the fleet secret only; the jobs store the revocation, with its audit, when they can."""
+    """Needs only the bus and the fleet secret. The jobs store the revocation and its audit event later."""
 
     requires_system_checks = ()
     help = "Revoke an API key at every gateway that the bus reaches, also while the database is full or away."
@@ -45,7 +45,7 @@ class Command(BaseCommand):
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
-        """Publish the revocation, and print how many processes received it."""
+        """Publish the revocation, and print how many processes have received it."""
         bus, why = _bus(), options["why"][:MAX_WHY]
         revocations = BusRevocations(bus)
         sha256, entry = _wanted(options["key"], bus)
@@ -74,7 +74,7 @@ def _bus() -> Bus:
 
 
 def _wanted(name: str, bus: Bus) -> tuple[str, ApiKeyEntry | None]:
-    """Return the SHA-256 of the named key, and its published entry, if there is one."""
+    """Return the SHA-256 of the named key, and its published entry; None if it is not published."""
     entries = _published(bus)
     text = input().strip() if name == "-" else name
     if name == "-" or (text.startswith(KEY_START) and len(text) > PREFIX_LENGTH):
@@ -97,7 +97,7 @@ def _wanted(name: str, bus: Bus) -> tuple[str, ApiKeyEntry | None]:
 
 
 def _published(bus: Bus) -> tuple[ApiKeyEntry, ...]:
-    """Return the keys of the published snapshot, else of a gateway's stored one on this machine."""
+    """Return the keys of the published snapshot or, without one, of a gateway's stored snapshot on this machine."""
     latest = bus.latest(SNAPSHOT)
     try:
         snapshot = decode_snapshot(latest) if latest is not None else None

@@ -1,4 +1,4 @@
-"""`manage.py tap`: prints recorded decisions as they come, one line each."""
+"""`manage.py tap`: prints recorded decisions as they arrive, one line each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HELP = {"arm": f"arm that chose, while policies are compared: {', '.join(ARMS)}
 
 
 class Command(BaseCommand):
-    """Follows the decision store; ends with Ctrl+C, or after --count lines."""
+    """Follows the decision store. Ends with Ctrl+C, or after --count lines."""
 
     help = "Print decisions as they are recorded: manage.py tap [--engine e-17] [--tenant acme] [--late] [--json]."
     requires_system_checks = ()
@@ -66,7 +66,7 @@ class Command(BaseCommand):
             return
 
     def _begin(self, wanted: DecisionFilter, last: int) -> int:
-        """Return the row after which to begin."""
+        """Return the row after which printing begins."""
         if last > 0:
             rows = search(ACTOR, wanted).order_by("-pk").values_list("pk", flat=True)[:last]
             return min(rows, default=1) - 1

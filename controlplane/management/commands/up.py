@@ -1,4 +1,4 @@
-"""`manage.py up`: the whole program with one command."""
+"""`manage.py up`: starts the whole program with one command."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ from kvstore.transfer.tls import is_loopback
 
 
 class Command(BaseCommand):
-    """Supervises gateway, web and jobs; with --demo also a fleet of simulated engines under replayed traffic."""
+    """Runs gateway, web, and jobs. With --demo, also runs simulated engines with replayed traffic."""
 
     requires_system_checks = OURS
     help = "Run Headway: console, decision API, proxy and jobs; with --demo also a demo fleet."
@@ -84,7 +84,7 @@ class Command(BaseCommand):
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
-        """Prepare the state directory, serve, and end everything on SIGINT or SIGTERM."""
+        """Prepare the state directory, serve, and stop everything on SIGINT or SIGTERM."""
         if options["with_parent"]:
             from simulator.parent_death import die_with_parent
 
@@ -171,7 +171,7 @@ class Command(BaseCommand):
 
 
 def _reject_exposed(host: str) -> None:
-    """Reject an address reachable by others under settings that are safe on this machine only."""
+    """Reject an address that other machines can reach if the settings are safe only on this machine."""
     if settings.LOOPBACK_ONLY and not is_loopback(host):
         raise CommandError(
             f"--host {host} admits other machines, but HEADWAY_ALLOWED_HOSTS names only this machine, which allows "
@@ -181,9 +181,9 @@ def _reject_exposed(host: str) -> None:
 
 
 def _seeded(*, demo: bool) -> FirstRunSecrets:
-    """Fill what is empty, remove clear-text secrets that are not needed, and return those that open something.
+    """Create missing secrets and data, remove unneeded clear-text secrets, and return the secrets that are still valid.
 
-    A password takes a quarter of a second to check, so this happens once.
+    Checking a password takes a quarter of a second, so this happens once.
     """
     secrets = keep_secrets(settings.STATE_DIR, refilled(secrets_of(settings.STATE_DIR), demo=demo))
     seed(secrets, demo=demo)
@@ -193,7 +193,7 @@ def _seeded(*, demo: bool) -> FirstRunSecrets:
 
 
 def _last_known_good() -> int:
-    """Return the snapshot version that the gateway of this state directory served last; 0: none."""
+    """Return the snapshot version that the gateway of this state directory last served; 0: none."""
     stored = SnapshotStore(settings.STATE_DIR, GatewaySettings().snapshot_max_age_s).load(time.time())
     return stored.version if stored is not None else 0
 

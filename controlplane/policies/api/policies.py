@@ -1,4 +1,4 @@
-"""`/api/v1/policies`: the policies themselves, and the document's schema and check."""
+"""`/api/v1/policies`: the policies, and the schema and check of their documents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from controlplane.policies.reading import visible_policies
 
 
 class Policies(Creatable):
-    """All policies; POST creates one."""
+    """List policies, or create one."""
 
     noun = "policies"
     shape = PolicyShape
