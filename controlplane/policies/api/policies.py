@@ -54,7 +54,7 @@ class PolicySchema(ApiView):
     answers = by_method(GET=(200, OpenApiTypes.OBJECT))
 
     def get(self, request: Request) -> Response:
-        """Return the JSON schema of the policy document, with unit, range and sentence of each field."""
+        """Return the JSON schema of the policy document, with the unit, range, and description of each field."""
         return Response(msgspec.json.schema(WholePolicy))
 
 
@@ -67,7 +67,7 @@ class PolicyCheck(ApiView):
     only_asks = True
 
     def post(self, request: Request) -> Response:
-        """Report every problem of a document; nothing is stored."""
+        """Report every problem of a document. Nothing is stored."""
         try:
             policy = validated(self.body()["document"])
         except InvalidPolicyError as error:
