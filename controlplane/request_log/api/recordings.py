@@ -146,7 +146,7 @@ class RecordingUpload(ApiView):
     )
 
     def post(self, request: Request) -> Response:
-        """Check every line of a trace in Mooncake's form and store it; nothing is stored if a line is wrong."""
+        """Check every line of a trace in Mooncake's format and store it. Nothing is stored if a line is invalid."""
         asked = self.request.query_params
         pool = named_pool(self.actor, asked.get("pool", ""))
         name = one_line(asked.get("name", ""))
@@ -172,7 +172,7 @@ class OneRecording(Deletable):
 
     @override
     def remove(self, thing: Any, *, expected: int | None, why: str) -> None:
-        """Delete it and its file."""
+        """Delete the recording and its file."""
         delete_recording(thing, actor=self.actor, why=why)
 
 
@@ -184,7 +184,7 @@ class RecordingTrace(ApiView):
     answers = by_method(GET=((200, PACKED), OpenApiTypes.BINARY))
 
     def get(self, request: Request, *, recording: int) -> HttpResponse:
-        """Return the trace: JSON lines in Mooncake's form, packed with gzip."""
+        """Return the trace: JSON lines in Mooncake's format, compressed with gzip."""
         stored = visible_recordings(self.actor).get(pk=recording)
         try:
             content = recording_store().packed(stored.key)
@@ -194,6 +194,6 @@ class RecordingTrace(ApiView):
 
 
 def packed_trace(recording: Recording, content: bytes) -> HttpResponse:
-    """Return the answer that saves a recording's file."""
+    """Return a response that downloads a recording's trace as a file."""
     name = f"headway-{recording.pool.slug}-recording-{recording.pk}.jsonl.gz"
     return HttpResponse(content, content_type=PACKED, headers={"Content-Disposition": f'attachment; filename="{name}"'})
