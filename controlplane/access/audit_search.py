@@ -49,7 +49,7 @@ def visible_events(actor: Actor) -> QuerySet[AuditEvent]:
 
 
 def search(actor: Actor, wanted: AuditFilter) -> QuerySet[AuditEvent]:
-    """Return the visible events that match, newest first; raises UnreadableFilterError."""
+    """Return the visible events that match, newest first. Raises UnreadableFilterError."""
     events = visible_events(actor)
     if wanted.person:
         events = events.filter(actor_name=wanted.person)

@@ -277,7 +277,7 @@ def _after_answer(action: EngineAction, answer: ActuatorAnswer, now: datetime) -
 
 
 def _addresses(wanted: NewEngine, action: EngineAction) -> dict[str, str]:
-    """Return the new engine's addresses, checked and resolved; raises RejectedUrlError."""
+    """Return the new engine's addresses, checked and resolved. Raises RejectedUrlError."""
     return checked_addresses(
         {
             "url": wanted.url,

@@ -22,7 +22,7 @@ from controlplane.platform.roles import require
 
 KEPT = timedelta(days=30)
 MAX_NAMES = 500
-"""Maximum number of names kept of engines that actions started; the newest names are kept."""
+"""Maximum number of engine names kept by `started_names`, newest first."""
 
 
 class EngineActionError(ConflictError):

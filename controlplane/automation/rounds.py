@@ -30,7 +30,7 @@ _A_YEAR_S = 365 * 86_400.0
 
 
 class LeaseLostError(RuntimeError):
-    """Another process has taken over the round. Nothing of this round was stored."""
+    """Another process has taken over the round. Nothing from this round was stored."""
 
 
 @dataclass(frozen=True, slots=True)

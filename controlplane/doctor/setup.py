@@ -117,7 +117,7 @@ def migrations(_installation: Installation) -> list[Finding]:
         ]
     if waiting:
         text = f"{count(len(waiting), 'migration')} pending; the first is {waiting[0][0]}."
-        return [warning(text, "Run `manage.py migrate`; `manage.py up` does so by itself.")]
+        return [warning(text, "Run `manage.py migrate`; `manage.py up` does so automatically.")]
     return [ok("All migrations are applied.")]
 
 
@@ -140,9 +140,7 @@ def redis_server(installation: Installation) -> list[Finding]:
             )
         ]
     if policy not in ("", _ALLOWED_EVICTION):
-        return [
-            warning(f"Redis {version} answers, but may evict our keys ({policy}).", "Set maxmemory-policy noeviction.")
-        ]
+        return [warning(f"Redis {version} answers, but may evict keys ({policy}).", "Set maxmemory-policy noeviction.")]
     return [ok(f"Redis {version} answers.")]
 
 

@@ -96,7 +96,7 @@ _EXAMPLE_VALUES = {"pod": "p-0", "set": "p", "ordinal": "0", "namespace": "n"}
 
 
 def checked_settings(kind: str, document: object) -> dict[str, Any]:
-    """Return the complete settings for storage; raises InvalidFieldsError with the path of each problem."""
+    """Return the complete settings for storage. Raises InvalidFieldsError with the path of each problem."""
     if kind not in SETTINGS:
         raise problem("actuator", f"Is unknown; known are {', '.join(SETTINGS)}.")
     try:

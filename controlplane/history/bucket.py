@@ -71,9 +71,9 @@ class Column:
     """Pool id → rejections per second by code. Pools and codes without rejections are omitted."""
 
     def floats_for(self, roster: HistoryRoster, series: int) -> array[float]:
-        """Return series `series` of ENGINE_FLOATS in the order of `roster`;
+        """Return series `series` of ENGINE_FLOATS in the order of `roster`.
 
-        NaN for engines that are not in this column.
+        The value is NaN for engines not in this column.
         """
         values = self.floats[series]
         if roster is self.roster:
@@ -83,9 +83,9 @@ class Column:
         return array("f", [math.nan if row is None else values[row] for row in rows])
 
     def codes_for(self, roster: HistoryRoster, series: int) -> bytes | bytearray:
-        """Return series `series` of ENGINE_BYTES in the order of `roster`;
+        """Return series `series` of ENGINE_BYTES in the order of `roster`.
 
-        UNKNOWN_BYTE for engines not in this column.
+        Engines not in this column have UNKNOWN_BYTE.
         """
         values = self.codes[series]
         if roster is self.roster:

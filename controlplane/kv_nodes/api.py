@@ -35,7 +35,7 @@ class KvNodeShape(ModelShape):
         child=serializers.DictField(child=serializers.CharField()),
         read_only=True,
         default=list,
-        help_text="Pins that operators have ended and the node still has.",
+        help_text="Pins that operators have ended but the node still reports.",
     )
 
     class Meta:
@@ -66,11 +66,11 @@ class KvNodeWord(Input):
     """A node manager's report about itself, sent every few seconds."""
 
     name = Text(max_length=64, help_text="Its id; never changes.")
-    incarnation = WholeNumber(min_value=0, max_value=_MAX, help_text="Rises with each start.")
+    incarnation = WholeNumber(min_value=0, max_value=_MAX, help_text="Increases with each start.")
     address = Text(help_text="host:port under which engines and gateways reach it.")
     events_endpoint = Text(allow_blank=True, default="", help_text="tcp://host:port of its KV events.")
     replay_endpoint = Text(allow_blank=True, default="", help_text="tcp://host:port of the event replay.")
-    metrics_url = Text(allow_blank=True, default="", help_text="Where Prometheus reads it.")
+    metrics_url = Text(allow_blank=True, default="", help_text="URL of its Prometheus metrics.")
     dram_bytes = WholeNumber(min_value=0, max_value=_MAX, default=0, help_text="Size of its DRAM tier (bytes).")
     ssd_bytes = WholeNumber(min_value=0, max_value=_MAX, default=0, help_text="Size of its SSD tier (bytes).")
     slot_bytes = WholeNumber(min_value=0, max_value=_MAX, default=0, help_text="Largest block (bytes).")
@@ -164,9 +164,9 @@ class KvMovesView(Listed):
             "planner": one_of("planner", ("prefetch", "advisory", "replicate", "shrink"), "Planner that requested it."),
             "outcome": one_of("outcome", get_args(Ending), "Outcome."),
             "worth": one_of("worth", ("open", "none", "useful", "useless"), "Benefit of its copy."),
-            "source": exact("source", "Name of the node that the blocks came from."),
-            "target": exact("target", "Name of the node that they went to."),
-            "pool_id": exact("pool_id", "The pool whose requests they are for."),
+            "source": exact("source", "Name of the source node."),
+            "target": exact("target", "Name of the target node."),
+            "pool_id": exact("pool_id", "Pool whose requests use the blocks."),
             "after": moment("asked_at__gte", "Requested at this time or later."),
         },
     )

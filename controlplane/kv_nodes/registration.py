@@ -50,7 +50,7 @@ def report_node(name: str, fields: dict[str, Any], report: dict[str, Any], *, no
         node = KvNode.objects.select_for_update().filter(name=name).first()
         if node is None:
             if KvNode.objects.count() >= MAX_NODES:
-                raise problem("name", f"There are {MAX_NODES} KV nodes already; delete those that are gone.")
+                raise problem("name", f"There are {MAX_NODES} KV nodes already; delete nodes that no longer exist.")
             node = recorded_change.create(KvNode(name=name, **changes), "kv_node.register", actor=actor)
         # A delayed report of the process before the restart.
         elif fields["incarnation"] < node.incarnation:

@@ -40,7 +40,7 @@ def unpin(node: KvNode, name: str, tenant: str, *, actor: Actor, why: str = "") 
         # A report of the node takes the same lock, so that neither overwrites the other.
         node = KvNode.objects.select_for_update().get(pk=node.pk)
         if node.state not in LIVE:
-            raise NoSuchPinError(f"KV node {node} is {node.get_state_display().lower()}; its pins end at their time.")
+            raise NoSuchPinError(f"KV node {node} is {node.get_state_display().lower()}; its pins expire on schedule.")
         report = KvNodeReport.objects.filter(node=node).first()
         pins = report.content.get("pins", ()) if report is not None else ()
         pinned = next((pin for pin in pins if pin_of(pin) == (name, tenant)), None)

@@ -59,9 +59,7 @@ class ApiKeyShape(ModelShape):
 class CreatedApiKeyShape(ApiKeyShape):
     """A new key, including its text."""
 
-    text = serializers.CharField(
-        allow_null=True, help_text="The key, shown only once; null if the answer is a repetition."
-    )
+    text = serializers.CharField(allow_null=True, help_text="The key, shown only once; null in a repeated response.")
 
     class Meta(ApiKeyShape.Meta):
         fields = (*ApiKeyShape.Meta.fields, "text")
@@ -94,7 +92,7 @@ class ApiKeyChange(ChangeBody):
         child=Text(max_length=64),
         max_length=1000,
         default=list,
-        help_text="Pool slugs that the scope manage covers, or * alone: all. Empty: none; an admin's key covers all.",
+        help_text="Pools that the scope manage covers, or * alone: all. Empty: none. An admin's key covers all.",
     )
     expires_at = serializers.DateTimeField(allow_null=True, default=None)
     rate_per_min = WholeNumber(min_value=1, max_value=1_000_000, allow_null=True, default=None)

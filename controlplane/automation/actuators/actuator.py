@@ -15,7 +15,7 @@ class ActuatorError(RuntimeError):
 
 
 class RejectedActionError(RuntimeError):
-    """The action cannot be carried out in this form; retries are useless. The message explains why."""
+    """The action cannot be carried out in this form, and retries are useless. The message explains why."""
 
 
 class ActionProgress(StrEnum):

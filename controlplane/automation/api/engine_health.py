@@ -36,7 +36,7 @@ class OneEngineHealth(ObjectView):
     shape = EngineHealthShape
     rows = staticmethod(_engines)
     says = by_method(
-        GET="Return state, reason and since when; an engine without a verdict is healthy since its registration."
+        GET="Return state, reason, and start time. An engine without a verdict is healthy since its registration."
     )
 
     @override

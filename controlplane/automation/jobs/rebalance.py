@@ -26,7 +26,7 @@ from routing.values.prepared_struct import prepared
 JOB = "rebalance"
 EVERY = timedelta(seconds=1)
 WINDOWS_S = 60.0
-"""Length of the recent past in which recomputed prefixes are judged."""
+"""Time span in which recomputed prefixes are judged."""
 
 
 @shared_task(name="controlplane.rebalance", ignore_result=True)

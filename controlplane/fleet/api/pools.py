@@ -120,14 +120,14 @@ class PoolChange(ChangeBody):
         min_value=0,
         max_value=1000,
         default=100,
-        help_text="Its share of the requests for the model, relative to other pools that serve it. 0: only if no other "
-        "pool has an engine.",
+        help_text="Its share of the requests for the model, relative to other pools that serve it. 0: used only if no "
+        "other pool has an engine.",
     )
     policy = Named(slug_field="slug", queryset=Policy.objects.all(), help_text="Slug of its policy.")
     mode = serializers.ChoiceField(
         choices=PoolMode.choices,
         required=False,
-        help_text="observe: nothing is routed here. Omitted: a routing pool is unchanged; a PUT of an observing pool "
+        help_text="observe: no routing. Omitted: a routing pool is unchanged; a PUT of an observing pool "
         "must name it, because it would start to route.",
     )
     actuator = serializers.ChoiceField(
@@ -154,7 +154,7 @@ class NewPool(PoolChange):
 
     slug = Text(max_length=64, help_text="Its id; never changes.")
     mode = serializers.ChoiceField(
-        choices=PoolMode.choices, default=PoolMode.ROUTE, help_text="observe: nothing is routed here."
+        choices=PoolMode.choices, default=PoolMode.ROUTE, help_text="observe: no requests are routed here."
     )
 
 

@@ -35,7 +35,7 @@ class RuleShape(Input):
 class SovereigntyShape(serializers.Serializer):
     """The rules in force."""
 
-    default = serializers.ChoiceField(DEFAULTS, source="document.default", help_text="Where no rule matches.")
+    default = serializers.ChoiceField(DEFAULTS, source="document.default", help_text="Applies if no rule matches.")
     rules = RuleShape(many=True, source="document.rules")
     revision = serializers.IntegerField()
 
@@ -43,7 +43,7 @@ class SovereigntyShape(serializers.Serializer):
 class SovereigntyChange(ChangeBody):
     """The whole document."""
 
-    default = serializers.ChoiceField(DEFAULTS, default="allow", help_text="Where no rule matches.")
+    default = serializers.ChoiceField(DEFAULTS, default="allow", help_text="Applies if no rule matches.")
     rules = serializers.ListField(child=RuleShape(), default=list, max_length=MAX_RULES)
 
 

@@ -200,7 +200,7 @@ def _reject_inexact(facts: ConnectedEngineFacts) -> None:
     if not facts.tokenizes:
         raise ConnectRejectedError(
             "It has no /tokenize endpoint, which token blocks require.",
-            "Use a version that has it.",
+            "Use a version with this endpoint.",
             estimable=True,
         )
 

@@ -160,7 +160,7 @@ def _drain(engine: Engine, why: str) -> None:
 
 
 def _move(engine: Engine, url: str) -> None:
-    """Store a new address. Another process has it, so the engine is checked before it serves again."""
+    """Store a new address and check the engine again, because another process runs there."""
     with transaction.atomic():
         # The sockets had the old address; the preflight stores those that the engine reports.
         moved = {"url": url, "kv_events_endpoint": "", "kv_replay_endpoint": ""}

@@ -184,7 +184,7 @@ class EnginePreflight:
         served = [card.id for card in await self._engine.models()]
         if wanted in served:
             return Step(key="model", state=OK, sentence=f"Serves {wanted}.")
-        shown = some_names([name[:80] for name in served], _LISTED_MODELS) or "no model at all"
+        shown = some_names([name[:80] for name in served], _LISTED_MODELS) or "no model"
         raise PreflightFailedError(
             f"The engine serves {shown}; the pool's model is {wanted}.",
             f"Start it with --served-model-name {wanted}, or register it in a pool of its model.",

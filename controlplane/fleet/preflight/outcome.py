@@ -111,5 +111,5 @@ def _actor_of(run: JobRun) -> Actor:
         return program("preflight")
     user = User.objects.filter(pk=user_pk, is_active=True).first()
     if user is None:
-        raise NotAllowedError("The account is gone.")
+        raise NotAllowedError("The account was deleted.")
     return Actor(user.get_username(), str(run.inputs.get("via", "")), user, str(run.inputs.get("request_id", "")))

@@ -35,7 +35,7 @@ class PoolRingsShape(serializers.Serializer):
     """The hash rings of one pool, and their changes if an engine left."""
 
     pool = serializers.CharField()
-    at = serializers.DateTimeField(allow_null=True, help_text="Time of the gateway's sample; null: none recently.")
+    at = serializers.DateTimeField(allow_null=True, help_text="Time of the gateway's sample; null: no recent sample.")
     gateway = serializers.CharField(help_text="Gateway of the sample; empty: this process.")
     placement = serializers.CharField()
     rings = serializers.IntegerField(help_text="0: the placement uses none.")
@@ -87,7 +87,7 @@ class EngineHitsShape(serializers.Serializer):
     engine = serializers.CharField()
     name = serializers.CharField()
     pool = serializers.CharField()
-    at = serializers.DateTimeField(allow_null=True, help_text="Time of the gateway's sample; null: none recently.")
+    at = serializers.DateTimeField(allow_null=True, help_text="Time of the gateway's sample; null: no recent sample.")
     compared = serializers.IntegerField(help_text="Requests compared in the last 5 minutes, 64 at most.")
     differing = serializers.IntegerField()
     predicted_tokens = serializers.IntegerField(help_text="Cached prompt tokens predicted by the index.")
@@ -110,7 +110,7 @@ class PoolCacheLocalityShape(serializers.Serializer):
     """Shared prefixes of one pool, and the engines that serve them."""
 
     pool = serializers.CharField()
-    at = serializers.DateTimeField(allow_null=True, help_text="Time of the gateway's sample; null: none recently.")
+    at = serializers.DateTimeField(allow_null=True, help_text="Time of the gateway's sample; null: no recent sample.")
     gateway = serializers.CharField(help_text="Gateway of the sample; empty: this process.")
     gateways = serializers.IntegerField(
         help_text="Gateways with a recent sample; the one with the most requests is shown."

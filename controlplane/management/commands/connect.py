@@ -150,7 +150,7 @@ def _take_preflights() -> None:
         connections.close_all()
 
 
-_OTHER_SOCKET = "Have it name an address of its own in --kv-events-config, such as tcp://*:5557."
+_OTHER_SOCKET = "Set a reachable address in its --kv-events-config, such as tcp://*:5557."
 
 
 SERVED_S = 60.0
@@ -242,11 +242,13 @@ class Command(BaseCommand):
         """Declare the options."""
         parser.add_argument("urls", nargs="+", metavar="URL", help="engine address, such as http://10.0.3.7:8000")
         parser.add_argument("--yes", action="store_true", help="allow the addresses without asking")
-        parser.add_argument("--pool", default="", help="slug of the pool (default: the one that serves the model)")
-        parser.add_argument("--region", default="", help="slug of the region of a new pool (default: the only one)")
-        parser.add_argument("--key-env", default="", help="variable with the engines' key, HEADWAY_ENGINE_KEY_…")
+        parser.add_argument("--pool", default="", help="slug of the pool (default: the pool that serves the model)")
+        parser.add_argument("--region", default="", help="slug of the region of a new pool (default: the only region)")
         parser.add_argument(
-            "--approximate", action="store_true", help="new pool: estimate hits from prompts, without KV events"
+            "--key-env", default="", help="environment variable with the engines' key, HEADWAY_ENGINE_KEY_…"
+        )
+        parser.add_argument(
+            "--approximate", action="store_true", help="for a new pool: estimate hits from prompts, without KV events"
         )
         parser.add_argument("--port", type=int, default=8000, help="port of Headway on this machine")
 

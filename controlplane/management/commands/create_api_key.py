@@ -22,12 +22,14 @@ class Command(BaseCommand):
     """Creates an API key. A running server accepts it within about a second."""
 
     requires_system_checks = OURS
-    help = "Create an API key for a tenant and print it; it cannot be shown again. Creates the first tenant."
+    help = (
+        "Create an API key for a tenant and print it; it cannot be shown again. Creates the first tenant if necessary."
+    )
 
     @override
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
-        parser.add_argument("--tenant", default="", help="slug of the tenant (default: the first one)")
+        parser.add_argument("--tenant", default="", help="slug of the tenant (default: the first tenant)")
         parser.add_argument("--name", default="command line", help="what the key is for")
         parser.add_argument(
             "--scopes", nargs="+", choices=SCOPES, default=USUAL_SCOPES, help="scopes of the key (default: infer)"

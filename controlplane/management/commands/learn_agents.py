@@ -37,7 +37,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
         parser.add_argument("--out", type=Path, help="file for the call graph; name it in HEADWAY_CALL_GRAPH")
-        parser.add_argument("--hours", type=float, default=24.0, help="how far to look back (default 24)")
+        parser.add_argument("--hours", type=float, default=24.0, help="hours of the log to read (default: 24)")
         parser.add_argument("--pool", default="", help="id of one pool (default: all)")
 
     @override

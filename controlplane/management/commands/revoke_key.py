@@ -31,15 +31,15 @@ class Command(BaseCommand):
     """Needs only the bus and the fleet secret. The jobs store the revocation and its audit event later."""
 
     requires_system_checks = ()
-    help = "Revoke an API key at every gateway that the bus reaches, also while the database is full or away."
+    help = "Revoke an API key at every gateway on the bus, even if the database is full or unavailable."
 
     @override
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the arguments."""
         parser.add_argument(
             "key",
-            help=f"its id (key-…), its first {PREFIX_LENGTH} characters ({KEY_START}…), or - to read all of it from "
-            "standard input",
+            help=f"its id (key-…), its first {PREFIX_LENGTH} characters ({KEY_START}…), or - to read the whole key "
+            "from standard input",
         )
         parser.add_argument("--why", default="", help="reason, for the audit")
 
@@ -57,8 +57,10 @@ class Command(BaseCommand):
         named = f"{key_id} of tenant {entry.tenant_id}" if entry is not None else "which no published snapshot has"
         # This process follows the bus, too.
         others = count(max(0, received - 1), "process", "processes")
-        self.stdout.write(f"The bus has the revocation of the key, {named}; {others} received it at once.")
-        self.stdout.write("Gateways that are away take it when they reach the bus. The jobs store it in the database.")
+        self.stdout.write(f"The bus has the revocation of the key, {named}; {others} received it immediately.")
+        self.stdout.write(
+            "Disconnected gateways receive it when they reconnect to the bus. The jobs store it in the database."
+        )
 
 
 _REMEDY = "Check REDIS_URL and HEADWAY_FLEET_SECRET, or run it on the machine where `manage.py up` runs."

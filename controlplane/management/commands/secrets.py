@@ -41,7 +41,7 @@ from kvstore.transfer.shared_secret import NoSecretError, node_access
 
 _STATUS, _NEXT, _FINISH = "status", "next", "finish"
 _HELP = """\
-Show which process uses which secret, and rotate secrets without a stop.
+Show which process uses which secret, and rotate secrets without downtime.
 
 A rotation has three steps, each followed by a restart of all processes, one after the other:
 
@@ -50,9 +50,9 @@ A rotation has three steps, each followed by a restart of all processes, one aft
   3. finish    No process accepts the old one:                           …_ALSO removed
 
 status   Show all processes with the fingerprints of their secrets, and what still needs the other one.
-next     Take step 1 or 2 if the secrets are in first_run.json; else say which step is next, and what prevents it.
+next     Perform step 1 or 2 if the secrets are in first_run.json; otherwise show the next step and what prevents it.
 finish   Check that nothing needs the other secret, and sign open console sessions with the new key. If the secrets
-         are in first_run.json, step 3 is then taken. Ends with 1 if something does; --force ignores that.
+         are in first_run.json, step 3 follows. Exits with 1 if something still needs it; --force ignores that.
 
 Fingerprints identify secrets without revealing them. Secrets are never printed.
 """
@@ -88,7 +88,7 @@ class Command(BaseCommand):
         """Declare the steps and options."""
         parser.add_argument("step", choices=(_STATUS, _NEXT, _FINISH), nargs="?", default=_STATUS)
         parser.add_argument("--json", action="store_true", help="print one JSON object")
-        parser.add_argument("--force", action="store_true", help="take the step although something prevents it")
+        parser.add_argument("--force", action="store_true", help="perform the step even if something prevents it")
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:

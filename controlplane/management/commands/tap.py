@@ -22,7 +22,7 @@ ACTOR = program("tap")
 MOST_AT_ONCE = 500
 POLL_S = 1.0
 _FILTERS = ("pool", "engine", "tenant", "session", "reason", "arm", "cause", "mismatch")
-_HELP = {"arm": f"arm that chose, while policies are compared: {', '.join(ARMS)}"}
+_HELP = {"arm": f"arm of the decision during a trial: {', '.join(ARMS)}"}
 
 
 class Command(BaseCommand):
@@ -36,7 +36,7 @@ class Command(BaseCommand):
         """Declare the options."""
         for name in _FILTERS:
             parser.add_argument(f"--{name}", default="", help=_HELP.get(name))
-        parser.add_argument("--late", action="store_true", help="only those that missed their objective")
+        parser.add_argument("--late", action="store_true", help="only decisions that missed their objective")
         parser.add_argument("--json", action="store_true", help="one JSON object per line")
         parser.add_argument("--last", type=int, default=0, metavar="N", help="start with the last N")
         parser.add_argument("--count", type=int, default=0, metavar="N", help="end after N decisions (0: never)")

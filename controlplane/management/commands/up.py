@@ -76,10 +76,12 @@ class Command(BaseCommand):
             help="run simulated engines with replayed traffic; creates a tenant and an API key",
         )
         parser.add_argument("--trace", default="", help="Mooncake JSONL[.gz] to replay (default: a generated one)")
-        parser.add_argument("--speed", type=float, default=1.0, help="speed-up over the recording")
-        parser.add_argument("--prefill", type=int, default=0, help="demo engines that only prefill; goes with --decode")
-        parser.add_argument("--decode", type=int, default=0, help="demo engines that only decode; goes with --prefill")
-        parser.add_argument("--regions", type=int, default=0, help="demo regions with a gateway each, 2 or 3")
+        parser.add_argument("--speed", type=float, default=1.0, help="replay speed relative to the trace")
+        parser.add_argument("--prefill", type=int, default=0, help="prefill-only demo engines; requires --decode")
+        parser.add_argument("--decode", type=int, default=0, help="decode-only demo engines; requires --prefill")
+        parser.add_argument(
+            "--regions", type=int, default=0, help="number of demo regions (2 or 3), each with a gateway"
+        )
         parser.add_argument("--with-parent", action="store_true", help="end when the parent process ends")
 
     @override

@@ -26,7 +26,7 @@ class Command(BaseCommand):
     """
 
     requires_system_checks = OURS
-    help = "Run the background jobs in this process. Needs REDIS_URL; without it `manage.py up` runs them itself."
+    help = "Run the background jobs in this process. Requires REDIS_URL. Without it, `manage.py up` runs them."
 
     @override
     def add_arguments(self, parser: CommandParser) -> None:

@@ -35,7 +35,7 @@ def answer_error(error: Exception, context: dict[str, Any]) -> Response:
     problem = _problem(error, view)
     if problem is None:
         logger.error("the API failed", exc_info=error, extra={"path": request.path, "error": type(error).__name__})
-        problem = ProblemError(500, "Internal error; the log has it under this request_id.")
+        problem = ProblemError(500, "Internal error; find it in the log by this request_id.")
     response = Response(problem.body(request_id_of(request._request)), status=problem.status, headers=problem.headers)
     setattr(response, PROBLEM, True)
     return response
@@ -124,7 +124,7 @@ _MAKERS: list[tuple[tuple[type[Exception], ...], Callable[[Any, Any], ProblemErr
     ((InvalidInputError,), lambda error, _: ProblemError(400, error.summary, error.field_problems)),
     ((StaleRevisionError,), _stale),
     ((ConflictError,), lambda error, _: ProblemError(409, str(error))),
-    ((ObjectDoesNotExist, Http404), lambda _error, _: ProblemError(404, "Nothing at this address.")),
+    ((ObjectDoesNotExist, Http404), lambda _error, _: ProblemError(404, "Nothing exists at this address.")),
     ((BadBodyError,), _body),
     (
         (BadRequest, SuspiciousOperation, MultiPartParserError, UnreadablePostError),

@@ -79,7 +79,7 @@ def _paths() -> dict[str, dict[str, Operation]]:
         openai_proxy.MODELS + "/{id}": {"get": _operation("model", "Get one served model.", None, _OPENAI)},
         "/live": {"get": _open("live", "Liveness of the gateway.")},
         "/ready": {"get": _open("ready", "Readiness of the gateway; 503 gives the reason.")},
-        "/health": {"get": _open("health", "Readiness under the path that vLLM and SGLang have for it.")},
+        "/health": {"get": _open("health", "Readiness at the path used by vLLM and SGLang.")},
         "/metrics": {"get": _open("metrics", "Prometheus metrics.", "text/plain")},
     }
     paths[ROUTE]["post"]["parameters"] = [_NO_WAIT]

@@ -161,7 +161,7 @@ class OperationSchema(AutoSchema):
         if self.method in _GUARDED:
             headers.append(_header("If-Match", "ETag of the version you read.", required=True))
         if self.method == "DELETE":
-            headers.append(_query("why", {"type": "string", "maxLength": 200}, "Why, for the audit."))
+            headers.append(_query("why", {"type": "string", "maxLength": 200}, "Reason for the audit."))
         if self.method == "GET" and self.view.has_etag and self.view.listing is None:
             headers.append(_header("If-None-Match", "ETag that the client has; 304 if unchanged."))
         if self.view.has_etag and self.view.listing is None and self.method != "DELETE":

@@ -115,4 +115,4 @@ class Input(serializers.Serializer):
 class ChangeBody(Input):
     """The body of a change: the new values, and the reason for the audit."""
 
-    why = Text(required=False, allow_blank=True, default="", help_text="Why, for the audit; at most 200 characters.")
+    why = Text(required=False, allow_blank=True, default="", help_text="Reason for the audit, at most 200 characters.")

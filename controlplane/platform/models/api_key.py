@@ -70,7 +70,7 @@ class ApiKey(models.Model):
     slo_class = models.CharField(
         max_length=32, blank=True, validators=[RegexValidator(SLO_CLASS, "Use a-z, 0-9, . _ -")]
     )
-    """SLO class of requests that name none, if the pool's policy has it; empty: none."""
+    """SLO class of requests without one, if the pool's policy has it; empty: none."""
     priority_ceiling = models.IntegerField(
         null=True, blank=True, validators=[MinValueValidator(-(2**31)), MaxValueValidator(2**31 - 1)]
     )

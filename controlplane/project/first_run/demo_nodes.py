@@ -68,7 +68,7 @@ def seed_demo_nodes(engines: Iterable[Engine], *, ports_from: int) -> list[KvNod
                 known[name] = made
                 continue
             recorded_change.change(
-                node, _addresses(ports), "kv_node.change", actor=_ACTOR, why="Another program has taken a port"
+                node, _addresses(ports), "kv_node.change", actor=_ACTOR, why="Another program uses a port of this node"
             )
         if not Engine.objects.filter(kv_node__in=NODES).exists():
             for number, engine in enumerate(engines):

@@ -173,5 +173,5 @@ def move_from_taken_ports(engines: list[Engine], ports_from: int) -> None:
             continue
         ports = free_ports(PORTS_PER_ENGINE, start=ports_from, taken=ours)
         ours |= set(ports)
-        why = "Another program has taken a port of this engine"
+        why = "Another program uses a port of this engine"
         change_engine(engine, engine_addresses(ports), actor=ACTOR, why=why)

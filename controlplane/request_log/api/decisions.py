@@ -112,14 +112,14 @@ class DecisionsView(Listed):
         {"at": ("at_ms", "pk")},
         "-at",
         {
-            "id": exact("decision_id", "Id of the decision, as in the answer's header x-headway-decision."),
+            "id": exact("decision_id", "Id of the decision, as in the response header x-headway-decision."),
             "pool": exact("pool", "Slug of the pool."),
-            "engine": exact("engine", "Id of the engine it went to."),
+            "engine": exact("engine", "Id of the chosen engine."),
             "tenant": exact("tenant", "Slug of the tenant."),
-            "session": Filter("session", "Session id as callers send it, or its digest.", read=digests_of),
+            "session": Filter("session", "Session id that clients send, or its digest.", read=digests_of),
             "client_request_id": exact("client_request_id", "The X-Request-Id that the client sent."),
-            "reason": exact("reason", "Reason for the engine, or for none, for example least_cost."),
-            "arm": one_of("arm", ARMS, "Arm that chose, while policies are compared."),
+            "reason": exact("reason", "Reason for choosing the engine or none, such as least_cost."),
+            "arm": one_of("arm", ARMS, "Arm of the decision during a trial."),
             "outcome": one_of("outcome", OUTCOMES, "Outcome of the request."),
             "late": truth("late", "Whether the objective was missed: late, rejected or failed."),
             "regret_cause": one_of("regret_cause", CAUSES, "Main cause of regret."),
@@ -142,7 +142,7 @@ class OneDecision(ApiView):
         if decision is None:
             raise DecisionIndex.DoesNotExist
         if decision.record is None:
-            raise ProblemError(404, f"The record of this decision is gone: {decision.gone}.")
+            raise ProblemError(404, f"The record of this decision is no longer available: {decision.gone}.")
         return self.show(detail(decision.record, stored=decision.row is not None))
 
 

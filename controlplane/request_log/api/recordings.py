@@ -142,7 +142,7 @@ class RecordingUpload(ApiView):
     parameters = (
         OpenApiParameter("pool", {"type": "string", "maxLength": 64}, required=True, description="Slug of the pool."),
         OpenApiParameter("name", {"type": "string", "maxLength": MAX_NAME}, description="Name."),
-        OpenApiParameter("why", {"type": "string", "maxLength": 200}, description="Why, for the audit."),
+        OpenApiParameter("why", {"type": "string", "maxLength": 200}, description="Reason for the audit."),
     )
 
     def post(self, request: Request) -> Response:

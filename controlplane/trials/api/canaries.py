@@ -39,7 +39,7 @@ class CanaryShape(ModelShape):
         slug_field="slug",
         read_only=True,
         allow_null=True,
-        help_text="The pool on trial, beside the other pools of its model in its region; null: a version is.",
+        help_text="The pool on trial, beside the other pools of its model in its region; null: a version is on trial.",
     )
     steps = serializers.ListField(child=serializers.FloatField(), read_only=True)
     share = serializers.FloatField(read_only=True, help_text="Share of sessions at its step, 0 to 1.")
@@ -51,7 +51,7 @@ class CanaryShape(ModelShape):
     )
 
     evidence = serializers.SerializerMethodField(
-        help_text="Evidence of its step: dwell_s and requests still needed; guardrails with the verdict holds, not_yet "
+        help_text="Evidence for its step: dwell_s and requests missing; guardrails with the verdict holds, not_yet "
         "or broken, and for not_yet wait_s, the estimated time to a verdict; missing, as sentences; wait_s over all "
         "(null: no estimate). Empty: it has ended.",
     )

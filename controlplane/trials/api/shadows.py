@@ -125,7 +125,7 @@ class Shadows(_Shadows, Listed):
 class OneShadow(_Shadows, ObjectView):
     """One shadow."""
 
-    says = by_method(GET="Return the shadow with what is counted by now.")
+    says = by_method(GET="Return the shadow with its current counts.")
 
 
 class ShadowStop(_Shadows, Verb):

@@ -92,4 +92,4 @@ class OneWhatIf(ObjectView):
     shape = WhatIfShape
     rows = staticmethod(visible_whatifs)
     field = "pk"
-    says = by_method(GET="Return the what-if with its answer, once there is one.")
+    says = by_method(GET="Return the what-if with its result, if available.")

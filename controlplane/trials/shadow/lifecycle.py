@@ -103,7 +103,7 @@ def end_due(now: datetime) -> int:
             does = "only observes" if shadow.pool.mode == PoolMode.OBSERVE else "routes requests"
             ended += _end(shadow, ShadowState.ENDED, f"The pool {does} now.", actor=ACTOR)
         elif live is None or live.pk != shadow.base_id:
-            went = f"v{live.number} went live" if live is not None else "No version is live any more"
+            went = f"v{live.number} went live" if live is not None else "No version is live now"
             ended += _end(shadow, ShadowState.ENDED, f"{went}, so the comparison ended.", actor=ACTOR)
         elif now >= shadow.until:
             ended += _end(shadow, ShadowState.ENDED, "It reached its time limit.", actor=ACTOR)

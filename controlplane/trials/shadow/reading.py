@@ -88,9 +88,9 @@ def figures_of(shadow: Shadow) -> ShadowFigures:
 
 
 def range_quantile(counts: Sequence[int], share: float) -> float | None:
-    """Return the quantile of gains counted in the ranges of GAIN_EDGES_S;
+    """Return the quantile of gains counted in the ranges of GAIN_EDGES_S, assumed uniform in each range.
 
-    None without gains. Gains are assumed uniform in each range.
+    None without gains.
     """
     total = sum(counts)
     if not total:
