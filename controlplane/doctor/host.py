@@ -95,7 +95,7 @@ _LEAST_FILES, _GOOD_FILES = 1024, 4096
 
 
 def open_files(_installation: Installation, *, limit: int | None = None) -> list[Finding]:
-    """Compare the open-file limit with the need: two descriptors per relayed request."""
+    """Compare the open-file limit with the two descriptors needed per relayed request."""
     most = limit if limit is not None else resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if most < 0 or most >= _GOOD_FILES:
         return [ok(f"{'Any number of' if most < 0 else most} open files are allowed.")]

@@ -23,7 +23,7 @@ Operation = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class BulkOutcome:
-    """Result of one operation, applied or simulated. None: the engine did not or does not exist."""
+    """Result of one operation, applied or simulated. None: there was or is no engine."""
 
     op: str
     before: Engine | None

@@ -21,7 +21,7 @@ class BlockSizeProblem:
     names: tuple[str, ...]
     reported: int
     alike: bool
-    """Whether all engines of the pool that report a block size report this one."""
+    """Whether all engines of the pool that report a block size report this value."""
 
     @property
     def sentence(self) -> str:

@@ -1,1 +1,1 @@
-"""Policies: drafts, approvals, publishing, rollbacks, and scheduled publications."""
+"""Policies: drafts, approvals, publishing, rollbacks, and scheduled publishes."""

@@ -122,7 +122,7 @@ def _as_actor(user: User) -> Actor:
 
 
 def _lock(version: PolicyVersion) -> None:
-    """Serialize approvals, withdrawals, and publications."""
+    """Serialize approvals, withdrawals, and publishes."""
     Policy.objects.select_for_update(of=("self",)).get(pk=version.policy_id)
 
 

@@ -23,7 +23,7 @@ class PolicyAccess:
 
     policy: Policy
     pools: tuple[RoleScope, ...]
-    """All pools of the policy, including pools that the actor may not see, because publications affect all of them."""
+    """All pools of the policy, including pools that the actor may not see, because publishes affect all of them."""
     visible: tuple[RoleScope, ...]
     operated: tuple[RoleScope, ...]
     """Pools in which the actor may start trials."""
@@ -32,12 +32,12 @@ class PolicyAccess:
 
     @property
     def live(self) -> PolicyVersion | None:
-        """Return the live version; None before the first publication."""
+        """Return the live version; None before the first publish."""
         return self.policy.live_version
 
     @property
     def live_number(self) -> int | None:
-        """Return the number of the live version; None before the first publication."""
+        """Return the number of the live version; None before the first publish."""
         return self.live.number if self.live else None
 
 

@@ -46,7 +46,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Appointment:
-    """The newest scheduled publication of a version."""
+    """The newest scheduled publish of a version."""
 
     state: str
     at: datetime

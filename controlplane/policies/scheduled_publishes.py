@@ -1,6 +1,6 @@
 """Schedules a version to go live at a chosen time. A job publishes it at that time.
 
-The job makes the same checks as a manual publication: it fails if a newer version is live, an approval is missing, the
+The job makes the same checks as a manual publish: it fails if a newer version is live, an approval is missing, the
 document is no longer valid, or the scheduling person has lost the role. The reason is stored.
 """
 
@@ -39,7 +39,7 @@ _REJECTIONS = (StalePolicyError, NotApprovedError, InvalidPolicyError, NotAllowe
 
 
 class ScheduleError(ConflictError):
-    """The version cannot be scheduled, or its scheduled publication cannot be canceled, in its current state."""
+    """The version cannot be scheduled, or its scheduled publish cannot be canceled, in its current state."""
 
 
 def schedule_publish(
@@ -48,7 +48,7 @@ def schedule_publish(
     """Schedule the version to replace the current live version at `at`.
 
     Raises NotAllowedError, InvalidPolicyError, InvalidFieldsError (a time in the past or too far ahead),
-    StalePolicyError, and ScheduleError if the policy already has a scheduled publication.
+    StalePolicyError, and ScheduleError if the policy already has a scheduled publish.
     """
     policy = version.policy
     require_all_pools(actor, policy)
@@ -80,7 +80,7 @@ def schedule_publish(
 def cancel_schedule(
     schedule: ScheduledPublish, *, actor: Actor, expected: int | None = None, why: str = ""
 ) -> ScheduledPublish:
-    """Cancel the scheduled publication and return it. Raises NotAllowedError, StaleRevisionError, ScheduleError."""
+    """Cancel the scheduled publish and return it. Raises NotAllowedError, StaleRevisionError, ScheduleError."""
     require_all_pools(actor, schedule.policy)
     with transaction.atomic():
         stored = ScheduledPublish.objects.select_for_update(of=("self",)).get(pk=schedule.pk)
@@ -93,22 +93,22 @@ def cancel_schedule(
 
 
 def waiting_schedule(policy: Policy) -> ScheduledPublish | None:
-    """Return the policy's waiting publication; None without one."""
+    """Return the policy's waiting publish; None without one."""
     return _schedules().filter(policy=policy, state=ScheduleState.WAITING).first()
 
 
 def newest_schedule(policy: Policy) -> ScheduledPublish | None:
-    """Return the policy's newest scheduled publication, even if it has ended; None if there was none."""
+    """Return the policy's newest scheduled publish, even if it has ended; None if there was none."""
     return _schedules().filter(policy=policy).order_by("-pk").first()
 
 
 def newest_schedules(versions: models.QuerySet[PolicyVersion] | list[PolicyVersion]) -> dict[int, ScheduledPublish]:
-    """Return the newest scheduled publication of each version with one, by version id."""
+    """Return the newest scheduled publish of each version with one, by version id."""
     return {schedule.version_id: schedule for schedule in _schedules().filter(version__in=versions).order_by("pk")}
 
 
 def due_schedules(now: datetime) -> list[int]:
-    """Return the ids of the due publications, earliest first."""
+    """Return the ids of the due publishes, earliest first."""
     due = ScheduledPublish.objects.filter(state=ScheduleState.WAITING, at__lte=now)
     return list(due.order_by("at", "pk").values_list("pk", flat=True)[:100])
 
@@ -116,8 +116,8 @@ def due_schedules(now: datetime) -> list[int]:
 def carry_out(pk: int, now: datetime, *, grace: timedelta) -> str | None:
     """Publish a due version, or store why it cannot be published. Return the new state; None if another process did it.
 
-    The publication and the end of its schedule are one transaction. Therefore a crash in between changes nothing, and
-    two processes cannot both publish. A publication that is later than `grace` fails.
+    The publish and the end of its schedule are one transaction. Therefore a crash in between changes nothing, and
+    two processes cannot both publish. A publish later than `grace` fails.
     """
     with transaction.atomic():
         schedule = _schedules().select_for_update(of=("self",)).filter(pk=pk).first()
@@ -182,7 +182,7 @@ logger = logging.getLogger(__name__)
 def scheduled_publish() -> None:
     """Run every two seconds.
 
-    It needs no lease, because each publication ends once, by a conditional update of its row.
+    It needs no lease, because each publish ends once, by a conditional update of its row.
     """
     grace = timedelta(minutes=settings.PUBLISH_GRACE_MIN)
     for pk in due_schedules(timezone.now()):

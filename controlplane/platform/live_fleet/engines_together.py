@@ -66,7 +66,7 @@ def counts_together(counts: Sequence[EngineCounts]) -> EngineCounts | None:
 
 
 def _state(by_gateway: Mapping[str, EngineSample]) -> tuple[str, str, float]:
-    """Return state, reason, and start: the agreed state or, without agreement, the worst one and its gateways."""
+    """Return state, reason, and start time: the agreed state or, without agreement, the worst one."""
     by_state = {item.state: item for item in by_gateway.values()}
     agreed = next(iter(by_state)) if len(by_state) == 1 else None
     agreed = agreed or next((state for state in _OF_THE_SNAPSHOT if state in by_state), None)

@@ -97,7 +97,7 @@ class PolicyVersionShape(ModelShape):
 
 
 class ScheduledPublishShape(ModelShape):
-    """A scheduled publication of a version, waiting or ended."""
+    """A scheduled publish of a version, waiting or ended."""
 
     version = serializers.SlugRelatedField(slug_field="number", read_only=True)
     by = serializers.CharField(source="by_name", read_only=True)

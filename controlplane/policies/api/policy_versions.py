@@ -1,4 +1,4 @@
-"""`/api/v1/policies/{slug}/versions`: drafts, publication, and rollbacks."""
+"""`/api/v1/policies/{slug}/versions`: drafts, publishing, and rollbacks."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class VersionApprovalWithdrawal(_VersionVerb):
 
 
 class VersionSchedule(_VersionView):
-    """The scheduled publication of one version."""
+    """The scheduled publish of one version."""
 
     shape = ScheduledPublishShape
     bodies = by_method(POST=Schedule)
@@ -126,20 +126,20 @@ class VersionSchedule(_VersionView):
     has_etag = True
 
     def newest(self, slug: str, number: int) -> ScheduledPublish:
-        """Return the version's newest scheduled publication. Raises DoesNotExist."""
+        """Return the version's newest scheduled publish. Raises DoesNotExist."""
         schedules = scheduled_publishes.newest_schedules([self.version(slug, number)])
         if not schedules:
             raise ScheduledPublish.DoesNotExist
         return next(iter(schedules.values()))
 
     def get(self, request: Request, *, slug: str, number: int) -> Response:
-        """Return the version's newest scheduled publication, even if it has ended, or 404 if there was none."""
+        """Return the version's newest scheduled publish, even if it has ended, or 404 if there was none."""
         return self.show(self.newest(slug, number))
 
     def post(self, request: Request, *, slug: str, number: int) -> Response:
-        """Schedule the version to go live, subject to the checks of a publication at that time.
+        """Schedule the version to go live, subject to the checks of a publish at that time.
 
-        Responds with 409 if another publication is scheduled.
+        Responds with 409 if another publish is scheduled.
         """
         version, body = self.version(slug, number), self.body()
         made = scheduled_publishes.schedule_publish(
@@ -148,7 +148,7 @@ class VersionSchedule(_VersionView):
         return self.show(made, 201)
 
     def delete(self, request: Request, *, slug: str, number: int) -> Response:
-        """Cancel the scheduled publication. Responds with 409 if it has already ended."""
+        """Cancel the scheduled publish. Responds with 409 if it has already ended."""
         schedule = self.newest(slug, number)
         expected = expected_revision(request, schedule)
         scheduled_publishes.cancel_schedule(schedule, actor=self.actor, expected=expected, why=why_of(request))

@@ -1,1 +1,1 @@
-"""Models of policies: versions, approvals, and scheduled publications."""
+"""Models of policies: versions, approvals, and scheduled publishes."""

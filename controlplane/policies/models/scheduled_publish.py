@@ -11,7 +11,7 @@ from controlplane.policies.models.policy_version import PolicyVersion
 
 
 class ScheduleState(models.TextChoices):
-    """State of a scheduled publication."""
+    """State of a scheduled publish."""
 
     WAITING = "waiting", "Scheduled"
     PUBLISHED = "published", "Went live"
@@ -20,14 +20,14 @@ class ScheduleState(models.TextChoices):
 
 
 class ScheduledPublish(models.Model):
-    """One scheduled publication. It ends exactly once, by a conditional update in the transaction of its cause."""
+    """One scheduled publish. It ends exactly once, by a conditional update in the transaction of its cause."""
 
     policy = models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="schedules")
-    """The version's policy; stored here so that the database can enforce one waiting publication per policy."""
+    """The version's policy; stored here so that the database can enforce one waiting publish per policy."""
     version = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="schedules")
     at = models.DateTimeField()
     instead_of = models.PositiveIntegerField(null=True, blank=True)
-    """Number of the live version at scheduling time. A newer live version prevents the publication."""
+    """Number of the live version at scheduling time. A newer live version prevents the publish."""
     by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+")
     """The person whose role is checked again at the due time; empty for an API key and for the program."""
     by_key = models.CharField(max_length=64, blank=True)
@@ -36,7 +36,7 @@ class ScheduledPublish(models.Model):
     why = models.CharField(max_length=200, blank=True)
     state = models.CharField(max_length=16, choices=ScheduleState.choices, default=ScheduleState.WAITING)
     problem = models.CharField(max_length=500, blank=True)
-    """Reason if it ended without publication."""
+    """Reason if it ended without a publish."""
     created_at = models.DateTimeField(auto_now_add=True)
     ended_at = models.DateTimeField(null=True, blank=True)
     revision = models.PositiveIntegerField(default=1)

@@ -26,9 +26,7 @@ def used_bytes(retention: Retention) -> int:
 
 
 def shrink(retention: Retention, budget_bytes: int, oldest: float = 0.0) -> int:
-    """Delete the oldest segments until the class is within its budget and no segment is older than `oldest` (unix
-    seconds).
-    """
+    """Delete the oldest segments until the class is within its budget and none is before `oldest` (unix seconds)."""
     segments, over, dropped = Segment.objects.filter(retention=retention), used_bytes(retention) - budget_bytes, 0
     while True:
         gone = []

@@ -44,8 +44,8 @@ class ShadowShape(serializers.Serializer):
     )
     result = serializers.DictField(
         help_text="compared, agreed, unbound, left_out; gain_s and gain_hit_tokens (means over all compared); "
-        "gain_quantiles_s (of the disagreements); answered, expected_ttft_s and measured_ttft_s (means where they "
-        "really went); cpu_s and cpu_max_s per choice; engines; disagreements."
+        "gain_quantiles_s (of the disagreements); answered, expected_ttft_s and measured_ttft_s (means at their "
+        "real engines); cpu_s and cpu_max_s per choice; engines; disagreements."
     )
 
     @override
